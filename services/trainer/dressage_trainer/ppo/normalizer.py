@@ -1,0 +1,149 @@
+"""Running normalisation of observations and returns, per member: the semantics of SB3's VecNormalize.
+
+Statistics are float64 and merged batch by batch (Chan, Golub and LeVeque's parallel variance), starting from mean 0,
+variance 1 and a count of 1e-4, as SB3's RunningMeanStd. A leading axis holds the members; no value crosses it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+EPSILON = 1e-8
+CLIP = 10.0
+_INITIAL_COUNT = 1e-4
+
+Arrays = dict[str, np.ndarray]
+
+
+class RunningMoments:
+    """Mean and population variance of a stream of batches, for each member.
+
+    :param shape: shape of one member's statistics.
+    """
+
+    def __init__(self, members: int, shape: tuple[int, ...]) -> None:
+        self.mean = np.zeros((members, *shape))
+        self.var = np.ones((members, *shape))
+        self.count = np.full(members, _INITIAL_COUNT)
+
+    def merge(self, mean: np.ndarray, var: np.ndarray, size: int) -> None:
+        """Add a batch of ``size`` rows with the given per-member mean and population variance."""
+        count = self.count.reshape(-1, *(1,) * (mean.ndim - 1))
+        total = count + size
+        delta = mean - self.mean
+        # In SB3's order of operations, so that both give the same bits.
+        second = self.var * count + var * size + np.square(delta) * count * size / total
+        self.mean = self.mean + delta * size / total
+        self.var = second / total
+        self.count = self.count + size
+
+    def arrays(self) -> Arrays:
+        """Copies of the statistics, for a snapshot."""
+        return {"mean": self.mean.copy(), "var": self.var.copy(), "count": self.count.copy()}
+
+    def load(self, arrays: Arrays) -> None:
+        """The inverse of `arrays`."""
+        self.mean = np.array(arrays["mean"])
+        self.var = np.array(arrays["var"])
+        self.count = np.array(arrays["count"])
+
+
+class ObservationNormalizer:
+    """Normalises (M, n, D) observations by each member's own running moments, clipped to +-10."""
+
+    def __init__(self, members: int, size: int, *, enabled: bool = True, dtype: Any = np.float32) -> None:
+        self.moments = RunningMoments(members, (size,))
+        self._enabled = enabled
+        self._dtype = dtype
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self._scale = (1.0 / np.sqrt(self.moments.var + EPSILON))[:, None, :]
+        self._shift = self.moments.mean[:, None, :]
+
+    def update(self, observations: np.ndarray, *, skip: np.ndarray | None = None) -> None:
+        """Merge a batch; members marked in ``skip`` (M,) keep their statistics."""
+        if not self._enabled:
+            return
+        before = self.moments.arrays() if skip is not None else None
+        size = observations.shape[1]
+        mean = np.add.reduce(observations, axis=1) / size
+        deviation = observations - mean[:, None]
+        var = np.einsum("mnd,mnd->md", deviation, deviation) / size
+        self.moments.merge(mean, var, size)
+        if before is not None and skip is not None:
+            self.moments.mean[skip] = before["mean"][skip]
+            self.moments.var[skip] = before["var"][skip]
+            self.moments.count[skip] = before["count"][skip]
+        self._refresh()
+
+    def normalize(self, observations: np.ndarray) -> np.ndarray:
+        """(M, n, D) raw observations to normalised ones of the training dtype."""
+        if not self._enabled:
+            return observations.astype(self._dtype)
+        x = observations - self._shift
+        x *= self._scale
+        np.clip(x, -CLIP, CLIP, out=x)
+        return x.astype(self._dtype, copy=False)
+
+    def normalize_rows(self, member: int, rows: np.ndarray) -> np.ndarray:
+        """The same for (rows, D) observations of one member."""
+        if not self._enabled:
+            return rows.astype(self._dtype)
+        x = (rows - self._shift[member]) * self._scale[member]
+        return np.clip(x, -CLIP, CLIP).astype(self._dtype)
+
+    def load(self, arrays: Arrays) -> None:
+        """Restore the statistics of a snapshot."""
+        self.moments.load(arrays)
+        self._refresh()
+
+
+class ReturnNormalizer:
+    """Divides rewards by the running standard deviation of each member's discounted return, clipped to +-10.
+
+    :param discounts: (M,) each member's own discount.
+    """
+
+    def __init__(self, num_envs: int, discounts: np.ndarray, *, enabled: bool = True) -> None:
+        members = len(discounts)
+        self.moments = RunningMoments(members, ())
+        self.returns = np.zeros((members, num_envs))
+        self._discounts = discounts[:, None]
+        self._enabled = enabled
+
+    def normalize(self, rewards: np.ndarray, dones: np.ndarray) -> np.ndarray:
+        """Rewards and dones of a whole rollout, (M, T, n), in order of time, to normalised rewards.
+
+        The return of step t is in the statistics before step t's reward is divided, and is forgotten after a done.
+        """
+        if not self._enabled:
+            return rewards
+        members, steps, num_envs = rewards.shape
+        returns = np.empty_like(rewards)
+        running = self.returns
+        alive = 1.0 - dones
+        for t in range(steps):
+            running = running * self._discounts + rewards[:, t]
+            returns[:, t] = running
+            running = running * alive[:, t]
+        self.returns = running
+        means = returns.mean(axis=2)
+        variances = returns.var(axis=2)
+        spread = np.empty((members, steps, 1))
+        for t in range(steps):
+            self.moments.merge(means[:, t], variances[:, t], num_envs)
+            spread[:, t, 0] = self.moments.var
+        normalised: np.ndarray = np.clip(rewards / np.sqrt(spread + EPSILON), -CLIP, CLIP)
+        return normalised
+
+    def arrays(self) -> Arrays:
+        """Copies of the statistics and of the running returns, for a snapshot."""
+        return {**self.moments.arrays(), "returns": self.returns.copy()}
+
+    def load(self, arrays: Arrays) -> None:
+        """The inverse of `arrays`."""
+        self.moments.load(arrays)
+        self.returns = np.array(arrays["returns"])
