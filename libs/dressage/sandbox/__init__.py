@@ -1,0 +1,19 @@
+"""Runs untrusted code in a locked-down process (Landlock, seccomp, rlimits, a watching parent)."""
+
+from dressage.sandbox.capabilities import Capabilities, capabilities
+from dressage.sandbox.limits import Limits
+from dressage.sandbox.pipe import Channel, ChannelClosed, ProtocolError
+from dressage.sandbox.process import Exit, SandboxFailure, SandboxProcess, run
+
+__all__ = [
+    "Capabilities",
+    "Channel",
+    "ChannelClosed",
+    "Exit",
+    "Limits",
+    "ProtocolError",
+    "SandboxFailure",
+    "SandboxProcess",
+    "capabilities",
+    "run",
+]

@@ -1,0 +1,130 @@
+"""Locks the current process down, before anything is imported that could start a thread.
+
+Runs in the child only. Standard library modules alone, and few of them: all that is loaded here was chosen by us.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import resource
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dressage.sandbox import landlock, seccomp
+
+_PR_SET_PDEATHSIG = 1
+_PR_CAPBSET_DROP = 24
+_CAPSET = {"x86_64": 126, "aarch64": 91}
+_CAPABILITY_VERSION_3 = 0x20080522
+_DATA_SLACK = 1 << 30
+
+_LIBRARIES = (
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/local/lib",
+    "/etc/ld.so.cache",
+    "/usr/share/zoneinfo",
+)
+_KERNEL = (
+    "/proc/self",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/sys/devices/system/cpu",
+    "/dev/urandom",
+    "/dev/zero",
+)
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when the thread that started it ends.
+
+    :raises SystemExit: the parent was gone already.
+    """
+    if platform.system() == "Linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        raise SystemExit("the parent process is gone")
+
+
+def drop_capabilities() -> None:
+    """Give up every capability, so that root inside is an ordinary user that cannot raise its own limits."""
+    number = _CAPSET.get(platform.machine())
+    if platform.system() != "Linux" or number is None:
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    for capability in range(64):
+        if libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
+            break  # past the last one, or already without the right to drop
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    if libc.syscall(number, header, (ctypes.c_uint32 * 6)()) != 0:
+        raise OSError(ctypes.get_errno(), "capset failed")
+
+
+def set_limits(limits: Mapping[str, Any]) -> None:
+    """Set the kernel's resource limits.
+
+    No RLIMIT_NPROC: it counts per user, over everything else that the user runs, and does not bind root; the filter
+    refuses new processes and the parent counts threads. RLIMIT_DATA refuses private memory well above the bound at
+    once, where polling would come late; its slack covers thread stacks and what is reserved but not touched.
+    """
+    bounds: list[tuple[int, int]] = [
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, int(limits["file_bytes"])),
+        (resource.RLIMIT_NOFILE, int(limits["open_files"])),
+        (resource.RLIMIT_DATA, int(limits["memory_bytes"]) + _DATA_SLACK + (int(limits["processes"]) << 23)),
+    ]
+    if limits["address_space_bytes"] is not None:
+        bounds.append((resource.RLIMIT_AS, int(limits["address_space_bytes"])))
+    for which, value in bounds:
+        hard = resource.getrlimit(which)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(which, (value, value))
+    if limits["cpu_seconds"] is not None:
+        seconds = int(limits["cpu_seconds"])
+        # Two seconds between: SIGXCPU says what happened, SIGKILL ends a program that catches it.
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 2))
+
+
+def be_first_to_die() -> None:
+    """Ask the kernel to end this process before others when the machine runs out of memory."""
+    try:
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    except OSError as error:
+        # A courtesy to the rest of the machine, not a barrier: containers may forbid it.
+        print(f"oom_score_adj could not be raised: {error}", file=sys.stderr)
+
+
+def readable_paths(import_path: Sequence[str]) -> list[Path]:
+    """Return what a Python program has to read: interpreter, packages, system libraries, a little of /proc and /sys."""
+    prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
+    standard = [Path(prefix) / name for prefix in sorted(prefixes) for name in ("lib", "lib64")]
+    return [*standard, *map(Path, import_path), *map(Path, _LIBRARIES), *map(Path, _KERNEL)]
+
+
+def lock_down(config: Mapping[str, Any]) -> None:
+    """Apply everything in ``config`` (see `dressage.sandbox.child`), in the order in which it can be applied.
+
+    :raises OSError: a barrier could not be put up; the caller must not go on.
+    """
+    die_with_parent(int(config["parent"]))
+    be_first_to_die()
+    if config["cpus"] is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, set(config["cpus"]))
+    set_limits(config["limits"])
+    os.umask(0o077)
+    os.chdir(config["scratch"])
+    drop_capabilities()
+    if config["unsandboxed"]:
+        print("warning: running without Landlock and seccomp, as allowed", file=sys.stderr)
+        return
+    paths = [*readable_paths(config["import_path"]), *map(Path, config["read_only"])]
+    devices = [Path("/dev/null"), *map(Path, config["devices"])]
+    landlock.restrict(scratch=Path(config["scratch"]), read_only=paths, devices=devices)
+    seccomp.install()

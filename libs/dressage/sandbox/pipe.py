@@ -1,0 +1,292 @@
+"""Messages between a trusted process and a sandboxed one, over a pair of pipes.
+
+A message is a dict of JSON values plus numpy arrays and bytes. On the wire: a fixed header (magic, length of the JSON
+part, length of the payload), the JSON part, then the raw buffers, each aligned to 64 bytes so that arrays can be used
+in place. Arrays and bytes stand in the JSON part as ``{"$array": [dtype, shape, offset]}`` and
+``{"$bytes": [offset, length]}``. Nothing is ever unpickled or evaluated, and every number that the other side sends is checked
+before memory is set aside for it: the reader may be the trusted side and the writer hostile.
+
+numpy is imported on first use only, because the sandboxed side opens its channel before it may import anything big.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import select
+import struct
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from dressage.errors import DeadlineExceeded, DressageError, Unavailable
+
+MAX_BYTES = 256 * 1024 * 1024
+MAX_JSON_BYTES = 16 * 1024 * 1024
+_MAGIC = b"DRS1"
+_HEADER = struct.Struct("<4sIQ")
+_ALIGN = 64
+_CHUNK = 1 << 20
+_MAX_DIMENSIONS = 8
+_DTYPES = frozenset({"|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8"})
+_RESERVED = frozenset({"$array", "$bytes"})
+
+Message = dict[str, Any]
+
+
+class ProtocolError(DressageError):
+    """The other side sent something that is no message, or more than is allowed; the channel is of no more use."""
+
+    default_reason = "SANDBOX_PROTOCOL"
+
+
+class ChannelClosed(Unavailable):
+    """The other side closed its end: it ended or was ended."""
+
+    default_reason = "SANDBOX_CHANNEL_CLOSED"
+
+
+def encode(message: Mapping[str, Any], *, max_bytes: int = MAX_BYTES) -> bytes:
+    """Return the bytes of ``message``.
+
+    :param message: JSON scalars, lists, tuples, dicts with string keys, bytes, numpy arrays and numpy scalars.
+    :raises ProtocolError: a value of another type, a reserved key, or more than ``max_bytes`` in all.
+    """
+    buffers: list[bytes | memoryview] = []
+    size = 0
+
+    def place(buffer: bytes | memoryview, length: int) -> int:
+        nonlocal size
+        start = -size % _ALIGN
+        buffers.append(b"\0" * start)
+        buffers.append(buffer)
+        offset = size + start
+        size = offset + length
+        if size > max_bytes:
+            raise ProtocolError(f"the message is larger than the limit of {max_bytes} bytes")
+        return offset
+
+    try:
+        text = json.dumps(_plain(message, place), separators=(",", ":"), check_circular=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"the message cannot be written as JSON: {error}") from error
+    if len(text) > MAX_JSON_BYTES or len(text) + size > max_bytes:
+        raise ProtocolError(
+            f"the message is larger than the limit of {max_bytes} bytes ({MAX_JSON_BYTES} without its arrays)"
+        )
+    return b"".join([_HEADER.pack(_MAGIC, len(text), size), text, *buffers])
+
+
+def _plain(value: Any, place: Any) -> Any:
+    if value is None or isinstance(value, (str, bool, int, float)):
+        # Subclasses (an IntEnum, numpy.float64, which is a float) are written as what they derive from.
+        return value
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str) or key in _RESERVED:
+                raise ProtocolError(
+                    f"a message key must be a string other than $array and $bytes, got {key!r}"
+                )
+        return {key: _plain(item, place) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, place) for item in value]
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        view = memoryview(value).cast("B")
+        return {"$bytes": [place(view, len(view)), len(view)]}
+    return _plain_array(value, place)
+
+
+def _plain_array(value: Any, place: Any) -> Any:
+    import numpy as np
+
+    if isinstance(value, np.generic):
+        return value.item()
+    if not isinstance(value, np.ndarray):
+        raise ProtocolError(f"a message may not hold a {type(value).__name__}")
+    array = np.ascontiguousarray(value).reshape(value.shape)
+    if array.dtype.str not in _DTYPES:
+        raise ProtocolError(f"a message may not hold an array of dtype {array.dtype}")
+    return {
+        "$array": [
+            array.dtype.str,
+            list(array.shape),
+            place(array.reshape(-1).view(np.uint8).data, array.nbytes),
+        ]
+    }
+
+
+def decode(text: bytes | bytearray | memoryview, payload: bytearray) -> Message:
+    """Return the message of a JSON part and its buffers; arrays are views of ``payload``.
+
+    :raises ProtocolError: anything at all is not as `encode` would have written it.
+    """
+    try:
+        document = json.loads(bytes(text))
+        message = _restore(document, payload)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"the message is not valid: {error}") from error
+    if not isinstance(message, dict):
+        raise ProtocolError(f"a message must be a dict, got {type(message).__name__}")
+    return message
+
+
+def _restore(value: Any, payload: bytearray) -> Any:
+    if isinstance(value, list):
+        return [_restore(item, payload) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if not _RESERVED & value.keys():
+        return {key: _restore(item, payload) for key, item in value.items()}
+    if len(value) != 1:
+        raise ProtocolError("a message holds a malformed buffer reference")
+    ((kind, reference),) = value.items()
+    return _restore_array(reference, payload) if kind == "$array" else _restore_bytes(reference, payload)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= MAX_BYTES
+
+
+def _restore_bytes(reference: Any, payload: bytearray) -> bytes:
+    match reference:
+        case [int(offset), int(length)] if _is_count(offset) and _is_count(length):
+            if offset + length <= len(payload):
+                return bytes(payload[offset : offset + length])
+    raise ProtocolError("a message holds a malformed bytes reference")
+
+
+def _restore_array(reference: Any, payload: bytearray) -> Any:
+    import numpy as np
+
+    match reference:
+        case [str(name), list(shape), int(offset)] if name in _DTYPES and _is_count(offset):
+            if len(shape) <= _MAX_DIMENSIONS and all(_is_count(extent) for extent in shape):
+                dtype = np.dtype(name)
+                count = math.prod(shape)
+                if offset + count * dtype.itemsize <= len(payload):
+                    return (
+                        np.frombuffer(payload, dtype, count, offset).reshape(shape)
+                        if count
+                        else np.empty(shape, dtype)
+                    )
+    raise ProtocolError("a message holds a malformed array reference")
+
+
+class Channel:
+    """Both directions of a conversation; either side may be hostile to the other.
+
+    Sending and receiving may each happen in one thread at a time; two threads (one per direction) are fine.
+
+    :param read_fd: descriptor to read from; owned by the channel from now on.
+    :param write_fd: descriptor to write to; owned as well.
+    :param max_bytes: bound for one message in either direction.
+    """
+
+    def __init__(self, read_fd: int, write_fd: int, *, max_bytes: int = MAX_BYTES) -> None:
+        self._read_fd, self._write_fd = read_fd, write_fd
+        self._max_bytes = min(max_bytes, MAX_BYTES)
+        self._received = bytearray()
+        self._send_lock, self._receive_lock = threading.Lock(), threading.Lock()
+        self._broken = ""
+        self._closed = False
+        for descriptor in (read_fd, write_fd):
+            os.set_blocking(descriptor, False)
+
+    def fileno(self) -> int:
+        """Return the descriptor that becomes readable when something arrived."""
+        return self._read_fd
+
+    def send(self, message: Mapping[str, Any], *, timeout: float | None = None) -> None:
+        """Send one message.
+
+        :param timeout: seconds to wait for the other side to take it; None: for as long as it lives.
+        :raises ProtocolError: the message is not one, or too large (the channel stays usable).
+        :raises DeadlineExceeded: part of it may be sent, so the channel is broken.
+        :raises ChannelClosed: the other side is gone.
+        """
+        data = memoryview(encode(message, max_bytes=self._max_bytes))
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._send_lock:
+            self._usable()
+            while data:
+                try:
+                    data = data[os.write(self._write_fd, data[:_CHUNK]) :]
+                except BlockingIOError:
+                    if not self._wait(self._write_fd, select.POLLOUT, deadline):
+                        self._broken = "an earlier message was sent in part only"
+                        raise DeadlineExceeded(f"the message was not taken within {timeout} s") from None
+                except OSError as error:
+                    raise ChannelClosed(f"the other side of the channel is gone: {error}") from error
+
+    def recv(self, *, timeout: float | None = None) -> Message:
+        """Return the next message.
+
+        :param timeout: seconds to wait for the whole of it; None: for as long as the other side lives.
+        :raises DeadlineExceeded: it did not come in time; a later call goes on with what came so far.
+        :raises ChannelClosed: the other side ended.
+        :raises ProtocolError: what came is not a message or exceeds the limits; the channel is broken.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._receive_lock:
+            self._usable()
+            self._fill(_HEADER.size, deadline, timeout)
+            magic, text_size, payload_size = _HEADER.unpack_from(self._received)
+            try:
+                if magic != _MAGIC:
+                    raise ProtocolError("what arrived is not a message")
+                if text_size > MAX_JSON_BYTES or text_size + payload_size > self._max_bytes:
+                    raise ProtocolError(
+                        f"a message of {text_size + payload_size} bytes exceeds the limit of {self._max_bytes} bytes "
+                        f"({MAX_JSON_BYTES} without its arrays)"
+                    )
+                self._fill(_HEADER.size + text_size + payload_size, deadline, timeout)
+                whole, self._received = self._received, bytearray()
+                start = _HEADER.size + text_size
+                text = bytes(memoryview(whole)[_HEADER.size : start])
+                return decode(text, _tail(whole, start))
+            except ProtocolError as error:
+                self._broken = error.message
+                raise
+
+    def close(self) -> None:
+        """Close both descriptors; safe to call twice."""
+        if not self._closed:
+            self._closed = True
+            os.close(self._read_fd)
+            os.close(self._write_fd)
+
+    def _usable(self) -> None:
+        if self._closed:
+            raise ChannelClosed("the channel is closed")
+        if self._broken:
+            raise ProtocolError(f"the channel is broken: {self._broken}")
+
+    def _fill(self, size: int, deadline: float | None, timeout: float | None) -> None:
+        while len(self._received) < size:
+            try:
+                data = os.read(self._read_fd, min(_CHUNK, size - len(self._received)))
+            except BlockingIOError:
+                if not self._wait(self._read_fd, select.POLLIN, deadline):
+                    raise DeadlineExceeded(f"no message came within {timeout} s") from None
+                continue
+            except OSError as error:
+                raise ChannelClosed(f"the channel cannot be read: {error}") from error
+            if not data:
+                raise ChannelClosed("the other side closed the channel")
+            self._received += data
+
+    @staticmethod
+    def _wait(descriptor: int, event: int, deadline: float | None) -> bool:
+        remaining = None if deadline is None else deadline - time.monotonic()
+        if remaining is not None and remaining <= 0:
+            return False
+        poll = select.poll()
+        poll.register(descriptor, event)
+        return bool(poll.poll(None if remaining is None else math.ceil(remaining * 1000)))
+
+
+def _tail(whole: bytearray, start: int) -> bytearray:
+    # A fresh bytearray starts aligned, which an offset into the received bytes would not.
+    return whole[start:]
