@@ -1,0 +1,60 @@
+"""Structured logs: JSON for machines, text for people, with session, iteration, run and trace ids bound by context."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping, MutableMapping
+from contextlib import AbstractContextManager
+from typing import Any, TextIO
+
+import structlog
+
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_SECRET_HINTS = ("token", "secret", "password", "api_key", "authorization")
+_NOT_SECRET = frozenset({"input_tokens", "output_tokens", "tokens", "resume_token", "page_token"})
+
+
+def _redact(_: Any, __: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    """Replaces values whose key looks like a secret's: the last line of defence, not the first."""
+    for key in event:
+        lowered = key.lower()
+        if lowered not in _NOT_SECRET and any(hint in lowered for hint in _SECRET_HINTS):
+            event[key] = "[redacted]"
+    return event
+
+
+def configure(*, format: str = "json", level: str = "info", stream: TextIO | None = None) -> None:
+    """Sets up structlog and the standard library's logging for this process.
+
+    :param format: ``json`` (one object a line) or ``text``.
+    :param level: ``debug``, ``info``, ``warning`` or ``error``.
+    :param stream: where lines go; standard error if not given.
+    """
+    target = stream or sys.stderr
+    renderer: Any = structlog.processors.JSONRenderer() if format == "json" else structlog.dev.ConsoleRenderer()
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _redact,
+    ]
+    # In JSON a traceback is one field of its record; the console renderer draws it itself.
+    own = [*shared, structlog.processors.format_exc_info] if format == "json" else shared
+    structlog.configure(
+        processors=[*own, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        logger_factory=structlog.PrintLoggerFactory(target),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=[
+        structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer], foreign_pre_chain=shared))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(_LEVELS[level])
+
+
+def bind(**ids: str) -> AbstractContextManager[Any]:
+    """Binds ids (session, iteration, run, …) to every line logged inside the ``with`` block, across awaits."""
+    return structlog.contextvars.bound_contextvars(**ids)

@@ -1,0 +1,112 @@
+"""A ``grpc.aio`` server with health, reflection, the interceptor and a drain on SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import structlog
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from pydantic import SecretStr
+
+from dressage.errors import FailedPrecondition
+from dressage.serving.interceptor import ServiceInterceptor
+from dressage.serving.metrics import grpc_metrics
+
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+
+_OPTIONS = [
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # A port taken by another process must be an error, not a silent share of its calls.
+    ("grpc.so_reuseport", 0),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+]
+
+
+@dataclass(frozen=True)
+class RunningService:
+    """A started service: where it listens, and how to stop it."""
+
+    address: str
+    stop: Callable[[], Awaitable[None]]
+
+
+class GrpcServer:
+    """One service's server.
+
+    :param service_name: for the log.
+    :param address: host:port to listen on; port 0 takes a free one.
+    :param token: bearer token that callers must show; None: no auth.
+    :param exempt: full service names that authenticate by other means.
+    :param grace_seconds: seconds that calls under way may take to end when the server stops.
+    """
+
+    def __init__(
+        self,
+        *,
+        service_name: str,
+        address: str,
+        token: SecretStr | None = None,
+        exempt: Sequence[str] = (),
+        grace_seconds: float = 10.0,
+    ) -> None:
+        self._name = service_name
+        self._address = address
+        self._grace = grace_seconds
+        self._services: list[str] = []
+        self._health = health.aio.HealthServicer()
+        secret = token.get_secret_value() if token else None
+        interceptor = ServiceInterceptor(metrics=grpc_metrics(), token=secret, exempt=frozenset(exempt))
+        self.server = grpc.aio.server(interceptors=[interceptor], options=_OPTIONS)
+        self._log = structlog.get_logger("dressage.serving").bind(service=service_name)
+
+    def add(self, add_to_server: Callable[[Any, Any], None], servicer: Any, full_name: str) -> None:
+        """Adds a servicer; ``full_name`` is the proto service's, for health and reflection."""
+        add_to_server(servicer, self.server)
+        self._services.append(full_name)
+
+    async def start(self) -> str:
+        """Starts listening and returns the bound host:port.
+
+        :raises FailedPrecondition: if the address cannot be bound.
+        """
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
+        names = [*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME]
+        reflection.enable_server_reflection(names, self.server)
+        host, _, _ = self._address.rpartition(":")
+        try:
+            port = self.server.add_insecure_port(self._address)
+        except RuntimeError as error:
+            raise FailedPrecondition(
+                f"cannot listen on {self._address}: is another process using that port?", reason="ADDRESS_IN_USE"
+            ) from error
+        await self.server.start()
+        for name in ["", *self._services]:
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        bound = f"{host or '127.0.0.1'}:{port}"
+        self._log.info("listening", address=bound)
+        return bound
+
+    async def stop(self) -> None:
+        """Tells health checks NOT_SERVING, lets calls end within the grace period, and stops."""
+        await self._health.enter_graceful_shutdown()
+        await self.server.stop(self._grace)
+        self._log.info("stopped")
+
+
+async def run_until_signal(*services: RunningService) -> None:
+    """Waits for SIGTERM or SIGINT, then stops the services in the order given."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    await stopping.wait()
+    for service in services:
+        await service.stop()

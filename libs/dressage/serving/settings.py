@@ -1,0 +1,58 @@
+"""Typed settings of a service, from environment variables and a mounted TOML file, validated at start.
+
+A service subclasses `ServingSettings` with its own ``env_prefix``; a bad value stops the process with one clear line
+(`load`). Precedence: arguments, environment, file, default.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Literal, TypeVar
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+CONFIG_VARIABLE = "DRESSAGE_CONFIG"
+
+
+class ServingSettings(BaseSettings):
+    """What every service can be told."""
+
+    model_config = SettingsConfigDict(env_prefix="DRESSAGE_", extra="ignore", frozen=True)
+
+    address: str = Field("127.0.0.1:0", description="host:port to listen on; port 0 takes a free one")
+    metrics_address: str | None = Field(None, description="host:port of the Prometheus endpoint; none if not set")
+    log_format: Literal["json", "text"] = Field("json", description="one JSON object a line, or text for people")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least severe level written")
+    auth_token: SecretStr | None = Field(None, description="bearer token that callers must show")
+    grace_seconds: float = Field(10.0, ge=0, le=600, description="seconds that calls may take to end on SIGTERM")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments before environment before the mounted file (``$DRESSAGE_CONFIG``)."""
+        path = os.environ.get(CONFIG_VARIABLE)
+        file = (TomlConfigSettingsSource(settings_cls, path),) if path else ()
+        return (init_settings, env_settings, *file)
+
+
+SettingsT = TypeVar("SettingsT", bound=ServingSettings)
+
+
+def load(kind: type[SettingsT]) -> SettingsT:
+    """Reads settings or ends the process (exit status 2) with one line per bad value, never showing the value of a secret."""
+    try:
+        return kind()
+    except ValidationError as error:
+        prefix = str(kind.model_config.get("env_prefix", ""))
+        for problem in error.errors(include_input=False):
+            field = ".".join(str(part) for part in problem["loc"])
+            print(f"setting {prefix}{field.upper()}: {problem['msg']}", file=sys.stderr)
+        raise SystemExit(2) from None
