@@ -1,0 +1,74 @@
+"""What the PPO core asks of its surroundings: a batched environment and a batched reward.
+
+They are structural types, so that the core imports neither a simulator nor the code that runs generated rewards.
+`dressage.envs.BatchEnv` and the learner's reward adapter satisfy them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+Arrays = dict[str, np.ndarray]
+
+
+class Step(Protocol):
+    """One step of N environments (see dressage.envs.batch.BatchStep)."""
+
+    observation: np.ndarray
+    """(N, D) after the automatic reset of ended episodes."""
+    final_observation: np.ndarray
+    """(N, D) before it."""
+    reward: np.ndarray
+    """(N,) the environment's own reward."""
+    terminated: np.ndarray
+    truncated: np.ndarray
+    state: Any
+    next_state: Any
+
+
+class Environment(Protocol):
+    """N environments that step together; the rows of a member are contiguous."""
+
+    num_envs: int
+    observation_size: int
+    action_size: int
+    action_low: np.ndarray
+    action_high: np.ndarray
+
+    def reset(self, seeds: Sequence[int]) -> np.ndarray:
+        """Start every environment anew; (N, D) observations."""
+
+    def step(self, actions: np.ndarray) -> Step:
+        """Step all environments with (N, A) actions."""
+
+    def snapshot(self) -> Arrays:
+        """Everything the next steps depend on."""
+
+    def restore(self, arrays: Arrays) -> None:
+        """The inverse of `snapshot`, to the bit."""
+
+
+class RewardOutput(Protocol):
+    """(N,) totals and the terms that they are the sum of."""
+
+    total: np.ndarray
+    terms: Mapping[str, np.ndarray]
+
+
+class Reward(Protocol):
+    """The reward that members are trained on, for N rows at once."""
+
+    def __call__(self, state: Any, action: np.ndarray, next_state: Any) -> RewardOutput:
+        """Rewards of one step; ``action`` is what the environment was given, clipped to its bounds."""
+
+    def reset(self, mask: np.ndarray | None = None) -> None:
+        """Forget the episode memory of the marked rows (None: of all)."""
+
+    def snapshot(self) -> Arrays:
+        """The episode memory."""
+
+    def restore(self, arrays: Arrays) -> None:
+        """The inverse of `snapshot`."""
