@@ -1,0 +1,115 @@
+"""`BatchEnv`, the one protocol that trainers know, and `make_batch`, which makes one for an environment id."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from dressage.envs.cards import EnvironmentCard
+from dressage.envs.options import EnvOptions
+from dressage.envs.state import Array, State
+from dressage.errors import InvalidArgument
+
+__all__ = ["BatchEnv", "BatchStep", "EnvOptions", "State", "make_batch"]
+
+_MAX_ENVS = 65_536
+_MAX_THREADS = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStep:
+    """What one step of N environments gave. All arrays are the caller's own.
+
+    :param observation: (N, D) float64, after auto-reset: what to act on next.
+    :param final_observation: (N, D) float64, before auto-reset: what the step led to.
+    :param reward: (N,) float64, the stock reward.
+    :param terminated: (N,) bool; both this and ``truncated`` may be set, as in stock Gymnasium.
+    :param truncated: (N,) bool, by the time limit, or because the simulation diverged.
+    :param state: the state before the step.
+    :param next_state: the state after it, before auto-reset.
+    """
+
+    observation: Array
+    final_observation: Array
+    reward: Array
+    terminated: Array
+    truncated: Array
+    state: State
+    next_state: State
+
+
+class BatchEnv(Protocol):
+    """N environments stepped together, each restarted by itself when its episode ends (auto-reset).
+
+    ``divergences`` counts the environment steps whose simulation diverged (or whose action was not finite): such a row
+    is truncated with reward 0, its ``next_state`` and final observation repeat the last good ones.
+    """
+
+    num_envs: int
+    card: EnvironmentCard
+    observation_size: int
+    action_size: int
+    action_low: Array
+    action_high: Array
+    divergences: int
+
+    def reset(self, seeds: Sequence[int]) -> Array:
+        """Start an episode in each environment, seeded as Gymnasium's ``reset(seed=...)`` does.
+
+        :param seeds: one non-negative integer per environment.
+        :returns: observations (N, D) float64.
+        """
+        ...
+
+    def state(self) -> State:
+        """The current state; stays valid after further steps."""
+        ...
+
+    def step(self, actions: Array) -> BatchStep:
+        """Apply actions (N, A) for one time step. Actions are not clipped here; the simulator clamps what it applies,
+        and the stock reward's control cost counts them as given.
+        """
+        ...
+
+    def snapshot(self) -> dict[str, Array]:
+        """Everything that the future depends on, as plain arrays."""
+        ...
+
+    def restore(self, snapshot: Mapping[str, Array]) -> None:
+        """Go on from a snapshot, of this batch or of another of the same environment, size and options, bit by bit."""
+        ...
+
+
+def make_batch(
+    env_id: str,
+    num_envs: int,
+    *,
+    num_threads: int,
+    options: EnvOptions | None = None,
+    fields: Collection[str] | None = None,
+) -> BatchEnv:
+    """A batch of environments on native threads.
+
+    :param env_id: an id that has a card, such as ``HalfCheetah-v5``.
+    :param num_envs: 1 to 65,536.
+    :param num_threads: threads that step the simulations, the caller's included.
+    :param options: deviations from the stock environment.
+    :param fields: names of the state's fields that will be read; None for all. Fewer fields mean fewer copies.
+    :raises NotFound: for an unknown environment or field.
+    :raises InvalidArgument: for a bad number or option.
+    """
+    options = options or EnvOptions()
+    card = options.check(env_id)
+    _check_count("num_envs", num_envs, _MAX_ENVS)
+    _check_count("num_threads", num_threads, _MAX_THREADS)
+    for name in fields or ():
+        card.field(name)
+    from dressage.envs.mujoco_batch import MujocoBatch
+
+    return MujocoBatch(card, num_envs, num_threads=num_threads, options=options, fields=fields)
+
+
+def _check_count(name: str, value: int, limit: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= limit:
+        raise InvalidArgument(field=name, value=value, expected=f"an integer from 1 to {limit}")

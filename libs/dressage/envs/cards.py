@@ -1,0 +1,180 @@
+"""Environment cards: everything a reward, a judge or a model needs to know about an environment.
+
+A card is data. It is generated from the live environment (`python -m dressage.envs.generate`) into a JSON file of this
+package, so that services without a simulator can serve it; a test checks that the files are current.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from dataclasses import field as with_default
+from importlib import resources
+from typing import Any, Literal
+
+from dressage.errors import InvalidArgument, NotFound
+
+ENVIRONMENT_IDS: tuple[str, ...] = (
+    "HalfCheetah-v5",
+    "Hopper-v5",
+    "InvertedPendulum-v5",
+)
+"""Environments that have a card, in the order in which they are listed."""
+
+OptionValue = int | float | bool
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of the state.
+
+    :param name: attribute name in ``state`` and ``trajectory``.
+    :param shape: shape of one row, without the leading axis of N environments or T+1 steps.
+    :param unit: SI unit; ``1`` for none, ``mixed`` where the components differ.
+    :param meaning: one phrase, with the sign convention where there is one.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    unit: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class ObservationComponent:
+    """One number of the stock observation, in order; clipped to ±``clip`` where that is given."""
+
+    name: str
+    unit: str
+    meaning: str
+    clip: float | None = None
+
+
+@dataclass(frozen=True)
+class ActionComponent:
+    """One number of the action, in order."""
+
+    name: str
+    low: float
+    high: float
+    unit: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class EnvironmentCard:
+    """What is known about one environment.
+
+    :param time_step: seconds per environment step.
+    :param termination: when an episode ends before its time limit, in words.
+    :param scales: reference numbers: ``random_return`` (mean stock return of uniformly random actions),
+        ``random_episode_steps``, ``motionless_return``, and for walkers ``standing_height`` (m) and
+        ``typical_speed`` (m/s).
+    :param options: names and default values of the options that `EnvOptions` accepts here.
+    """
+
+    id: str
+    title: str
+    description: str
+    fields: tuple[Field, ...]
+    observation_components: tuple[ObservationComponent, ...]
+    action: tuple[ActionComponent, ...]
+    action_kind: Literal["box", "discrete"]
+    observation_size: int
+    time_step: float
+    max_episode_steps: int
+    can_terminate: bool
+    termination: str
+    stock_reward: str
+    scales: Mapping[str, float] = with_default(default_factory=dict)
+    example_intents: tuple[str, ...] = ()
+    options: Mapping[str, OptionValue] = with_default(default_factory=dict)
+
+    @property
+    def action_size(self) -> int:
+        """Number of action components."""
+        return len(self.action)
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """Names of all fields, in order."""
+        return tuple(entry.name for entry in self.fields)
+
+    def field(self, name: str) -> Field:
+        """The field of that name.
+
+        :raises NotFound: naming near matches.
+        """
+        for entry in self.fields:
+            if entry.name == name:
+                return entry
+        near = difflib.get_close_matches(name, self.field_names, n=4, cutoff=0.5) or self.field_names
+        raise NotFound(f"{self.id} has no field {name!r}; near matches: {', '.join(near)}", reason="FIELD_NOT_FOUND")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The card as JSON-ready data."""
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return plain
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> EnvironmentCard:
+        """The card that `to_dict` wrote.
+
+        :raises InvalidArgument: when a key is missing, unknown or of the wrong form.
+        """
+        try:
+            values = dict(data)
+            values["fields"] = tuple(Field(**{**f, "shape": tuple(f["shape"])}) for f in values["fields"])
+            components = values["observation_components"]
+            values["observation_components"] = tuple(ObservationComponent(**entry) for entry in components)
+            values["action"] = tuple(ActionComponent(**entry) for entry in values["action"])
+            values["example_intents"] = tuple(values["example_intents"])
+            return cls(**values)
+        except (KeyError, TypeError) as error:
+            raise InvalidArgument(
+                f"not an environment card: {error!r}", field="card", expected="a card's dict"
+            ) from error
+
+    def describe(self) -> str:
+        """The card as a compact plain-text table, as a language model is shown it."""
+        from dressage.envs.describe import describe
+
+        return describe(self)
+
+
+def load_card(env_id: str) -> EnvironmentCard:
+    """The card of an environment.
+
+    :param env_id: a Gymnasium id, such as ``HalfCheetah-v5``.
+    :raises NotFound: listing the known ids, the nearest first.
+    """
+    if env_id not in ENVIRONMENT_IDS:
+        shown = env_id if len(env_id) <= 60 else env_id[:57] + "..."
+        known = ", ".join(_nearest_first(env_id))
+        raise NotFound(
+            f"unknown environment {shown!r}; known environments: {known}",
+            reason="ENVIRONMENT_NOT_FOUND",
+            metadata={"environment": shown, "known": known},
+        )
+    return _read_card(env_id)
+
+
+def list_cards() -> tuple[EnvironmentCard, ...]:
+    """The cards of all environments."""
+    return tuple(load_card(env_id) for env_id in ENVIRONMENT_IDS)
+
+
+@functools.cache
+def _read_card(env_id: str) -> EnvironmentCard:
+    text = resources.files("dressage.envs").joinpath("data", "cards", f"{env_id}.json").read_text("utf-8")
+    return EnvironmentCard.from_dict(json.loads(text))
+
+
+def _nearest_first(env_id: str) -> list[str]:
+    def distance(known: str) -> float:
+        return -difflib.SequenceMatcher(a=env_id[:60].lower(), b=known.lower()).ratio()
+
+    return sorted(ENVIRONMENT_IDS, key=distance)

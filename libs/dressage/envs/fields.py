@@ -1,0 +1,206 @@
+"""Fields of the state as functions of simulator arrays, with the words that describe them.
+
+One definition serves everything: the batch evaluates a field on its N rows, a recorded stock Gymnasium episode on its
+T+1 rows, and the card takes its name, shape, unit and meaning. So the three cannot disagree.
+
+Positions and velocities along joints come from ``qpos`` and ``qvel`` and are exact for the new state. What MuJoCo derives
+(``xpos``, ``cvel``, geom poses) is, as stock Gymnasium reports it, up to one physics substep old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dressage.envs.cards import ActionComponent, Field, ObservationComponent
+from dressage.envs.layout import Joint, Layout
+from dressage.envs.state import Array, FieldFunction, Raw
+
+_TORSO = "torso"
+
+
+@dataclass(frozen=True)
+class BoundField:
+    """A field and how to compute it.
+
+    :param sources: names of the simulator arrays that ``function`` reads.
+    """
+
+    field: Field
+    function: FieldFunction
+    sources: tuple[str, ...]
+
+
+def scalar(
+    name: str, unit: str, meaning: str, source: str, index: int, *, sign: float = 1.0, offset: float = 0.0
+) -> BoundField:
+    """``sign * source[:, index] + offset`` as a field of one number a row."""
+
+    def read(raw: Raw) -> Array:
+        column = raw[source][:, index]
+        if sign != 1.0:
+            column = sign * column
+        return column + offset if offset else column
+
+    return BoundField(Field(name, (), unit, meaning), read, (source,))
+
+
+def observation_field(size: int, sources: tuple[str, ...], function: FieldFunction) -> BoundField:
+    """The stock observation as a field."""
+    meaning = "the stock Gymnasium observation, component by component below"
+    return BoundField(Field("observation", (size,), "mixed", meaning), function, sources)
+
+
+def time_field() -> BoundField:
+    """Seconds since the episode began."""
+    return BoundField(Field("time", (), "s", "time since the episode began"), lambda raw: raw["time"], ("time",))
+
+
+def planar_root(layout: Layout, *, ahead: str) -> list[BoundField]:
+    """Position, velocity and pitch of a torso that moves in the x-z plane on joints rootx, rootz, rooty.
+
+    :param ahead: what positive pitch looks like, in words ("the head goes up").
+    """
+    x, z, pitch = layout.joint("rootx"), layout.joint("rootz"), layout.joint("rooty")
+    origin = layout.body_origins[_TORSO]
+    note = "" if pitch.nose_up > 0 else "; minus the model's rooty angle"
+    return [
+        scalar("x_position", "m", "torso position along x, the forward direction", "qpos", x.qpos,
+               offset=origin[0] - x.reference),
+        scalar("x_velocity", "m/s", "torso velocity along x, positive = forward", "qvel", x.qvel),
+        scalar("z_position", "m", "height of the torso's centre above the floor", "qpos", z.qpos,
+               offset=origin[2] - z.reference),
+        scalar("z_velocity", "m/s", "torso velocity along z, positive = up", "qvel", z.qvel),
+        scalar("pitch", "rad", f"torso pitch, unwrapped (a full flip is 2 pi), 0 = reference pose, positive = nose up ({ahead}){note}",
+               "qpos", pitch.qpos, sign=float(pitch.nose_up)),
+        scalar("pitch_velocity", "rad/s", "rate of pitch, positive = nose up", "qvel", pitch.qvel,
+               sign=float(pitch.nose_up)),
+    ]  # fmt: skip
+
+
+def joint_fields(layout: Layout, joints: Iterable[str]) -> list[BoundField]:
+    """Angle (or position) and velocity of each named joint, named by `short_name`."""
+    found = []
+    for name in joints:
+        joint, short = layout.joint(name), short_name(name)
+        limits = ", no limits" if joint.low is None else f", limits {joint.low:.3g} to {joint.high:.3g}"
+        moves = f", positive = {short} moves {joint.moves}" if joint.moves else ""
+        if joint.is_hinge:
+            angle = f"angle of the {short} joint, 0 = reference pose{moves}{limits}"
+            found.append(scalar(f"{short}_angle", "rad", angle, "qpos", joint.qpos))
+            found.append(scalar(f"{short}_velocity", "rad/s", f"rate of {short}_angle", "qvel", joint.qvel))
+        else:
+            found.append(scalar(f"{short}_position", "m", f"position of {short}{moves}{limits}", "qpos", joint.qpos))
+            found.append(scalar(f"{short}_velocity", "m/s", f"rate of {short}_position", "qvel", joint.qvel))
+    return found
+
+
+def body_fields(layout: Layout, *, velocities: bool = True) -> list[BoundField]:
+    """World position and velocity of each body's frame origin."""
+    found = []
+    for name, body in layout.bodies.items():
+        found.append(
+            BoundField(Field(f"xpos_{name}", (3,), "m", f"position (x, y, z) of the origin of {name}"),
+                       _position(body), ("xpos",))
+        )  # fmt: skip
+    if not velocities:
+        return found
+    roots = _roots(layout)
+    for name, body in layout.bodies.items():
+        found.append(
+            BoundField(Field(f"xvel_{name}", (3,), "m/s", f"velocity (x, y, z) of the origin of {name}"),
+                       _velocity(body, roots), ("cvel", "subtree_com", "xpos"))
+        )  # fmt: skip
+    return found
+
+
+def foot_fields(layout: Layout, bodies: Iterable[str]) -> list[BoundField]:
+    """Height of the lowest point of each foot above the floor at z = 0, and whether it touches the floor."""
+    found = []
+    for name in bodies:
+        capsule = layout.body_capsule[name]
+        height = _lowest_point(capsule.id, capsule.radius, capsule.half_length)
+        words = f"height of the lowest point of {name} above the floor, negative when pressed into it"
+        sources = ("geom_xpos", "geom_xmat")
+        found.append(BoundField(Field(f"height_{name}", (), "m", words), height, sources))
+        touch = Field(f"touching_{name}", (), "1", f"1 when {name} touches the floor, else 0")
+        found.append(BoundField(touch, _touching(height, capsule.margin), sources))
+    return found
+
+
+def end_height(name: str, meaning: str, *, geom: int, half_length: float) -> BoundField:
+    """Height of one end of a capsule's axis: ``half_length`` along it, signed."""
+
+    def read(raw: Raw) -> Array:
+        return raw["geom_xpos"][:, geom, 2] + half_length * raw["geom_xmat"][:, geom, 8]
+
+    return BoundField(Field(name, (), "m", meaning), read, ("geom_xpos", "geom_xmat"))
+
+
+def motors(layout: Layout) -> tuple[ActionComponent, ...]:
+    """The action components of a model whose actuators are motors."""
+    parts = []
+    for actuator in layout.actuators:
+        joint, short = layout.joint(actuator.joint), short_name(actuator.joint)
+        kind, unit = ("torque", "N m") if joint.is_hinge else ("force", "N")
+        moves = f"; positive = {short} moves {joint.moves}" if joint.moves else ""
+        meaning = f"motor on {short}: {kind} = {actuator.gear:g} {unit} times the action{moves}"
+        parts.append(ActionComponent(short, actuator.low, actuator.high, "1", meaning))
+    return tuple(parts)
+
+
+def joint_components(layout: Layout, *, skip: int = 0, clip: float | None = None) -> tuple[ObservationComponent, ...]:
+    """Observation made of ``qpos`` (the first ``skip`` left out) and ``qvel`` (clipped to ±``clip``)."""
+    by_qpos = sorted(layout.joints.values(), key=lambda joint: joint.qpos)
+    by_qvel = sorted(layout.joints.values(), key=lambda joint: joint.qvel)
+    return tuple(_position_component(joint) for joint in by_qpos[skip:]) + tuple(
+        ObservationComponent(f"{joint.name}_velocity", _unit(joint) + "/s", f"velocity of joint {joint.name}", clip)
+        for joint in by_qvel
+    )
+
+
+def short_name(joint: str) -> str:
+    """A joint's name without a trailing ``_joint``."""
+    return joint.removesuffix("_joint")
+
+
+def _position_component(joint: Joint) -> ObservationComponent:
+    kind = "angle" if joint.is_hinge else "position"
+    return ObservationComponent(f"{joint.name}_{kind}", _unit(joint), f"{kind} of joint {joint.name}")
+
+
+def _unit(joint: Joint) -> str:
+    return "rad" if joint.is_hinge else "m"
+
+
+def _position(body: int) -> FieldFunction:
+    return lambda raw: raw["xpos"][:, body]
+
+
+def _velocity(body: int, roots: dict[int, int]) -> FieldFunction:
+    """MuJoCo's ``cvel`` is the velocity at the kinematic tree's centre of mass; moved here to the body's origin."""
+    root = roots[body]
+
+    def read(raw: Raw) -> Array:
+        spatial = raw["cvel"][:, body]
+        arm = raw["xpos"][:, body] - raw["subtree_com"][:, root]
+        return spatial[:, 3:] + np.cross(spatial[:, :3], arm)
+
+    return read
+
+
+def _roots(layout: Layout) -> dict[int, int]:
+    return {body: layout.body_root[name] for name, body in layout.bodies.items()}
+
+
+def _lowest_point(geom: int, radius: float, half_length: float) -> FieldFunction:
+    def read(raw: Raw) -> Array:
+        return raw["geom_xpos"][:, geom, 2] - half_length * np.abs(raw["geom_xmat"][:, geom, 8]) - radius
+
+    return read
+
+
+def _touching(height: FieldFunction, margin: float) -> FieldFunction:
+    return lambda raw: (height(raw) <= margin).astype(np.float64)

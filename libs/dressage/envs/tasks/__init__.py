@@ -1,0 +1,29 @@
+"""The environments, one module each; `task` finds them by id.
+
+Adding an environment: a module here with a ``TASK``, its id in `_MODULES` and in `dressage.envs.cards.ENVIRONMENT_IDS`,
+then ``python -m dressage.envs.generate``. The parity tests pick it up by themselves.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from dressage.envs.cards import load_card
+from dressage.envs.tasks.base import Task
+
+_MODULES = {
+    "HalfCheetah-v5": "half_cheetah",
+    "Hopper-v5": "hopper",
+    "InvertedPendulum-v5": "inverted_pendulum",
+}
+
+
+def task(env_id: str) -> Task:
+    """The task of that id.
+
+    :raises dressage.errors.NotFound: listing the known ids, the nearest first.
+    """
+    if env_id not in _MODULES:
+        load_card(env_id)  # raises the NotFound that lists the known ids
+    found: Task = importlib.import_module(f"dressage.envs.tasks.{_MODULES[env_id]}").TASK
+    return found

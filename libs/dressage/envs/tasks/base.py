@@ -1,0 +1,110 @@
+"""What makes one environment differ from another: observation, stock reward, termination, reset noise and fields.
+
+A task is numpy on simulator arrays with a leading axis of rows; it imports no simulator. Its numbers (weights, healthy
+ranges) are stock Gymnasium v5's, held to it by the parity tests.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from dressage.envs.cards import ActionComponent, ObservationComponent
+from dressage.envs.fields import BoundField, motors
+from dressage.envs.layout import Layout
+from dressage.envs.state import Array, Raw
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Stock reward (N,) and termination (N,) of one step."""
+
+    reward: Array
+    terminated: Array
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Options as they hold for one batch, defaults filled in; those that an environment does not have are None."""
+
+    max_episode_steps: int
+    terminate_when_unhealthy: bool | None
+    reset_noise_scale: float | None
+
+
+class Task(ABC):
+    """One environment; subclasses are stateless."""
+
+    env_id: str
+    title: str
+    description: str
+    xml: str
+    termination: str
+    stock_reward: str
+    example_intents: tuple[str, ...]
+    can_terminate: bool = True
+    # Simulator arrays that observation and step read besides qpos and qvel.
+    sources: tuple[str, ...] = ()
+
+    @abstractmethod
+    def observation(self, raw: Raw) -> Array:
+        """The stock observation (N, D), float64, in a new array."""
+
+    @abstractmethod
+    def outcome(self, before: Raw, after: Raw, action: Array, *, time_step: float, rules: Rules) -> Outcome:
+        """Stock reward and termination of the step from ``before`` to ``after``.
+
+        :param action: (N, A) as given to the step; its dtype counts, since stock Gymnasium computes its control
+            cost in the dtype of the action.
+        """
+
+    @abstractmethod
+    def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
+        """Draw the first ``qpos`` (nq,) and ``qvel`` (nv,) of an episode as stock Gymnasium's ``reset_model`` does.
+
+        :param layout_qpos: the model's reference ``qpos``.
+        :param scale: the option ``reset_noise_scale``.
+        """
+
+    @abstractmethod
+    def fields(self, layout: Layout) -> list[BoundField]:
+        """All fields of the state, in the card's order."""
+
+    @abstractmethod
+    def observation_components(self, layout: Layout) -> tuple[ObservationComponent, ...]:
+        """What each number of the observation is."""
+
+    def action(self, layout: Layout) -> tuple[ActionComponent, ...]:
+        """What each number of the action is."""
+        return motors(layout)
+
+
+def control_cost(action: Array, weight: float) -> Array:
+    """``weight`` times the squared norm of each row's action, in the action's dtype as stock Gymnasium has it."""
+    cost: Array = weight * np.square(action).sum(axis=-1)
+    return cost
+
+
+def positions_and_velocities(raw: Raw, *, skip: int, clip: float | None = None) -> Array:
+    """``qpos`` without its first ``skip`` entries, then ``qvel`` clipped to ±``clip``: (N, nq - skip + nv)."""
+    qpos, qvel = raw["qpos"], raw["qvel"]
+    split = qpos.shape[1] - skip
+    out = np.empty((len(qpos), split + qvel.shape[1]))
+    out[:, :split] = qpos[:, skip:]
+    if clip is None:
+        out[:, split:] = qvel
+    else:
+        np.clip(qvel, -clip, clip, out=out[:, split:])
+    return out
+
+
+def uniform_start(rng: np.random.Generator, qpos: Array, nv: int, scale: float) -> tuple[Array, Array]:
+    """Uniform noise of ±``scale`` on every position, then on every velocity."""
+    return qpos + rng.uniform(low=-scale, high=scale, size=len(qpos)), rng.uniform(low=-scale, high=scale, size=nv)
+
+
+def normal_velocity_start(rng: np.random.Generator, qpos: Array, nv: int, scale: float) -> tuple[Array, Array]:
+    """Uniform noise of ±``scale`` on every position, then normal noise of deviation ``scale`` on every velocity."""
+    return qpos + rng.uniform(low=-scale, high=scale, size=len(qpos)), scale * rng.standard_normal(nv)

@@ -1,0 +1,81 @@
+"""HalfCheetah-v5: a two-legged planar runner that cannot fall out of its episode."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dressage.envs.cards import ObservationComponent
+from dressage.envs.fields import (
+    BoundField,
+    body_fields,
+    foot_fields,
+    joint_components,
+    joint_fields,
+    observation_field,
+    planar_root,
+    time_field,
+)
+from dressage.envs.layout import Layout
+from dressage.envs.state import Array, Raw
+from dressage.envs.tasks.base import (
+    Outcome,
+    Rules,
+    Task,
+    control_cost,
+    normal_velocity_start,
+    positions_and_velocities,
+)
+
+_CONTROL_COST = 0.1
+_LEG_JOINTS = ("bthigh", "bshin", "bfoot", "fthigh", "fshin", "ffoot")
+
+
+class HalfCheetah(Task):
+    """Stock reward: forward velocity minus control cost; no termination."""
+
+    env_id = "HalfCheetah-v5"
+    title = "two-legged planar cheetah"
+    description = (
+        "A flat, two-legged cheetah in the vertical x-z plane on level ground: a torso with a head, and a back and a front "
+        "leg of thigh, shin and foot, moved by six joint motors against spring-loaded joints. It can run either way, jump, "
+        "flip and lie on its back."
+    )
+    xml = "half_cheetah.xml"
+    termination = "never; the episode ends at its time limit only, so a fallen cheetah goes on."
+    stock_reward = "(change of x_position) / time step - 0.1 * (sum of squared actions)"
+    example_intents = (
+        "run forward fast",
+        "run backward",
+        "stand still",
+        "walk forward slowly and smoothly",
+        "hop in place",
+        "do a backflip",
+        "run forward with low effort",
+    )
+    can_terminate = False
+
+    def observation(self, raw: Raw) -> Array:
+        return positions_and_velocities(raw, skip=1)
+
+    def outcome(self, before: Raw, after: Raw, action: Array, *, time_step: float, rules: Rules) -> Outcome:
+        velocity = (after["qpos"][:, 0] - before["qpos"][:, 0]) / time_step
+        return Outcome(velocity - control_cost(action, _CONTROL_COST), np.zeros(len(velocity), dtype=bool))
+
+    def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
+        return normal_velocity_start(rng, layout_qpos, nv, scale)
+
+    def fields(self, layout: Layout) -> list[BoundField]:
+        return [
+            observation_field(layout.nq + layout.nv - 1, ("qpos", "qvel"), self.observation),
+            time_field(),
+            *planar_root(layout, ahead="the head rises; a backflip turns this way"),
+            *joint_fields(layout, _LEG_JOINTS),
+            *foot_fields(layout, ("bfoot", "ffoot")),
+            *body_fields(layout),
+        ]
+
+    def observation_components(self, layout: Layout) -> tuple[ObservationComponent, ...]:
+        return joint_components(layout, skip=1)
+
+
+TASK = HalfCheetah()

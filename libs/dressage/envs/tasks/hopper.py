@@ -1,0 +1,90 @@
+"""Hopper-v5: a one-legged planar hopper that must stay upright."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dressage.envs.cards import ObservationComponent
+from dressage.envs.fields import (
+    BoundField,
+    body_fields,
+    foot_fields,
+    joint_components,
+    joint_fields,
+    observation_field,
+    planar_root,
+    time_field,
+)
+from dressage.envs.layout import Layout
+from dressage.envs.state import Array, Raw
+from dressage.envs.tasks.base import (
+    Outcome,
+    Rules,
+    Task,
+    control_cost,
+    positions_and_velocities,
+    uniform_start,
+)
+
+_CONTROL_COST = 1e-3
+_HEALTHY_REWARD = 1.0
+_HEALTHY_STATE = 100.0
+_HEALTHY_HEIGHT = 0.7
+_HEALTHY_ANGLE = 0.2
+_VELOCITY_CLIP = 10.0
+
+
+class Hopper(Task):
+    """Stock reward: forward velocity, plus 1 while healthy, minus control cost; ends when unhealthy."""
+
+    env_id = "Hopper-v5"
+    title = "one-legged planar hopper"
+    description = (
+        "A one-legged hopper in the vertical x-z plane on level ground: torso, thigh, leg and foot in a chain, moved by "
+        "three joint motors. It starts upright and falls unless it is balanced."
+    )
+    xml = "hopper.xml"
+    termination = (
+        "the step after which z_position <= 0.7 m, |pitch| >= 0.2 rad, or any joint position or velocity (without x) "
+        "leaves (-100, 100); switched off by terminate_when_unhealthy = false."
+    )
+    stock_reward = "(change of x_position) / time step + 1 while healthy - 0.001 * (sum of squared actions)"
+    example_intents = (
+        "hop forward",
+        "hop forward fast",
+        "hop backward",
+        "stand still and balance",
+        "hop in place as high as possible",
+    )
+
+    def observation(self, raw: Raw) -> Array:
+        return positions_and_velocities(raw, skip=1, clip=_VELOCITY_CLIP)
+
+    def outcome(self, before: Raw, after: Raw, action: Array, *, time_step: float, rules: Rules) -> Outcome:
+        qpos, qvel = after["qpos"], after["qvel"]
+        height, angle = qpos[:, 1], qpos[:, 2]
+        healthy = (height > _HEALTHY_HEIGHT) & (np.abs(angle) < _HEALTHY_ANGLE)
+        healthy &= (np.abs(qpos[:, 2:]) < _HEALTHY_STATE).all(axis=1) & (np.abs(qvel) < _HEALTHY_STATE).all(axis=1)
+        velocity = (qpos[:, 0] - before["qpos"][:, 0]) / time_step
+        reward = (velocity + healthy * _HEALTHY_REWARD) - control_cost(action, _CONTROL_COST)
+        terminated = ~healthy if rules.terminate_when_unhealthy else np.zeros(len(reward), dtype=bool)
+        return Outcome(reward, terminated)
+
+    def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
+        return uniform_start(rng, layout_qpos, nv, scale)
+
+    def fields(self, layout: Layout) -> list[BoundField]:
+        return [
+            observation_field(layout.nq + layout.nv - 1, ("qpos", "qvel"), self.observation),
+            time_field(),
+            *planar_root(layout, ahead="it leans backward"),
+            *joint_fields(layout, ("thigh_joint", "leg_joint", "foot_joint")),
+            *foot_fields(layout, ("foot",)),
+            *body_fields(layout),
+        ]
+
+    def observation_components(self, layout: Layout) -> tuple[ObservationComponent, ...]:
+        return joint_components(layout, skip=1, clip=_VELOCITY_CLIP)
+
+
+TASK = Hopper()

@@ -1,0 +1,238 @@
+"""One recorded episode: every field of the card at T+1 instants, and what was done between them.
+
+Row 0 is the state after reset, row t+1 the state after action t. A trajectory needs numpy only, so that judges run
+without a simulator; ``qpos`` and ``qvel`` are complete enough to render it.
+
+A file is an ``.npz`` of plain arrays and one JSON entry that says what they are: no pickle, bounded in size, written
+to a temporary name and renamed. Columns are float32 but ``qpos`` and ``qvel``, which stay float64.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dressage.envs.cards import EnvironmentCard, load_card
+from dressage.envs.state import Array, _unknown_field
+from dressage.errors import InvalidArgument
+
+_FORMAT = "dressage.trajectory/1"
+_FIELD = "field/"
+_MAX_BYTES = 1 << 30
+_VELOCITY_UNITS = ("m/s", "rad/s")
+CHECK_KINDS = ("random", "motionless", "untrained")
+"""Kinds of the episodes that are shipped for checking rewards and judges."""
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """A recorded episode of T steps. Fields are also attributes: ``trajectory.x_velocity``.
+
+    :param fields: (T+1, ...) arrays by field name.
+    :param action: (T, A), as given to the environment.
+    :param reward: (T,) stock reward.
+    :param qpos: (T+1, nq) float64 simulator positions.
+    :param qvel: (T+1, nv) float64 simulator velocities.
+    :param metadata: JSON-ready facts (options, versions, what made it).
+    """
+
+    environment: str
+    seed: int
+    fields: Mapping[str, Array]
+    action: Array
+    reward: Array
+    terminated: bool
+    truncated: bool
+    qpos: Array
+    qvel: Array
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getattr__(self, name: str) -> Array:
+        if name.startswith("__") or name == "fields":
+            raise AttributeError(name)
+        if name not in self.fields:
+            raise AttributeError(_unknown_field(name, list(self.fields)).replace("the state", "the trajectory"))
+        return self.fields[name]
+
+    @property
+    def num_steps(self) -> int:
+        """T."""
+        return len(self.reward)
+
+    @property
+    def stock_return(self) -> float:
+        """Sum of the stock reward."""
+        return float(np.sum(self.reward, dtype=np.float64))
+
+    def save(self, path: str | Path, *, compress: bool = False) -> None:
+        """Write the trajectory; the file appears whole or not at all."""
+        path = Path(path)
+        schema = {
+            "format": _FORMAT,
+            "environment": self.environment,
+            "seed": self.seed,
+            "num_steps": self.num_steps,
+            "terminated": self.terminated,
+            "truncated": self.truncated,
+            "fields": list(self.fields),
+            "metadata": dict(self.metadata),
+        }
+        arrays: dict[str, Array] = {
+            "schema": np.frombuffer(json.dumps(schema, allow_nan=False).encode(), dtype=np.uint8),
+            "action": self.action.astype(np.float32),
+            "reward": self.reward.astype(np.float32),
+            "qpos": self.qpos.astype(np.float64),
+            "qvel": self.qvel.astype(np.float64),
+            **{_FIELD + name: array.astype(np.float32) for name, array in self.fields.items()},
+        }
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        try:
+            with temporary.open("wb") as file:
+                (np.savez_compressed if compress else np.savez)(file, allow_pickle=False, **arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Trajectory:
+        """Read what `save` wrote; columns come back as float32.
+
+        :raises InvalidArgument: for anything else, saying what is wrong with it.
+        """
+        path = Path(path)
+        try:
+            _check_size(path)
+            with np.load(path, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+        except (
+            OSError,
+            ValueError,
+            EOFError,
+            KeyError,
+            NotImplementedError,
+            zipfile.BadZipFile,
+            zipfile.error,
+        ) as error:
+            raise _bad(path, f"not readable as .npz ({error})") from error
+        return _from_arrays(arrays, path)
+
+    def time_reversed(self) -> Trajectory:
+        """The episode played backwards: states and actions in reverse order, velocities negated, time running on.
+
+        A null control for judges: a film of it looks plausible, but it is not the behaviour.
+        """
+        card = load_card(self.environment)
+        fields = {name: _reversed_field(card, name, array) for name, array in self.fields.items()}
+        return replace(
+            self,
+            fields=fields,
+            action=self.action[::-1].copy(),
+            reward=self.reward[::-1].copy(),
+            qpos=self.qpos[::-1].copy(),
+            qvel=-self.qvel[::-1],
+            terminated=False,
+            truncated=True,
+            metadata={**self.metadata, "time_reversed": True},
+        )
+
+
+def load_check_trajectories(env_id: str) -> dict[str, list[Trajectory]]:
+    """The short episodes shipped for checks, by kind: ``random``, ``motionless``, ``untrained``.
+
+    :raises NotFound: for an unknown environment.
+    """
+    load_card(env_id)
+    folder = resources.files("dressage.envs").joinpath("data", "trajectories", env_id)
+    with resources.as_file(folder) as path:
+        return {kind: [Trajectory.load(file) for file in sorted(path.glob(f"{kind}_*.npz"))] for kind in CHECK_KINDS}
+
+
+def _reversed_field(card: EnvironmentCard, name: str, array: Array) -> Array:
+    if name == "time":
+        return array.copy()
+    backwards = array[::-1].copy()
+    if name == "observation":
+        for index, component in enumerate(card.observation_components):
+            if component.unit in _VELOCITY_UNITS:
+                backwards[:, index] *= -1
+        return backwards
+    return -backwards if name in card.field_names and card.field(name).unit in _VELOCITY_UNITS else backwards
+
+
+def _check_size(path: Path) -> None:
+    """Refuse a small file that unpacks to a huge one before unpacking it."""
+    with zipfile.ZipFile(path) as archive:
+        total = sum(entry.file_size for entry in archive.infolist())
+    if total > _MAX_BYTES:
+        raise ValueError(f"unpacks to {total} bytes, more than {_MAX_BYTES}")
+
+
+def _from_arrays(arrays: dict[str, Array], path: Path) -> Trajectory:
+    schema = _schema(arrays, path)
+    steps, names = schema["num_steps"], schema["fields"]
+    wanted = ("action", "reward", "qpos", "qvel", *(_FIELD + name for name in names))
+    for name in wanted:
+        rows = steps if name in ("action", "reward") else steps + 1
+        array = arrays.get(name)
+        if array is None:
+            raise _bad(path, f"array {name!r} is missing")
+        if array.ndim == 0 or len(array) != rows or array.dtype.kind != "f":
+            raise _bad(path, f"array {name!r} is {array.dtype} {array.shape}, expected {rows} rows of floats")
+    return Trajectory(
+        environment=schema["environment"],
+        seed=schema["seed"],
+        fields={name: arrays[_FIELD + name] for name in names},
+        action=arrays["action"],
+        reward=arrays["reward"],
+        terminated=schema["terminated"],
+        truncated=schema["truncated"],
+        qpos=arrays["qpos"],
+        qvel=arrays["qvel"],
+        metadata=schema["metadata"],
+    )
+
+
+_SCHEMA_TYPES: dict[str, type] = {
+    "environment": str,
+    "seed": int,
+    "num_steps": int,
+    "terminated": bool,
+    "truncated": bool,
+    "fields": list,
+    "metadata": dict,
+}
+
+
+def _schema(arrays: dict[str, Array], path: Path) -> dict[str, Any]:
+    entry = arrays.get("schema")
+    if entry is None or entry.dtype != np.uint8:
+        raise _bad(path, "the entry 'schema' is missing or not bytes")
+    try:
+        schema = json.loads(entry.tobytes())
+    except ValueError as error:
+        raise _bad(path, f"the entry 'schema' is no JSON ({error})") from error
+    if not isinstance(schema, dict) or schema.get("format") != _FORMAT:
+        raise _bad(path, f"the schema's format is not {_FORMAT}")
+    for name, kind in _SCHEMA_TYPES.items():
+        if not isinstance(schema.get(name), kind):
+            raise _bad(path, f"the schema's {name!r} is {schema.get(name)!r}, expected {kind.__name__}")
+    if not all(isinstance(name, str) for name in schema["fields"]):
+        raise _bad(path, "the schema's 'fields' are not all names")
+    return schema
+
+
+def _bad(path: Path, why: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{path.name} is not a trajectory file: {why}", field="path", value=path.name, expected=_FORMAT
+    )
