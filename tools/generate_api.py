@@ -36,17 +36,24 @@ def included_descriptors() -> bytes:
     return files.SerializeToString()
 
 
-def protoc(target: Path, descriptors: Path) -> None:
+def protoc(descriptors: Path, outputs: list[str]) -> None:
     """Runs protoc in an environment of its own, pinned to the oldest supported versions."""
     sources = sorted(str(path.relative_to(PROTOS)) for path in PROTOS.rglob("*.proto"))
     common = [f"--descriptor_set_in={descriptors}", f"-I{PROTOS}"]
     tool = ["uv", "run", "--isolated", "--no-project", "--python", f"{sys.version_info.major}.{sys.version_info.minor}"]
     for requirement in TOOLS:
         tool += ["--with", requirement]
-    command = [*tool, "python", "-m", "grpc_tools.protoc", *common]
-    outputs = [f"--python_out={target}", f"--mypy_out={target}", f"--grpc_python_out={target}"]
-    # Inside the isolated environment grpc_tools adds google's own protos to the path by itself.
-    subprocess.run([*command, *outputs, "buf/validate/validate.proto", *sources], check=True)
+    command = [*tool, "python", "-m", "grpc_tools.protoc", *common, *outputs]
+    subprocess.run([*command, "buf/validate/validate.proto", *sources], check=True, stderr=subprocess.DEVNULL)
+
+
+def compile_image(image: Path) -> None:
+    """Writes the compiled protos, imports and comments included: what `buf lint` and `buf breaking` read."""
+    with tempfile.TemporaryDirectory() as scratch:
+        descriptors = Path(scratch) / "included.binpb"
+        descriptors.write_bytes(included_descriptors())
+        image.parent.mkdir(parents=True, exist_ok=True)
+        protoc(descriptors, ["--include_imports", "--include_source_info", f"--descriptor_set_out={image}"])
 
 
 def relocate(folder: Path) -> None:
@@ -54,8 +61,11 @@ def relocate(folder: Path) -> None:
     pattern = re.compile(r"\b(from|import) (dressage|buf)\.(v1|internal\.v1|validate)\b")
     for path in folder.rglob("*.py*"):
         text = pattern.sub(lambda m: f"{m[1]} dressage.api.{'buf.' if m[2] == 'buf' else ''}{m[3]}", path.read_text())
-        text = re.sub(r"\b(?<!api\.)(dressage|buf)\.(v1|internal\.v1|validate)\.(\w+_pb2)\b",
-                      lambda m: f"dressage.api.{'buf.' if m[1] == 'buf' else ''}{m[2]}.{m[3]}", text)
+        text = re.sub(
+            r"\b(?<!api\.)(dressage|buf)\.(v1|internal\.v1|validate)\.(\w+_pb2)\b",
+            lambda m: f"dressage.api.{'buf.' if m[1] == 'buf' else ''}{m[2]}.{m[3]}",
+            text,
+        )
         path.write_text(text)
 
 
@@ -66,13 +76,16 @@ def generate(target: Path) -> None:
         descriptors.write_bytes(included_descriptors())
         out = Path(scratch) / "out"
         out.mkdir()
-        protoc(out, descriptors)
+        protoc(descriptors, [f"--python_out={out}", f"--mypy_out={out}", f"--grpc_python_out={out}"])
         relocate(out)
-        for source, place in (("dressage/v1", "v1"), ("dressage/internal/v1", "internal/v1"), ("buf/validate", "buf/validate")):
+        places = {"dressage/v1": "v1", "dressage/internal/v1": "internal/v1", "buf/validate": "buf/validate"}
+        for source, place in places.items():
             folder = target / place
             folder.mkdir(parents=True, exist_ok=True)
             for path in sorted((out / source).glob("*.py*")):
-                (folder / path.name).write_bytes(path.read_bytes())
+                # protoc's plugin writes an empty service module for protos without services.
+                if not path.name.endswith("_pb2_grpc.py") or "_service_" in path.name:
+                    (folder / path.name).write_bytes(path.read_bytes())
         for package in ("", "v1", "internal", "internal/v1", "buf", "buf/validate"):
             (target / package / "__init__.py").write_text('"""Generated from protos/ by `make proto`; do not edit."""\n')
 
@@ -81,7 +94,12 @@ def main() -> int:
     """Generates, or with ``--check`` compares; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="fail if the committed stubs are not current")
-    if not parser.parse_args().check:
+    parser.add_argument("--image", type=Path, help="only write the compiled protos to this file")
+    arguments = parser.parse_args()
+    if arguments.image:
+        compile_image(arguments.image)
+        return 0
+    if not arguments.check:
         generate(API)
         return 0
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,1 +1,1 @@
-"""gRPC bootstrap shared by all services: settings, logs, server with health, reflection, errors, auth, metrics, drain."""
+"""gRPC bootstrap of all services: settings, logs, a server with health, reflection, errors, auth, metrics, drain."""

@@ -63,7 +63,7 @@ class _Token(grpc.aio.UnaryUnaryClientInterceptor, grpc.aio.UnaryStreamClientInt
 def connect(address: str, *, token: str | None = None) -> grpc.aio.Channel:
     """A channel to ``address`` (host:port, or any gRPC target); nothing is dialled before the first call."""
     kinds = _Token(token) if token else None
-    # A list of one object would be taken for its first matching kind only; one wrapper per kind is what grpc.aio sorts by.
+    # grpc.aio sorts interceptors by their first matching kind, so each kind needs an object of its own.
     interceptors = [_only(kinds, kind) for kind in _KINDS] if kinds else None
     return grpc.aio.insecure_channel(address, options=OPTIONS, interceptors=interceptors)
 

@@ -85,7 +85,7 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
     def _unary(self, call: _Call, handler: Any, requests: Any) -> Any:
         inner = handler.stream_unary if requests else handler.unary_unary
 
-        async def behaviour(request: Any, context: grpc.aio.ServicerContext) -> Any:
+        async def behaviour(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             with _Measured(self._metrics, call, "client_stream" if requests else "unary") as measured:
                 try:
                     self._admit(call, None if requests else request)
@@ -98,7 +98,7 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
     def _streaming(self, call: _Call, handler: Any, requests: Any) -> Any:
         inner = handler.stream_stream if requests else handler.unary_stream
 
-        async def behaviour(request: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+        async def behaviour(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
             with _Measured(self._metrics, call, "bidi_stream" if requests else "server_stream") as measured:
                 try:
                     self._admit(call, None if requests else request)

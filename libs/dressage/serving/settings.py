@@ -47,7 +47,7 @@ SettingsT = TypeVar("SettingsT", bound=ServingSettings)
 
 
 def load(kind: type[SettingsT]) -> SettingsT:
-    """Reads settings or ends the process (exit status 2) with one line per bad value, never showing the value of a secret."""
+    """Reads settings; on a bad value ends the process (exit status 2) with one line each, never showing a secret."""
     try:
         return kind()
     except ValidationError as error:

@@ -20,8 +20,7 @@ class MessageValidator:
         try:
             self._validator.validate(message)
         except protovalidate.ValidationError as error:
-            problems = [(_path(violation), violation.proto.message) if hasattr(violation, "proto")
-                        else (_path(violation), violation.message) for violation in error.violations]
+            problems = [(_path(violation.proto), violation.proto.message) for violation in error.violations]
             shown = "; ".join(f"{path}: {text} (got {_shown(message, path)})" for path, text in problems[:5])
             first = problems[0][0] if problems else ""
             raise InvalidArgument(shown, field=first, reason="INVALID_FIELD") from None
@@ -29,9 +28,8 @@ class MessageValidator:
 
 def _path(violation: Any) -> str:
     """A violation's field as a dotted path."""
-    field = getattr(violation, "field", None) or violation.proto.field
     parts = []
-    for element in field.elements:
+    for element in violation.field.elements:
         name = element.field_name
         index = getattr(element, "index", None)
         parts.append(f"{name}[{index}]" if isinstance(index, int) and _is_list(element) else name)

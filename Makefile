@@ -1,0 +1,62 @@
+# Each target sets up what it needs by itself. `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# Everything runs from the project's own environment; --inexact keeps what another target installed.
+SYNC := tools/uv sync --locked --quiet --inexact
+RUN := .venv/bin
+DEMO_DIR ?= out/demo
+# Threads of numerical libraries in tests: the machine's cores are shared by parallel tests.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help install demo test test-slow lint format proto bench docs clean
+
+help: ## This list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: ## The virtual environment with everything one machine needs
+	@$(SYNC) --no-default-groups --extra local
+	@tools/system-packages egl
+
+demo: install ## "run forward fast" on HalfCheetah-v5: a policy, its scores and a video, in about 3 minutes
+	@PATH="$(CURDIR)/$(RUN):$$PATH" tools/demo "$(DEMO_DIR)"
+
+test: ## Unit and integration tests (under 10 minutes on 2 cores)
+	@$(SYNC) --group dev --group reference
+	@tools/system-packages egl
+	$(RUN)/pytest -n 2 --dist loadgroup --maxprocesses 2
+
+test-slow: ## Long proofs; their results are recorded under docs/
+	@$(SYNC) --group dev --group reference
+	$(RUN)/pytest -m slow
+
+lint: ## Style, types, layers, protos, freshness of generated files
+	@$(SYNC) --group dev --group reference
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+	$(RUN)/mypy libs services tools/generate_api.py
+	$(RUN)/lint-imports
+	$(RUN)/python tools/generate_api.py --image build/api.binpb
+	$(RUN)/buf lint build/api.binpb --config buf.yaml
+	$(RUN)/python tools/generate_api.py --check
+
+format: ## Formats the code
+	@$(SYNC) --group dev
+	$(RUN)/ruff check --fix --quiet . || true
+	$(RUN)/ruff format .
+
+proto: ## Generates dressage.api from protos/
+	@$(SYNC) --group dev
+	$(RUN)/python tools/generate_api.py
+
+bench: ## Speed beside a peer's, into docs/performance.md
+	@$(SYNC) --group dev --group reference
+	$(RUN)/python tools/bench.py
+
+docs: ## Regenerates what in docs/ is generated
+	@$(SYNC) --group dev
+	$(RUN)/python tools/api_reference.py
+
+clean: ## Removes what was built, not what was trained
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
