@@ -1,0 +1,104 @@
+"""The policy as Stable-Baselines3 saves one: ``policy.zip`` and ``vecnormalize.pkl``.
+
+Both are written by SB3 itself, so that its loaders and rl-zoo's scripts read them. torch and SB3 are imported here
+and nowhere else in this package.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dressage.errors import FailedPrecondition
+from dressage.policies.bundle import Policy
+
+POLICY_FILE = "policy.zip"
+NORMALIZER_FILE = "vecnormalize.pkl"
+INSTALL_COMMAND = "pip install 'dressage[sb3]'"
+
+
+def to_sb3(policy: Policy, directory: str | os.PathLike[str]) -> tuple[Path, Path]:
+    """Write ``policy.zip`` (for ``PPO.load``) and ``vecnormalize.pkl`` (for ``VecNormalize.load``).
+
+    :returns: the two paths.
+    :raises FailedPrecondition: where torch or Stable-Baselines3 is not installed; names the command that installs them.
+    """
+    try:
+        import gymnasium
+        import torch
+        from stable_baselines3 import PPO
+        from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+    except ImportError as error:
+        raise FailedPrecondition(
+            f"exporting for Stable-Baselines3 needs torch and stable-baselines3: {INSTALL_COMMAND}",
+            reason="MISSING_PACKAGE",
+        ) from error
+    card = policy.description
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    env = DummyVecEnv([lambda: _spaces_only(gymnasium, policy)])
+    sizes = list(card.hidden_sizes)
+    model = PPO(
+        "MlpPolicy",
+        env,
+        device="cpu",
+        gamma=card.statistics.get("discount", 0.99),
+        policy_kwargs={"activation_fn": torch.nn.Tanh, "net_arch": {"pi": sizes, "vf": sizes}},
+    )
+    tensors = {_sb3_name(name): torch.as_tensor(np.asarray(value)) for name, value in _network(policy).items()}
+    model.policy.load_state_dict(tensors, strict=True)
+    model.save(folder / POLICY_FILE)
+    normalizer = VecNormalize(
+        env,
+        training=False,
+        norm_obs=card.normalize_observation,
+        norm_reward=False,
+        clip_obs=card.clip,
+        gamma=card.statistics.get("discount", 0.99),
+        epsilon=card.epsilon,
+    )
+    _fill_statistics(normalizer, policy)
+    normalizer.save(str(folder / NORMALIZER_FILE))
+    return folder / POLICY_FILE, folder / NORMALIZER_FILE
+
+
+def _network(policy: Policy) -> dict[str, Any]:
+    return {name: value for name, value in policy.weights.items() if not name.startswith("obs_")}
+
+
+def _sb3_name(name: str) -> str:
+    """``pi.1.weight`` is ``mlp_extractor.policy_net.2.weight`` there: activations count as layers."""
+    parts = name.split(".")
+    towers = {"pi": "policy_net", "vf": "value_net"}
+    if parts[0] in towers:
+        return f"mlp_extractor.{towers[parts[0]]}.{2 * int(parts[1])}.{parts[2]}"
+    if parts[0] in ("action", "value"):
+        return f"{parts[0]}_net.{parts[1]}"
+    return name
+
+
+def _fill_statistics(normalizer: Any, policy: Policy) -> None:
+    known = policy.description.statistics
+    if policy.description.normalize_observation:
+        normalizer.obs_rms.mean = np.asarray(policy.weights["obs_mean"], np.float64)
+        normalizer.obs_rms.var = np.asarray(policy.weights["obs_var"], np.float64)
+        normalizer.obs_rms.count = known.get("obs_count", 1e-4)
+    normalizer.ret_rms.mean = np.float64(known.get("return_mean", 0.0))
+    normalizer.ret_rms.var = np.float64(known.get("return_var", 1.0))
+    normalizer.ret_rms.count = known.get("return_count", 1e-4)
+
+
+def _spaces_only(gymnasium: Any, policy: Policy) -> Any:
+    """An environment that is never stepped: SB3 asks one for its spaces."""
+    card = policy.description
+
+    class SpacesOnly(gymnasium.Env):  # type: ignore[misc]
+        observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (card.observation_size,), np.float64)
+        action_space = gymnasium.spaces.Box(
+            np.asarray(card.action_low, np.float32), np.asarray(card.action_high, np.float32)
+        )
+
+    return SpacesOnly()
