@@ -1,0 +1,141 @@
+"""One call, as often as it takes: per-attempt and total deadlines, backoff with jitter, errors as domain errors.
+
+Retries are ours rather than the service config's because gRPC's have no deadline per attempt: a call that hangs on one
+dead backend would eat the whole budget. A request is built once, so its request_id is the same in every attempt.
+UNAVAILABLE is always tried again; an attempt that ran out of its own time only if the call is safe to repeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import grpc
+import grpc.aio
+
+from dressage import errors
+from dressage.client.discovery import split_address
+from dressage.client.errors import from_rpc
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+_MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class CallPolicy:
+    """How long and how often a client tries."""
+
+    attempt_seconds: float = 20.0
+    total_seconds: float = 60.0
+    slow_seconds: float = 300.0  # both, for calls that wait for a language model
+    initial_backoff: float = 0.2
+    max_backoff: float = 5.0
+    watch_reconnects: int = 10  # in a row, without an event in between
+    stream_seconds: float = 3600.0  # a stream is renewed after so long
+
+    def backoff(self, failures: int, jitter: float) -> float:
+        """Seconds to wait after so many failures in a row; jitter in 0..1 takes off up to half."""
+        return min(self.max_backoff, self.initial_backoff * 2.0 ** (failures - 1)) * (1 - 0.5 * jitter)
+
+
+class UnaryStub(Protocol):
+    """A unary method of a generated stub."""
+
+    def __call__(self, request: Any, *, timeout: float, metadata: Sequence[tuple[str, str]]) -> Awaitable[Any]: ...
+
+
+class StreamStub(Protocol):
+    """A method of a generated stub that answers with a stream."""
+
+    def __call__(self, request: Any, *, timeout: float, metadata: Sequence[tuple[str, str]]) -> AsyncIterator[Any]: ...
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Calls stubs of one channel under one policy."""
+
+    channel: grpc.aio.Channel
+    address: str
+    metadata: tuple[tuple[str, str], ...] = ()
+    policy: CallPolicy = field(default_factory=CallPolicy)
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    jitter: Callable[[], float] = random.random
+
+    async def unary(self, stub: UnaryStub, request: Any, *, repeatable: bool = True, slow: bool = False) -> Any:
+        """The response of a unary call.
+
+        :param repeatable: whether an attempt that timed out may be made again (reads, and writes with a request_id).
+        :param slow: whether the call waits for a language model.
+        :raises DressageError: as the server reported it; DeadlineExceeded or Unavailable once the total time is over.
+        """
+        policy = self.policy
+        deadline = self.clock() + (policy.slow_seconds if slow else policy.total_seconds)
+        failures = 0
+        while True:
+            left = deadline - self.clock()
+            timeout = min(left, policy.slow_seconds if slow else policy.attempt_seconds)
+            try:
+                return await stub(request, timeout=max(timeout, 0.001), metadata=self.metadata)
+            except grpc.aio.AioRpcError as error:
+                failures += 1
+                wait = policy.backoff(failures, self.jitter())
+                again = error.code() is grpc.StatusCode.UNAVAILABLE or (
+                    repeatable and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+                )
+                if not again or self.clock() + wait >= deadline:
+                    raise from_rpc(error, address=self.address) from error
+                await self.sleep(wait)
+
+    def stream(self, stub: StreamStub, request: Any) -> AsyncIterator[Any]:
+        """The messages of one streaming call, without retries; errors are gRPC's own."""
+        return stub(request, timeout=self.policy.stream_seconds, metadata=self.metadata)
+
+    async def renewed_stream(self, stub: StreamStub, make_request: Callable[[], Any]) -> AsyncIterator[Any]:
+        """The messages of a stream that is opened again after UNAVAILABLE or when its own deadline ends it.
+
+        :param make_request: the request to open it with, asked again each time, so that it can go on where it was.
+        :raises Unavailable: after `watch_reconnects` failures in a row.
+        """
+        failures = 0
+        while True:
+            try:
+                async for message in self.stream(stub, make_request()):
+                    failures = 0
+                    yield message
+                return
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.UNAVAILABLE and failures < self.policy.watch_reconnects:
+                    failures += 1
+                    await self.sleep(self.policy.backoff(failures, self.jitter()))
+                elif error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                    raise from_rpc(error, address=self.address) from error
+
+
+def open_channel(address: str) -> tuple[grpc.aio.Channel, str]:
+    """A channel to `host:port`, `http://host:port` or `https://host:port` (TLS), and the bare address.
+
+    :raises InvalidArgument: if the address is of no such form.
+    """
+    scheme, separator, rest = address.strip().partition("://")
+    bare = (rest if separator else scheme).rstrip("/")
+    if separator and scheme not in ("http", "https"):
+        raise errors.InvalidArgument(field="address", value=address, expected="HOST:PORT or https://HOST:PORT")
+    split_address(bare)
+    options = [
+        ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+        ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.enable_retries", 0),  # see the module's docstring
+        ("grpc.max_reconnect_backoff_ms", 2_000),
+    ]
+    if scheme == "https" and separator:
+        return grpc.aio.secure_channel(bare, grpc.ssl_channel_credentials(), options=options), bare
+    return grpc.aio.insecure_channel(bare, options=options), bare

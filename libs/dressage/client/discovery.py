@@ -1,0 +1,75 @@
+"""Where the data of this machine lives, and whether a server runs on it.
+
+A server of one machine writes `server.json` ({address, pid}) into its data folder once it answers, and removes it
+when it stops. After a crash the file stays behind, so it is believed only if its process lives and its port accepts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dressage import errors
+
+SERVER_FILE = "server.json"
+_PROBE_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class LocalServer:
+    """A server that runs on this machine."""
+
+    address: str
+    pid: int
+
+
+def default_data_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """`$DRESSAGE_HOME`, or the platform's place for a user's data."""
+    if environ.get("DRESSAGE_HOME"):
+        return Path(environ["DRESSAGE_HOME"]).expanduser().absolute()
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("dressage"))
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[v6]:port`.
+
+    :raises InvalidArgument: if it is not of that form.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536 or "/" in host:
+        raise errors.InvalidArgument(field="address", value=address, expected="HOST:PORT, for example 127.0.0.1:7400")
+    return host.strip("[]"), int(port)
+
+
+def find_local_server(data_dir: Path) -> LocalServer | None:
+    """The server that runs on a data folder, or None (no file, a dead process, a closed port)."""
+    try:
+        entry = json.loads((data_dir / SERVER_FILE).read_text(encoding="utf-8"))
+        server = LocalServer(address=str(entry["address"]), pid=int(entry["pid"]))
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+        return None
+    return server if _process_lives(server.pid) and _port_accepts(server.address) else None
+
+
+def _process_lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's process: it lives
+        return True
+    return True
+
+
+def _port_accepts(address: str) -> bool:
+    try:
+        with socket.create_connection(split_address(address), timeout=_PROBE_SECONDS):
+            return True
+    except (OSError, errors.InvalidArgument):
+        return False

@@ -1,0 +1,95 @@
+"""From a failed call back to the domain error that the server raised.
+
+Servers answer with a `google.rpc.Status` in the trailing metadata: its `ErrorInfo` carries reason and metadata, its
+`BadRequest` the fields at fault. A status without details (a proxy's, an older server's, gRPC's own) maps by its code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
+
+from dressage import errors
+
+_DETAILS_KEY = "grpc-status-details-bin"
+
+_BY_CODE: Mapping[grpc.StatusCode, type[errors.DressageError]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidArgument,
+    grpc.StatusCode.OUT_OF_RANGE: errors.InvalidArgument,
+    grpc.StatusCode.NOT_FOUND: errors.NotFound,
+    grpc.StatusCode.ALREADY_EXISTS: errors.AlreadyExists,
+    grpc.StatusCode.FAILED_PRECONDITION: errors.FailedPrecondition,
+    grpc.StatusCode.ABORTED: errors.Aborted,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.ResourceExhausted,
+    grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceeded,
+    grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
+    grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDenied,
+    grpc.StatusCode.UNAUTHENTICATED: errors.Unauthenticated,
+    grpc.StatusCode.UNIMPLEMENTED: errors.FailedPrecondition,
+}
+
+_REASON_WITHOUT_DETAILS = {
+    grpc.StatusCode.UNIMPLEMENTED: "UNIMPLEMENTED",
+    grpc.StatusCode.CANCELLED: "CANCELLED",
+}
+
+
+def from_rpc(error: grpc.RpcError, *, address: str = "") -> errors.DressageError:
+    """The domain error that a failed call stands for.
+
+    :param error: what a stub of `grpc` or `grpc.aio` raised.
+    :param address: the server asked; named in the message when it could not be reached.
+    """
+    code = error.code() or grpc.StatusCode.UNKNOWN
+    text = error.details() or code.name.lower().replace("_", " ")
+    info, violations = _details(error)
+    kind = _BY_CODE.get(code, errors.Internal)
+    reason = info.reason if info is not None and info.reason else _REASON_WITHOUT_DETAILS.get(code)
+    metadata = dict(info.metadata) if info is not None else {}
+    if kind is errors.InvalidArgument:
+        first = violations[0] if violations else error_details_pb2.BadRequest.FieldViolation()
+        return errors.InvalidArgument(
+            _with_violations(text, violations),
+            field=first.field,
+            expected=first.description,
+            reason=reason,
+            metadata=metadata,
+        )
+    if code is grpc.StatusCode.UNAVAILABLE and info is None and address:
+        text = f"no answer from {address} ({text}); is a server running there? `dressage serve` starts one"
+    return kind(text, reason=reason, metadata=metadata)
+
+
+def _with_violations(text: str, violations: list[error_details_pb2.BadRequest.FieldViolation]) -> str:
+    """The message, with those violations that it does not name already."""
+    missing = [f"{v.field}: {v.description}" for v in violations if v.description not in text]
+    if not missing:
+        return text
+    return "; ".join(missing)
+
+
+def _details(
+    error: grpc.RpcError,
+) -> tuple[error_details_pb2.ErrorInfo | None, list[error_details_pb2.BadRequest.FieldViolation]]:
+    """ErrorInfo and field violations of the status in the trailing metadata, as far as there are any."""
+    raw = next((value for key, value in error.trailing_metadata() or () if key == _DETAILS_KEY), None)
+    info: error_details_pb2.ErrorInfo | None = None
+    violations: list[error_details_pb2.BadRequest.FieldViolation] = []
+    if not isinstance(raw, bytes):
+        return info, violations
+    try:
+        status = status_pb2.Status.FromString(raw)
+    except DecodeError:  # a proxy's garbage must not hide the status itself
+        return info, violations
+    for detail in status.details:
+        if detail.Is(error_details_pb2.ErrorInfo.DESCRIPTOR):
+            info = error_details_pb2.ErrorInfo()
+            detail.Unpack(info)
+        elif detail.Is(error_details_pb2.BadRequest.DESCRIPTOR):
+            bad = error_details_pb2.BadRequest()
+            detail.Unpack(bad)
+            violations.extend(bad.field_violations)
+    return info, violations

@@ -1,0 +1,162 @@
+"""The blocking client has all of the asyncio one, and downloads are whole, in place, and inside their folder."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from dressage import errors
+from dressage.api.v1 import event_pb2, session_pb2
+from dressage.client import AsyncClient, CallPolicy, Client, find_local_server
+from dressage.client.downloads import relative_path
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fakes.orchestrator import FakeOrchestrator, Fault, serving
+
+FAST = CallPolicy(attempt_seconds=0.5, total_seconds=3, initial_backoff=0.01, max_backoff=0.02, watch_reconnects=3)
+
+
+class Background:
+    """A fake server on a loop in another thread, for blocking callers."""
+
+    def __init__(self, fake: FakeOrchestrator) -> None:
+        self.fake = fake
+        self.address = ""
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        async with serving(self.fake) as self.address:
+            self._ready.set()
+            await self._stop.wait()
+
+    def __enter__(self) -> Background:
+        self._thread.start()
+        assert self._ready.wait(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+
+
+@pytest.fixture
+def server() -> Iterator[Background]:
+    with Background(FakeOrchestrator()) as running:
+        yield running
+
+
+def test_both_clients_have_the_same_methods_with_the_same_parameters():
+    public = {name for name, _ in inspect.getmembers(AsyncClient, callable) if not name.startswith("_")}
+    assert public == {name for name, _ in inspect.getmembers(Client, callable) if not name.startswith("_")}
+    for name in public:
+        ours, theirs = inspect.signature(getattr(Client, name)), inspect.signature(getattr(AsyncClient, name))
+        assert list(ours.parameters.values()) == list(theirs.parameters.values()), name
+
+
+def test_a_blocking_client_creates_watches_and_lists(server: Background):
+    server.fake.script = [event_pb2.Event(iteration=1)] * 3
+    server.fake.ended = session_pb2.Session(state=session_pb2.SESSION_STATE_EXHAUSTED)
+    spec = session_pb2.SessionSpec(intent="hop", environment="environments/Hopper-v5")
+    with Client.connect(server.address, policy=FAST) as client:
+        session = client.create_session(spec)
+        assert [response.event.sequence for response in client.watch_session(session.name)] == [1, 2, 3]
+        assert [each.name for each in client.list_sessions()] == [session.name]
+        assert client.wait_session(session.name).state == session_pb2.SESSION_STATE_EXHAUSTED
+        assert client.estimate_session(spec).spec.intent == "hop"
+        client.steer_session("s1", "lower the hips")
+        assert client.label_rollout("sessions/s1/r.npz", 0.5).score == 0.5
+        assert client.elicit("hop", "Hopper-v5").questions == ["How fast?"]
+        with pytest.raises(errors.NotFound):
+            client.get_session("other")
+
+
+def test_an_abandoned_iterator_leaves_the_client_usable(server: Background):
+    server.fake.sessions = {f"sessions/{n}": session_pb2.Session(name=f"sessions/{n}") for n in "abcde"}
+    with Client.connect(server.address, policy=FAST) as client:
+        for session in client.list_sessions():
+            assert session.name == "sessions/a"
+            break
+        assert len(list(client.list_sessions())) == 5
+
+
+def test_closing_twice_is_harmless(server: Background):
+    client = Client.connect(server.address)
+    client.close()
+    client.close()
+
+
+def test_a_folder_is_downloaded_whole_and_again_after_a_lost_connection(server: Background, tmp_path: Path):
+    prefix = "sessions/s1/policy"
+    big = bytes(range(256)) * 40
+    server.fake.artifacts = {
+        f"{prefix}/policy.safetensors": big,
+        f"{prefix}/card.json": b"{}",
+        f"{prefix}/deep/x": b"",
+        "sessions/s1/policy-other/x": b"no",
+    }
+    server.fake.fail_next("ReadArtifact", *[Fault(grpc.StatusCode.UNAVAILABLE, after_events=k) for k in (0, 3, 2)])
+    with Client.connect(server.address, policy=FAST) as client:
+        written = client.download_artifacts(prefix, tmp_path)
+        assert sorted(path.relative_to(tmp_path).as_posix() for path in written) == [
+            "card.json",
+            "deep/x",
+            "policy.safetensors",
+        ]
+        assert (tmp_path / "policy.safetensors").read_bytes() == big
+        assert [path for path in tmp_path.rglob("*") if path.name.endswith(".part")] == []
+        assert client.download_artifacts(f"{prefix}/card.json", tmp_path / "one") == [tmp_path / "one" / "card.json"]
+        with pytest.raises(errors.NotFound):
+            client.download_artifacts("sessions/none", tmp_path)
+
+
+def test_a_failed_download_leaves_nothing_behind(server: Background, tmp_path: Path):
+    server.fake.artifacts = {"sessions/s1/a": b"x" * 5000}
+    server.fake.fail_next("ReadArtifact", Fault(grpc.StatusCode.INTERNAL, after_events=2))
+    with Client.connect(server.address, policy=FAST) as client, pytest.raises(errors.Internal):
+        client.download_artifacts("sessions/s1/a", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "key", ["sessions/s/../../etc/passwd", "sessions/s//etc/passwd", "sessions/s/a\\b", "sessions/s/.."]
+)
+def test_a_key_cannot_leave_its_folder(key: str):
+    with pytest.raises(errors.InvalidArgument, match="artifact key"):
+        relative_path(key, "sessions/s")
+
+
+@given(parts=st.lists(st.sampled_from(["..", ".", "a", "b c", "", "/", "...", "~"]), min_size=1, max_size=6))
+def test_no_key_resolves_outside(parts: list[str]):
+    folder = Path("/somewhere/deep")
+    try:
+        path = relative_path("sessions/s/" + "/".join(parts), "sessions/s/")
+    except errors.InvalidArgument:
+        return
+    assert path is not None
+    assert Path(os.path.normpath(folder / path)).is_relative_to(folder)
+
+
+def test_a_server_file_is_believed_only_if_its_process_answers(server: Background, tmp_path: Path):
+    file = tmp_path / "server.json"
+    assert find_local_server(tmp_path) is None
+    file.write_text("{half")
+    assert find_local_server(tmp_path) is None
+    file.write_text(json.dumps({"address": server.address, "pid": 2**22 + 1}))
+    assert find_local_server(tmp_path) is None
+    file.write_text(json.dumps({"address": "127.0.0.1:9", "pid": os.getpid()}))
+    assert find_local_server(tmp_path) is None
+    file.write_text(json.dumps({"address": server.address, "pid": os.getpid()}))
+    found = find_local_server(tmp_path)
+    assert found is not None and found.address == server.address
+    with Client.connect(environ={"DRESSAGE_HOME": str(tmp_path)}) as client:
+        assert client.address == server.address
