@@ -1,0 +1,261 @@
+"""What the supervisor and its sandboxed processes say to each other; every message is a dict with a ``type``.
+
+Supervisor → learner: `TrainSpec` first, then any number of ``{"type": "snapshot"}``.
+Learner → supervisor: `ProgressMessage`, `EvaluateMessage`, `CheckpointMessage`, `WarningMessage`, `MemberStoppedMessage`,
+and at the end `DoneMessage` or `FailedMessage`.
+Supervisor → evaluator: `EvaluateRequest`; evaluator → supervisor: `EvaluateReply`, one for each.
+
+The supervisor takes nothing on trust: `parse` checks types and sizes of what a sandboxed process sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dressage.sandbox.pipe import ProtocolError
+
+Array = NDArray[Any]
+Weights = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Message:
+    """Base of all messages."""
+
+    type: ClassVar[str] = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The dict that goes through the channel."""
+        return {"type": self.type, **{item.name: _plain(getattr(self, item.name)) for item in fields(self)}}
+
+
+@dataclass(frozen=True)
+class MemberTask:
+    """One member to train."""
+
+    member: str
+    """Id of the member; also the name of its folder, ``members/{member}``."""
+    hyperparameters: dict[str, Any]
+    """Fields of `ppo.Hyperparameters` that differ from the environment's preset."""
+    seed: int
+
+
+@dataclass(frozen=True)
+class TrainSpec(Message):
+    """What the learner is to do."""
+
+    type: ClassVar[str] = "train"
+    environment: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Fields of `EnvOptions` that are set."""
+    reward_source: str = ""
+    members: tuple[MemberTask, ...] = ()
+    steps_per_member: int = 0
+    """Environment steps for each member; training ends with the first update that reaches them."""
+    evaluations: int = 4
+    """Evaluations, spread evenly over the steps, each at the first update boundary that reaches its mark; the last is at the
+    end and belongs to `DoneMessage`."""
+    checkpoint_seconds: float = 30.0
+    """Seconds between two checkpoints; 0: one at every update."""
+    threads: int = 1
+    provenance: dict[str, str] = field(default_factory=dict)
+    """Goes into every policy's card."""
+    resume: str | None = None
+    """Checkpoint to go on from, a path relative to the scratch folder."""
+
+
+@dataclass(frozen=True)
+class MemberState:
+    """Progress of one member."""
+
+    member: str
+    env_step: int
+    metrics: dict[str, float]
+    """Finite numbers only."""
+
+
+@dataclass(frozen=True)
+class MemberPolicy:
+    """A policy as it is now: what `dressage.policies.save_bundle` needs."""
+
+    member: str
+    card: dict[str, Any]
+    """`PolicyCard.to_dict()`."""
+    weights: dict[str, Array]
+    """Tensors by bundle name."""
+
+
+@dataclass(frozen=True)
+class ProgressMessage(Message):
+    """At most about two a second."""
+
+    type: ClassVar[str] = "progress"
+    activity: str = "training"
+    """``compiling`` or ``training``."""
+    steps_per_second: float = 0.0
+    """Over all members, lately."""
+    members: tuple[MemberState, ...] = ()
+
+
+@dataclass(frozen=True)
+class EvaluateMessage(Message):
+    """The policies at an evaluation mark; training goes on meanwhile."""
+
+    type: ClassVar[str] = "evaluate"
+    env_step: int = 0
+    policies: tuple[MemberPolicy, ...] = ()
+
+
+@dataclass(frozen=True)
+class CheckpointMessage(Message):
+    """A checkpoint lies complete in the scratch folder."""
+
+    type: ClassVar[str] = "checkpoint"
+    path: str = ""
+    """Relative to the scratch folder."""
+    update: int = 0
+    env_step: int = 0
+    requested: bool = False
+    """Whether it answers a ``snapshot``."""
+
+
+@dataclass(frozen=True)
+class WarningMessage(Message):
+    """A computed warning: ``REWARD_TERM_DOMINATES``, ``ENTROPY_COLLAPSE``, ``SIMULATION_DIVERGED``, …."""
+
+    type: ClassVar[str] = "warning"
+    reason: str = ""
+    message: str = ""
+    member: str = ""
+
+
+@dataclass(frozen=True)
+class MemberStoppedMessage(Message):
+    """One member cannot go on (a non-finite gradient, say); the others do."""
+
+    type: ClassVar[str] = "member_stopped"
+    member: str = ""
+    env_step: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class DoneMessage(Message):
+    """Training is over; the process ends after it."""
+
+    type: ClassVar[str] = "done"
+    env_step: int = 0
+    env_steps_total: int = 0
+    """Over all members, by this process."""
+    policies: tuple[MemberPolicy, ...] = ()
+
+
+@dataclass(frozen=True)
+class FailedMessage(Message):
+    """Training cannot go on at all; the process ends after it."""
+
+    type: ClassVar[str] = "failed"
+    reason: str = ""
+    """``REWARD_ERROR``, ``CHECKPOINT_CORRUPT``, ``OUT_OF_DISK``, …."""
+    message: str = ""
+    generated_code: bool = False
+    """Whether the generated code is to blame: no other attempt is made then."""
+
+
+@dataclass(frozen=True)
+class EvaluateRequest(Message):
+    """Play deterministic episodes on stock Gymnasium."""
+
+    type: ClassVar[str] = "evaluate"
+    environment: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    card: dict[str, Any] = field(default_factory=dict)
+    weights: dict[str, Array] = field(default_factory=dict)
+    seeds: tuple[int, ...] = ()
+    folder: str = ""
+    """Where to write ``{seed}.npz``, relative to the scratch folder."""
+
+
+@dataclass(frozen=True)
+class EvaluateReply(Message):
+    """Paths of the trajectories, relative to the scratch folder, in the order of the seeds."""
+
+    type: ClassVar[str] = "evaluated"
+    paths: tuple[str, ...] = ()
+
+
+LearnerMessage = (
+    ProgressMessage | EvaluateMessage | CheckpointMessage | WarningMessage | MemberStoppedMessage | DoneMessage
+    | FailedMessage
+)
+_FROM_LEARNER: dict[str, type[Any]] = {
+    kind.type: kind
+    for kind in (ProgressMessage, EvaluateMessage, CheckpointMessage, WarningMessage, MemberStoppedMessage,
+                 DoneMessage, FailedMessage)
+}
+_MAX_TEXT = 20_000
+
+
+def parse(message: Mapping[str, Any]) -> LearnerMessage:
+    """The typed message of a learner's dict.
+
+    :raises ProtocolError: for anything else than a well-formed message.
+    """
+    kind = _FROM_LEARNER.get(str(message.get("type")))
+    if kind is None:
+        raise ProtocolError(f"the learner sent a message of unknown type {str(message.get('type'))[:40]!r}")
+    values = {}
+    for item in fields(kind):
+        if item.name in message:
+            values[item.name] = _checked(item.name, item.type, message[item.name])
+    result: LearnerMessage = kind(**values)
+    return result
+
+
+def _checked(name: str, annotation: Any, value: Any) -> Any:
+    """``value`` as the field's type, or `ProtocolError`."""
+    kind = str(annotation)
+    try:
+        if kind == "int":
+            return int(value)
+        if kind == "float":
+            return float(value)
+        if kind == "bool":
+            return bool(value)
+        if kind == "str":
+            return str(value)[:_MAX_TEXT]
+        if "MemberState" in kind:
+            return tuple(_member_state(entry) for entry in value)
+        if "MemberPolicy" in kind:
+            return tuple(_member_policy(entry) for entry in value)
+    except (TypeError, ValueError, KeyError, OverflowError, AttributeError) as error:
+        raise ProtocolError(f"the learner sent a malformed {name}: {error}") from None
+    raise ProtocolError(f"the learner sent an unexpected {name}")
+
+
+def _member_state(entry: Any) -> MemberState:
+    metrics = {str(key)[:100]: float(value) for key, value in dict(entry["metrics"]).items()}
+    finite = {key: value for key, value in metrics.items() if np.isfinite(value)}
+    return MemberState(member=str(entry["member"]), env_step=int(entry["env_step"]), metrics=finite)
+
+
+def _member_policy(entry: Any) -> MemberPolicy:
+    weights = {str(name): np.asarray(array) for name, array in dict(entry["weights"]).items()}
+    return MemberPolicy(member=str(entry["member"]), card=dict(entry["card"]), weights=weights)
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses as dicts, arrays as they are."""
+    if isinstance(value, tuple):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, MemberPolicy):
+        return {"member": value.member, "card": value.card, "weights": value.weights}
+    if isinstance(value, (MemberTask, MemberState)):
+        return asdict(value)
+    return value

@@ -1,0 +1,34 @@
+"""What a trainer is told: by its command line (launcher) or by the environment (pod)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class TrainerSettings(BaseSettings):
+    """Settings of one trainer process; the token comes by the environment only, as ``DRESSAGE_RUN_TOKEN``."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="DRESSAGE_RUN_", extra="ignore", frozen=True, cli_kebab_case=True, cli_hide_none_type=True
+    )
+
+    address: str = Field(description="orchestrator to dial, host:port")
+    run: str = Field(description="sessions/{s}/iterations/{i}/runs/{r}", pattern=r"^sessions/.+/runs/[a-z0-9-]+$")
+    attempt: int = Field(1, ge=1, description="attempt of the run that this process is")
+    token: SecretStr = Field(description="run token")
+    scratch: Path | None = Field(None, description="folder for this run's files; a temporary one if not set")
+    parent_pid: int | None = Field(None, description="end when this process, the parent, ends")
+    redial_seconds: float = Field(600.0, gt=0, description="give up after so long without the orchestrator")
+    allow_unsandboxed: bool = Field(False, description="run generated code even where the kernel lacks a sandbox")
+    log_format: Literal["json", "text"] = Field("json", description="one JSON object a line, or text for people")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least severe level written")
+
+
+def take_token_from_environment() -> None:
+    """Removes the token from the environment, so that no child process can inherit it."""
+    os.environ.pop("DRESSAGE_RUN_TOKEN", None)

@@ -1,0 +1,109 @@
+"""Files from the sandbox to the store: checked, then uploaded by grants.
+
+A sandboxed process owns its scratch folder, so what lies there is as hostile as the code: a file is opened without following
+links, must be a regular file inside the folder and within a bound, and is copied to a folder of the supervisor's
+before anybody reads its name again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from dressage.artifacts.transfer import download, upload
+from dressage.errors import FailedPrecondition, NotFound, Unavailable
+from dressage_trainer.work import WorkStream
+
+MAX_FILE_BYTES = 1 << 30
+_CHUNK = 1 << 20
+_ATTEMPTS = 6
+
+
+def copy_from_sandbox(source: Path, root: Path, target: Path, *, max_bytes: int = MAX_FILE_BYTES) -> Path:
+    """Copies a regular file out of a sandbox's folder.
+
+    :param source: the file, below ``root``.
+    :param root: the sandbox's scratch folder.
+    :param target: where to copy it; its folder is made.
+    :returns: ``target``.
+    :raises NotFound: if there is no such file.
+    :raises FailedPrecondition: if it is a link, a device, outside of the folder or too large.
+    """
+    try:
+        relative = source.relative_to(root)
+    except ValueError:
+        raise FailedPrecondition(f"{source.name} lies outside of the sandbox", reason="SANDBOX_FILE_REFUSED") from None
+    descriptor = _open_below(root, relative.parts)
+    with os.fdopen(descriptor, "rb") as reader:
+        facts = os.fstat(reader.fileno())
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size > max_bytes:
+            message = f"{source.name} is no regular file of at most {max_bytes} bytes"
+            raise FailedPrecondition(message, reason="SANDBOX_FILE_REFUSED")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        left = max_bytes
+        with target.open("wb") as writer:
+            while left > 0 and (chunk := reader.read(min(_CHUNK, left))):
+                writer.write(chunk)
+                left -= len(chunk)
+    return target
+
+
+def _open_below(root: Path, parts: tuple[str, ...]) -> int:
+    """Opens a file part by part, following no link on the way."""
+    if not parts or ".." in parts:
+        raise FailedPrecondition("a sandboxed process named a file outside of its folder", reason="SANDBOX_FILE_REFUSED")
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for part in parts[:-1]:
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        return os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    except FileNotFoundError:
+        raise NotFound(f"the sandboxed process wrote no {parts[-1]}", reason="SANDBOX_FILE_MISSING") from None
+    except OSError as error:
+        message = f"{parts[-1]} of the sandboxed process cannot be read: {error.strerror}"
+        raise FailedPrecondition(message, reason="SANDBOX_FILE_REFUSED") from None
+    finally:
+        os.close(folder)
+
+
+async def put_files(work: WorkStream, files: Mapping[str, Path]) -> None:
+    """Uploads files by key (relative to the run); each is retried by itself while the store is unavailable."""
+    if not files:
+        return
+    grants = await work.grants(put=list(files))
+    for key, path in files.items():
+        async for attempt in _retrying():
+            with attempt:
+                if attempt.retry_state.attempt_number > 1:  # a presigned URL may have expired meanwhile
+                    grants.update(await work.grants(put=[key]))
+                await asyncio.to_thread(upload, grants[key], path)
+
+
+async def get_file(work: WorkStream, key: str, path: Path) -> Path:
+    """Downloads one file.
+
+    :param key: relative to the run, or a full one below the run's session.
+    :raises NotFound: if there is none.
+    """
+    async for attempt in _retrying():
+        with attempt:
+            grants = await work.grants(get=[key])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            await asyncio.to_thread(download, grants[key], path)
+    return path
+
+
+def _retrying() -> AsyncRetrying:
+    return AsyncRetrying(
+        retry=retry_if_exception_type(Unavailable),
+        wait=wait_random_exponential(multiplier=0.5, max=10),
+        stop=stop_after_attempt(_ATTEMPTS),
+        reraise=True,
+    )
