@@ -12,19 +12,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import generate_api
+from dressage.api.buf.validate import validate_pb2
 from google.protobuf import descriptor_pb2, text_format
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto
-
-from dressage.api.buf.validate import validate_pb2
 
 PAGE = generate_api.ROOT / "docs" / "api.md"
 HEADER = """# API reference
 
-Generated from `protos/` by `make docs`; do not edit. `dressage.v1` is the public API, `dressage.internal.v1` is what the
-services say to each other. The last column holds the rules that every request is validated by ([protovalidate]); a broken
-rule is answered with INVALID_ARGUMENT and a `google.rpc.BadRequest` that names the field.
-
-[protovalidate]: https://protovalidate.com
+Generated from `protos/` by `make docs`; do not edit. `dressage.v1` is the public API, `dressage.internal.v1` is what
+the services say to each other. Requests are validated by the rules in the last column
+([protovalidate](https://protovalidate.com)); a broken rule is answered with INVALID_ARGUMENT and a
+`google.rpc.BadRequest` that names the field.
 """
 # Numbers of the fields of descriptors, of which paths into source info are made (descriptor.proto).
 _MESSAGES, _ENUMS, _SERVICES, _FIELDS, _NESTED, _NESTED_ENUMS = 4, 5, 6, 2, 3, 4
@@ -53,12 +51,9 @@ def type_of(field: FieldDescriptorProto, maps: dict[str, str]) -> str:
 
 def map_types(message: descriptor_pb2.DescriptorProto, full_name: str) -> dict[str, str]:
     """``map<key, value>`` by the full name of the entry message that the compiler makes for it."""
-    maps = {}
-    for nested in message.nested_type:
-        if nested.options.map_entry:
-            key, value = (type_of(entry, {}) for entry in nested.field)
-            maps[f"{full_name}.{nested.name}"] = f"map<{key}, {value}>"
-    return maps
+    entries = [nested for nested in message.nested_type if nested.options.map_entry]
+    types = {entry.name: [type_of(field, {}) for field in entry.field] for entry in entries}
+    return {f"{full_name}.{name}": f"map<{key}, {value}>" for name, (key, value) in types.items()}
 
 
 def rules_of(field: FieldDescriptorProto) -> str:
@@ -142,13 +137,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.image is None:
             generate_api.compile_image(image)
         fresh = page(image.read_bytes())
-    if given.check:
-        current = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-        if fresh != current:
-            print("docs/api.md is not current; run `make docs` and commit the result", file=sys.stderr)
-        return int(fresh != current)
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(fresh, encoding="utf-8")
+    if not given.check:
+        PAGE.write_text(fresh, encoding="utf-8")
+    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != fresh:
+        print("docs/api.md is not current; run `make docs` and commit the result", file=sys.stderr)
+        return 1
     return 0
 
 
