@@ -87,7 +87,9 @@ def generate(target: Path) -> None:
                 if not path.name.endswith("_pb2_grpc.py") or "_service_" in path.name:
                     (folder / path.name).write_bytes(path.read_bytes())
         for package in ("", "v1", "internal", "internal/v1", "buf", "buf/validate"):
-            (target / package / "__init__.py").write_text('"""Generated from protos/ by `make proto`; do not edit."""\n')
+            (target / package / "__init__.py").write_text(
+                '"""Generated from protos/ by `make proto`; do not edit."""\n'
+            )
 
 
 def main() -> int:

@@ -11,19 +11,23 @@ import grpc
 from dressage.serving.server import MAX_MESSAGE_BYTES
 
 # AIP-194: only UNAVAILABLE is generally safe to repeat; requests that create something carry a request_id.
-_SERVICE_CONFIG = json.dumps({
-    "methodConfig": [{
-        "name": [{}],
-        "retryPolicy": {
-            "maxAttempts": 5,
-            "initialBackoff": "0.1s",
-            "maxBackoff": "2s",
-            "backoffMultiplier": 2,
-            "retryableStatusCodes": ["UNAVAILABLE"],
-        },
-    }],
-    "loadBalancingConfig": [{"round_robin": {}}],
-})
+_SERVICE_CONFIG = json.dumps(
+    {
+        "methodConfig": [
+            {
+                "name": [{}],
+                "retryPolicy": {
+                    "maxAttempts": 5,
+                    "initialBackoff": "0.1s",
+                    "maxBackoff": "2s",
+                    "backoffMultiplier": 2,
+                    "retryableStatusCodes": ["UNAVAILABLE"],
+                },
+            }
+        ],
+        "loadBalancingConfig": [{"round_robin": {}}],
+    }
+)
 
 OPTIONS: list[tuple[str, Any]] = [
     ("grpc.service_config", _SERVICE_CONFIG),
@@ -36,8 +40,12 @@ OPTIONS: list[tuple[str, Any]] = [
 ]
 
 
-class _Token(grpc.aio.UnaryUnaryClientInterceptor, grpc.aio.UnaryStreamClientInterceptor,
-             grpc.aio.StreamUnaryClientInterceptor, grpc.aio.StreamStreamClientInterceptor):
+class _Token(
+    grpc.aio.UnaryUnaryClientInterceptor,
+    grpc.aio.UnaryStreamClientInterceptor,
+    grpc.aio.StreamUnaryClientInterceptor,
+    grpc.aio.StreamStreamClientInterceptor,
+):
     """Adds the bearer token to every call."""
 
     def __init__(self, token: str) -> None:

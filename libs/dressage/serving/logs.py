@@ -48,8 +48,11 @@ def configure(*, format: str = "json", level: str = "info", stream: TextIO | Non
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(target)
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=[
-        structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer], foreign_pre_chain=shared))
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer], foreign_pre_chain=shared
+        )
+    )
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(_LEVELS[level])

@@ -34,8 +34,13 @@ def grpc_metrics(registry: CollectorRegistry = REGISTRY) -> GrpcMetrics:
         _FAMILIES[key] = GrpcMetrics(
             started=Counter("grpc_server_started", "Calls begun.", labels, registry=registry),
             handled=Counter("grpc_server_handled", "Calls ended, by code.", [*labels, "grpc_code"], registry=registry),
-            seconds=Histogram("grpc_server_handling_seconds", "Seconds from begin to end of a call.", labels,
-                              buckets=_BUCKETS, registry=registry),
+            seconds=Histogram(
+                "grpc_server_handling_seconds",
+                "Seconds from begin to end of a call.",
+                labels,
+                buckets=_BUCKETS,
+                registry=registry,
+            ),
             in_flight=Gauge("grpc_server_in_flight", "Calls under way.", labels, registry=registry),
         )
         info = Gauge("dressage_build_info", "Version of this process; always 1.", ["version"], registry=registry)

@@ -8,6 +8,7 @@ from dressage.envs.options import EnvOptions
 from dressage.envs.reference import rollout
 from dressage.policies import Policy, PolicyCard
 from dressage.sandbox.pipe import Channel, ChannelClosed
+
 from dressage_trainer.messages import EvaluateReply
 
 

@@ -15,9 +15,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
-
 from dressage.sandbox.pipe import ProtocolError
+from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Weights = Mapping[str, Array]
@@ -66,7 +65,8 @@ class TrainSpec(Message):
     provenance: dict[str, str] = field(default_factory=dict)
     """Goes into every policy's card."""
     resume: str | None = None
-    """Checkpoint to go on from, a path relative to the scratch folder."""
+    """Checkpoint to go on from, a path relative to the scratch folder. Rows of ``members/*/metrics.jsonl`` that lie there
+    already and are past the checkpoint are dropped first."""
 
 
 @dataclass(frozen=True)
@@ -191,13 +191,25 @@ class EvaluateReply(Message):
 
 
 LearnerMessage = (
-    ProgressMessage | EvaluateMessage | CheckpointMessage | WarningMessage | MemberStoppedMessage | DoneMessage
+    ProgressMessage
+    | EvaluateMessage
+    | CheckpointMessage
+    | WarningMessage
+    | MemberStoppedMessage
+    | DoneMessage
     | FailedMessage
 )
 _FROM_LEARNER: dict[str, type[Any]] = {
     kind.type: kind
-    for kind in (ProgressMessage, EvaluateMessage, CheckpointMessage, WarningMessage, MemberStoppedMessage,
-                 DoneMessage, FailedMessage)
+    for kind in (
+        ProgressMessage,
+        EvaluateMessage,
+        CheckpointMessage,
+        WarningMessage,
+        MemberStoppedMessage,
+        DoneMessage,
+        FailedMessage,
+    )
 }
 _MAX_TEXT = 20_000
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-
 from dressage.api.v1 import session_pb2
 from dressage.envs.trajectory import Trajectory
 
@@ -47,9 +46,7 @@ def mean_speed(trajectory: Trajectory) -> float | None:
     return float((position[-1] - position[0]) / (time[-1] - time[0]))
 
 
-def evaluation(
-    episodes: Sequence[Episode], *, env_step: int, keys: Mapping[str, str]
-) -> session_pb2.Evaluation:
+def evaluation(episodes: Sequence[Episode], *, env_step: int, keys: Mapping[str, str]) -> session_pb2.Evaluation:
     """The evaluation's message.
 
     :param env_step: environment steps of the checkpoint.

@@ -1,8 +1,8 @@
 """Files from the sandbox to the store: checked, then uploaded by grants.
 
-A sandboxed process owns its scratch folder, so what lies there is as hostile as the code: a file is opened without following
-links, must be a regular file inside the folder and within a bound, and is copied to a folder of the supervisor's
-before anybody reads its name again.
+A sandboxed process owns its scratch folder, so what lies there is as hostile as the code: a file is opened without
+following links, must be a regular file inside the folder and within a bound, and is copied to a folder of the
+supervisor's before anybody reads its name again.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
-
 from dressage.artifacts.transfer import download, upload
 from dressage.errors import FailedPrecondition, NotFound, Unavailable
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
 from dressage_trainer.work import WorkStream
 
 MAX_FILE_BYTES = 1 << 30
@@ -56,7 +56,7 @@ def copy_from_sandbox(source: Path, root: Path, target: Path, *, max_bytes: int 
 def _open_below(root: Path, parts: tuple[str, ...]) -> int:
     """Opens a file part by part, following no link on the way."""
     if not parts or ".." in parts:
-        raise FailedPrecondition("a sandboxed process named a file outside of its folder", reason="SANDBOX_FILE_REFUSED")
+        raise FailedPrecondition("a sandboxed process named a file outside its folder", reason="SANDBOX_FILE_REFUSED")
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for part in parts[:-1]:

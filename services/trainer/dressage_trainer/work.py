@@ -1,4 +1,4 @@
-"""The trainer's side of `RunService.Work`: says hello, takes assignments, delivers reports exactly once, asks for transfers.
+"""The trainer's side of `RunService.Work`: hello, assignments, reports that count exactly once, transfers.
 
 The stream may break at any moment: `WorkStream` dials again with jittered backoff and repeats every report that was not
 accepted, in order; the orchestrator drops those it has already. What a caller awaits (an assignment, grants) survives a
@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 
 import grpc
 import structlog
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
-
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.api.internal.v1 import run_service_pb2_grpc as pb_grpc
 from dressage.artifacts.store import Grant
 from dressage.errors import FailedPrecondition, Unavailable
 from dressage.serving.channels import connect
 from dressage.serving.errors import from_rpc
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 _MAX_UNACCEPTED = 10_000
 _GRANT_SECONDS = 60.0
@@ -97,8 +96,12 @@ class WorkStream:
                     elif self._receive(response):
                         return True
             except grpc.aio.AioRpcError as error:
-                if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED,
-                                        grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN):
+                if error.code() not in (
+                    grpc.StatusCode.UNAVAILABLE,
+                    grpc.StatusCode.CANCELLED,
+                    grpc.StatusCode.INTERNAL,
+                    grpc.StatusCode.UNKNOWN,
+                ):
                     raise from_rpc(error) from None
                 self._log.warning("stream cut", code=error.code().name)
             if not welcomed:
@@ -158,8 +161,9 @@ class WorkStream:
 
     def _forget_older_progress(self) -> None:
         """A newer progress report makes an older one worthless: while cut off they would only pile up."""
-        stale = [number for number, waiting in self._state.unaccepted.items()
-                 if waiting.WhichOneof("body") == "progress"]
+        stale = [
+            number for number, waiting in self._state.unaccepted.items() if waiting.WhichOneof("body") == "progress"
+        ]
         for number in stale:
             del self._state.unaccepted[number]
 

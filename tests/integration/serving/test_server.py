@@ -70,11 +70,13 @@ async def test_token_is_asked_for_but_not_by_health():
     assert isinstance(await _failure(address, "environments/x", "wrong"), errors.Unauthenticated)
     async with connect(address, token="open sesame") as channel:
         reply = await pb_grpc.EnvironmentServiceStub(channel).GetEnvironment(
-            pb.GetEnvironmentRequest(name="environments/x"), timeout=5)
+            pb.GetEnvironmentRequest(name="environments/x"), timeout=5
+        )
         assert reply.name == "environments/x"
     async with connect(address) as channel:
         health = await health_pb2_grpc.HealthStub(channel).Check(
-            health_pb2.HealthCheckRequest(service=SERVICE), timeout=5)
+            health_pb2.HealthCheckRequest(service=SERVICE), timeout=5
+        )
         assert health.status == health_pb2.HealthCheckResponse.SERVING
     await server.stop()
 
@@ -83,7 +85,8 @@ async def test_calls_under_way_end_before_the_server_does():
     server, address = await _started()
     async with connect(address) as channel:
         call = pb_grpc.EnvironmentServiceStub(channel).GetEnvironment(
-            pb.GetEnvironmentRequest(name="environments/slow"), timeout=5)
+            pb.GetEnvironmentRequest(name="environments/slow"), timeout=5
+        )
         pending = asyncio.ensure_future(_value(call))
         await asyncio.sleep(0.1)
         await server.stop()
@@ -96,12 +99,18 @@ async def _value(call):
 
 async def test_grpcurl_lists_and_calls():
     server, address = await _started()
-    listed = await asyncio.to_thread(subprocess.run, [GRPCURL, "-plaintext", address, "list"],
-                                     capture_output=True, text=True, timeout=20, check=True)
+    listed = await asyncio.to_thread(
+        subprocess.run, [GRPCURL, "-plaintext", address, "list"], capture_output=True, text=True, timeout=20, check=True
+    )
     assert SERVICE in listed.stdout.split()
     called = await asyncio.to_thread(
-        subprocess.run, [GRPCURL, "-plaintext", "-d", '{"name": "environments/x"}', address, f"{SERVICE}/GetEnvironment"],
-        capture_output=True, text=True, timeout=20, check=True)
+        subprocess.run,
+        [GRPCURL, "-plaintext", "-d", '{"name": "environments/x"}', address, f"{SERVICE}/GetEnvironment"],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=True,
+    )
     assert '"environments/x"' in called.stdout
     await server.stop()
 

@@ -1,0 +1,104 @@
+"""Snapshots of all training state as files: one safetensors file each, complete or absent.
+
+The arrays are those of `StackedPPO.snapshot` under ``group{k}/``, beside JSON facts (members, updates) and the metrics
+rows written so far, so that a resumed run's ``metrics.jsonl`` is the one that an undisturbed run writes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from dressage.errors import InvalidArgument
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as encode
+
+FOLDER = "checkpoints"
+_FORMAT = "dressage.checkpoint/1"
+_KEPT = 2
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state at an update boundary."""
+
+    update: int
+    """Updates done, over all groups."""
+    env_step: int
+    """Environment steps done by each member (of the group that has done most)."""
+    facts: dict[str, Any]
+    """What must agree for a resume, and the learner's own bookkeeping; JSON."""
+    arrays: Arrays
+
+    def part(self, prefix: str) -> Arrays:
+        """The arrays whose names begin with ``prefix``, without it."""
+        return {name[len(prefix) :]: value for name, value in self.arrays.items() if name.startswith(prefix)}
+
+
+def path_of(update: int) -> str:
+    """Path of an update's checkpoint, relative to the scratch folder."""
+    return f"{FOLDER}/{update}.safetensors"
+
+
+def write(root: Path, snapshot: Snapshot) -> str:
+    """Write a snapshot atomically and drop all but the newest two; returns its path relative to ``root``.
+
+    :raises OSError: where the disk is full, say; nothing half-written remains.
+    """
+    relative = path_of(snapshot.update)
+    path = root / relative
+    path.parent.mkdir(parents=True, exist_ok=True)
+    metadata = {
+        "format": _FORMAT,
+        "update": str(snapshot.update),
+        "env_step": str(snapshot.env_step),
+        "facts": json.dumps(snapshot.facts, sort_keys=True),
+    }
+    data = encode({n: np.ascontiguousarray(a).reshape(a.shape) for n, a in snapshot.arrays.items()}, metadata)
+    temporary = path.with_suffix(".tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _drop_old(path.parent)
+    return relative
+
+
+def _drop_old(folder: Path) -> None:
+    numbered = {int(path.stem): path for path in folder.glob("*.safetensors") if path.stem.isdigit()}
+    for update in sorted(numbered)[:-_KEPT]:
+        numbered[update].unlink(missing_ok=True)
+
+
+def read(path: Path) -> Snapshot:
+    """Read a checkpoint.
+
+    :raises InvalidArgument: where the file is missing, damaged or no checkpoint.
+    """
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata: Mapping[str, str] = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        if metadata.get("format") != _FORMAT:
+            raise ValueError(f"format is {metadata.get('format')!r}, not {_FORMAT}")
+        return Snapshot(
+            update=int(metadata["update"]),
+            env_step=int(metadata["env_step"]),
+            facts=json.loads(metadata["facts"]),
+            arrays=arrays,
+        )
+    except (OSError, SafetensorError, ValueError, KeyError) as error:
+        raise InvalidArgument(
+            f"the checkpoint {path.name} cannot be used: {error}", field="resume", reason="CHECKPOINT_CORRUPT"
+        ) from error

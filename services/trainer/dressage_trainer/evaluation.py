@@ -1,0 +1,155 @@
+"""Evaluations, as the supervisor runs them: a pool of evaluator processes, own returns scored in a sandbox of their own.
+
+An evaluator holds no generated code and the scorer no policy, so neither can forge what the other says (DESIGN §6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dressage.contracts import score_in_sandbox
+from dressage.envs.cards import load_card
+from dressage.envs.trajectory import Trajectory
+from dressage.errors import Internal
+from dressage.sandbox.limits import GIB, Limits
+from dressage.sandbox.process import SandboxProcess
+
+from dressage_trainer.messages import EvaluateRequest, MemberPolicy
+from dressage_trainer.rollouts import Episode
+from dressage_trainer.uploads import copy_from_sandbox
+
+_EPISODES_SECONDS = 600.0
+_LIMITS = Limits(memory_bytes=2 * GIB, file_bytes=GIB)
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """What stays the same over all evaluations of an assignment."""
+
+    environment: str
+    options: dict[str, Any]
+    reward_source: str
+    """Empty: the own return is the stock return."""
+    seeds: tuple[int, ...]
+    allow_unsandboxed: bool = False
+
+
+class EvaluatorPool:
+    """Up to ``size`` evaluator processes, started when first needed and kept; use as an async context manager."""
+
+    def __init__(self, *, settings: EvaluationSettings, scratch: Path, size: int) -> None:
+        self._settings = settings
+        self._scratch = scratch
+        self._idle: asyncio.LifoQueue[_Evaluator] = asyncio.LifoQueue()
+        self._all = [_Evaluator(scratch / f"evaluator-{index}", settings) for index in range(size)]
+        for evaluator in reversed(self._all):
+            self._idle.put_nowait(evaluator)
+        self._scoring = asyncio.Semaphore(size)
+
+    async def __aenter__(self) -> EvaluatorPool:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for evaluator in self._all:
+            await asyncio.to_thread(evaluator.close)
+
+    async def evaluate(self, policy: MemberPolicy) -> list[Episode]:
+        """Plays one deterministic episode per evaluation seed, in the order of the seeds."""
+        evaluator = await self._idle.get()
+        try:
+            trajectories = await asyncio.to_thread(evaluator.play, policy)
+        finally:
+            self._idle.put_nowait(evaluator)
+        async with self._scoring:
+            own = await asyncio.to_thread(self._own_returns, trajectories)
+        return [
+            Episode(trajectory=trajectory, stock_return=float(trajectory.reward.sum()), own_return=value)
+            for trajectory, value in zip(trajectories, own, strict=True)
+        ]
+
+    def _own_returns(self, trajectories: Sequence[Trajectory]) -> list[float]:
+        if not self._settings.reward_source:
+            return [float(trajectory.reward.sum()) for trajectory in trajectories]
+        scores = score_in_sandbox(
+            self._settings.reward_source,
+            load_card(self._settings.environment),
+            trajectories,
+            allow_unsandboxed=self._settings.allow_unsandboxed,
+        )
+        return [score.total for score in scores]
+
+
+class _Evaluator:
+    """One evaluator process; started anew if it has ended."""
+
+    def __init__(self, scratch: Path, settings: EvaluationSettings) -> None:
+        self._scratch = scratch
+        self._settings = settings
+        self._process: SandboxProcess | None = None
+        self._count = 0
+
+    def play(self, policy: MemberPolicy) -> list[Trajectory]:
+        """Blocks until all episodes are recorded.
+
+        :raises DeadlineExceeded: if that takes too long.
+        :raises DressageError: if the process ends instead.
+        """
+        process = self._running()
+        self._count += 1
+        folder = f"e{self._count}"
+        request = EvaluateRequest(
+            environment=self._settings.environment,
+            options=self._settings.options,
+            card=policy.card,
+            weights=policy.weights,
+            seeds=self._settings.seeds,
+            folder=folder,
+        )
+        try:
+            process.channel.send(request.to_dict())
+            reply = process.channel.recv(timeout=_EPISODES_SECONDS)
+        except Exception:
+            self._process = None
+            ended = process.kill()
+            process.channel.close()
+            if ended.stderr_tail:
+                raise Internal(
+                    f"the evaluator failed: {ended.stderr_tail[-2000:]}", reason="EVALUATOR_FAILED"
+                ) from None
+            raise
+        return self._load(reply["paths"], folder)
+
+    def _load(self, paths: Sequence[str], folder: str) -> list[Trajectory]:
+        checked = self._scratch / "checked.npz"
+        trajectories = []
+        for path in paths:
+            # The evaluator runs no generated code; still, what leaves a sandbox goes through the same door.
+            sandboxed = self._scratch / "sandbox"
+            trajectories.append(Trajectory.load(copy_from_sandbox(sandboxed / path, sandboxed, checked)))
+        shutil.rmtree(self._scratch / "sandbox" / folder, ignore_errors=True)
+        return trajectories
+
+    def _running(self) -> SandboxProcess:
+        if self._process is None or self._process.poll() is not None:
+            folder = self._scratch / "sandbox"
+            folder.mkdir(parents=True, exist_ok=True)
+            self._process = SandboxProcess.start(
+                "dressage_trainer.evaluator:evaluate",
+                limits=_LIMITS,
+                scratch=folder,
+                threads=1,
+                allow_unsandboxed=self._settings.allow_unsandboxed,
+            )
+        return self._process
+
+    def close(self) -> None:
+        """Ends the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.channel.close()
+            self._process = None

@@ -1,0 +1,51 @@
+"""From an assignment's protobuf to the plain values that sandboxed processes are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dressage.api.internal.v1 import run_service_pb2 as pb
+from dressage.api.v1 import session_pb2
+from google.protobuf.message import Message
+
+from dressage_trainer.messages import MemberTask, TrainSpec
+
+
+def options_of(options: session_pb2.EnvironmentOptions) -> dict[str, Any]:
+    """The options that are set, as `EnvOptions` names them."""
+    return _set_fields(options)
+
+
+def hyperparameters_of(hyperparameters: session_pb2.Hyperparameters) -> dict[str, Any]:
+    """The hyperparameters that are set, as `ppo.Hyperparameters` names them."""
+    values = _set_fields(hyperparameters)
+    if "hidden_sizes" in values:
+        values["hidden_sizes"] = list(values["hidden_sizes"])
+    return values
+
+
+def _set_fields(message: Message) -> dict[str, Any]:
+    return {descriptor.name: value for descriptor, value in message.ListFields()}
+
+
+def train_spec(task: pb.TrainAssignment, *, resume: str | None) -> TrainSpec:
+    """What the learner is told.
+
+    :param resume: checkpoint relative to the learner's folder, if there is one.
+    """
+    members = tuple(
+        MemberTask(member=member.id, hyperparameters=hyperparameters_of(member.hyperparameters), seed=member.seed)
+        for member in task.members
+    )
+    return TrainSpec(
+        environment=task.environment,
+        options=options_of(task.options),
+        reward_source=task.reward_source,
+        members=members,
+        steps_per_member=task.steps_per_member,
+        evaluations=max(1, task.evaluations),
+        checkpoint_seconds=task.checkpoint_seconds,
+        threads=max(1, task.cores),
+        provenance=dict(task.provenance),
+        resume=resume,
+    )

@@ -1,0 +1,28 @@
+"""How many threads a learner or evaluator uses, and how each library is told: the one place that decides it.
+
+* The simulator steps on ``threads`` native threads (`make_batch(num_threads=...)`).
+* XLA sizes its thread pool by NPROC, at the latest when JAX first compiles. The sandbox sets NPROC, and the same number for
+  OpenMP, OpenBLAS, MKL and NumExpr, before Python starts, since those read it when they are imported.
+* numpy's own products in the rollout are of a few hundred rows, where OpenBLAS starts no further thread.
+
+`learner_environment` adds what only the learner needs. Pinning to cores is the sandbox's (``cpus=``).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def learner_environment(*, compilation_cache: Path | None = None) -> dict[str, str]:
+    """Environment variables for the learner's process, besides the thread counts that the sandbox sets.
+
+    :param compilation_cache: folder of compiled updates; the learner need only be able to read it.
+    """
+    variables = {
+        "JAX_PLATFORMS": "cpu",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
+    if compilation_cache is not None:
+        variables["JAX_COMPILATION_CACHE_DIR"] = str(compilation_cache)
+        variables["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    return variables

@@ -1,0 +1,245 @@
+"""One training, as the supervisor runs it: a learner in the sandbox, evaluations beside it, uploads behind it.
+
+Two tasks serve the learner. The listener takes its messages at once, so that live progress never waits. What takes
+time (evaluations, uploads) goes through one queue in order: a checkpoint is reported only after the evaluations before
+it, so that a trainer that resumes from it has lost none of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from dressage.api.internal.v1 import run_service_pb2 as pb
+from dressage.api.v1 import session_pb2
+from dressage.errors import DressageError, NotFound
+from dressage.sandbox.limits import GIB, Limits
+from dressage.sandbox.pipe import ChannelClosed
+from dressage.sandbox.process import Exit, SandboxProcess
+
+from dressage_trainer import messages
+from dressage_trainer.delivery import Delivery
+from dressage_trainer.evaluation import EvaluationSettings, EvaluatorPool
+from dressage_trainer.outcome import Outcome
+from dressage_trainer.specs import options_of, train_spec
+from dressage_trainer.uploads import get_file
+from dressage_trainer.work import WorkStream
+
+_LEARNER_LIMITS = Limits(memory_bytes=8 * GIB, file_bytes=2 * GIB)
+_LEARNER = "dressage_trainer.learner:learn"
+_RESUME = "resume.safetensors"
+_QUEUE = 16
+_SNAPSHOT_SECONDS = 25.0
+
+Job = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class TrainingContext:
+    """What a training needs from the supervisor.
+
+    :param terminate: set on SIGTERM.
+    """
+
+    work: WorkStream
+    scratch: Path
+    terminate: asyncio.Event
+    allow_unsandboxed: bool = False
+
+
+class Training:
+    """Runs one `TrainAssignment`."""
+
+    def __init__(self, context: TrainingContext, assignment: pb.Assignment) -> None:
+        self._context = context
+        self._task = assignment.train
+        self._members = [member.id for member in self._task.members]
+        self._sandbox = context.scratch / "learner"
+        self._delivery = Delivery(work=context.work, assignment=assignment.id, staging=context.scratch / "staging")
+        self._jobs: asyncio.Queue[Job] = asyncio.Queue(_QUEUE)
+        self._snapshot_stored = asyncio.Event()
+        self._log = structlog.get_logger("dressage.trainer.training")
+
+    async def run(self) -> Outcome:
+        """Trains, evaluates, uploads; returns how it ended."""
+        self._sandbox.mkdir(parents=True, exist_ok=True)
+        spec = train_spec(self._task, resume=await self._fetch_checkpoint())
+        settings = EvaluationSettings(
+            environment=self._task.environment,
+            options=options_of(self._task.options),
+            reward_source=self._task.reward_source,
+            seeds=tuple(range(self._task.evaluation_seed, self._task.evaluation_seed + self._task.evaluation_episodes)),
+            allow_unsandboxed=self._context.allow_unsandboxed,
+        )
+        cores = max(1, self._task.cores)
+        learner = await asyncio.to_thread(self._start_learner, cores)
+        pool = EvaluatorPool(settings=settings, scratch=self._context.scratch, size=min(cores, len(self._members)))
+        try:
+            async with pool:
+                await asyncio.to_thread(learner.channel.send, spec.to_dict())
+                return await self._serve(learner, pool)
+        finally:
+            await asyncio.to_thread(learner.kill)
+            learner.channel.close()
+
+    def _start_learner(self, cores: int) -> SandboxProcess:
+        return SandboxProcess.start(
+            _LEARNER,
+            limits=_LEARNER_LIMITS,
+            scratch=self._sandbox,
+            threads=cores,
+            allow_unsandboxed=self._context.allow_unsandboxed,
+        )
+
+    async def _fetch_checkpoint(self) -> str | None:
+        """Brings the checkpoint to go on from, and the metrics up to it, into the learner's folder."""
+        if not self._task.checkpoint:
+            return None
+        await get_file(self._context.work, self._task.checkpoint, self._sandbox / _RESUME)
+        for member in self._members:
+            key = f"members/{member}/metrics.jsonl"
+            with contextlib.suppress(NotFound):  # no update may have been recorded before the checkpoint
+                await get_file(self._context.work, key, self._sandbox / key)
+        return _RESUME
+
+    async def _serve(self, learner: SandboxProcess, pool: EvaluatorPool) -> Outcome:
+        """Serves the learner until it is done, fails, or is told to stop."""
+        listener = asyncio.ensure_future(self._listen(learner, pool))
+        worker = asyncio.ensure_future(self._work_off())
+        stop = asyncio.ensure_future(self._context.work.stopped.wait())
+        terminate = asyncio.ensure_future(self._context.terminate.wait())
+        tasks = [listener, worker, stop, terminate]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if worker.done():
+                worker.result()  # raises: the worker ends by an error only
+            if listener.done():
+                outcome = listener.result()
+                await self._finish_jobs(worker)
+                if outcome.done:
+                    steps = pb.AssignmentDone(env_steps=outcome.env_steps)
+                    self._delivery.report(pb.Report(done=steps))
+                return outcome
+            if stop.done():
+                return Outcome.stopped(self._context.work.stop_reason)
+            return await self._checkpoint_and_leave(learner)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _finish_jobs(self, worker: asyncio.Future[None]) -> None:
+        joined = asyncio.ensure_future(self._jobs.join())
+        await asyncio.wait([joined, worker], return_when=asyncio.FIRST_COMPLETED)
+        joined.cancel()
+        if worker.done():
+            worker.result()
+
+    async def _checkpoint_and_leave(self, learner: SandboxProcess) -> Outcome:
+        """SIGTERM: stores the snapshot of the last update boundary, then gives the place up."""
+        try:
+            await asyncio.to_thread(learner.channel.send, {"type": "snapshot"})
+            await asyncio.wait_for(self._snapshot_stored.wait(), _SNAPSHOT_SECONDS)
+        except (TimeoutError, DressageError) as error:
+            self._log.warning("no checkpoint before the end; an earlier one serves", error=str(error))
+        return Outcome.interrupted()
+
+    async def _work_off(self) -> None:
+        while True:
+            job = await self._jobs.get()
+            await job()
+            self._jobs.task_done()
+
+    async def _listen(self, learner: SandboxProcess, pool: EvaluatorPool) -> Outcome:
+        """Takes the learner's messages until the last one."""
+        while True:
+            try:
+                raw = await asyncio.to_thread(learner.channel.recv, timeout=None)
+            except ChannelClosed:
+                ended = await asyncio.to_thread(learner.wait, 10.0)
+                return _died(ended)
+            message = messages.parse(raw)
+            outcome = await self._handle(message, pool)
+            if outcome is not None:
+                return outcome
+
+    async def _handle(self, message: messages.LearnerMessage, pool: EvaluatorPool) -> Outcome | None:
+        match message:
+            case messages.ProgressMessage():
+                self._delivery.report(pb.Report(progress=_progress(message)))
+            case messages.WarningMessage():
+                warning = pb.WarningReport(reason=message.reason, message=message.message, member=message.member)
+                self._delivery.report(pb.Report(warning=warning))
+            case messages.MemberStoppedMessage():
+                failure = session_pb2.Failure(reason=message.reason, message=message.message)
+                member = pb.MemberReport(member=message.member, env_step=message.env_step, failure=failure)
+                self._delivery.report(pb.Report(member=member))
+            case messages.CheckpointMessage():
+                await self._take_checkpoint(message)
+            case messages.EvaluateMessage():
+                policies, step = message.policies, message.env_step
+                await self._jobs.put(lambda: self._evaluate(pool, policies, step, final=False))
+            case messages.DoneMessage():
+                policies, step = message.policies, message.env_step
+                await self._jobs.put(lambda: self._evaluate(pool, policies, step, final=True))
+                return Outcome.finished(message.env_steps_total)
+            case messages.FailedMessage():
+                return Outcome.failed(message.reason, message.message, generated_code=message.generated_code)
+        return None
+
+    async def _take_checkpoint(self, message: messages.CheckpointMessage) -> None:
+        try:
+            staged = await asyncio.to_thread(self._delivery.stage_checkpoint, message.path, self._sandbox)
+        except NotFound:
+            return  # the learner has made room for a newer one already
+        records = await asyncio.to_thread(self._delivery.stage_records, self._members, self._sandbox)
+
+        async def store() -> None:
+            await self._delivery.checkpoint(staged, records, update=message.update, env_step=message.env_step)
+            if message.requested:
+                await self._context.work.drain(5.0)
+                self._snapshot_stored.set()
+
+        await self._jobs.put(store)
+
+    async def _evaluate(
+        self, pool: EvaluatorPool, policies: tuple[messages.MemberPolicy, ...], env_step: int, *, final: bool
+    ) -> None:
+        """Evaluates policies at once, as far as there are evaluators; the last time their bundles are delivered too."""
+
+        async def one(policy: messages.MemberPolicy) -> None:
+            episodes = await pool.evaluate(policy)
+            await self._delivery.evaluation(policy.member, env_step, episodes)
+            if final:
+                member = await self._delivery.policy(policy, env_step)
+                self._delivery.report(pb.Report(member=member))
+
+        async with asyncio.TaskGroup() as group:
+            for policy in policies:
+                group.create_task(one(policy))
+        if final:
+            records = await asyncio.to_thread(self._delivery.stage_records, self._members, self._sandbox)
+            await self._delivery.records(records)
+
+
+def _progress(message: messages.ProgressMessage) -> pb.ProgressReport:
+    report = pb.ProgressReport(steps_per_second=message.steps_per_second, activity=message.activity)
+    for member in message.members:
+        report.members.add(member=member.member, env_step=member.env_step, metrics=member.metrics)
+    return report
+
+
+def _died(ended: Exit | None) -> Outcome:
+    """What a learner's end without a last message means."""
+    if ended is None:
+        return Outcome.crashed("the learner closed its channel and went on running")
+    detail = {"tail": ended.stderr_tail[-4000:]} if ended.stderr_tail else {}
+    if ended.kind == "memory":
+        return Outcome.failed("LEARNER_OUT_OF_MEMORY", f"the learner was ended: {ended.reason}", generated_code=True)
+    if ended.kind in ("timeout", "killed") and ended.code != -9:
+        return Outcome.failed("SANDBOX_LIMIT", f"the learner was ended: {ended.reason}", generated_code=True)
+    return Outcome.crashed(f"the learner ended: {ended.reason}", **detail)
