@@ -132,6 +132,20 @@ def decode(text: bytes | bytearray | memoryview, payload: bytearray) -> Message:
     return message
 
 
+def unpack(data: bytes) -> Message:
+    """Return the message that `encode` packed into ``data``.
+
+    :raises ProtocolError: it is no such thing.
+    """
+    if len(data) < _HEADER.size:
+        raise ProtocolError("the message is cut short")
+    magic, text_size, payload_size = _HEADER.unpack_from(data)
+    start = _HEADER.size + text_size
+    if magic != _MAGIC or start + payload_size != len(data):
+        raise ProtocolError("this is not a packed message")
+    return decode(data[_HEADER.size : start], bytearray(data[start:]))
+
+
 def _restore(value: Any, payload: bytearray) -> Any:
     if isinstance(value, list):
         return [_restore(item, payload) for item in value]

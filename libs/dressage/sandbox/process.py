@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from dressage.errors import DressageError, FailedPrecondition, InvalidArgument
 from dressage.sandbox import child
@@ -96,9 +96,18 @@ def _environment(scratch: Path, threads: int, extra: Mapping[str, str]) -> dict[
         # Sets of strings iterate in one order, so that a resumed run repeats itself.
         "PYTHONHASHSEED": "0",
         "PYTHONUNBUFFERED": "1",
+        # No display here. Stock Gymnasium imports glfw all the same, which starts a process to look for its library
+        # unless it is told where that is.
+        "MUJOCO_GL": "disable",
+        **_window_library(),
         **dict.fromkeys(pools, count),
         **extra,
     }
+
+
+def _window_library() -> dict[str, str]:
+    candidates = (Path(entry) / "glfw" / "x11" / "libglfw.so" for entry in import_path())
+    return next(({"PYGLFW_LIBRARY": str(path)} for path in candidates if path.is_file()), {})
 
 
 class SandboxProcess:
@@ -222,7 +231,7 @@ class SandboxProcess:
             "killed", -signal.SIGKILL, "it was killed, but the kernel has not ended it yet", ""
         )
 
-    def __enter__(self) -> SandboxProcess:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -178,7 +178,7 @@ def build_filter(machine: Machine, pid: int) -> list[Instruction]:
 
 
 class _Program(ctypes.Structure):
-    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]  # noqa: RUF012
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
 
 
 def available() -> bool:

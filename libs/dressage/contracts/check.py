@@ -1,0 +1,224 @@
+"""Sandbox targets that check generated rewards and judges, and the report they send.
+
+A check never raises for what the code does: everything is a `CheckFailure` with rule, line, message and what was seen.
+What ends the process itself (an endless loop, too much memory) is turned into a failure by the other side, see
+`dressage.contracts.host`.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dressage.contracts.faults import CheckFailure, GeneratedCodeError, JudgeError, Violation, shorten
+from dressage.contracts.source import lint_judge, lint_reward
+from dressage.envs.cards import EnvironmentCard
+from dressage.envs.trajectory import Trajectory
+from dressage.sandbox.pipe import Channel
+
+_MAX_FAILURES = 50
+_MAX_TEXT = 1000
+REQUEST_TIMEOUT = 60.0
+
+DEFAULT_BUDGET: Mapping[str, float] = {"vectorised": 25.0, "per_step": 250.0}
+"""Milliseconds that one call on 1000 rows may take, by style of reward."""
+JUDGE_BUDGET = 2000.0
+"""Milliseconds that a judge may take for one trajectory."""
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What a check found."""
+
+    ok: bool
+    failures: list[CheckFailure] = field(default_factory=list)
+    terms: dict[str, str] = field(default_factory=dict)
+    """A reward's terms and their meanings."""
+    latex: str = ""
+    milliseconds_per_step: float = 0.0
+    """A reward's time for one call on 1000 rows; a judge's longest time for one trajectory."""
+    style: str = ""
+    """"vectorised" or "per_step"; "judge" for judges; empty if the code could not be read."""
+    scores: dict[str, list[float]] = field(default_factory=dict)
+    """A judge's scores by label of the trajectories."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return {
+            "ok": self.ok,
+            "failures": [failure.to_dict() for failure in self.failures],
+            "terms": dict(self.terms),
+            "latex": self.latex,
+            "milliseconds_per_step": self.milliseconds_per_step,
+            "style": self.style,
+            "scores": {label: list(values) for label, values in self.scores.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> CheckReport:
+        """Return the report of a dict that a sandbox sent: types are enforced and texts cut.
+
+        :raises ValueError: it is no such dict.
+        """
+        try:
+            failures = [
+                CheckFailure(_text(f["rule"]), int(f["line"]), _text(f["message"]), _text(f["seen"]))
+                for f in data["failures"][:_MAX_FAILURES]
+            ]
+            return cls(
+                ok=bool(data["ok"]) and not failures,
+                failures=failures,
+                terms={
+                    _text(name): _text(meaning)
+                    for name, meaning in list(data["terms"].items())[:_MAX_FAILURES]
+                },
+                latex=_text(data["latex"]),
+                milliseconds_per_step=float(data["milliseconds_per_step"]),
+                style=_text(data["style"]),
+                scores={_text(label): [float(v) for v in values] for label, values in data["scores"].items()},
+            )
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"the sandbox sent no valid report: {error}") from error
+
+    @classmethod
+    def failed(cls, *failures: CheckFailure, style: str = "") -> CheckReport:
+        """Return a report of failures only."""
+        return cls(False, list(failures), style=style)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected a string, got {type(value).__name__}")
+    return shorten(value, _MAX_TEXT)
+
+
+def _of_violations(violations: Sequence[Violation], style: str = "") -> CheckReport:
+    return CheckReport.failed(*(CheckFailure(v.rule, v.line, v.message) for v in violations), style=style)
+
+
+def examine_reward(
+    source: str,
+    card: EnvironmentCard,
+    trajectories: Sequence[Trajectory],
+    *,
+    budget: Mapping[str, float] | None = None,
+) -> CheckReport:
+    """Check a reward: lint, load, and run it on recorded transitions. Inside a sandbox only."""
+    violations = lint_reward(source, card)
+    if violations:
+        return _of_violations(violations)
+    # Not before: a reward that lint refuses must not cost the import.
+    from dressage.contracts.probe import probe_reward
+    from dressage.contracts.reward import load_reward
+
+    try:
+        module = load_reward(source, card)
+        failures, milliseconds = probe_reward(
+            module, card, trajectories, budget={**DEFAULT_BUDGET, **(budget or {})}
+        )
+    except GeneratedCodeError as error:
+        return CheckReport.failed(error.failure)
+    return CheckReport(not failures, failures, dict(module.terms), module.latex, milliseconds, module.style)
+
+
+def examine_judge(
+    source: str,
+    card: EnvironmentCard,
+    trajectories: Mapping[str, Sequence[Trajectory]],
+    *,
+    nulls: Sequence[str] = (),
+    threshold: float = 0.7,
+) -> CheckReport:
+    """Check a judge: lint, load, and run it on recorded trajectories. Inside a sandbox only.
+
+    :param trajectories: by label, such as "random".
+    :param nulls: labels whose trajectories do not show the behaviour, so must score below ``threshold``.
+    """
+    violations = lint_judge(source, card)
+    if violations:
+        return _of_violations(violations, "judge")
+    from dressage.contracts.judge import load_judge, run_judge
+
+    failures: list[CheckFailure] = []
+    scores: dict[str, list[float]] = {}
+    slowest = 0.0
+    try:
+        module = load_judge(source)
+        criteria: set[str] | None = None
+        for label, group in trajectories.items():
+            for trajectory in group:
+                begin = time.perf_counter()
+                result = run_judge(module, trajectory)
+                slowest = max(slowest, (time.perf_counter() - begin) * 1e3)
+                if run_judge(module, trajectory) != result:
+                    raise JudgeError(
+                        "deterministic", "the same trajectory gave another result; keep no state."
+                    )
+                criteria = criteria or set(result.criteria)
+                if set(result.criteria) != criteria:
+                    message = "the criteria must have the same names for every trajectory."
+                    raise JudgeError("criteria", message, line=module.line, seen=str(sorted(result.criteria)))
+                scores.setdefault(label, []).append(result.score)
+    except JudgeError as error:
+        failures.append(error.failure)
+    else:
+        failures += _of_nulls(scores, nulls, threshold)
+        if slowest > JUDGE_BUDGET:
+            message = (
+                f"the judge is too slow; it may take {JUDGE_BUDGET:g} ms a trajectory. Use array operations."
+            )
+            failures.append(CheckFailure("time_budget", 0, message, f"{slowest:.0f} ms"))
+    return CheckReport(not failures, failures, {}, "", slowest, "judge", scores)
+
+
+def _of_nulls(
+    scores: Mapping[str, list[float]], nulls: Sequence[str], threshold: float
+) -> list[CheckFailure]:
+    return [
+        CheckFailure(
+            "null-control",
+            0,
+            f"the {label} trajectory does not show the behaviour, so it must score below {threshold:g}; "
+            "make the criteria demand the behaviour itself.",
+            f"score {max(scores[label]):.3f}",
+        )
+        for label in nulls
+        if label in scores and max(scores[label]) >= threshold
+    ]
+
+
+def dump_stack_after(seconds: float | None) -> None:
+    """Write the stack to standard error after a while, so that the line of an endless loop is known when it is ended."""
+    if seconds is not None:
+        faulthandler.dump_traceback_later(seconds)
+
+
+def check_reward(channel: Channel) -> None:
+    """Sandbox target: check the reward of one request and answer with its report."""
+    from dressage.contracts.messages import unpack_trajectory
+
+    request = channel.recv(timeout=REQUEST_TIMEOUT)
+    dump_stack_after(request["stack_after"])
+    card = EnvironmentCard.from_dict(request["card"])
+    trajectories = [unpack_trajectory(item) for item in request["trajectories"]]
+    report = examine_reward(request["source"], card, trajectories, budget=request["budget"])
+    channel.send({"report": report.to_dict()})
+
+
+def check_judge(channel: Channel) -> None:
+    """Sandbox target: check the judge of one request and answer with its report."""
+    from dressage.contracts.messages import unpack_trajectory
+
+    request = channel.recv(timeout=REQUEST_TIMEOUT)
+    dump_stack_after(request["stack_after"])
+    card = EnvironmentCard.from_dict(request["card"])
+    groups = {
+        label: [unpack_trajectory(item) for item in items] for label, items in request["trajectories"].items()
+    }
+    report = examine_judge(
+        request["source"], card, groups, nulls=request["nulls"], threshold=float(request["threshold"])
+    )
+    channel.send({"report": report.to_dict()})

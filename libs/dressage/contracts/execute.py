@@ -1,0 +1,122 @@
+"""Compiles and runs generated modules in a namespace of allowed builtins; only ever called inside a sandbox.
+
+The restricted namespace keeps honest code within the contract and gives clear errors. It is not what protects the
+machine: the process around it is (`dressage.sandbox`).
+"""
+
+from __future__ import annotations
+
+import __future__
+
+import ast
+import builtins
+import math
+import traceback
+from collections.abc import Callable, Mapping
+from types import CodeType
+from typing import Any
+
+from dressage.contracts.faults import GeneratedCodeError, shorten
+
+FILENAME = "<generated>"
+"""File name of generated code in tracebacks, by which its lines are found."""
+
+ALLOWED_BUILTINS: frozenset[str] = frozenset(
+    """abs all any bool dict divmod enumerate filter float frozenset int isinstance len list map max min pow range
+    reversed round set slice sorted str sum tuple zip True False None""".split()
+)
+CLASS_BUILTINS: frozenset[str] = frozenset("object property staticmethod classmethod super callable".split())
+EXCEPTIONS: frozenset[str] = frozenset(
+    "Exception ValueError TypeError KeyError IndexError ZeroDivisionError ArithmeticError AssertionError".split()
+)
+
+_HINTS: tuple[tuple[str, str, str], ...] = (
+    (
+        "truth value of an array",
+        "array-truth",
+        "use np.where(condition, a, b) instead of if, and, or, not on arrays",
+    ),
+    ("read-only", "in-place", "arrays may not be written into; build new ones with np.where"),
+    ("JAX arrays are immutable", "in-place", "arrays may not be written into; build new ones with np.where"),
+    ("has no field", "unknown-field", "use a field of the environment card"),
+    (
+        "could not be broadcast",
+        "shape",
+        "reduce vectors over their last axis: every term has one value per environment",
+    ),
+    ("not aligned", "shape", "reduce vectors over their last axis: every term has one value per environment"),
+)
+
+
+def _restricted_import(name: str, *_: object) -> Any:
+    if name == "math":
+        return math
+    raise ImportError(f"generated code may not import {name}")
+
+
+def module_globals(allowed: frozenset[str], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fresh module globals with the allowed builtins and ``extra`` names."""
+    names = {name: getattr(builtins, name) for name in allowed}
+    names["__import__"] = _restricted_import
+    names["__build_class__"] = builtins.__build_class__
+    return {"__builtins__": names, "__name__": "generated", "math": math, **extra}
+
+
+def compile_tree(tree: ast.Module) -> CodeType:
+    """Compile a linted tree; annotations are not evaluated."""
+    flags = __future__.annotations.compiler_flag
+    code: CodeType = compile(
+        ast.fix_missing_locations(tree), FILENAME, "exec", flags=flags, dont_inherit=True
+    )
+    return code
+
+
+def line_of(error: BaseException) -> int:
+    """Return the innermost line of generated code in the error's traceback, 0 if it passed through none."""
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == FILENAME
+    ]
+    return (lines[-1] or 0) if lines else 0
+
+
+def as_fault(error: BaseException, kind: type[GeneratedCodeError], *, doing: str) -> GeneratedCodeError:
+    """Translate an exception out of generated code.
+
+    :param doing: what was being done, as "calling reward()".
+    """
+    if isinstance(error, GeneratedCodeError):
+        return error
+    text = f"{type(error).__name__}: {shorten(str(error))}"
+    line = line_of(error)
+    if isinstance(error, MemoryError):
+        message = "the code asked for more memory than it may use; work on the arrays given, without large ones of its own"
+        return kind("memory_budget", message, line=line, seen=text)
+    if isinstance(error, RecursionError):
+        return kind("exception", f"{doing} recursed without end; end the recursion.", line=line, seen=text)
+    if isinstance(error, PermissionError):
+        message = f"{doing} tried what the sandbox forbids; use the arguments and np only."
+        return kind("sandbox", message, line=line, seen=text)
+    for part, rule, remedy in _HINTS:
+        if part in text:
+            return kind(rule, f"{doing} failed; {remedy}.", line=line, seen=text)
+    return kind(
+        "exception",
+        f"{doing} raised {type(error).__name__}; make it work for every state.",
+        line=line,
+        seen=text,
+    )
+
+
+def call(function: Callable[..., Any], *arguments: Any, kind: type[GeneratedCodeError], doing: str) -> Any:
+    """Call generated code; whatever it raises becomes a ``kind``.
+
+    :raises GeneratedCodeError: with the rule, the line and what was seen.
+    """
+    try:
+        return function(*arguments)
+    except Exception as error:
+        raise as_fault(error, kind, doing=doing) from error
+    except SystemExit as error:
+        raise kind(
+            "exception", f"{doing} tried to end the process.", line=line_of(error), seen="SystemExit"
+        ) from error

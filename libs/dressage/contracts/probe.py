@@ -1,0 +1,152 @@
+"""Dynamic checks of a loaded reward on recorded transitions. Inside a sandbox only.
+
+Each check compares the reward with itself: run twice, run row by row, run in another order, run after a reset. What a
+reward *means* is not checked here; that is for the judges.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from dressage.contracts.faults import CheckFailure, RewardError
+from dressage.contracts.reward import BatchReward, RewardModule
+from dressage.contracts.transitions import Float, Segments, cut, evaluate, whole
+from dressage.envs.cards import EnvironmentCard
+from dressage.envs.state import State
+from dressage.envs.trajectory import Trajectory
+
+SEGMENT_STEPS = 12
+SEGMENT_ROWS = 37  # a prime, so that no field's shape can be taken for the batch's
+LONE_ROWS = 6
+TIMED_ROWS = 1000
+_RELATIVE, _ABSOLUTE = 1e-6, 1e-9
+
+
+def probe_reward(
+    module: RewardModule,
+    card: EnvironmentCard,
+    trajectories: Sequence[Trajectory],
+    *,
+    budget: dict[str, float],
+) -> tuple[list[CheckFailure], float]:
+    """Run every dynamic check.
+
+    :param budget: milliseconds allowed per call on 1000 rows, by style.
+    :returns: the failures, and the measured milliseconds per call on 1000 rows (0 if that was not reached).
+    """
+    segments = cut(trajectories, card, length=SEGMENT_STEPS, limit=SEGMENT_ROWS)
+    try:
+        terms = evaluate(module, card, segments)
+        evaluate(module, card, whole(trajectories, card))
+    except RewardError as error:
+        return [error.failure], 0.0
+    failures = []
+    checks: tuple[Callable[[RewardModule, EnvironmentCard, Segments, Float], CheckFailure | None], ...] = (
+        _deterministic,
+        _rows_alone,
+        _rows_permuted,
+        _reset_by_row,
+    )
+    for check in checks:
+        try:
+            failure = check(module, card, segments, terms)
+        except RewardError as error:
+            failure = error.failure
+        if failure is not None:
+            failures.append(failure)
+    milliseconds = _milliseconds(module, card, segments)
+    allowed = budget[module.style]
+    if milliseconds > allowed:
+        message = f"the reward is too slow; it may take {allowed:g} ms per 1000 rows. Use array operations without loops."
+        failures.append(CheckFailure("time_budget", 0, message, f"{milliseconds:.1f} ms per 1000 rows"))
+    return failures, milliseconds
+
+
+def _differ(a: Float, b: Float) -> bool:
+    return not np.allclose(a, b, rtol=_RELATIVE, atol=_ABSOLUTE)
+
+
+def _first_difference(module: RewardModule, expected: Float, got: Float) -> tuple[str, int, str]:
+    apart = ~np.isclose(expected, got, rtol=_RELATIVE, atol=_ABSOLUTE)
+    if not apart.any():
+        apart = expected != got
+    step, term, row = (int(where[0]) for where in np.nonzero(apart))
+    name = list(module.terms)[term]
+    seen = f"term {name}, step {step}: {expected[step, term, row]:.9g} against {got[step, term, row]:.9g}"
+    return name, module.lines.get(name, 0), seen
+
+
+def _deterministic(
+    module: RewardModule, card: EnvironmentCard, segments: Segments, terms: Float
+) -> CheckFailure | None:
+    again = evaluate(module, card, segments)
+    if np.array_equal(again, terms):
+        return None
+    _, line, seen = _first_difference(module, terms, again)
+    message = "the same inputs gave another result; keep state in memory only and use no outside state."
+    return CheckFailure("deterministic", line, message, seen)
+
+
+def _rows_alone(
+    module: RewardModule, card: EnvironmentCard, segments: Segments, terms: Float
+) -> CheckFailure | None:
+    chosen = np.unique(np.linspace(0, segments.rows - 1, LONE_ROWS).astype(int))
+    alone = np.concatenate([evaluate(module, card, segments.select([row])) for row in chosen], axis=2)
+    expected = terms[:, :, chosen]
+    if not _differ(alone, expected):
+        return None
+    _, line, seen = _first_difference(module, expected, alone)
+    message = (
+        "an environment's reward depends on the other rows of the batch; reduce over the last axis (axis=-1), "
+        "never over the first."
+    )
+    return CheckFailure("row-independence", line, message, f"in the batch and alone: {seen}")
+
+
+def _rows_permuted(
+    module: RewardModule, card: EnvironmentCard, segments: Segments, terms: Float
+) -> CheckFailure | None:
+    order = np.random.default_rng(0).permutation(segments.rows)
+    permuted = evaluate(module, card, segments.select(order))
+    expected = terms[:, :, order]
+    if not _differ(permuted, expected):
+        return None
+    _, line, seen = _first_difference(module, expected, permuted)
+    message = "permuting the environments does not permute the rewards; treat every row alike."
+    return CheckFailure("row-independence", line, message, seen)
+
+
+def _reset_by_row(
+    module: RewardModule, card: EnvironmentCard, segments: Segments, terms: Float
+) -> CheckFailure | None:
+    """Run, reset every other row, run again: those rows must start anew, the others must go on undisturbed."""
+    mask = np.arange(segments.rows) % 2 == 0
+    reward, undisturbed = (BatchReward(module, card, segments.rows) for _ in range(2))
+    evaluate(module, card, segments, reward)
+    evaluate(module, card, segments, undisturbed)
+    reward.reset(mask)
+    after, going_on = evaluate(module, card, segments, reward), evaluate(module, card, segments, undisturbed)
+    expected = np.where(mask, terms, going_on)
+    if not _differ(after, expected):
+        return None
+    _, line, seen = _first_difference(module, expected, after)
+    message = (
+        "an episode's memory does not start anew with the episode; keep state in memory (or on self) only."
+    )
+    return CheckFailure("memory-reset", line, message, seen)
+
+
+def _milliseconds(module: RewardModule, card: EnvironmentCard, segments: Segments) -> float:
+    rows = np.arange(TIMED_ROWS) % segments.rows
+    wide = segments.select(rows)
+    reward = BatchReward(module, card, TIMED_ROWS)
+    best = float("inf")
+    for state, action, next_state in list(wide)[:6]:
+        fresh = State(dict(state.fields)), State(dict(next_state.fields))
+        begin = time.perf_counter()
+        reward(fresh[0], action, fresh[1])
+        best = min(best, time.perf_counter() - begin)
+    return best * 1e3

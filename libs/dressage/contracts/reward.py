@@ -1,0 +1,240 @@
+"""Loads rewards and evaluates them on batches. Only ever inside a sandbox: this runs generated code.
+
+Both styles end in one interface, `BatchReward`: arrays of N environments in, {term: (N,)} out, checked at every call,
+because a reward may turn non-finite in a state that no check has shown it.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dressage.contracts import execute, namespace, per_step
+from dressage.contracts.faults import RewardError
+from dressage.contracts.memory import Memory
+from dressage.contracts.source import Style, lint_reward, literal, parse, reward_style, term_line
+from dressage.envs.cards import EnvironmentCard
+from dressage.envs.state import State
+from dressage.sandbox.pipe import encode, unpack
+
+Float = NDArray[np.float64]
+_MEMORY = "memory/"
+_STARTING = "starting"
+_ROWS = "rows"
+
+
+@dataclass(frozen=True)
+class RewardModule:
+    """A loaded reward.
+
+    ``function`` is ``reward`` itself (vectorised), or what makes an instance for one environment (per_step).
+    """
+
+    latex: str
+    terms: Mapping[str, str]
+    memory: Mapping[str, float]
+    function: Callable[..., Any]
+    style: Style
+    lines: Mapping[str, int]
+    """Line at which each term is computed, 0 where unknown."""
+
+
+@dataclass(frozen=True)
+class RewardOutput:
+    """Rewards of one step: ``total`` (N,) float64 and each term (N,) float64, whose sum it is."""
+
+    total: Float
+    terms: dict[str, Float]
+
+
+def load_reward(source: str, card: EnvironmentCard) -> RewardModule:
+    """Lint, compile and load a reward. Call it inside a sandbox only.
+
+    :raises RewardError: the first violation, or what went wrong in loading.
+    """
+    violations = lint_reward(source, card)
+    if violations:
+        first = violations[0]
+        raise RewardError(first.rule, first.message, line=first.line)
+    tree = parse(source, owner="reward")
+    assert isinstance(tree, ast.Module)
+    style = reward_style(tree)
+    lines: dict[str, int]
+    if style == "per_step":
+        factory = per_step.make_factory(tree)
+        latex, terms = per_step.describe(factory, tree, card)
+        lines = {term: term_line(tree, term) for term in terms}
+        return RewardModule(latex, terms, {}, factory, "per_step", lines)
+    declared = {
+        name: found[0] for name in ("LATEX", "TERMS", "MEMORY") if (found := literal(tree, name)) is not None
+    }
+    lines = {term: term_line(tree, term) for term in declared["TERMS"]}
+    code = execute.compile_tree(_Rebind().visit(tree))
+    scope = execute.module_globals(execute.ALLOWED_BUILTINS, {"np": namespace.array_namespace("numpy")})
+    execute.call(exec, code, scope, kind=RewardError, doing="loading the reward")
+    memory = {name: float(value) for name, value in declared.get("MEMORY", {}).items()}
+    return RewardModule(declared["LATEX"], declared["TERMS"], memory, scope["reward"], "vectorised", lines)
+
+
+class _Rebind(ast.NodeTransformer):
+    """Turns ``x += y`` into ``x = x + y``: numpy would write into the array, jax.numpy would not."""
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        target = node.target
+        if isinstance(target, ast.Name):
+            read: ast.expr = ast.Name(target.id, ast.Load())
+        elif isinstance(target, ast.Attribute):
+            read = ast.Attribute(target.value, target.attr, ast.Load())
+        else:
+            return node
+        value = ast.BinOp(ast.copy_location(read, node), node.op, node.value)
+        return ast.copy_location(ast.Assign([target], ast.copy_location(value, node)), node)
+
+
+class BatchReward:
+    """Evaluates a reward on N environments and keeps its memory.
+
+    :param module: from `load_reward`.
+    :param card: of the environment.
+    :param num_envs: N.
+    :param backend: library behind ``np`` of a vectorised reward.
+    """
+
+    def __init__(
+        self,
+        module: RewardModule,
+        card: EnvironmentCard,
+        num_envs: int,
+        *,
+        backend: namespace.Backend = "numpy",
+    ) -> None:
+        self._module, self._card, self._size = module, card, num_envs
+        self._names = list(module.terms)
+        self._keys = module.terms.keys()
+        self._shape = (num_envs,)
+        self._np = namespace.array_namespace(backend)
+        self._memory = Memory(module.memory, num_envs)
+        self._rows: list[per_step.StepReward] = []
+        self._starting = np.ones(num_envs, bool)
+        self.reset()
+
+    def reset(self, mask: NDArray[np.bool_] | None = None) -> None:
+        """Start new episodes.
+
+        :param mask: (N,) environments concerned; None: all of them.
+        """
+        if self._module.style == "vectorised":
+            if self._module.memory:
+                self._memory._reset(mask)
+            return
+        chosen = np.ones(self._size, bool) if mask is None else np.asarray(mask, bool)
+        self._starting |= chosen
+        if not self._rows:
+            self._rows = [self._module.function() for _ in range(self._size)]
+            return
+        for index in np.flatnonzero(chosen):
+            self._rows[index] = self._module.function()
+
+    def __call__(self, state: State, action: NDArray[Any], next_state: State) -> RewardOutput:
+        """Return the rewards of one step of every environment.
+
+        :param state: fields before the step, leading axis N.
+        :param action: (N, A), as given to the environment.
+        :param next_state: fields after the step, before any auto-reset.
+        :raises RewardError: the code raised, or its output has wrong terms, shape, dtype or a non-finite value.
+        """
+        if self._module.style == "vectorised":
+            stacked = self._vectorised(state, action, next_state)
+        else:
+            stacked = self._row_by_row(state, action, next_state)
+        total = stacked.sum(0)
+        # A sum is finite only if its parts are (or cancel as inf - inf, which is nan), so one small test does.
+        if not math.isfinite(total.sum()) and not np.isfinite(stacked).all():
+            self._not_finite(stacked)
+        return RewardOutput(total, dict(zip(self._names, stacked, strict=True)))
+
+    def snapshot(self) -> dict[str, NDArray[Any]]:
+        """Return the memory of all environments, for a bit-exact resume.
+
+        :raises RewardError: a per-step reward keeps state other than numbers, strings, arrays, lists and dicts of these.
+        """
+        if self._module.style == "vectorised":
+            return {_MEMORY + name: values for name, values in self._memory._snapshot().items()}
+        try:
+            packed = encode({"rows": [row.state() for row in self._rows]})
+        except Exception as error:
+            message = "the reward's state cannot be saved; keep only numbers, arrays, lists and dicts between steps."
+            raise RewardError("state", message, seen=str(error)) from error
+        return {_STARTING: self._starting.copy(), _ROWS: np.frombuffer(packed, np.uint8).copy()}
+
+    def restore(self, snapshot: Mapping[str, NDArray[Any]]) -> None:
+        """Put back what `snapshot` returned, for the same module and N."""
+        if self._module.style == "vectorised":
+            self._memory._restore({name: snapshot[_MEMORY + name] for name in self._module.memory})
+            return
+        self._starting = np.array(snapshot[_STARTING], bool)
+        self._rows = [self._module.function() for _ in range(self._size)]
+        for row, values in zip(self._rows, unpack(snapshot[_ROWS].tobytes())["rows"], strict=True):
+            row.restore(values)
+
+    def _vectorised(self, state: State, action: NDArray[Any], next_state: State) -> Float:
+        try:
+            values = self._module.function(state, action, next_state, self._memory, self._np)
+        except (Exception, SystemExit) as error:
+            raise execute.as_fault(error, RewardError, doing="the reward") from error
+        if type(values) is not dict or values.keys() != self._keys:
+            raise self._wrong_terms(values)
+        stacked = np.empty((len(self._names), self._size))
+        for index, name in enumerate(self._names):
+            value = values[name]
+            if getattr(value, "shape", None) != self._shape or value.dtype.kind != "f":
+                raise self._wrong_array(name, value)
+            stacked[index] = value
+        return stacked
+
+    def _row_by_row(self, state: State, action: NDArray[Any], next_state: State) -> Float:
+        stacked = np.empty((len(self._names), self._size))
+        before, after = np.asarray(state.observation), np.asarray(next_state.observation)
+        per_row = per_step.infos(self._card, state, action, next_state, self._starting)
+        for index, info in enumerate(per_row):
+            total, terms = self._rows[index](before[index], action[index], after[index], info)
+            if terms.keys() != self._keys:
+                raise self._wrong_terms(terms)
+            if math.isfinite(total):
+                per_step.check_sum(total, terms, index)
+            stacked[:, index] = [terms[name] for name in self._names]
+        self._starting[:] = False
+        return stacked
+
+    def _wrong_terms(self, values: Any) -> RewardError:
+        if not isinstance(values, dict):
+            message = "the reward must return a dict {term: (N,) array}."
+            return RewardError("return-type", message, seen=type(values).__name__)
+        missing, extra = sorted(self._keys - values.keys()), sorted(map(str, values.keys() - self._keys))
+        message = f"the reward must return exactly the declared terms: {', '.join(self._names)}."
+        line = self._module.lines.get(missing[0], 0) if missing else 0
+        return RewardError("terms", message, line=line, seen=f"missing {missing}, undeclared {extra}")
+
+    def _wrong_array(self, name: str, value: Any) -> RewardError:
+        line, shape = self._module.lines.get(name, 0), getattr(value, "shape", None)
+        if shape != self._shape:
+            seen = f"shape {shape} for N = {self._size}" if shape is not None else type(value).__name__
+            message = f"the term {name} must be an (N,) array; reduce vectors with .sum(-1), spread numbers with np.full_like."
+            return RewardError("shape", message, line=line, seen=seen, term=name)
+        message = f"the term {name} must be floating point; multiply it by 1.0."
+        return RewardError("dtype", message, line=line, seen=str(value.dtype), term=name)
+
+    def _not_finite(self, stacked: Float) -> None:
+        term, row = (int(where[0]) for where in np.nonzero(~np.isfinite(stacked)))
+        name = self._names[term]
+        message = f"the term {name} is not finite; guard divisions, logarithms, roots and exponentials."
+        seen = f"{stacked[term, row]} in row {row}"
+        raise RewardError(
+            "finite", message, line=self._module.lines.get(name, 0), seen=seen, term=name, row=row
+        )

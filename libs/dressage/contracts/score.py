@@ -1,0 +1,66 @@
+"""Sandbox targets that apply generated code to recorded trajectories: a reward's own return, a judge's verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dressage.contracts.check import REQUEST_TIMEOUT, dump_stack_after
+from dressage.contracts.faults import GeneratedCodeError
+from dressage.envs.cards import EnvironmentCard
+from dressage.envs.trajectory import Trajectory
+from dressage.sandbox.pipe import Channel
+
+
+def score_trajectories(
+    source: str, card: EnvironmentCard, trajectories: Sequence[Trajectory]
+) -> list[dict[str, Any]]:
+    """Return per trajectory its return by this reward and the sum of every term. Inside a sandbox only.
+
+    :returns: ``{"return": float, "terms": {name: float}}`` each.
+    :raises RewardError: the reward cannot be loaded or evaluated.
+    """
+    from dressage.contracts.reward import load_reward
+    from dressage.contracts.transitions import evaluate, whole
+
+    module = load_reward(source, card)
+    if not trajectories:
+        return []
+    terms = evaluate(module, card, whole(trajectories, card))
+    scores = []
+    for row, trajectory in enumerate(trajectories):
+        sums = terms[: trajectory.num_steps, :, row].sum(0)
+        values = dict(zip(module.terms, sums.tolist(), strict=True))
+        scores.append({"return": float(np.sum(sums)), "terms": values})
+    return scores
+
+
+def score(channel: Channel) -> None:
+    """Sandbox target: score the trajectories of one request."""
+    from dressage.contracts.messages import unpack_trajectory
+
+    request = channel.recv(timeout=REQUEST_TIMEOUT)
+    dump_stack_after(request["stack_after"])
+    card = EnvironmentCard.from_dict(request["card"])
+    trajectories = [unpack_trajectory(item) for item in request["trajectories"]]
+    try:
+        channel.send({"scores": score_trajectories(request["source"], card, trajectories)})
+    except GeneratedCodeError as error:
+        channel.send({"failure": error.failure.to_dict()})
+
+
+def judge(channel: Channel) -> None:
+    """Sandbox target: judge the trajectories of one request."""
+    from dressage.contracts.judge import load_judge, run_judge
+    from dressage.contracts.messages import unpack_trajectory
+
+    request = channel.recv(timeout=REQUEST_TIMEOUT)
+    dump_stack_after(request["stack_after"])
+    try:
+        module = load_judge(request["source"])
+        trajectories = (unpack_trajectory(item) for item in request["trajectories"])
+        channel.send({"results": [run_judge(module, trajectory).to_dict() for trajectory in trajectories]})
+    except GeneratedCodeError as error:
+        channel.send({"failure": error.failure.to_dict()})
