@@ -1,0 +1,67 @@
+"""Plans to Python source, through the Jinja2 templates of this package."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from dressage.envs.cards import EnvironmentCard
+from dressage_llm_agent.template.intents import ParsedIntent
+from dressage_llm_agent.template.plans import JudgePlan, RewardPlan
+from dressage_llm_agent.template.vocabulary import WORDS_FOR
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+def render_reward(plan: RewardPlan, intent: ParsedIntent) -> str:
+    """The reward as a module of the vectorised contract."""
+    latex = " + ".join(rf"{number(term.weight)}\,{term.latex}" for term in plan.terms).replace("+ -", "- ")
+    return _render("reward.py.j2", intent=intent, latex=latex, terms=plan.terms)
+
+
+def render_judge(plan: JudgePlan, intent: ParsedIntent, card: EnvironmentCard) -> str:
+    """The judge as a module that needs numpy only."""
+    return _render(
+        "judge.py.j2",
+        intent=intent,
+        grades=plan.grades,
+        needed=" ".join(grade.measure for grade in plan.grades),
+        time_step=number(card.time_step),
+        max_episode_steps=card.max_episode_steps,
+        rows_per_second=max(round(1.0 / card.time_step), 1),
+    )
+
+
+def intent_words(intent: ParsedIntent) -> str:
+    """The intent said back: ``Run forward fast``."""
+    words = [intent.behaviour, *(WORDS_FOR[quality] for quality in sorted(intent.qualities))]
+    if intent.speed is not None:
+        words.append(f"at {number(intent.speed)} m/s")
+    return " ".join(words).capitalize()
+
+
+def number(value: float) -> str:
+    """A float as Python text, short and still a float: ``0.1``, ``2.0``."""
+    text = f"{value:.6g}"
+    return text if any(mark in text for mark in ".en") else f"{text}.0"
+
+
+def _render(name: str, *, intent: ParsedIntent, **values: object) -> str:
+    template = _environment().get_template(name)
+    return template.render(intent_words=intent_words(intent), environment=intent.environment, **values)
+
+
+@functools.cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    # The output is Python, never HTML, and its values are our own; escaping would break it.
+    environment = Environment(
+        loader=PackageLoader("dressage_llm_agent.template", "templates"),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701
+    )
+    environment.filters["number"] = number
+    return environment
