@@ -1,0 +1,1 @@
+"""The trainer: a supervisor that talks, and sandboxed processes that learn, evaluate and score."""

@@ -79,9 +79,10 @@ class EvaluatorPool:
             self._settings.reward_source,
             load_card(self._settings.environment),
             trajectories,
+            scratch=self._scratch,
             allow_unsandboxed=self._settings.allow_unsandboxed,
         )
-        return [score.total for score in scores]
+        return [float(score["return"]) for score in scores]
 
 
 class _Evaluator:
