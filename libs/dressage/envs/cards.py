@@ -21,6 +21,10 @@ ENVIRONMENT_IDS: tuple[str, ...] = (
     "HalfCheetah-v5",
     "Hopper-v5",
     "InvertedPendulum-v5",
+    "Walker2d-v5",
+    "Swimmer-v5",
+    "InvertedDoublePendulum-v5",
+    "Reacher-v5",
 )
 """Environments that have a card, in the order in which they are listed."""
 

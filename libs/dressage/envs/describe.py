@@ -25,9 +25,7 @@ def describe(card: EnvironmentCard) -> str:
         shape = ", ".join(("N", *map(str, entry.shape)))
         shape = shape if entry.shape else "N,"
         lines.append(f"  {entry.name} ({shape}) {entry.unit} — {entry.meaning}")
-    lines.append(
-        "  (xpos_*, xvel_*, height_* and touching_* are up to one physics substep old, as in stock Gymnasium.)"
-    )
+    lines.append("  (xpos_*, xvel_*, height_* and touching_* lag by up to one physics substep, as in stock Gymnasium.)")
     lines += ["", f"Action ({card.action_kind}), shape (N, {card.action_size}):"]
     for index, part in enumerate(card.action):
         lines.append(f"  [{index}] {part.name} in [{part.low:g}, {part.high:g}] {part.unit} — {part.meaning}")

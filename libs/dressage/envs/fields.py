@@ -3,8 +3,8 @@
 One definition serves everything: the batch evaluates a field on its N rows, a recorded stock Gymnasium episode on its
 T+1 rows, and the card takes its name, shape, unit and meaning. So the three cannot disagree.
 
-Positions and velocities along joints come from ``qpos`` and ``qvel`` and are exact for the new state. What MuJoCo derives
-(``xpos``, ``cvel``, geom poses) is, as stock Gymnasium reports it, up to one physics substep old.
+Positions and velocities along joints come from ``qpos`` and ``qvel`` and are exact for the new state. What MuJoCo
+derives (``xpos``, ``cvel``, geom poses) is, as stock Gymnasium reports it, up to one physics substep old.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def planar_root(layout: Layout, *, ahead: str) -> list[BoundField]:
     """
     x, z, pitch = layout.joint("rootx"), layout.joint("rootz"), layout.joint("rooty")
     origin = layout.body_origins[_TORSO]
-    note = "" if pitch.nose_up > 0 else "; minus the model's rooty angle"
+    turn = "" if pitch.nose_up > 0 else "; minus the model's rooty angle"
+    words = f"torso pitch, unwrapped (a full flip is 2 pi), 0 = reference pose, positive = nose up ({ahead}){turn}"
     return [
         scalar("x_position", "m", "torso position along x, the forward direction", "qpos", x.qpos,
                offset=origin[0] - x.reference),
@@ -73,8 +74,7 @@ def planar_root(layout: Layout, *, ahead: str) -> list[BoundField]:
         scalar("z_position", "m", "height of the torso's centre above the floor", "qpos", z.qpos,
                offset=origin[2] - z.reference),
         scalar("z_velocity", "m/s", "torso velocity along z, positive = up", "qvel", z.qvel),
-        scalar("pitch", "rad", f"torso pitch, unwrapped (a full flip is 2 pi), 0 = reference pose, positive = nose up ({ahead}){note}",
-               "qpos", pitch.qpos, sign=float(pitch.nose_up)),
+        scalar("pitch", "rad", words, "qpos", pitch.qpos, sign=float(pitch.nose_up)),
         scalar("pitch_velocity", "rad/s", "rate of pitch, positive = nose up", "qvel", pitch.qvel,
                sign=float(pitch.nose_up)),
     ]  # fmt: skip
@@ -162,8 +162,8 @@ def joint_components(layout: Layout, *, skip: int = 0, clip: float | None = None
 
 
 def short_name(joint: str) -> str:
-    """A joint's name without a trailing ``_joint``."""
-    return joint.removesuffix("_joint")
+    """A joint's name without a trailing ``_joint`` or ``_rot``."""
+    return joint.removesuffix("_joint").removesuffix("_rot")
 
 
 def _position_component(joint: Joint) -> ObservationComponent:

@@ -1,7 +1,7 @@
 """Cards and check trajectories, generated from the live environments.
 
-``python -m dressage.envs.generate`` writes them into the package; ``--check`` writes nothing and exits with 1 when a card
-on disk is not what the live environment gives. Measured scales may differ by a few per cent between CPU types,
+``python -m dressage.envs.generate`` writes them into the package; ``--check`` writes nothing and exits with 1 when a
+card on disk is not what the live environment gives. Measured scales may differ by a few per cent between CPU types,
 since the dynamics are chaotic; everything else must be equal.
 """
 
@@ -69,8 +69,8 @@ def build_card(env_id: str, *, measure: bool = True) -> EnvironmentCard:
     return EnvironmentCard.from_dict({**card.to_dict(), "scales": _scales(card)}) if measure else card
 
 
-def _options(kind: type) -> dict[str, OptionValue]:
-    parameters = inspect.signature(kind.__init__).parameters
+def _options(kind: Any) -> dict[str, OptionValue]:
+    parameters = inspect.signature(kind).parameters
     return {name: parameters[name].default for name in _OPTION_NAMES if name in parameters}
 
 
@@ -116,11 +116,12 @@ def _episodes(card: EnvironmentCard, kind: str, seeds: Sequence[int], steps: int
     options = EnvOptions(max_episode_steps=steps)
     found = []
     for seed in seeds:
-        policy = {
-            "random": lambda seed=seed: reference.random_policy(card.id, seed),
-            "motionless": lambda: reference.motionless_policy(card.id),
-            "untrained": lambda seed=seed: reference.untrained_policy(card.id, seed),
-        }[kind]()
+        if kind == "random":
+            policy = reference.random_policy(card.id, seed)
+        elif kind == "untrained":
+            policy = reference.untrained_policy(card.id, seed)
+        else:
+            policy = reference.motionless_policy(card.id)
         found += reference.rollout(policy, card.id, [seed], options)
     return found
 
@@ -156,12 +157,9 @@ def differences(env_id: str) -> list[str]:
     old, new = on_disk.pop("scales", {}), live.pop("scales")
     found = [f"{env_id}: {key} differs" for key in {*on_disk, *live} if on_disk.get(key) != live.get(key)]
     for name in {*old, *new}:
-        if (
-            name not in old
-            or name not in new
-            or not math.isclose(old[name], new[name], rel_tol=_TOLERANCE, abs_tol=1e-3)
-        ):
-            found.append(f"{env_id}: scale {name} is {old.get(name)} on disk, {new.get(name)} live")
+        was, now = old.get(name, math.nan), new.get(name, math.nan)
+        if not math.isclose(was, now, rel_tol=_TOLERANCE, abs_tol=1e-3):
+            found.append(f"{env_id}: scale {name} is {was} on disk, {now} live")
     return sorted(found)
 
 

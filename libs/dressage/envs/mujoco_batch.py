@@ -168,7 +168,7 @@ class MujocoBatch:
         return None
 
     def _warnings(self) -> Array:
-        counts: Array = self._batch.warning[:, _DIVERGENCE]  # indexing by a list copies
+        counts: Array = self._batch.warning[:, _DIVERGENCE, 1]  # (last info, count); indexing by a list copies
         return counts
 
     def _diverged(self, after: dict[str, Array], refused: Array | None, failed: Array | None) -> Array | None:
@@ -194,7 +194,7 @@ class MujocoBatch:
             raise InvalidArgument(field="actions", value=f"{actions.dtype} {actions.shape}", expected=expected)
         if np.isfinite(actions).all():
             return actions, None
-        refused = ~np.isfinite(actions).all(axis=1)
+        refused: Array = ~np.asarray(np.isfinite(actions).all(axis=1))
         return np.where(refused[:, None], actions.dtype.type(0), actions), refused
 
     def _require_reset(self) -> None:

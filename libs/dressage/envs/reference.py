@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from importlib import metadata as distributions
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,7 @@ def untrained_policy(env_id: str, seed: int) -> Policy:
     high = np.array([part.high for part in card.action])
     rng = np.random.default_rng(seed)
     sizes = (card.observation_size, 64, 64, card.action_size)
-    layers = [rng.standard_normal(shape) / np.sqrt(shape[0]) for shape in zip(sizes, sizes[1:], strict=False)]
+    layers = [rng.standard_normal(shape) / np.sqrt(shape[0]) for shape in pairwise(sizes)]
 
     def act(observation: Array) -> Array:
         hidden = observation
@@ -97,7 +98,8 @@ def make_stock(card: EnvironmentCard, options: EnvOptions) -> Any:
     """The stock Gymnasium environment with these options."""
     import gymnasium
 
-    return gymnasium.make(card.id, **options.given())
+    given: dict[str, Any] = dict(options.given())
+    return gymnasium.make(card.id, **given)
 
 
 def _alone(policy: Policy, card: EnvironmentCard, seed: int, options: EnvOptions, env: Any) -> Trajectory:

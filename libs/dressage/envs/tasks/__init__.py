@@ -15,6 +15,10 @@ _MODULES = {
     "HalfCheetah-v5": "half_cheetah",
     "Hopper-v5": "hopper",
     "InvertedPendulum-v5": "inverted_pendulum",
+    "Walker2d-v5": "walker2d",
+    "Swimmer-v5": "swimmer",
+    "InvertedDoublePendulum-v5": "inverted_double_pendulum",
+    "Reacher-v5": "reacher",
 }
 
 

@@ -36,9 +36,9 @@ class HalfCheetah(Task):
     env_id = "HalfCheetah-v5"
     title = "two-legged planar cheetah"
     description = (
-        "A flat, two-legged cheetah in the vertical x-z plane on level ground: a torso with a head, and a back and a front "
-        "leg of thigh, shin and foot, moved by six joint motors against spring-loaded joints. It can run either way, jump, "
-        "flip and lie on its back."
+        "A flat, two-legged cheetah in the vertical x-z plane on level ground: a torso with a head, and a back and a "
+        "front leg of thigh, shin and foot, moved by six joint motors against spring-loaded joints. It can run either "
+        "way, jump, flip and lie on its back."
     )
     xml = "half_cheetah.xml"
     termination = "never; the episode ends at its time limit only, so a fallen cheetah goes on."

@@ -40,8 +40,8 @@ class Hopper(Task):
     env_id = "Hopper-v5"
     title = "one-legged planar hopper"
     description = (
-        "A one-legged hopper in the vertical x-z plane on level ground: torso, thigh, leg and foot in a chain, moved by "
-        "three joint motors. It starts upright and falls unless it is balanced."
+        "A one-legged hopper in the vertical x-z plane on level ground: torso, thigh, leg and foot in a chain, moved "
+        "by three joint motors. It starts upright and falls unless it is balanced."
     )
     xml = "hopper.xml"
     termination = (

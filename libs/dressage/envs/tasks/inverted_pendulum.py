@@ -27,8 +27,8 @@ class InvertedPendulum(Task):
     env_id = "InvertedPendulum-v5"
     title = "pole on a cart"
     description = (
-        "A cart slides along a level rail (the x axis) and carries a pole on a hinge, upright at the start; one motor pushes "
-        "the cart. The pole falls unless it is balanced."
+        "A cart slides along a level rail (the x axis) and carries a pole on a hinge, upright at the start; one motor "
+        "pushes the cart. The pole falls unless it is balanced."
     )
     xml = "inverted_pendulum.xml"
     termination = "the step after which |pole_angle| > 0.2 rad."

@@ -1,0 +1,172 @@
+"""Cards: current, complete, readable by a person or a model, and loaded without a simulator."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from dressage.envs import ENVIRONMENT_IDS, EnvironmentCard, State, list_cards, load_card, make_batch
+from dressage.envs.generate import DATA, build_card, differences
+from dressage.errors import InvalidArgument, NotFound
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@pytest.mark.parametrize("env_id", ENVIRONMENT_IDS)
+def test_cards_on_disk_are_what_the_live_environment_gives(env_id: str) -> None:
+    live = build_card(env_id, measure=False).to_dict()
+    disk = load_card(env_id).to_dict()
+    scales = disk.pop("scales")
+    live.pop("scales")
+    assert disk == live
+    assert scales["random_episode_steps"] <= load_card(env_id).max_episode_steps
+
+
+def test_measured_scales_are_current() -> None:
+    assert differences("InvertedPendulum-v5") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env_id", ENVIRONMENT_IDS)
+def test_all_measured_scales_are_current(env_id: str) -> None:
+    assert differences(env_id) == []
+
+
+def test_known_scales_of_half_cheetah() -> None:
+    scales = load_card("HalfCheetah-v5").scales
+    assert -350 < scales["random_return"] < -250  # published baselines give about -280
+    assert 0.4 < scales["standing_height"] < 0.7
+    assert 1 < scales["typical_speed"] < 4
+
+
+@pytest.mark.parametrize("card", list_cards(), ids=lambda card: card.id)
+def test_every_field_of_the_card_has_the_shape_it_says(card: EnvironmentCard) -> None:
+    batch = make_batch(card.id, 3, num_threads=1)
+    batch.reset([1, 2, 3])
+    state = batch.step(np.zeros((3, card.action_size))).next_state
+    assert tuple(state.fields) == card.field_names
+    for field in card.fields:
+        assert state.fields[field.name].shape == (3, *field.shape), field.name
+        assert field.name.isidentifier()
+        assert field.unit in {"m", "m/s", "rad", "rad/s", "s", "1", "mixed"}
+        assert field.meaning
+    assert len(set(card.field_names)) == len(card.field_names)
+    assert card.observation_size == len(card.observation_components) == batch.observation_size
+
+
+@pytest.mark.parametrize("env_id", ["HalfCheetah-v5", "Hopper-v5", "Walker2d-v5"])
+def test_positive_pitch_lifts_the_nose(env_id: str) -> None:
+    """On the live model: turn the torso by the pitch of the card, and see where a point ahead of it goes."""
+    import mujoco
+    from dressage.envs.layout import layout_of
+    from dressage.envs.mujoco_batch import load_model
+    from dressage.envs.tasks import task
+
+    model = load_model(task(env_id).xml)
+    data = mujoco.MjData(model)
+    data.joint("rooty").qpos[0] += 0.3
+    mujoco.mj_forward(model, data)
+    fields = {entry.field.name: entry for entry in task(env_id).fields(layout_of(model))}
+    pitch = fields["pitch"].function({"qpos": data.qpos[None]})[0]
+    ahead = data.body("torso").xmat.reshape(3, 3) @ (1.0, 0.0, 0.0)
+    assert np.sign(pitch) == np.sign(ahead[2])
+    assert abs(pitch) == pytest.approx(0.3)
+    assert fields["z_position"].function({"qpos": data.qpos[None]})[0] == pytest.approx(data.body("torso").xpos[2])
+
+
+@pytest.mark.parametrize(
+    ("env_id", "foot"), [("HalfCheetah-v5", "bfoot"), ("Hopper-v5", "foot"), ("Walker2d-v5", "foot")]
+)
+def test_touching_agrees_with_the_contacts_of_the_simulator(env_id: str, foot: str) -> None:
+    import gymnasium
+    from dressage.envs.layout import layout_of
+    from dressage.envs.tasks import task
+
+    env = gymnasium.make(env_id)
+    env.reset(seed=1)
+    env.action_space.seed(1)
+    model, data = env.unwrapped.model, env.unwrapped.data
+    layout = layout_of(model)
+    field = {entry.field.name: entry for entry in task(env_id).fields(layout)}[f"touching_{foot}"]
+    geom, seen = layout.body_capsule[foot].id, set()
+    for _ in range(150):
+        *_, terminated, truncated, _ = env.step(env.action_space.sample() * 0.5)
+        contacts = any(geom in contact.geom and 0 in contact.geom for contact in data.contact)
+        raw = {name: np.array(getattr(data, name))[None] for name in field.sources}
+        touching = bool(field.function(raw)[0])
+        seen.add(touching)
+        # Runge-Kutta leaves contacts and poses of slightly different instants behind.
+        if model.opt.integrator == 0:
+            assert touching == contacts
+        if terminated or truncated:
+            env.reset()
+    assert seen == {True, False}
+
+
+def test_no_simulator_is_imported_with_the_package() -> None:
+    code = (
+        "import sys, dressage.envs as e; e.list_cards(); e.load_check_trajectories('Hopper-v5'); "
+        "import dressage.envs.reference; e.load_card('Hopper-v5').describe(); "
+        "print({'mujoco', 'gymnasium', 'jax', 'torch', 'grpc'} & set(sys.modules))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("card", list_cards(), ids=lambda card: card.id)
+def test_the_description_names_everything_and_stays_compact(card: EnvironmentCard) -> None:
+    text = card.describe()
+    for name in (*card.field_names, *(part.name for part in card.action), *card.scales):
+        assert name in text
+    assert f"{card.time_step:g} s" in text
+    assert len(text) < 8000
+    assert all(len(line) < 400 for line in text.splitlines())
+
+
+@pytest.mark.parametrize("card", list_cards(), ids=lambda card: card.id)
+def test_cards_survive_json(card: EnvironmentCard) -> None:
+    assert EnvironmentCard.from_dict(json.loads(json.dumps(card.to_dict()))) == card
+
+
+@given(st.dictionaries(st.sampled_from(["id", "fields", "action", "x"]), st.integers() | st.none()))
+def test_what_is_no_card_is_refused(data: dict[str, object]) -> None:
+    with pytest.raises(InvalidArgument):
+        EnvironmentCard.from_dict(data)
+
+
+@given(st.text(max_size=80))
+def test_unknown_environments_are_not_found(name: str) -> None:
+    with pytest.raises(NotFound) as error:
+        load_card(name + "?")
+    assert all(known in error.value.message for known in ENVIRONMENT_IDS)
+
+
+def test_the_nearest_environment_is_named_first() -> None:
+    with pytest.raises(NotFound, match=r"known environments: Walker2d-v5, "):
+        load_card("walker2d-v4")
+
+
+def test_an_unknown_field_names_its_near_matches() -> None:
+    state = State({"x_velocity": np.zeros(2), "pitch": np.zeros(2)})
+    with pytest.raises(AttributeError, match=r"no field 'x_velocty'; near matches: x_velocity"):
+        _ = state.x_velocty
+    with pytest.raises(NotFound, match="x_velocity"):
+        load_card("Hopper-v5").field("x_velocty")
+
+
+def test_a_state_is_read_only_and_selects_rows() -> None:
+    state = State({"x_velocity": np.arange(4.0), "xpos_torso": np.arange(12.0).reshape(4, 3)})
+    with pytest.raises(AttributeError):
+        state.x_velocity = np.zeros(4)
+    with pytest.raises(ValueError, match="read-only"):
+        state.x_velocity[0] = 1
+    rows = state.rows([2, 0])
+    assert rows.x_velocity.tolist() == [2, 0]
+    assert rows.xpos_torso.shape == (2, 3)
+
+
+def test_the_data_folder_stays_small() -> None:
+    assert sum(path.stat().st_size for path in DATA.rglob("*") if path.is_file()) < 3_000_000
