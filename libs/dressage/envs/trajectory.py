@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
@@ -28,6 +29,16 @@ from dressage.errors import InvalidArgument
 _FORMAT = "dressage.trajectory/1"
 _FIELD = "field/"
 _MAX_BYTES = 1 << 30
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    MemoryError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 _VELOCITY_UNITS = ("m/s", "rad/s")
 CHECK_KINDS = ("random", "motionless", "untrained")
 """Kinds of the episodes that are shipped for checking rewards and judges."""
@@ -115,15 +126,7 @@ class Trajectory:
             _check_size(path)
             with np.load(path, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
-        except (
-            OSError,
-            ValueError,
-            EOFError,
-            KeyError,
-            NotImplementedError,
-            zipfile.BadZipFile,
-            zipfile.error,
-        ) as error:
+        except _UNREADABLE as error:
             raise _bad(path, f"not readable as .npz ({error})") from error
         return _from_arrays(arrays, path)
 
