@@ -1,0 +1,1 @@
+"""The renderer: recorded simulator states to video, frames and frame grids."""

@@ -1,0 +1,113 @@
+"""Time, forward speed and return, written on a dark strip along the top edge of a frame.
+
+Only the strip is touched, and a strip's text is drawn once per distinct text, so the overlay costs well under a
+millisecond a frame.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from dressage.envs.trajectory import Trajectory
+from dressage.errors import InvalidArgument
+from PIL import Image, ImageDraw, ImageFont
+
+from dressage_renderer.options import SLACK
+
+Frame = npt.NDArray[np.uint8]
+Series = npt.NDArray[np.float64]
+
+_SPEED_WINDOW = 0.2
+"""Seconds over which the shown speed is averaged: a raw gait velocity flickers too fast to read."""
+
+_DIM_BITS = 2
+"""The strip keeps a quarter of the picture's brightness, so that white text stands out."""
+
+
+@dataclass(frozen=True)
+class Readings:
+    """The numbers of the overlay, for each state of the trajectory.
+
+    :param time: (T+1,) s.
+    :param speed: (T+1,) m/s, averaged over the last 0.2 s; None where the environment has no forward speed.
+    :param total: (T+1,) reward summed up to that state.
+    """
+
+    time: Series
+    speed: Series | None
+    total: Series
+
+    def text(self, moment: float) -> list[str]:
+        """The texts to show at a moment (s), left to right."""
+        at = min(int(np.searchsorted(self.time, moment + SLACK, side="right")) - 1, len(self.time) - 1)
+        parts = [f"{moment:.2f} s"]
+        if self.speed is not None:
+            parts.append(f"{self.speed[at] + 0.0:.2f} m/s")
+        return [*parts, f"return {self.total[at]:.1f}"]
+
+
+def readings(trajectory: Trajectory, *, term: str = "") -> Readings:
+    """The overlay's numbers of a trajectory.
+
+    :param term: field with a reward per step; empty for the stock reward.
+    :raises InvalidArgument: when there is no such field with one number a step.
+    """
+    time = np.asarray(trajectory.time, dtype=np.float64)
+    steps = len(time) - 1
+    total = np.concatenate([[0.0], np.cumsum(_rewards(trajectory, term, steps))])
+    velocity = trajectory.fields.get("x_velocity")
+    speed = None if velocity is None else _trailing_mean(np.asarray(velocity, dtype=np.float64), time)
+    return Readings(time, speed, total)
+
+
+def _rewards(trajectory: Trajectory, term: str, steps: int) -> Series:
+    if not term:
+        return np.asarray(trajectory.reward, dtype=np.float64)
+    values = trajectory.fields.get(term)
+    if values is None or values.ndim != 1:
+        scalars = sorted(name for name, column in trajectory.fields.items() if column.ndim == 1)
+        raise InvalidArgument(
+            field="overlay_return", value=term, expected=f"one of the fields {', '.join(scalars)}, or empty"
+        )
+    return np.asarray(values, dtype=np.float64)[-steps:] if steps else np.zeros(0)
+
+
+def _trailing_mean(values: Series, time: Series) -> Series:
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    first = np.searchsorted(time, time - _SPEED_WINDOW + SLACK, side="right")
+    last = np.arange(len(values)) + 1
+    mean: Series = (sums[last] - sums[first]) / (last - first)
+    return mean
+
+
+class Overlay:
+    """Draws readings into frames of one size."""
+
+    def __init__(self, numbers: Readings, *, width: int, height: int) -> None:
+        self._numbers = numbers
+        size = max(11, round(min(height, width) / 22))
+        self._width = width
+        self._strip = min(round(size * 1.7), height)
+        self._font = ImageFont.load_default(size=size)
+        self._cached: tuple[list[str], Frame] | None = None
+
+    def draw(self, frame: Frame, moment: float) -> None:
+        """Write the numbers of a moment (s) into ``frame`` (H, W, 3), in place."""
+        texts = self._numbers.text(moment)
+        if self._cached is None or self._cached[0] != texts:
+            self._cached = (texts, self._mask(texts))
+        strip = frame[: self._strip]
+        np.right_shift(strip, _DIM_BITS, out=strip)
+        np.maximum(strip, self._cached[1], out=strip)
+
+    def _mask(self, texts: list[str]) -> Frame:
+        image = Image.new("L", (self._width, self._strip))
+        pen = ImageDraw.Draw(image)
+        # Fixed columns: a text that changes its width must not push the others around.
+        margin = self._strip // 3
+        column = (self._width - 2 * margin) / len(texts)
+        for place, text in enumerate(texts):
+            pen.text((margin + place * column, self._strip / 2), text, fill=255, font=self._font, anchor="lm")
+        return np.repeat(np.asarray(image)[:, :, None], 3, axis=2)

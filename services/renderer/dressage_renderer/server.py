@@ -1,0 +1,57 @@
+"""The gRPC face of the renderer: translate, call, translate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dressage.api.internal.v1 import renderer_service_pb2 as pb
+from dressage.api.internal.v1 import renderer_service_pb2_grpc as rpc
+
+from dressage_renderer.options import RenderOptions
+from dressage_renderer.service import Renderer
+
+FULL_NAME = "dressage.internal.v1.RendererService"
+
+
+class RendererServicer(rpc.RendererServiceServicer):
+    """Serves `RendererService`."""
+
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
+
+    async def Render(self, request: pb.RenderRequest, context: Any) -> pb.RenderResponse:
+        """Draw a recorded trajectory and store the video."""
+        rendered = await self._renderer.render(
+            trajectory=request.trajectory,
+            video=request.video,
+            options=options_of(request),
+            frames_prefix=request.frames_prefix,
+            timeout=context.time_remaining(),
+        )
+        return pb.RenderResponse(
+            video=request.video,
+            frames=rendered.report.frames,
+            duration=rendered.report.duration,
+            render_seconds=rendered.report.seconds,
+            frame_keys=rendered.frame_keys,
+        )
+
+
+def options_of(request: pb.RenderRequest) -> RenderOptions:
+    """The request's options; 0 means the default.
+
+    :raises InvalidArgument: for a value out of range or a window that ends before it begins.
+    """
+    default = RenderOptions()
+    return RenderOptions(
+        width=request.width or default.width,
+        height=request.height or default.height,
+        fps=request.fps or default.fps,
+        start=request.start,
+        end=request.end or None,
+        speed=request.speed or default.speed,
+        camera=request.camera,
+        overlay=request.overlay,
+        overlay_return=request.overlay_return,
+        stills=request.frames if request.frames_prefix else 0,
+    )

@@ -1,0 +1,113 @@
+"""What the renderer does with a request: trajectory from the store, video drawn by a worker, video into the store."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from dressage.artifacts import ArtifactStore, check_key
+from dressage.errors import NotFound
+
+from dressage_renderer import metrics
+from dressage_renderer.options import RenderOptions
+from dressage_renderer.pool import RenderJob, RenderPool
+from dressage_renderer.video import RenderReport
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A video that is in the store.
+
+    :param frame_keys: artifact keys of the single frames, in order of time.
+    """
+
+    report: RenderReport
+    frame_keys: tuple[str, ...]
+
+
+class Renderer:
+    """Draws recorded trajectories of an artifact store.
+
+    :param timeout: longest time in seconds that one video may take.
+    """
+
+    def __init__(self, *, store: ArtifactStore, pool: RenderPool, threads: int, timeout: float) -> None:
+        self._store = store
+        self._pool = pool
+        self._timeout = timeout
+        # Threads of its own: waiting for videos must not use up those that the process shares.
+        self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="render")
+        self._log = structlog.get_logger("dressage.renderer")
+
+    async def render(
+        self, *, trajectory: str, video: str, options: RenderOptions, frames_prefix: str, timeout: float | None
+    ) -> Rendered:
+        """Draw one video and store it.
+
+        :param trajectory: artifact key of the trajectory.
+        :param video: artifact key of the video; it appears whole or not at all.
+        :param frames_prefix: key prefix of the single frames; they are ``{prefix}/0000.png`` and so on.
+        :param timeout: seconds that the caller will wait; None for the service's own bound.
+        :raises NotFound: when there is no such trajectory.
+        :raises InvalidArgument: for what is no artifact key, before anything is drawn.
+        """
+        check_key(video)
+        if prefix_given := frames_prefix.rstrip("/"):
+            check_key(prefix_given)
+        bound = self._timeout if timeout is None else min(timeout, self._timeout)
+        cancelled = threading.Event()
+
+        def work() -> Rendered:
+            return self._work(trajectory, video, options, frames_prefix, bound, cancelled)
+
+        try:
+            rendered = await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        metrics.FRAMES.inc(rendered.report.frames)
+        metrics.SECONDS.observe(rendered.report.seconds)
+        self._log.info(
+            "rendered", video=video, frames=rendered.report.frames, seconds=round(rendered.report.seconds, 2)
+        )
+        return rendered
+
+    async def close(self) -> None:
+        """Stop the workers."""
+        await asyncio.to_thread(self._pool.close)
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _work(
+        self,
+        trajectory: str,
+        video: str,
+        options: RenderOptions,
+        prefix: str,
+        timeout: float,
+        cancelled: threading.Event,
+    ) -> Rendered:
+        with tempfile.TemporaryDirectory(prefix="dressage-render-") as name:
+            folder = Path(name)
+            source, target, stills = folder / "trajectory.npz", folder / "video.mp4", folder / "frames"
+            stills.mkdir()
+            source.write_bytes(self._fetch(trajectory))
+            job = RenderJob(source, target, options, stills if prefix and options.stills else None)
+            report = self._pool.render(job, timeout=timeout, cancelled=cancelled)
+            keys = tuple(f"{prefix.rstrip('/')}/{path.name}" for path in report.stills)
+            for key, path in zip(keys, report.stills, strict=True):
+                self._store.put_file(key, path)
+            # The video comes last: who sees it finds the frames too.
+            self._store.put_file(video, target)
+        return Rendered(report, keys)
+
+    def _fetch(self, key: str) -> bytes:
+        try:
+            return self._store.get(key)
+        except NotFound as error:
+            message = f"trajectory: there is no recorded trajectory {key!r} in the artifact store"
+            raise NotFound(message, reason="TRAJECTORY_NOT_FOUND", metadata={"trajectory": key}) from error

@@ -1,0 +1,135 @@
+"""From a recorded trajectory to an MP4 that plays in a browser."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from dressage.envs.trajectory import Trajectory
+from dressage.errors import InvalidArgument
+
+from dressage_renderer.options import SLACK, RenderOptions, frame_times, still_indices
+
+_CODEC = {"crf": "23", "preset": "veryfast"}
+_CONTAINER = {"movflags": "+faststart"}
+"""The index goes to the front of the file, so that a browser begins to play before it has all of it."""
+
+
+@dataclass(frozen=True)
+class RenderReport:
+    """What was drawn.
+
+    :param frames: frames of the video.
+    :param duration: seconds that it plays.
+    :param seconds: seconds that drawing and encoding took.
+    :param stills: the pictures that were written, in order of time.
+    """
+
+    frames: int
+    duration: float
+    seconds: float
+    stills: tuple[Path, ...] = ()
+
+
+def render_video(
+    trajectory: Trajectory,
+    path: Path,
+    options: RenderOptions | None = None,
+    *,
+    stills: Path | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> RenderReport:
+    """Draw a trajectory's states into an H.264 file. States between two recorded ones are interpolated.
+
+    :param path: file to write; it appears whole or not at all.
+    :param options: what to draw; the defaults for None.
+    :param stills: folder for the single frames that ``options.stills`` asks for (``0000.png``, …).
+    :param clock: seconds, for the report.
+    :raises InvalidArgument: for a bad window, camera or overlay term, or states that are not of this environment's model.
+    :raises NotFound: for an unknown environment.
+    :raises FailedPrecondition: where EGL is missing.
+    """
+    from PIL import Image
+
+    from dressage_renderer.overlay import Overlay, readings
+    from dressage_renderer.stage import Stage
+
+    options, begin = options or RenderOptions(), clock()
+    time_axis = _times(trajectory)
+    moments = frame_times(options, duration=float(time_axis[-1]))
+    overlay = None
+    if options.overlay:
+        numbers = readings(trajectory, term=options.overlay_return)
+        overlay = Overlay(numbers, width=options.width, height=options.height)
+    wanted = set(still_indices(len(moments), options.stills)) if stills is not None else set()
+    pictures: list[Path] = []
+    with Stage(trajectory.environment, width=options.width, height=options.height, camera=options.camera) as stage:
+        qpos = _positions(trajectory, stage.model.nq)
+        with _encoder(path, options) as write:
+            for index, moment in enumerate(moments):
+                frame = stage.draw(_state_at(stage, time_axis, qpos, float(moment)))
+                if overlay is not None:
+                    overlay.draw(frame, float(moment))
+                write(frame)
+                if index in wanted and stills is not None:
+                    pictures.append(stills / f"{len(pictures):04d}.png")
+                    Image.fromarray(frame).save(pictures[-1])
+    return RenderReport(len(moments), len(moments) / options.fps, clock() - begin, tuple(pictures))
+
+
+def _times(trajectory: Trajectory) -> Any:
+    times = np.asarray(trajectory.time, dtype=np.float64)
+    if not (np.isfinite(times).all() and (np.diff(times) > 0).all()):
+        raise InvalidArgument(field="trajectory.time", value=times[:8].tolist(), expected="ascending seconds")
+    return times
+
+
+def _positions(trajectory: Trajectory, size: int) -> Any:
+    qpos = np.asarray(trajectory.qpos, dtype=np.float64)
+    if qpos.ndim != 2 or qpos.shape[1] != size:
+        expected = f"(T+1, {size}) positions, as {trajectory.environment}'s model has them"
+        raise InvalidArgument(field="trajectory.qpos", value=qpos.shape, expected=expected)
+    bad = np.flatnonzero(~np.isfinite(qpos).all(axis=1))
+    if len(bad):
+        raise InvalidArgument(
+            f"trajectory.qpos: the state after step {bad[0]} is not finite, so it cannot be drawn; the simulation diverged",
+            field="trajectory.qpos",
+        )
+    return qpos
+
+
+def _state_at(stage: Any, time_axis: Any, qpos: Any, moment: float) -> Any:
+    left = int(np.searchsorted(time_axis, moment + SLACK, side="right")) - 1
+    if left >= len(time_axis) - 1:
+        return qpos[-1]
+    share = (moment - time_axis[left]) / (time_axis[left + 1] - time_axis[left])
+    return stage.between(qpos[left], qpos[left + 1], float(share) if share > 1e-6 else 0.0)
+
+
+@contextmanager
+def _encoder(path: Path, options: RenderOptions) -> Iterator[Callable[[Any], None]]:
+    """A function that appends a frame (H, W, 3); on leaving, the file takes its name, or is gone after an error."""
+    import av
+
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with av.open(str(partial), "w", format="mp4", options=_CONTAINER) as container:
+            stream = container.add_stream("libx264", rate=Fraction(options.fps).limit_denominator(1001), options=_CODEC)
+            stream.width, stream.height, stream.pix_fmt = options.width, options.height, "yuv420p"
+            stream.codec_context.thread_count = 1
+
+            def write(frame: Any) -> None:
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+
+            yield write
+            container.mux(stream.encode(None))
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)

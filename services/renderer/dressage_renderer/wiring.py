@@ -1,0 +1,42 @@
+"""From settings to a running renderer."""
+
+from __future__ import annotations
+
+from dressage.api.internal.v1 import renderer_service_pb2_grpc as rpc
+from dressage.artifacts import ArtifactStore, open_store
+from dressage.serving.server import GrpcServer, RunningService
+
+from dressage_renderer.pool import RenderPool
+from dressage_renderer.server import FULL_NAME, RendererServicer
+from dressage_renderer.service import Renderer
+from dressage_renderer.settings import Settings
+
+
+async def start(settings: Settings, *, store: ArtifactStore | None = None) -> RunningService:
+    """Start the service; drawing processes start at the first request.
+
+    :param store: the artifact store; opened from the settings if None.
+    :raises InvalidArgument: for a bad store URL.
+    :raises FailedPrecondition: when the address cannot be listened on.
+    """
+    pool = RenderPool(settings.workers, max_waiting=settings.max_waiting)
+    renderer = Renderer(
+        store=store or open_store(settings.store_url),
+        pool=pool,
+        threads=settings.workers + settings.max_waiting,
+        timeout=settings.timeout_seconds,
+    )
+    server = GrpcServer(
+        service_name="renderer",
+        address=settings.address,
+        token=settings.auth_token,
+        grace_seconds=settings.grace_seconds,
+    )
+    server.add(rpc.add_RendererServiceServicer_to_server, RendererServicer(renderer), FULL_NAME)
+    address = await server.start()
+
+    async def stop() -> None:
+        await server.stop()
+        await renderer.close()
+
+    return RunningService(address, stop)

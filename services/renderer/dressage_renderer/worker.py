@@ -1,0 +1,124 @@
+"""A drawing process: takes jobs as JSON lines on its standard input, answers each with one JSON line.
+
+Drawing happens here and not in the service, because an EGL context belongs to one thread, because a graphics driver may
+crash, and because a video that takes too long must be stoppable. The process ends when its input ends, so that it never
+outlives the service, not even one that was killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+from pathlib import Path
+from typing import IO, Any
+
+from dressage.errors import DressageError, Internal, InvalidArgument
+
+
+def main() -> None:
+    """Serve jobs until the input ends; with ``--probe``, say whether drawing works here."""
+    os.environ["MUJOCO_GL"] = "egl"
+    answers = _own_output()
+    if "--probe" in sys.argv[1:]:
+        _answer(answers, {"fault": _probe()})
+        return
+    jobs: queue.Queue[str] = queue.Queue(maxsize=4)
+    threading.Thread(target=_read, args=(jobs,), daemon=True).start()
+    while True:
+        _answer(answers, handle(json.loads(jobs.get())))
+
+
+def handle(job: dict[str, Any]) -> dict[str, Any]:
+    """Do one job.
+
+    :param job: ``trajectory`` and ``video`` (paths), ``options`` (see `RenderOptions`), ``stills`` (folder or None).
+    :returns: ``{"report": …}``, or ``{"error": …}`` for an error that a person should see.
+    """
+    from dressage.envs.trajectory import Trajectory
+
+    from dressage_renderer.options import RenderOptions
+    from dressage_renderer.video import render_video
+
+    try:
+        trajectory = Trajectory.load(Path(job["trajectory"]))
+        options = RenderOptions.from_dict(job["options"])
+        stills = Path(job["stills"]) if job["stills"] else None
+        report = render_video(trajectory, Path(job["video"]), options, stills=stills)
+    except DressageError as error:
+        return {"error": describe_error(error)}
+    except MemoryError:
+        return {"error": describe_error(Internal("not enough memory to draw this video", reason="OUT_OF_MEMORY"))}
+    return {
+        "report": {
+            "frames": report.frames,
+            "duration": report.duration,
+            "seconds": report.seconds,
+            "stills": [str(path) for path in report.stills],
+        }
+    }
+
+
+def describe_error(error: DressageError) -> dict[str, Any]:
+    """A domain error as JSON-ready data."""
+    data: dict[str, Any] = {
+        "kind": type(error).__name__,
+        "message": error.message,
+        "reason": error.reason,
+        "metadata": error.metadata,
+    }
+    if isinstance(error, InvalidArgument):
+        data |= {"field": error.field, "expected": error.expected}
+    return data
+
+
+def restore_error(data: dict[str, Any]) -> DressageError:
+    """The error that `describe_error` described."""
+    from dressage import errors
+
+    kind = getattr(errors, data["kind"], Internal)
+    rest = {name: data[name] for name in ("field", "expected") if name in data}
+    error: DressageError = kind(data["message"], reason=data["reason"], metadata=data["metadata"], **rest)
+    return error
+
+
+def _own_output() -> IO[str]:
+    """The standard output, kept for answers: what libraries print goes to the standard error instead."""
+    kept = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return kept
+
+
+def _read(jobs: queue.Queue[str]) -> None:
+    for line in sys.stdin:
+        jobs.put(line)
+    os._exit(0)
+
+
+def _answer(answers: IO[str], message: dict[str, Any]) -> None:
+    answers.write(json.dumps(message) + "\n")
+    answers.flush()
+
+
+def _probe() -> str | None:
+    """Draw one frame of a scene of our own."""
+    try:
+        import mujoco
+    except ImportError as error:
+        return f"mujoco is not installed ({error}); install it with `pip install 'dressage[renderer]'`"
+    from dressage_renderer.stage import open_egl
+
+    try:
+        gl = open_egl(64, 64)
+    except DressageError as error:
+        return error.message
+    model = mujoco.MjModel.from_xml_string("<mujoco><worldbody><geom size='1'/></worldbody></mujoco>")
+    mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100).free()
+    gl.free()
+    return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""The renderer as a service: real gRPC, real worker processes, an artifact store in a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import av
+import grpc
+import psutil
+import pytest
+from dressage.api.internal.v1 import renderer_service_pb2 as pb
+from dressage.api.internal.v1 import renderer_service_pb2_grpc as rpc
+from dressage.artifacts import ArtifactStore, open_store
+from dressage.envs.trajectory import load_check_trajectories
+from dressage.errors import DeadlineExceeded, DressageError, InvalidArgument, NotFound
+from dressage.serving import channels
+from dressage.serving.errors import from_rpc
+from dressage_renderer.settings import Settings
+from dressage_renderer.wiring import start
+from prometheus_client import REGISTRY
+
+TRAJECTORY = "sessions/s1/iterations/1/runs/train/members/a-s1/rollouts/100_median.npz"
+
+
+@dataclass
+class Stack:
+    stub: rpc.RendererServiceStub
+    store: ArtifactStore
+
+
+@pytest.fixture
+async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
+    store = open_store(str(tmp_path / "artifacts"))
+    source = tmp_path / "t.npz"
+    load_check_trajectories("HalfCheetah-v5")["random"][0].save(source)
+    store.put_file(TRAJECTORY, source)
+    service = await start(Settings(store_url=str(tmp_path / "artifacts"), workers=2, grace_seconds=1))
+    async with channels.connect(service.address) as channel:
+        yield Stack(rpc.RendererServiceStub(channel), store)
+    await service.stop()
+
+
+def request(**changes: object) -> pb.RenderRequest:
+    values = {"trajectory": TRAJECTORY, "video": "v/a.mp4", "width": 96, "height": 96, "end": 1.0, "overlay": True}
+    return pb.RenderRequest(**{**values, **changes})
+
+
+async def failure(stack: Stack, message: pb.RenderRequest, *, timeout: float = 60) -> DressageError:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stack.stub.Render(message, timeout=timeout)
+    return from_rpc(caught.value)
+
+
+async def test_two_videos_at_once_while_the_event_loop_stays_free(stack: Stack, tmp_path: Path) -> None:
+    before = REGISTRY.get_sample_value("dressage_render_frames_total") or 0.0
+    longest, last, running = 0.0, time.monotonic(), True
+
+    async def heartbeat() -> None:
+        nonlocal longest, last
+        while running:
+            await asyncio.sleep(0.01)
+            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+
+    beat = asyncio.create_task(heartbeat())
+    asked = [request(video=f"v/{name}.mp4", frames_prefix=f"v/{name}", frames=2) for name in ("a", "b")]
+    replies = await asyncio.gather(*(stack.stub.Render(each, timeout=60) for each in asked))
+    running = False
+    await beat
+    assert longest < 1.0
+    for reply, name in zip(replies, ("a", "b"), strict=True):
+        assert (reply.video, reply.frames) == (f"v/{name}.mp4", 31)
+        assert list(reply.frame_keys) == [f"v/{name}/0000.png", f"v/{name}/0001.png"]
+        assert all(stack.store.get(key).startswith(b"\x89PNG") for key in reply.frame_keys)
+        (tmp_path / "back.mp4").write_bytes(stack.store.get(reply.video))
+        with av.open(str(tmp_path / "back.mp4")) as container:
+            assert len(list(container.decode(video=0))) == 31
+    assert REGISTRY.get_sample_value("dressage_render_frames_total") == before + 62
+
+
+async def test_bad_requests_name_what_is_wrong(stack: Stack) -> None:
+    missing = await failure(stack, request(trajectory="sessions/s1/none.npz"))
+    assert isinstance(missing, NotFound)
+    assert missing.reason == "TRAJECTORY_NOT_FOUND"
+    assert "sessions/s1/none.npz" in missing.message
+    window = await failure(stack, request(start=3.0, end=2.0))
+    assert isinstance(window, InvalidArgument)
+    assert window.field == "end"
+    late = await failure(stack, request(start=4000.0, end=0))
+    assert isinstance(late, InvalidArgument)
+    assert late.field == "start"
+    assert "before the episode's end" in late.message
+    assert (await failure(stack, request(video="../escape.mp4"))).reason == "INVALID_ARTIFACT_KEY"
+    stack.store.put("broken.npz", b"no zip at all")
+    assert "not a trajectory file" in (await failure(stack, request(trajectory="broken.npz"))).message
+    assert not stack.store.exists("v/a.mp4")
+
+
+async def test_killed_workers_are_replaced_and_the_video_still_comes(stack: Stack) -> None:
+    drawing = asyncio.ensure_future(stack.stub.Render(request(end=4.0), timeout=60))
+    workers: list[psutil.Process] = []
+    while not workers:
+        await asyncio.sleep(0.05)
+        workers = [child for child in psutil.Process().children() if "dressage_renderer.worker" in child.cmdline()]
+    await asyncio.sleep(0.5)
+    for worker in workers:
+        os.kill(worker.pid, signal.SIGKILL)
+    assert (await drawing).frames > 30
+
+
+async def test_a_deadline_stops_the_work(stack: Stack) -> None:
+    late = await failure(stack, request(width=2000, height=2000, end=10.0), timeout=1.0)
+    assert isinstance(late, DeadlineExceeded)
+    for _ in range(50):
+        await asyncio.sleep(0.1)
+        if not [child for child in psutil.Process().children() if "dressage_renderer.worker" in child.cmdline()]:
+            break
+    else:
+        pytest.fail("a worker still draws what nobody waits for")
+    assert not stack.store.exists("v/a.mp4")
