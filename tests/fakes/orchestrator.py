@@ -7,6 +7,7 @@ as the real servers' do. A session created here lives through a scripted list of
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -317,3 +318,28 @@ async def serving(fake: FakeOrchestrator, *, port: int = 0) -> AsyncIterator[str
         yield f"127.0.0.1:{bound}"
     finally:
         await server.stop(0)
+
+
+class Background:
+    """A fake server on a loop in another thread, for blocking callers."""
+
+    def __init__(self, fake: FakeOrchestrator) -> None:
+        self.fake = fake
+        self.address = ""
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        async with serving(self.fake) as self.address:
+            self._ready.set()
+            await self._stop.wait()
+
+    def __enter__(self) -> Background:
+        self._thread.start()
+        assert self._ready.wait(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)

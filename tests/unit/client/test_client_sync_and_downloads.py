@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,34 +17,9 @@ from dressage.client.downloads import relative_path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fakes.orchestrator import FakeOrchestrator, Fault, serving
+from tests.fakes.orchestrator import Background, FakeOrchestrator, Fault
 
 FAST = CallPolicy(attempt_seconds=0.5, total_seconds=3, initial_backoff=0.01, max_backoff=0.02, watch_reconnects=3)
-
-
-class Background:
-    """A fake server on a loop in another thread, for blocking callers."""
-
-    def __init__(self, fake: FakeOrchestrator) -> None:
-        self.fake = fake
-        self.address = ""
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
-
-    async def _serve(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        async with serving(self.fake) as self.address:
-            self._ready.set()
-            await self._stop.wait()
-
-    def __enter__(self) -> Background:
-        self._thread.start()
-        assert self._ready.wait(10)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
 
 
 @pytest.fixture

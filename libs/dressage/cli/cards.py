@@ -1,0 +1,71 @@
+"""Environment cards for `dressage envs`: a server's, or those of this installation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dressage.cli import output
+from dressage.cli.connection import Connection, Where, execute
+from dressage.cli.progress import short
+
+
+def all_cards(address: str | None, token: str | None) -> list[dict[str, Any]]:
+    """All cards as plain values, each with its description as `text`."""
+    if address:
+
+        async def work(connection: Connection) -> list[dict[str, Any]]:
+            listing = connection.client.list_environments()
+            return [_from_message(environment) async for environment in listing]
+
+        return execute(Where(address, token), work)
+    from dressage.envs.cards import list_cards
+
+    return [{**card.to_dict(), "text": card.describe()} for card in list_cards()]
+
+
+def one_card(environment: str, address: str | None, token: str | None) -> dict[str, Any]:
+    """One card.
+
+    :raises NotFound: naming the known environments.
+    """
+    if address:
+
+        async def work(connection: Connection) -> dict[str, Any]:
+            return _from_message(await connection.client.get_environment(environment))
+
+        return execute(Where(address, token), work)
+    from dressage.envs.cards import load_card
+
+    card = load_card(short(environment))
+    return {**card.to_dict(), "text": card.describe()}
+
+
+def _from_message(environment: Any) -> dict[str, Any]:
+    return {**output.message_dict(environment), "id": short(environment.name)}
+
+
+def print_cards(cards: list[dict[str, Any]], *, as_json: bool) -> None:
+    """A table of environments."""
+    if as_json:
+        output.print_json({"environments": cards})
+        return
+    rows = [
+        (
+            card["id"],
+            card["title"],
+            card["observation_size"],
+            len(card.get("actions", card.get("action", ()))),
+            f"{card['max_episode_steps']} × {card['time_step']:g} s",
+            "; ".join(card.get("example_intents", ())[:2]),
+        )
+        for card in cards
+    ]
+    output.print_table(("environment", "what it is", "observation", "actions", "episode", "try"), rows)
+
+
+def print_card(card: dict[str, Any], *, as_json: bool) -> None:
+    """One environment, as a model is shown it."""
+    if as_json:
+        output.print_json(card)
+    else:
+        print(card["text"])

@@ -1,0 +1,43 @@
+"""`dressage check`: the reward check that a session makes, here and now, in the sandbox."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from dressage.cli import output
+from dressage.cli.progress import short
+from dressage.cli.specs import read_source
+
+
+def check(path: Path, environment: str, *, allow_unsandboxed: bool, as_json: bool) -> int:
+    """Checks a reward file; returns the exit code: 1 if it fails.
+
+    :raises InvalidArgument: if the file cannot be read.
+    :raises NotFound: for an unknown environment.
+    :raises FailedPrecondition: if this kernel has no sandbox and running without is not allowed.
+    """
+    from dressage.contracts import check_reward_in_sandbox
+    from dressage.envs.cards import load_card
+    from dressage.envs.trajectory import load_check_trajectories
+
+    source = read_source(path, field="REWARD.py")
+    card = load_card(short(environment))
+    episodes = [episode for group in load_check_trajectories(card.id).values() for episode in group]
+    with tempfile.TemporaryDirectory(prefix="dressage-check-") as scratch:
+        report = check_reward_in_sandbox(
+            source, card, episodes, scratch=Path(scratch), allow_unsandboxed=allow_unsandboxed
+        )
+    if as_json:
+        output.print_json({"file": str(path), "environment": card.id, **report.to_dict()})
+    elif report.ok:
+        print(f"{path}: passed ({report.style}, {report.milliseconds_per_step:.2f} ms for a step of 1000 environments)")
+        output.print_table(("term", "meaning"), report.terms.items())
+    else:
+        for failure in report.failures:
+            place = f"{path}:{failure.line}" if failure.line else str(path)
+            seen = f" (seen: {failure.seen})" if failure.seen else ""
+            print(f"{place}: {failure.rule}: {failure.message}{seen}")
+        count = len(report.failures)
+        print(f"{path}: failed, {count} finding{'s' if count != 1 else ''}")
+    return 0 if report.ok else 1

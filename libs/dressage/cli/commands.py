@@ -1,0 +1,213 @@
+"""The commands at the top level: their options here, their work in modules that are imported when they run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dressage.cli.options import Address, DataDir, Json, Token, parse_count
+
+EnvId = Annotated[str, typer.Option("--env", metavar="ID", help="Environment; `dressage envs list` shows them.")]
+Seeds = Annotated[int | None, typer.Option(metavar="N", min=1, max=100, help="Seeds for each config [3].")]
+Seed = Annotated[int, typer.Option(metavar="N", min=0, max=10**9, help="First training seed.")]
+Steps = Annotated[
+    int | None,
+    typer.Option(parser=parse_count, metavar="N", help="Environment steps for each seed, e.g. 600k [preset]."),
+]
+Configs = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="ID:NAME=VALUE,…", help="Hyperparameters to try beside others; repeatable."),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before model calls that cost money.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Leave once the session has begun (needs a running server).")]
+
+
+def run(
+    intent: Annotated[str, typer.Argument(metavar="INTENT", help="The behaviour, in words.")],
+    env: EnvId,
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="Language model as litellm names it; template/v1: none.")
+    ] = "",
+    api_base: Annotated[str | None, typer.Option(metavar="URL", help="Endpoint of the model's provider.")] = None,
+    seeds: Seeds = None,
+    seed: Seed = 0,
+    steps: Steps = None,
+    iterations: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=1000, help="Iterations at most [5].")
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(metavar="X", min=0.001, max=1.0, help="Score that counts as achieved [0.7].")
+    ] = None,
+    config: Configs = None,
+    reward: Annotated[Path | None, typer.Option(metavar="FILE", help="First reward, instead of an author's.")] = None,
+    judge: Annotated[Path | None, typer.Option(metavar="FILE", help="Judge, instead of an author's.")] = None,
+    budget_dollars: Annotated[
+        float | None, typer.Option(metavar="X", min=0.0, help="Bound on what model calls may cost.")
+    ] = None,
+    yes: Yes = False,
+    detach: Detach = False,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+    address: Address = None,
+    token: Token = None,
+) -> None:
+    """Train a policy for a behaviour described in words."""
+    from dressage.cli import run as work
+    from dressage.cli.connection import Where
+    from dressage.cli.specs import SpecOptions, make_spec
+
+    spec = make_spec(
+        SpecOptions(
+            intent=intent,
+            environment=env,
+            model=model,
+            seeds=seeds or 0,
+            seed=seed,
+            steps=steps or 0,
+            iterations=iterations or 0,
+            threshold=threshold or 0.0,
+            configs=config or (),
+            reward=reward,
+            judge=judge,
+            budget_dollars=budget_dollars,
+        )
+    )
+    where = Where(address, token, data_dir, api_base)
+    raise typer.Exit(work.run(spec, where, work.Manner(yes=yes, detach=detach, as_json=as_json)))
+
+
+def train(
+    reward: Annotated[
+        Path, typer.Argument(metavar="REWARD.py", help="A reward; functions and RewardFunction classes.")
+    ],
+    env: EnvId,
+    seeds: Seeds = None,
+    seed: Seed = 0,
+    steps: Steps = None,
+    config: Configs = None,
+    detach: Detach = False,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+    address: Address = None,
+    token: Token = None,
+) -> None:
+    """Train on a reward file: no author, no judge, one training."""
+    from dressage.cli import run as work
+    from dressage.cli.connection import Where
+    from dressage.cli.specs import SpecOptions, make_spec
+
+    spec = make_spec(
+        SpecOptions(
+            intent=f"train on {reward.name}",
+            environment=env,
+            seeds=seeds or 0,
+            seed=seed,
+            steps=steps or 0,
+            iterations=1,
+            configs=config or (),
+            reward=reward,
+            train_only=True,
+        )
+    )
+    where = Where(address, token, data_dir)
+    raise typer.Exit(work.run(spec, where, work.Manner(yes=True, detach=detach, as_json=as_json)))
+
+
+def serve(
+    data_dir: DataDir = None,
+    address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen.")] = "127.0.0.1:7400",
+    token: Token = None,
+    api_base: Annotated[str | None, typer.Option(metavar="URL", help="Endpoint of the model's provider.")] = None,
+) -> None:
+    """Run the whole stack on this machine until Ctrl-C."""
+    from dressage.cli import options
+    from dressage.cli import serve as work
+
+    work.serve(options.data_dir(data_dir), address=address, token=token, api_base=api_base)
+
+
+def check(
+    reward: Annotated[Path, typer.Argument(metavar="REWARD.py", help="The reward to check.")],
+    env: EnvId,
+    allow_unsandboxed: Annotated[
+        bool, typer.Option(help="Run the file even if this kernel has no sandbox; only for code that you have read.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Check a reward in the sandbox, without training."""
+    from dressage.cli import check as work
+
+    raise typer.Exit(work.check(reward, env, allow_unsandboxed=allow_unsandboxed, as_json=as_json))
+
+
+def evaluate(
+    bundle: Annotated[str, typer.Argument(metavar="BUNDLE", help="Folder of a policy bundle, or a session.")],
+    episodes: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="Episodes to run.")] = 20,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the first episode.")] = 3_000_000,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+    address: Address = None,
+    token: Token = None,
+) -> None:
+    """Evaluate a policy on stock Gymnasium, beside the random policy."""
+    from dressage.cli import policies
+    from dressage.cli.connection import Where
+
+    policies.evaluate(bundle, Where(address, token, data_dir), episodes=episodes, seed=seed, as_json=as_json)
+
+
+def render(
+    what: Annotated[str, typer.Argument(metavar="SESSION|ROLLOUT.npz", help="A session, or a recorded trajectory.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="The video to write.")] = None,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+    address: Address = None,
+    token: Token = None,
+) -> None:
+    """Fetch the video of a session's best policy, or draw a recorded trajectory."""
+    from dressage.cli import videos
+    from dressage.cli.connection import Where
+
+    videos.render(what, Where(address, token, data_dir), out=out, as_json=as_json)
+
+
+def export(
+    bundle: Annotated[str, typer.Argument(metavar="BUNDLE", help="Folder of a policy bundle, or a session.")],
+    form: Annotated[str, typer.Option("--format", metavar="sb3|onnx", help="sb3: policy.zip and vecnormalize.pkl.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="PATH", help="Folder (sb3) or file (onnx).")
+    ] = None,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+    address: Address = None,
+    token: Token = None,
+) -> None:
+    """Export a policy for other programs."""
+    if form not in ("sb3", "onnx"):
+        raise typer.BadParameter(f"{form!r} is not one of sb3, onnx", param_hint="--format")
+    from dressage.cli import policies
+    from dressage.cli.connection import Where
+
+    policies.export(bundle, Where(address, token, data_dir), form=form, out=out, as_json=as_json)
+
+
+def doctor(as_json: Json = False, data_dir: DataDir = None) -> None:
+    """Say what is installed, what works here, what is missing and how to get it."""
+    from dressage.cli import doctor as work
+    from dressage.cli import options
+
+    raise typer.Exit(work.doctor(options.data_dir(data_dir), as_json=as_json))
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to the application, in the order in which help shows them."""
+    app.command()(run)
+    app.command()(serve)
+    app.command()(train)
+    app.command()(check)
+    app.command("eval")(evaluate)
+    app.command()(render)
+    app.command()(export)
+    app.command()(doctor)

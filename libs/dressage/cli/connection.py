@@ -1,0 +1,100 @@
+"""To which server a command speaks: the one that is named, the one that runs on the data folder, or one of its own.
+
+A command that only looks (`sessions list`) may start a stack without agents, judges and renderers on a data folder
+on which nothing runs, and stops it when it is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from dressage import errors
+from dressage.cli import options
+from dressage.client import AsyncClient
+from dressage.client.discovery import find_local_server
+
+T = TypeVar("T")
+
+Kind = Literal["stack", "joined", "remote"]
+Start = Literal["no", "records", "full"]
+
+
+@dataclass(frozen=True)
+class Where:
+    """What a command was told about its server."""
+
+    address: str | None = None
+    token: str | None = None
+    data_dir: Path | None = None
+    api_base: str | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The data folder in use."""
+        return options.data_dir(self.data_dir)
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A client, and what is known of its server."""
+
+    client: AsyncClient
+    kind: Kind
+    """`stack`: in this process; `joined`: another process on this data folder; `remote`: named by its address."""
+    artifacts: Path | None
+    """The folder of the artifact store, if it is on this machine."""
+
+    def local_path(self, key: str) -> Path | None:
+        """Where an artifact (or a prefix of some) lies on this machine; None if it does not."""
+        if self.artifacts is None or not key:
+            return None
+        path = self.artifacts / key
+        return path if path.exists() else None
+
+
+@asynccontextmanager
+async def connect(where: Where, *, start: Start = "records") -> AsyncIterator[Connection]:
+    """A connection for a command, closed with it.
+
+    :param start: what to start if no server is named and none runs: nothing (an error then), a stack that only reads and
+        records, or a full one.
+    :raises FailedPrecondition: if there is no server and none may be started.
+    """
+    if where.address:
+        async with AsyncClient.connect(where.address, where.token) as client:
+            yield Connection(client, "remote", None)
+        return
+    folder = where.folder
+    running = await asyncio.to_thread(find_local_server, folder)
+    if running is not None:
+        async with AsyncClient.connect(running.address, where.token) as client:
+            yield Connection(client, "joined", folder / "artifacts")
+        return
+    if start == "no":
+        raise errors.FailedPrecondition(
+            f"no server runs on {folder}: start one with `dressage serve`, or name one with --address",
+            reason="NO_SERVER",
+        )
+    from dressage.cli.local_stack import LocalStack
+
+    stack = await LocalStack.start(folder, full=start == "full", api_base=where.api_base)
+    try:
+        async with AsyncClient.connect(stack.address, stack.token) as client:
+            yield Connection(client, "stack", stack.artifacts)
+    finally:
+        await stack.stop()
+
+
+def execute(where: Where, work: Callable[[Connection], Awaitable[T]], *, start: Start = "records") -> T:
+    """The result of some work with a connection."""
+
+    async def whole() -> T:
+        async with connect(where, start=start) as connection:
+            return await work(connection)
+
+    return asyncio.run(whole())

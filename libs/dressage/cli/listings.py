@@ -1,0 +1,179 @@
+"""What `dressage sessions …` asks for and how it is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from dressage.api.v1 import session_pb2 as pb
+from dressage.api.v1 import session_service_pb2 as sessions_pb
+from dressage.cli import output, run, summary
+from dressage.cli.connection import Connection
+from dressage.cli.progress import short
+
+_INTENT_SHOWN = 48
+
+
+def sessions(*, show_deleted: bool, limit: int) -> Callable[[Connection], Awaitable[list[pb.Session]]]:
+    """Asks for sessions."""
+
+    async def work(connection: Connection) -> list[pb.Session]:
+        found: list[pb.Session] = []
+        async for session in connection.client.list_sessions(show_deleted=show_deleted, page_size=min(limit, 1000)):
+            found.append(session)
+            if len(found) == limit:
+                break
+        return found
+
+    return work
+
+
+def print_sessions(found: list[pb.Session], *, as_json: bool) -> None:
+    """A table of sessions."""
+    if as_json:
+        output.print_json({"sessions": [output.message_dict(session) for session in found]})
+        return
+    rows = [
+        (
+            short(session.name),
+            summary.state_name(session.state) + (" (deleted)" if session.HasField("delete_time") else ""),
+            short(session.spec.environment),
+            cut(session.spec.intent),
+            f"{session.current_iteration}/{session.spec.max_iterations}",
+            f"{session.best_judgment.score:.2f}" if session.HasField("best_judgment") else "",
+            session.create_time.ToDatetime().strftime("%Y-%m-%d %H:%M"),
+        )
+        for session in found
+    ]
+    columns = ("session", "state", "environment", "intent", "iteration", "score", "created (UTC)")
+    output.print_table(
+        columns, rows, empty='no sessions yet; try: dressage run "run forward fast" --env HalfCheetah-v5'
+    )
+
+
+def cut(text: str) -> str:
+    """The beginning of a text, on one line."""
+    joined = " ".join(text.split())
+    return joined if len(joined) <= _INTENT_SHOWN else joined[: _INTENT_SHOWN - 1] + "…"
+
+
+def session(name: str) -> Callable[[Connection], Awaitable[dict[str, Any]]]:
+    """Asks for all there is to show of a session."""
+
+    async def work(connection: Connection) -> dict[str, Any]:
+        found = await connection.client.get_session(name)
+        facts = await summary.collect(found, connection)
+        iterations = [iteration async for iteration in connection.client.list_iterations(name)]
+        facts["iterations"] = [output.message_dict(iteration) for iteration in iterations]
+        return facts
+
+    return work
+
+
+def print_session(facts: dict[str, Any], *, as_json: bool) -> None:
+    """A session with its iterations."""
+    if as_json:
+        output.print_json(facts)
+        return
+    spec = facts["session"].get("spec", {})
+    print(
+        f"{spec.get('intent', '')}  in {short(spec.get('environment', ''))}, by {spec.get('model') or 'the default model'}\n"
+    )
+    output.console().print(summary.text(facts))
+    rows = [
+        (
+            iteration.get("number", ""),
+            iteration.get("phase", "").removeprefix("PHASE_").lower(),
+            iteration.get("author", ""),
+            f"{iteration['judgment'].get('score', 0.0):.2f}" if "judgment" in iteration else "",
+            iteration.get("repairs", 0),
+            iteration.get("planned_change", "") or iteration.get("latex", ""),
+            iteration.get("failure", {}).get("message", "") or iteration.get("judgment", {}).get("diagnosis", ""),
+        )
+        for iteration in facts["iterations"]
+    ]
+    print()
+    output.print_table(
+        ("iteration", "phase", "author", "score", "repairs", "change", "diagnosis"), rows, empty="no iterations"
+    )
+
+
+def watch(name: str, *, as_json: bool) -> Callable[[Connection], Awaitable[None]]:
+    """Follows a session; as JSON, an array of its events, one on each line."""
+
+    async def work(connection: Connection) -> None:
+        if as_json:
+            await _print_events(name, connection)
+            return
+        found = await connection.client.get_session(name)
+        try:
+            await run.show(found.name, connection, as_json=False)
+        except asyncio.CancelledError:
+            if connection.kind == "stack":
+                run.say(f"\nstopping; {found.name} goes on when a server runs on this data folder (dressage serve)")
+            else:
+                run.say(f"\n{found.name} goes on\n{run.hints(found.name, connection)}")
+            raise
+        output.console().print(
+            summary.text(await summary.collect(await connection.client.get_session(name), connection))
+        )
+
+    return work
+
+
+async def _print_events(name: str, connection: Connection) -> None:
+    first = True
+    async for response in connection.client.watch_session(name):
+        text = json.dumps(output.message_dict(response.event), ensure_ascii=False)
+        sys.stdout.write(("[" if first else ",\n") + text)
+        sys.stdout.flush()
+        first = False
+    sys.stdout.write("[]\n" if first else "]\n")
+
+
+def resume(name: str, *, iterations: int, as_json: bool) -> Callable[[Connection], Awaitable[int]]:
+    """Resumes a session; follows it if it lives in this process, and gives its exit code."""
+
+    async def work(connection: Connection) -> int:
+        resumed = await connection.client.resume_session(name, additional_iterations=iterations)
+        if connection.kind != "stack":
+            if as_json:
+                output.print_json(output.message_dict(resumed))
+            else:
+                print(f"{resumed.name} goes on\n{run.hints(resumed.name, connection)}")
+            return 0
+        await run.show(resumed.name, connection, as_json=as_json)
+        ended = await connection.client.get_session(name)
+        facts = await summary.collect(ended, connection)
+        if as_json:
+            output.print_json(facts)
+        else:
+            output.console().print(summary.text(facts))
+        return summary.exit_code(ended)
+
+    return work
+
+
+def print_lineage(tree: sessions_pb.Lineage, *, as_json: bool) -> None:
+    """The tree of iterations, children below their parents."""
+    if as_json:
+        output.print_json(output.message_dict(tree))
+        return
+    from rich.text import Text
+    from rich.tree import Tree
+
+    root = Tree("iterations", hide_root=True)
+    branches = {"": root}
+    for node in tree.nodes:
+        score = f"{node.score:.2f}" if node.HasField("score") else "  – "
+        text = Text(f"{short(node.iteration)}  {score}", style="bold green" if node.best else "")
+        for part in filter(None, (node.planned_change, node.lesson and f"learned: {node.lesson}")):
+            text.append(f"  {part}", style="not bold default")
+        branches[node.iteration] = branches.get(node.parent, root).add(text)
+    output.console().print(root)
+    for lesson in tree.lessons:
+        tier = sessions_pb.Lesson.Tier.Name(lesson.tier).removeprefix("TIER_")
+        output.console().print(Text(f"{tier:<8}{lesson.text}"))

@@ -1,0 +1,169 @@
+"""All services in this process, on loopback, with SQLite and a folder: what one machine needs.
+
+Each service gets its own server on a free port, as if it were elsewhere, so that nothing is different from a cluster
+but the addresses. Services start from the leaves to the orchestrator and stop in reverse. The orchestrator holds the
+lock of the data folder and announces itself in `server.json`. API keys are read by llm-agent's settings alone; trainers
+start with a clean environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import ipaddress
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self, TextIO
+
+from dressage import errors
+
+_STOP_SECONDS = 60.0
+_LOG_BYTES = 20_000_000
+
+Stop = Callable[[], Awaitable[None]]
+
+
+@dataclass
+class LocalStack:
+    """The services of one machine, running. Make it with `start`, end it with `stop`."""
+
+    address: str
+    """`host:port` of the public API."""
+    artifacts: Path
+    """Folder of the artifact store."""
+    token: str | None = None
+    """The public API's bearer token."""
+    _stops: list[Stop] = field(default_factory=list)
+
+    @classmethod
+    async def start(
+        cls,
+        data_dir: Path,
+        *,
+        full: bool = True,
+        address: str = "127.0.0.1:0",
+        token: str | None = None,
+        api_base: str | None = None,
+        log: TextIO | None = None,
+    ) -> Self:
+        """Starts the services on a data folder, which is made if need be.
+
+        :param full: False for a stack that only serves what is recorded, without going on with unfinished sessions.
+        :param address: where the public API listens; anything but loopback needs a token.
+        :param api_base: endpoint of the language model's provider.
+        :param log: where the log goes, as text; by default JSON lines in `logs/server.log` of the data folder.
+        :raises FailedPrecondition: if another server runs on the folder, or an extra is not installed.
+        :raises InvalidArgument: for a bad setting.
+        """
+        check_exposure(address, token)
+        try:
+            data_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise errors.InvalidArgument(
+                field="--data-dir", value=str(data_dir), expected=f"a folder to write to ({error.strerror})"
+            ) from error
+        _configure_logs(data_dir, log)
+        artifacts = data_dir / "artifacts"
+        stack = cls(address="", artifacts=artifacts, token=token)
+        common = {"store_url": str(artifacts), "auth_token": secrets.token_urlsafe(24), "metrics_address": None}
+        common["internal_token"] = common["auth_token"]
+        public = {**common, "auth_token": token, "address": address, "data_dir": data_dir, "database_url": None}
+        try:
+            if not full and "recover" in _settings_type("dressage_orchestrator").model_fields:
+                stack.address = await stack._launch("dressage_orchestrator", {**public, "recover": False})
+                return stack
+            model = {"api_base": api_base} if api_base else {}
+            agent = await stack._launch("dressage_llm_agent", {**common, **model})
+            renderer = await stack._launch("dressage_renderer", common)
+            leaves = {"llm_agent_address": agent, "renderer_address": renderer}
+            judge = await stack._launch("dressage_judge", {**common, **leaves})
+            stack.address = await stack._launch("dressage_orchestrator", {**public, **leaves, "judge_address": judge})
+        except BaseException:
+            await stack.stop()
+            raise
+        return stack
+
+    async def _launch(self, package: str, values: dict[str, Any]) -> str:
+        """Starts one service; returns its address."""
+        settings_type = _settings_type(package)
+        known = settings_type.model_fields
+        if "api_base" in values and "api_base" not in known:
+            raise errors.InvalidArgument(
+                field="--api-base", value=values["api_base"], expected="nothing: not supported"
+            )
+        settings = _make_settings(settings_type, {name: value for name, value in values.items() if name in known})
+        wiring = importlib.import_module(f"{package}.wiring")
+        service = await wiring.start(settings)
+        self._stops.append(service.stop)
+        return str(service.address)
+
+    async def stop(self) -> None:
+        """Stops the services, the last started first; each gets a bounded time. Harmless if repeated."""
+        while self._stops:
+            stop = self._stops.pop()
+            try:
+                await asyncio.wait_for(stop(), _STOP_SECONDS)
+            except TimeoutError:
+                import structlog
+
+                structlog.get_logger("dressage.cli").warning("a service did not stop in time", seconds=_STOP_SECONDS)
+
+
+def check_exposure(address: str, token: str | None) -> None:
+    """Refuses to serve others without a token.
+
+    :raises InvalidArgument: if the address is malformed, or not of this machine alone and there is no token.
+    """
+    from dressage.client.discovery import split_address
+
+    host, port = address.rpartition(":")[::2]
+    if port != "0":
+        host = split_address(address)[0]
+    try:
+        local = ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        local = host == "localhost"
+    if not local and not token:
+        raise errors.InvalidArgument(
+            field="--address", value=address, expected="a loopback address, or --token (DRESSAGE_TOKEN) besides"
+        )
+
+
+def _settings_type(package: str) -> Any:
+    try:
+        return importlib.import_module(f"{package}.settings").Settings
+    except ModuleNotFoundError as error:
+        raise errors.FailedPrecondition(
+            f"the local stack needs {error.name}, which is not installed: pip install 'dressage[local]', "
+            "or name a server with --address",
+            reason="MISSING_EXTRA",
+        ) from error
+
+
+def _make_settings(settings_type: Any, values: dict[str, Any]) -> Any:
+    from pydantic import ValidationError
+
+    try:
+        return settings_type(**values)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        prefix = str(settings_type.model_config.get("env_prefix", ""))
+        name = prefix + ".".join(str(part) for part in first["loc"]).upper()
+        raise errors.InvalidArgument(f"setting {name}: {first['msg']}", field=name) from error
+
+
+def _configure_logs(data_dir: Path, stream: TextIO | None) -> None:
+    from dressage.serving import logs
+
+    if stream is not None:
+        logs.configure(format="text", level="info", stream=stream)
+        return
+    folder = data_dir / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "server.log"
+    if path.exists() and path.stat().st_size > _LOG_BYTES:
+        path.replace(folder / "server.log.1")
+    # Open as long as the process: loggers write to it until the very end.
+    logs.configure(format="json", level="info", stream=path.open("a", encoding="utf-8", buffering=1))

@@ -1,0 +1,73 @@
+"""`dressage`: the application, and the one place where an error becomes a line and an exit code.
+
+Exit codes: 0 done, 1 an error of the domain (it says what, where and what would be right), 2 wrong usage, 130 cancelled by
+Ctrl-C. A traceback is shown only with DRESSAGE_DEBUG=1.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from dressage.cli import commands, output, sessions, stores
+from dressage.errors import DressageError
+
+_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="dressage",
+    help="Describe a behaviour in words; get a trained policy.",
+    epilog='Start with:  dressage run "run forward fast" --env HalfCheetah-v5',
+    no_args_is_help=True,
+    add_completion=False,
+    # Plain help: rich's takes half a second to import.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+commands.register(app)
+app.add_typer(sessions.app, name="sessions")
+app.add_typer(stores.environments, name="envs")
+app.add_typer(stores.artifacts, name="artifacts")
+app.add_typer(stores.benchmarks, name="benchmarks")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point: runs a command line and exits with its code."""
+    sys.exit(invoke(sys.argv[1:] if arguments is None else arguments))
+
+
+def invoke(arguments: Sequence[str]) -> int:
+    """Runs a command line; returns its exit code."""
+    as_json = "--json" in arguments
+    try:
+        code = typer.main.get_command(app).main(list(arguments), prog_name="dressage", standalone_mode=False)
+    except DressageError as error:
+        if _debugging():
+            raise
+        output.fail(error, as_json=as_json)
+        return 1
+    except (KeyboardInterrupt, typer.Abort):
+        print("interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # a usage error, of whatever click
+            return output.fail_usage(error, as_json=as_json)
+        if _debugging():
+            raise
+        output.fail_unexpected(error, as_json=as_json)
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def _debugging() -> bool:
+    return os.environ.get("DRESSAGE_DEBUG", "") not in ("", "0")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Options that commands share, and the parsing of their values."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+Address = Annotated[
+    str | None, typer.Option("--address", metavar="HOST:PORT", envvar="DRESSAGE_ADDRESS", help="Server to speak to.")
+]
+Token = Annotated[
+    str | None, typer.Option("--token", metavar="TOKEN", envvar="DRESSAGE_TOKEN", help="Bearer token for the server.")
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", metavar="DIR", envvar="DRESSAGE_HOME", help="Data folder of this machine."),
+]
+
+_SUFFIXES = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
+
+
+def parse_count(text: str | int) -> int:
+    """A positive count; `600k` and `1.5M` are understood.
+
+    :raises typer.BadParameter: if it is none.
+    """
+    lowered = str(text).strip().lower().replace("_", "").replace(",", "")
+    factor = _SUFFIXES.get(lowered[-1:], 1)
+    try:
+        number = float(lowered[:-1] if factor > 1 else lowered) * factor
+    except ValueError:
+        number = -1.0
+    if not 0 < number <= 1e11 or number != int(number):
+        raise typer.BadParameter(f"{str(text)!r} is no positive whole number (for example 500000, 600k or 1.5M)")
+    return int(number)
+
+
+def data_dir(given: Path | None) -> Path:
+    """The data folder in use: the option, else `$DRESSAGE_HOME`, else the platform's place."""
+    if given is not None:
+        return given.expanduser().absolute()
+    from dressage.client.discovery import default_data_dir
+
+    return default_data_dir(os.environ)

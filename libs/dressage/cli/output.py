@@ -1,0 +1,124 @@
+"""What commands print: tables for people, one JSON document for programs, one line for an error.
+
+Results go to standard output, everything else to standard error. Rich is imported only by a command that prints for people.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dressage.errors import DressageError, InvalidArgument
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+    from rich.console import Console
+
+_RED, _RESET = "\033[31m", "\033[0m"
+
+
+def message_dict(message: Message) -> dict[str, Any]:
+    """A protobuf message as JSON values, field names as in the protos; 64-bit integers as numbers."""
+    from google.protobuf.descriptor import FieldDescriptor
+    from google.protobuf.json_format import MessageToDict
+
+    plain: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
+    wide = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
+
+    # proto3's JSON writes 64-bit integers as strings, for JavaScript's sake; readers here expect numbers.
+    def mend(values: dict[str, Any], descriptor: Any) -> None:
+        for name, field in descriptor.fields_by_name.items():
+            if name not in values:
+                continue
+            value = values[name]
+            if field.cpp_type in wide:
+                values[name] = [int(item) for item in value] if isinstance(value, list) else int(value)
+            elif field.message_type is not None and not field.message_type.full_name.startswith("google."):
+                if field.message_type.GetOptions().map_entry:
+                    continue
+                for item in value if isinstance(value, list) else [value]:
+                    mend(item, field.message_type)
+
+    mend(plain, message.DESCRIPTOR)
+    return plain
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on standard output. NaN and infinities become null: JSON has no word for them."""
+    print(json.dumps(_finite(document), indent=2, ensure_ascii=False), flush=True)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if value == value and abs(value) != float("inf") else None
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def console(*, error: bool = False) -> Console:
+    """A console on standard output, or on standard error."""
+    from rich.console import Console
+
+    return Console(stderr=error, highlight=False, soft_wrap=True)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", empty: str = "") -> None:
+    """A table on standard output; without rows, the sentence `empty`."""
+    from rich.table import Table
+    from rich.text import Text
+
+    filled = [[Text(str(cell)) for cell in row] for row in rows]
+    out = console()
+    if not filled:
+        out.print(Text(empty or "nothing to show"))
+        return
+    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in filled:
+        table.add_row(*row)
+    out.print(table)
+
+
+def fail(error: DressageError, *, as_json: bool) -> None:
+    """Says on standard error what is wrong: one line, or a JSON document."""
+    document: dict[str, Any] = {"reason": error.reason, "message": error.message}
+    if isinstance(error, InvalidArgument):
+        document |= {"field": error.field, "expected": error.expected}
+    if error.metadata:
+        document["metadata"] = error.metadata
+    _fail("error", error.message, document, as_json=as_json)
+
+
+def fail_unexpected(error: BaseException, *, as_json: bool) -> None:
+    """The same for a fault of ours."""
+    message = f"{type(error).__name__}: {error}".strip().rstrip(":")
+    text = f"{message} (a fault of dressage; DRESSAGE_DEBUG=1 shows where)"
+    _fail("error", text, {"reason": "INTERNAL", "message": message}, as_json=as_json)
+
+
+def fail_usage(error: Any, *, as_json: bool) -> int:
+    """The same for wrong usage; returns the exit code. Help that was asked for by no argument at all is no error."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error.format_message())
+        return 0
+    message = str(error.format_message())
+    context = getattr(error, "ctx", None)
+    hint = f" (see: {context.command_path} --help)" if context is not None else ""
+    _fail("usage", message + hint, {"reason": "USAGE", "message": message}, as_json=as_json)
+    return int(error.exit_code)
+
+
+def _fail(kind: str, text: str, document: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"error": document}, ensure_ascii=False), file=sys.stderr, flush=True)
+        return
+    line = f"{kind}: " + "\n  ".join(text.splitlines())
+    coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    print(f"{_RED}{line}{_RESET}" if coloured else line, file=sys.stderr, flush=True)

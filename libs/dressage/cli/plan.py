@@ -1,0 +1,69 @@
+"""What a session will spend, before it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dressage.api.v1 import session_service_pb2 as pb
+from dressage.cli.progress import duration, short
+
+TEMPLATE = "template/v1"
+
+
+def plan_dict(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
+    """The plan for programs; what is at most is said so by its name."""
+    spec = estimate.spec
+    iterations = max(spec.max_iterations, 1)
+    dollars = estimate.dollars_per_iteration if estimate.HasField("dollars_per_iteration") else None
+    return {
+        "intent": spec.intent,
+        "environment": short(spec.environment),
+        "model": spec.model,
+        "uses_language_model": estimate.uses_language_model,
+        "max_iterations": iterations,
+        "seeds": spec.seeds,
+        "configs": max(len(spec.configs), 1),
+        "pass_threshold": spec.pass_threshold,
+        "env_steps_per_iteration": estimate.env_steps_per_iteration,
+        "max_env_steps": estimate.env_steps_per_iteration * iterations,
+        "minutes_per_iteration": estimate.minutes_per_iteration,
+        "model_calls_per_iteration": estimate.model_calls_per_iteration,
+        "dollars_per_iteration": dollars,
+        "max_dollars": None if dollars is None else dollars * iterations,
+    }
+
+
+def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
+    """The plan for people."""
+    from rich.text import Text
+
+    plan = plan_dict(estimate)
+    iterations = plan["max_iterations"]
+    times = f", at most {iterations} iterations" if iterations > 1 else ", one iteration"
+    text = Text()
+    text.append(f"{plan['intent']}", style="bold")
+    text.append(f"  in {plan['environment']}\n")
+    minutes = duration(60 * plan["minutes_per_iteration"])
+    steps = f"{plan['env_steps_per_iteration']:,} environment steps"
+    seeds = f"{plan['configs']} config{'s' if plan['configs'] > 1 else ''} × {plan['seeds']} seeds"
+    text.append(f"  training  {steps} ({seeds}), about {minutes} an iteration{times}\n")
+    text.append(f"  author    {_author(plan, train_only=estimate.spec.train_only)}\n")
+    return text
+
+
+def _author(plan: dict[str, Any], *, train_only: bool) -> str:
+    if train_only:
+        return "none: trains on your reward"
+    if not plan["uses_language_model"]:
+        return f"{plan['model'] or TEMPLATE}: the built-in author, no language model is called, nothing is spent"
+    dollars = plan["dollars_per_iteration"]
+    price = "price unknown" if dollars is None else f"about {dollars:.3f} $"
+    return f"{plan['model']}: about {plan['model_calls_per_iteration']} calls an iteration, {price}"
+
+
+def agreed(estimate: pb.EstimateSessionResponse, *, ask: Callable[[str], bool] | None) -> bool:
+    """Whether to go on. Only what may cost money is asked for, and only where somebody can answer."""
+    if not estimate.uses_language_model or ask is None:
+        return True
+    return ask("Go on?")

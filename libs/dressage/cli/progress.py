@@ -1,0 +1,232 @@
+"""The live view of a session: events make a state, a state makes a picture; both are pure functions.
+
+`advance(view, event)` folds an event in; `render(view, now=…)` draws; `line(event)` says an event in one line, for logs
+and pipes. Time comes in as an argument, so that a test can draw the same picture twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from dressage.api.v1 import event_pb2, session_pb2
+
+_KEPT_LINES = 8
+_EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+PHASES = {
+    session_pb2.PHASE_PROPOSE: "writing reward and judge",
+    session_pb2.PHASE_CHECK: "checking",
+    session_pb2.PHASE_EVALUATE: "training",
+    session_pb2.PHASE_JUDGE: "judging",
+    session_pb2.PHASE_CONFIRM: "confirming on fresh seeds",
+    session_pb2.PHASE_DELIVER: "drawing videos",
+    session_pb2.PHASE_DONE: "done",
+}
+
+
+@dataclass(frozen=True)
+class MemberView:
+    """One policy in training, as shown."""
+
+    steps: int = 0
+    target: int = 0
+    episode_return: float | None = None  # of the reward it trains on
+    stock_return: float | None = None  # mean over the last evaluation, in the environment's own reward
+    speed: float | None = None
+    score: float | None = None
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class View:
+    """What is shown of a session."""
+
+    session: str
+    started: float
+    max_iterations: int = 0
+    iteration: int = 0
+    state: session_pb2.SessionState.ValueType = session_pb2.SESSION_STATE_PENDING
+    phase: session_pb2.Phase.ValueType = session_pb2.PHASE_UNSPECIFIED
+    run: str = ""
+    members: Mapping[str, MemberView] = field(default_factory=lambda: _EMPTY)
+    steps_per_second: float = 0.0
+    seconds_left: float = 0.0
+    best_score: float | None = None
+    dollars: float = 0.0
+    lines: tuple[str, ...] = ()
+    sequence: int = 0
+
+
+def advance(view: View, event: event_pb2.Event) -> View:
+    """The view after an event. An event that was folded in already changes nothing."""
+    if event.sequence and event.sequence <= view.sequence:
+        return view
+    view = replace(view, sequence=event.sequence or view.sequence)
+    if event.iteration > view.iteration:
+        view = replace(view, iteration=event.iteration, members=_EMPTY, run="", steps_per_second=0.0, seconds_left=0.0)
+    kind = event.WhichOneof("payload")
+    if kind == "state_changed":
+        view = replace(view, state=event.state_changed.state)
+    elif kind == "phase_changed":
+        view = replace(view, phase=event.phase_changed.phase, steps_per_second=0.0, seconds_left=0.0)
+    elif kind == "agent_replied":
+        view = replace(view, dollars=view.dollars + event.agent_replied.cost.dollars)
+    elif kind == "progress":
+        view = _progressed(view, event.progress)
+    elif kind == "evaluation_finished":
+        view = _evaluated(view, event.evaluation_finished)
+    elif kind == "judged":
+        view = _judged(view, event.judged)
+    said = None if kind in ("progress", "phase_changed", "state_changed", "evaluation_finished") else line(event)
+    return replace(view, lines=(*view.lines, said)[-_KEPT_LINES:]) if said else view
+
+
+def _progressed(view: View, progress: event_pb2.Progress) -> View:
+    members = dict(view.members) if progress.run == view.run else {}
+    for member in progress.members:
+        key = short(member.name)
+        metrics: Mapping[str, float] = member.metrics
+        members[key] = replace(
+            members.get(key, MemberView()),
+            steps=member.env_steps,
+            target=member.target_env_steps,
+            episode_return=metrics.get("episode_return"),
+            failure=member.failure.message,
+        )
+    return replace(
+        view,
+        run=progress.run,
+        members=MappingProxyType(members),
+        steps_per_second=progress.steps_per_second,
+        seconds_left=progress.seconds_left,
+    )
+
+
+def _evaluated(view: View, finished: event_pb2.EvaluationFinished) -> View:
+    key, evaluation = short(finished.member), finished.evaluation
+    member = replace(
+        view.members.get(key, MemberView()),
+        stock_return=mean(evaluation.returns),
+        speed=mean(evaluation.speeds),
+    )
+    return replace(view, members=MappingProxyType({**view.members, key: member}))
+
+
+def _judged(view: View, judged: event_pb2.Judged) -> View:
+    score = judged.judgment.score
+    if "/members/" in judged.subject and not judged.subject.endswith(".npz"):
+        key = short(judged.subject)
+        member = replace(view.members.get(key, MemberView()), score=score)
+        return replace(view, members=MappingProxyType({**view.members, key: member}))
+    if judged.subject.rpartition("/")[0].endswith("/iterations"):
+        return replace(view, best_score=score if view.best_score is None else max(score, view.best_score))
+    return view
+
+
+def short(name: str) -> str:
+    """The last part of a resource's name."""
+    return name.rsplit("/", 1)[-1]
+
+
+def mean(values: Any) -> float | None:
+    """The mean of numbers; None of none."""
+    return sum(values) / len(values) if len(values) else None
+
+
+def line(event: event_pb2.Event) -> str | None:
+    """An event in one line; None for one that says nothing to a person."""
+    kind = event.WhichOneof("payload")
+    writer = _WRITERS.get(kind or "")
+    said = writer(getattr(event, kind)) if writer is not None and kind else None
+    if said is None:
+        return None
+    said = " ".join(said.split())
+    return f"[{event.iteration}] {said}" if event.iteration else said
+
+
+def _say_state(changed: event_pb2.StateChanged) -> str:
+    name = session_pb2.SessionState.Name(changed.state).removeprefix("SESSION_STATE_").lower()
+    return f"session {name}" + (f": {changed.reason}" if changed.reason else "")
+
+
+def _say_reply(replied: event_pb2.AgentReplied) -> str:
+    cost = f" ({replied.cost.dollars:.4f} $)" if replied.cost.HasField("dollars") and replied.cost.dollars else ""
+    return f"{replied.role.replace('_', ' ')} ({replied.model}): {replied.summary or 'answered'}{cost}"
+
+
+def _say_check(finished: event_pb2.CheckFinished) -> str:
+    if finished.ok:
+        return f"{finished.subject} passed its check"
+    found = "; ".join(
+        f"{failure.rule}{f' at line {failure.line}' if failure.line else ''}: {failure.message}"
+        for failure in finished.failures
+    )
+    return f"{finished.subject} failed its check: {found}"
+
+
+def _say_run(changed: event_pb2.RunChanged) -> str | None:
+    state = session_pb2.RunState.Name(changed.state).removeprefix("RUN_STATE_").lower()
+    if changed.failure.message:
+        return f"run {short(changed.run)} {state}: {changed.failure.message}"
+    again = f" (attempt {changed.attempt})" if changed.attempt > 1 else ""
+    return f"run {short(changed.run)} {state}{again}"
+
+
+def _say_progress(progress: event_pb2.Progress) -> str | None:
+    if not progress.members:
+        return None
+    done = sum(member.env_steps for member in progress.members)
+    target = sum(member.target_env_steps for member in progress.members)
+    returns = [
+        f"{short(member.name)} {member.metrics['episode_return']:.0f}"
+        for member in progress.members
+        if "episode_return" in member.metrics
+    ]
+    share = f"{100 * done / target:.0f} %" if target else f"{done} steps"
+    shown = f", return {', '.join(returns)}" if returns else ""
+    left = f", {duration(progress.seconds_left)} left" if progress.seconds_left > 0 else ""
+    return f"trained {share} at {progress.steps_per_second:,.0f} steps/s{shown}{left}"
+
+
+def _say_evaluation(finished: event_pb2.EvaluationFinished) -> str:
+    evaluation = finished.evaluation
+    average, speed = mean(evaluation.returns), mean(evaluation.speeds)
+    shown = f" stock return {average:.0f}" if average is not None else ""
+    fast = f", {speed:.2f} m/s" if speed is not None else ""
+    return f"{short(finished.member)} evaluated at {evaluation.env_step:,} steps:{shown}{fast}"
+
+
+def _say_judged(judged: event_pb2.Judged) -> str | None:
+    if judged.subject.endswith(".npz"):
+        return None  # single rollouts: too many to say
+    verdict = "passed" if judged.judgment.passed else "not yet"
+    why = f": {judged.judgment.diagnosis}" if judged.judgment.diagnosis else ""
+    return f"{'/'.join(judged.subject.split('/')[-2:])} judged {judged.judgment.score:.2f}, {verdict}{why}"
+
+
+_WRITERS: dict[str, Any] = {
+    "state_changed": _say_state,
+    "phase_changed": lambda changed: PHASES.get(changed.phase),
+    "agent_replied": _say_reply,
+    "check_finished": _say_check,
+    "run_changed": _say_run,
+    "progress": _say_progress,
+    "evaluation_finished": _say_evaluation,
+    "judged": _say_judged,
+    "warning": lambda warning: f"warning: {warning.message}",
+    "note_given": lambda given: f"note for the next revision: {given.note}",
+    "artifact_written": lambda written: f"{written.kind}: {written.artifact}",
+}
+
+
+def duration(seconds: float) -> str:
+    """A time for people: `42 s`, `3 min 05 s`, `2 h 10 min`."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -1,0 +1,169 @@
+"""`dressage sessions …`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dressage.cli.options import Address, DataDir, Json, Token
+
+if TYPE_CHECKING:
+    from dressage.cli.connection import Connection
+
+app = typer.Typer(help="Look at sessions and act on them.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="SESSION", help="Id of a session, or sessions/ID.")]
+
+
+def _with(
+    work: Callable[[Connection], Awaitable[Any]],
+    address: str | None,
+    token: str | None,
+    data_dir: Any,
+    *,
+    start: Any = "records",
+) -> Any:
+    from dressage.cli.connection import Where, execute
+
+    return execute(Where(address, token, data_dir), work, start=start)
+
+
+@app.command("list")
+def list_(
+    all_: Annotated[bool, typer.Option("--all", help="Deleted ones too.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 50,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+    address: Address = None,
+    token: Token = None,
+) -> None:
+    """Sessions, newest first."""
+    from dressage.cli import listings
+
+    sessions = _with(listings.sessions(show_deleted=all_, limit=limit), address, token, data_dir)
+    listings.print_sessions(sessions, as_json=as_json)
+
+
+@app.command()
+def show(
+    session: Name, as_json: Json = False, data_dir: DataDir = None, address: Address = None, token: Token = None
+) -> None:
+    """One session: state, scores, iterations, where its policy and video are."""
+    from dressage.cli import listings
+
+    listings.print_session(_with(listings.session(session), address, token, data_dir), as_json=as_json)
+
+
+@app.command()
+def watch(
+    session: Name, as_json: Json = False, data_dir: DataDir = None, address: Address = None, token: Token = None
+) -> None:
+    """Follow a session until it ends; Ctrl-C leaves it alone."""
+    from dressage.cli import listings
+
+    # A full stack goes on with a session that a crash or a stop has interrupted.
+    _with(listings.watch(session, as_json=as_json), address, token, data_dir, start="full")
+
+
+@app.command()
+def cancel(
+    session: Name,
+    reason: Annotated[str, typer.Option(help="Kept as the state's reason.")] = "",
+    as_json: Json = False,
+    data_dir: DataDir = None,
+    address: Address = None,
+    token: Token = None,
+) -> None:
+    """End a session; what it has so far stays."""
+    _act(lambda client: client.cancel_session(session, reason=reason), "cancelled", as_json, address, token, data_dir)
+
+
+@app.command()
+def resume(
+    session: Name,
+    iterations: Annotated[int, typer.Option(min=0, max=1000, help="Iterations to add to the maximum.")] = 0,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+    address: Address = None,
+    token: Token = None,
+) -> None:
+    """Take an ended session up again, and follow it where no server does."""
+    from dressage.cli import listings
+
+    work = listings.resume(session, iterations=iterations, as_json=as_json)
+    raise typer.Exit(_with(work, address, token, data_dir, start="full"))
+
+
+@app.command()
+def steer(
+    session: Name,
+    note: Annotated[str, typer.Argument(help="What the next revision must heed.")],
+    as_json: Json = False,
+    data_dir: DataDir = None,
+    address: Address = None,
+    token: Token = None,
+) -> None:
+    """Give the next revision a note."""
+
+    async def give(client: Any) -> Any:
+        await client.steer_session(session, note)
+        return await client.get_session(session)
+
+    _act(give, "takes the note into its next revision", as_json, address, token, data_dir)
+
+
+@app.command()
+def delete(
+    session: Name,
+    force: Annotated[bool, typer.Option(help="Cancel it first if it runs.")] = False,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+    address: Address = None,
+    token: Token = None,
+) -> None:
+    """Mark a session as deleted; `undelete` takes it back."""
+    _act(lambda client: client.delete_session(session, force=force), "deleted", as_json, address, token, data_dir)
+
+
+@app.command()
+def undelete(
+    session: Name, as_json: Json = False, data_dir: DataDir = None, address: Address = None, token: Token = None
+) -> None:
+    """Take a deletion back."""
+    _act(lambda client: client.undelete_session(session), "is back", as_json, address, token, data_dir)
+
+
+@app.command()
+def lineage(
+    session: Name, as_json: Json = False, data_dir: DataDir = None, address: Address = None, token: Token = None
+) -> None:
+    """The tree of a session's iterations, with scores and lessons."""
+    from dressage.cli import listings
+
+    async def work(connection: Connection) -> Any:
+        return await connection.client.get_lineage(session)
+
+    listings.print_lineage(_with(work, address, token, data_dir), as_json=as_json)
+
+
+def _act(
+    act: Callable[[Any], Awaitable[Any]],
+    said: str,
+    as_json: bool,
+    address: str | None,
+    token: str | None,
+    data_dir: Any,
+) -> None:
+    """Does something to a session and says so, or prints the session."""
+    from dressage.cli import output
+
+    async def work(connection: Connection) -> Any:
+        return await act(connection.client)
+
+    session = _with(work, address, token, data_dir)
+    if as_json:
+        output.print_json(output.message_dict(session))
+    else:
+        print(f"{session.name} {said}")

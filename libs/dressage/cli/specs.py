@@ -1,0 +1,123 @@
+"""From the options of `run` and `train` to a session's spec; what can be checked here is, with the option's name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+
+from dressage import errors
+from dressage.api.v1 import session_pb2 as pb
+from dressage.client.names import environment_name
+
+_MAX_SOURCE_BYTES = 262_144
+_MAX_INTENT = 8_000
+
+
+@dataclass(frozen=True)
+class SpecOptions:
+    """What a person may say about a session; None and 0 leave it to the server."""
+
+    intent: str
+    environment: str
+    model: str = ""
+    seeds: int = 0
+    seed: int = 0
+    steps: int = 0
+    iterations: int = 0
+    threshold: float = 0.0
+    configs: Sequence[str] = field(default=())
+    reward: Path | None = None
+    judge: Path | None = None
+    budget_dollars: float | None = None
+    evaluation_episodes: int = 0
+    train_only: bool = False
+
+
+def make_spec(options: SpecOptions) -> pb.SessionSpec:
+    """The spec of a session.
+
+    :raises InvalidArgument: for an empty or overlong intent, an unreadable file, a malformed --config.
+    """
+    intent = options.intent.strip()
+    if not 0 < len(intent) <= _MAX_INTENT:
+        seen = intent if not intent else f"{len(intent)} characters"
+        raise errors.InvalidArgument(field="INTENT", value=seen, expected=f"1 to {_MAX_INTENT} characters of text")
+    spec = pb.SessionSpec(
+        intent=intent,
+        environment=environment_name(options.environment),
+        method=pb.METHOD_REWARD,
+        model=options.model,
+        seeds=options.seeds,
+        seed=options.seed,
+        steps_per_member=options.steps,
+        max_iterations=options.iterations,
+        pass_threshold=options.threshold,
+        evaluation_episodes=options.evaluation_episodes,
+        train_only=options.train_only,
+        configs=[parse_config(text) for text in options.configs],
+    )
+    if options.reward is not None:
+        spec.reward_source = read_source(options.reward, field="reward file")
+    if options.judge is not None:
+        spec.judge_source = read_source(options.judge, field="--judge")
+    if options.budget_dollars is not None:
+        spec.budget.dollars = options.budget_dollars
+    return spec
+
+
+def read_source(path: Path, *, field: str) -> str:
+    """The text of a source file.
+
+    :raises InvalidArgument: if it cannot be read, is not UTF-8 or exceeds 256 KiB.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise errors.InvalidArgument(
+            field=field, value=str(path), expected=f"a file that can be read ({error.strerror})"
+        ) from error
+    if len(data) > _MAX_SOURCE_BYTES:
+        raise errors.InvalidArgument(field=field, value=f"{len(data)} bytes", expected=f"at most {_MAX_SOURCE_BYTES}")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise errors.InvalidArgument(field=field, value=str(path), expected="UTF-8 text") from error
+
+
+def parse_config(text: str) -> pb.Config:
+    """A config from `ID:name=value,name=value`; hidden sizes are written `64x64`.
+
+    :raises InvalidArgument: naming the unknown hyperparameter, or the value that is no number.
+    """
+    identifier, colon, rest = text.partition(":")
+    if not colon:
+        raise errors.InvalidArgument(
+            field="--config", value=text, expected="ID:name=value,…, for example fast:learning_rate=1e-3,epochs=4"
+        )
+    config = pb.Config(id=identifier.strip())
+    known = pb.Hyperparameters.DESCRIPTOR.fields_by_name
+    for pair in filter(None, (part.strip() for part in rest.split(","))):
+        name, _, value = (part.strip() for part in pair.partition("="))
+        if name not in known:
+            raise errors.InvalidArgument(
+                field=f"--config {identifier}", value=name, expected=f"one of {', '.join(known)}"
+            )
+        _set(config.hyperparameters, known[name], value)
+    return config
+
+
+def _set(hyperparameters: pb.Hyperparameters, descriptor: Any, text: str) -> None:
+    try:
+        if descriptor.name == "hidden_sizes":
+            hyperparameters.hidden_sizes.extend(int(size) for size in text.lower().split("x"))
+        elif descriptor.type == FieldDescriptor.TYPE_DOUBLE:
+            setattr(hyperparameters, descriptor.name, float(text))
+        else:
+            setattr(hyperparameters, descriptor.name, int(text))
+    except ValueError as error:
+        expected = "sizes such as 64x64" if descriptor.name == "hidden_sizes" else "a number"
+        raise errors.InvalidArgument(field=f"--config {descriptor.name}", value=text, expected=expected) from error

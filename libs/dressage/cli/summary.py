@@ -1,0 +1,146 @@
+"""What came out of a session: its facts for programs, a table for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dressage.api.v1 import session_pb2 as pb
+from dressage.cli import output
+from dressage.cli.connection import Connection
+from dressage.cli.progress import duration, short
+
+
+async def collect(session: pb.Session, connection: Connection) -> dict[str, Any]:
+    """The facts; paths are given where the artifacts lie on this machine."""
+    return {
+        "session": output.message_dict(session),
+        "state": state_name(session.state),
+        "score": judgment_dict(session.best_judgment) if session.HasField("best_judgment") else None,
+        "confirmation": judgment_dict(session.confirmation) if session.HasField("confirmation") else None,
+        "returns": output.message_dict(session.returns) if session.HasField("returns") else None,
+        "seconds": _seconds(session),
+        "policy": _place(session.best_policy, connection),
+        "video": _place(session.best_video, connection),
+        "address": connection.client.address if connection.kind == "remote" else None,
+    }
+
+
+def judgment_dict(judgment: pb.Judgment) -> dict[str, Any]:
+    """A judgment's score with its spread."""
+    samples = list(judgment.samples)
+    return {
+        "score": judgment.score,
+        "passed": judgment.passed,
+        "samples": samples,
+        "spread": _std(samples),
+        "interval": [judgment.interval_low, judgment.interval_high] if samples else None,
+        "criteria": {criterion.name: criterion.score for criterion in judgment.criteria},
+        "diagnosis": judgment.diagnosis,
+    }
+
+
+def _std(samples: list[float]) -> float | None:
+    if len(samples) < 2:
+        return None
+    middle = sum(samples) / len(samples)
+    return float((sum((sample - middle) ** 2 for sample in samples) / (len(samples) - 1)) ** 0.5)
+
+
+def _seconds(session: pb.Session) -> float | None:
+    if not session.HasField("start_time") or not session.HasField("end_time"):
+        return None
+    return float((session.end_time.ToDatetime() - session.start_time.ToDatetime()).total_seconds())
+
+
+def _place(key: str, connection: Connection) -> dict[str, str | None] | None:
+    if not key:
+        return None
+    path = connection.local_path(key)
+    return {"artifact": key, "path": str(path) if path is not None else None}
+
+
+def state_name(state: int) -> str:
+    """`succeeded`, `exhausted`, …."""
+    return pb.SessionState.Name(state).removeprefix("SESSION_STATE_").lower()  # type: ignore[arg-type]
+
+
+def exit_code(session: pb.Session) -> int:
+    """0 if a policy came out (also one below the threshold), 130 if it was cancelled, else 1."""
+    if session.state == pb.SESSION_STATE_CANCELLED:
+        return 130
+    return 0 if session.state in (pb.SESSION_STATE_SUCCEEDED, pb.SESSION_STATE_EXHAUSTED) else 1
+
+
+_STYLES = {"succeeded": "bold green", "exhausted": "bold yellow", "failed": "bold red", "cancelled": "bold yellow"}
+
+
+def text(facts: dict[str, Any]) -> Any:
+    """The table for people, with what to do next."""
+    from rich.table import Table
+    from rich.text import Text
+
+    session = facts["session"]
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    state = Text(facts["state"], style=_STYLES.get(facts["state"], "bold"))
+    for reason in filter(None, (session.get("state_reason"), *_failure(session))):
+        state.append(f"  {reason}", style="not bold")
+    rows: list[tuple[str, Any]] = [("session", short(session["name"])), ("state", state)]
+    rows += [("score", _score(facts["score"]))] if facts["score"] else []
+    rows += [("confirmed", _score(facts["confirmation"]))] if facts["confirmation"] else []
+    rows += _returns(facts["returns"])
+    if facts["seconds"] is not None:
+        rows.append(("took", f"{duration(facts['seconds'])}, {session.get('env_steps', 0):,} environment steps"))
+    rows += [(kind, facts[kind]["path"] or facts[kind]["artifact"]) for kind in ("policy", "video") if facts[kind]]
+    rows += [("next" if first else "", command) for first, command in _next(facts)]
+    for name, value in rows:
+        table.add_row(name, value if isinstance(value, Text) else Text(value))
+    return table
+
+
+def _failure(session: dict[str, Any]) -> list[str]:
+    failure = session.get("failure", {})
+    message = failure.get("message", "")
+    return [part for part in (message if message != session.get("state_reason") else "", failure.get("remedy")) if part]
+
+
+def _score(judgment: dict[str, Any]) -> str:
+    verdict = "passed" if judgment["passed"] else "below the threshold"
+    shown = f"{judgment['score']:.2f}"
+    if judgment["spread"] is not None:
+        shown += f" ± {judgment['spread']:.2f} over {len(judgment['samples'])} seeds"
+    if judgment["interval"] is not None:
+        low, high = judgment["interval"]
+        shown += f", 95 % interval {low:.2f} to {high:.2f}"
+    return f"{shown} ({verdict})"
+
+
+def _returns(returns: dict[str, Any] | None) -> list[tuple[str, Any]]:
+    if returns is None:
+        return []
+    rows: list[tuple[str, Any]] = []
+    spread = f" ± {returns['std']:.0f} over seeds" if returns.get("std") else ""
+    random = f"random policy {returns.get('random_mean', 0.0):.0f}"
+    rows.append(("return", f"{returns.get('mean', 0.0):.0f}{spread} ({random}), {returns.get('episodes', 0)} episodes"))
+    if "mean_speed" in returns:
+        beside = f" (random policy {returns['random_mean_speed']:.2f} m/s)" if "random_mean_speed" in returns else ""
+        rows.append(("speed", f"{returns['mean_speed']:.2f} m/s{beside}"))
+    return rows
+
+
+def _next(facts: dict[str, Any]) -> list[tuple[bool, str]]:
+    """Commands that make sense now."""
+    name = short(facts["session"]["name"])
+    at = f" --address {facts['address']}" if facts["address"] else ""
+    commands = []
+    if facts["policy"]:
+        commands += [f"dressage eval {name}{at}", f"dressage export {name} --format sb3 -o policy{at}"]
+        if facts["policy"]["path"] is None:
+            commands.insert(0, f"dressage artifacts get {facts['policy']['artifact']} -o policy{at}")
+    if facts["video"]:
+        commands.append(f"dressage render {name} -o {name}.mp4{at}")
+    if facts["state"] in ("exhausted", "cancelled", "failed"):
+        commands.append(f"dressage sessions resume {name}{at}")
+    commands.append(f"dressage sessions show {name}{at}")
+    return [(index == 0, command) for index, command in enumerate(commands)]
