@@ -71,10 +71,7 @@ class CheckReport:
             return cls(
                 ok=bool(data["ok"]) and not failures,
                 failures=failures,
-                terms={
-                    _text(name): _text(meaning)
-                    for name, meaning in list(data["terms"].items())[:_MAX_FAILURES]
-                },
+                terms={_text(name): _text(meaning) for name, meaning in list(data["terms"].items())[:_MAX_FAILURES]},
                 latex=_text(data["latex"]),
                 milliseconds_per_step=float(data["milliseconds_per_step"]),
                 style=_text(data["style"]),
@@ -116,9 +113,7 @@ def examine_reward(
 
     try:
         module = load_reward(source, card)
-        failures, milliseconds = probe_reward(
-            module, card, trajectories, budget={**DEFAULT_BUDGET, **(budget or {})}
-        )
+        failures, milliseconds = probe_reward(module, card, trajectories, budget={**DEFAULT_BUDGET, **(budget or {})})
     except GeneratedCodeError as error:
         return CheckReport.failed(error.failure)
     return CheckReport(not failures, failures, dict(module.terms), module.latex, milliseconds, module.style)
@@ -154,9 +149,7 @@ def examine_judge(
                 result = run_judge(module, trajectory)
                 slowest = max(slowest, (time.perf_counter() - begin) * 1e3)
                 if run_judge(module, trajectory) != result:
-                    raise JudgeError(
-                        "deterministic", "the same trajectory gave another result; keep no state."
-                    )
+                    raise JudgeError("deterministic", "the same trajectory gave another result; keep no state.")
                 criteria = criteria or set(result.criteria)
                 if set(result.criteria) != criteria:
                     message = "the criteria must have the same names for every trajectory."
@@ -167,16 +160,12 @@ def examine_judge(
     else:
         failures += _of_nulls(scores, nulls, threshold)
         if slowest > JUDGE_BUDGET:
-            message = (
-                f"the judge is too slow; it may take {JUDGE_BUDGET:g} ms a trajectory. Use array operations."
-            )
+            message = f"the judge is too slow; it may take {JUDGE_BUDGET:g} ms a trajectory. Use array operations."
             failures.append(CheckFailure("time_budget", 0, message, f"{slowest:.0f} ms"))
     return CheckReport(not failures, failures, {}, "", slowest, "judge", scores)
 
 
-def _of_nulls(
-    scores: Mapping[str, list[float]], nulls: Sequence[str], threshold: float
-) -> list[CheckFailure]:
+def _of_nulls(scores: Mapping[str, list[float]], nulls: Sequence[str], threshold: float) -> list[CheckFailure]:
     return [
         CheckFailure(
             "null-control",
@@ -215,9 +204,7 @@ def check_judge(channel: Channel) -> None:
     request = channel.recv(timeout=REQUEST_TIMEOUT)
     dump_stack_after(request["stack_after"])
     card = EnvironmentCard.from_dict(request["card"])
-    groups = {
-        label: [unpack_trajectory(item) for item in items] for label, items in request["trajectories"].items()
-    }
+    groups = {label: [unpack_trajectory(item) for item in items] for label, items in request["trajectories"].items()}
     report = examine_judge(
         request["source"], card, groups, nulls=request["nulls"], threshold=float(request["threshold"])
     )

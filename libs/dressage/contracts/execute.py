@@ -5,7 +5,6 @@ machine: the process around it is (`dressage.sandbox`).
 """
 
 from __future__ import annotations
-
 import __future__
 
 import ast
@@ -17,17 +16,20 @@ from types import CodeType
 from typing import Any
 
 from dressage.contracts.faults import GeneratedCodeError, shorten
+from dressage.contracts.syntax import words
 
 FILENAME = "<generated>"
 """File name of generated code in tracebacks, by which its lines are found."""
 
-ALLOWED_BUILTINS: frozenset[str] = frozenset(
-    """abs all any bool dict divmod enumerate filter float frozenset int isinstance len list map max min pow range
-    reversed round set slice sorted str sum tuple zip True False None""".split()
+ALLOWED_BUILTINS: frozenset[str] = words(
+    """
+    abs all any bool dict divmod enumerate filter float frozenset int isinstance len list map max min pow range
+    reversed round set slice sorted str sum tuple zip True False None
+    """
 )
-CLASS_BUILTINS: frozenset[str] = frozenset("object property staticmethod classmethod super callable".split())
-EXCEPTIONS: frozenset[str] = frozenset(
-    "Exception ValueError TypeError KeyError IndexError ZeroDivisionError ArithmeticError AssertionError".split()
+CLASS_BUILTINS: frozenset[str] = words("object property staticmethod classmethod super callable")
+EXCEPTIONS: frozenset[str] = words(
+    "Exception ValueError TypeError KeyError IndexError ZeroDivisionError ArithmeticError AssertionError"
 )
 
 _HINTS: tuple[tuple[str, str, str], ...] = (
@@ -48,16 +50,12 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def _restricted_import(name: str, *_: object) -> Any:
-    if name == "math":
-        return math
-    raise ImportError(f"generated code may not import {name}")
-
-
 def module_globals(allowed: frozenset[str], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fresh module globals with the allowed builtins and ``extra`` names."""
+    """Return fresh module globals with the allowed builtins, ``math`` and the ``extra`` names."""
     names = {name: getattr(builtins, name) for name in allowed}
-    names["__import__"] = _restricted_import
+    # The real one: numpy's C code imports parts of itself through the calling frame's builtins when they are first
+    # needed. Lint refuses import statements, and generated code cannot name this.
+    names["__import__"] = builtins.__import__
     names["__build_class__"] = builtins.__build_class__
     return {"__builtins__": names, "__name__": "generated", "math": math, **extra}
 
@@ -65,17 +63,13 @@ def module_globals(allowed: frozenset[str], extra: Mapping[str, Any]) -> dict[st
 def compile_tree(tree: ast.Module) -> CodeType:
     """Compile a linted tree; annotations are not evaluated."""
     flags = __future__.annotations.compiler_flag
-    code: CodeType = compile(
-        ast.fix_missing_locations(tree), FILENAME, "exec", flags=flags, dont_inherit=True
-    )
+    code: CodeType = compile(ast.fix_missing_locations(tree), FILENAME, "exec", flags=flags, dont_inherit=True)
     return code
 
 
 def line_of(error: BaseException) -> int:
     """Return the innermost line of generated code in the error's traceback, 0 if it passed through none."""
-    lines = [
-        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == FILENAME
-    ]
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == FILENAME]
     return (lines[-1] or 0) if lines else 0
 
 
@@ -89,7 +83,9 @@ def as_fault(error: BaseException, kind: type[GeneratedCodeError], *, doing: str
     text = f"{type(error).__name__}: {shorten(str(error))}"
     line = line_of(error)
     if isinstance(error, MemoryError):
-        message = "the code asked for more memory than it may use; work on the arrays given, without large ones of its own"
+        message = (
+            "the code asked for more memory than it may use; work on the arrays given, without large ones of its own."
+        )
         return kind("memory_budget", message, line=line, seen=text)
     if isinstance(error, RecursionError):
         return kind("exception", f"{doing} recursed without end; end the recursion.", line=line, seen=text)
@@ -117,6 +113,4 @@ def call(function: Callable[..., Any], *arguments: Any, kind: type[GeneratedCode
     except Exception as error:
         raise as_fault(error, kind, doing=doing) from error
     except SystemExit as error:
-        raise kind(
-            "exception", f"{doing} tried to end the process.", line=line_of(error), seen="SystemExit"
-        ) from error
+        raise kind("exception", f"{doing} tried to end the process.", line=line_of(error), seen="SystemExit") from error

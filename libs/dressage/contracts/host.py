@@ -152,15 +152,13 @@ def _run(
     target: str, request: dict[str, Any], scratch: Path, limits: Limits, allow_unsandboxed: bool
 ) -> dict[str, Any]:
     seconds = limits.wall_seconds
-    # A little before the end: late enough that only stuck code is shown, early enough to be written.
-    request = {**request, "stack_after": None if seconds is None else max(seconds * 0.8, seconds - 3.0)}
+    # Before the end, by more than a slow start-up: the clock of the stack starts when the request arrives.
+    request = {**request, "stack_after": None if seconds is None else max(seconds / 2, seconds - 6.0)}
     with tempfile.TemporaryDirectory(dir=scratch, prefix="check-") as folder:
         return run(target, request, limits=limits, scratch=Path(folder), allow_unsandboxed=allow_unsandboxed)
 
 
-def _checked(
-    name: str, request: dict[str, Any], scratch: Path, limits: Limits, allow_unsandboxed: bool
-) -> CheckReport:
+def _checked(name: str, request: dict[str, Any], scratch: Path, limits: Limits, allow_unsandboxed: bool) -> CheckReport:
     try:
         reply = _run(f"dressage.contracts.check:{name}", request, scratch, limits, allow_unsandboxed)
         return CheckReport.from_dict(reply["report"])

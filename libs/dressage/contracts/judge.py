@@ -15,7 +15,8 @@ import numpy as np
 
 from dressage.contracts import execute, namespace
 from dressage.contracts.faults import JudgeError
-from dressage.contracts.source import lint_judge, parse
+from dressage.contracts.source import lint_judge
+from dressage.contracts.syntax import parse
 from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.envs.trajectory import Trajectory
 
@@ -131,9 +132,7 @@ def _numbers(value: Any, name: str, line: int, *, unit: bool) -> dict[str, float
         raise JudgeError("return-type", message, line=line, seen=type(value).__name__)
     for key in value:
         if not isinstance(key, str) or not 0 < len(key) <= _MAX_NAME:
-            raise JudgeError(
-                "return-type", f"names in {name} must be short strings.", line=line, seen=repr(key)
-            )
+            raise JudgeError("return-type", f"names in {name} must be short strings.", line=line, seen=repr(key))
     return {key: _number(item, f"{name}[{key!r}]", line, unit=unit) for key, item in value.items()}
 
 

@@ -57,9 +57,7 @@ class Memory:
             if mask is None:
                 self._values[name] = _frozen(np.full(self._size, value))
             else:
-                self._values[name] = _frozen(
-                    np.where(mask, value, np.asarray(self._values[name], np.float64))
-                )
+                self._values[name] = _frozen(np.where(mask, value, np.asarray(self._values[name], np.float64)))
 
     def _snapshot(self) -> dict[str, NDArray[np.float64]]:
         return {name: np.array(self._values[name], np.float64) for name in self._initial}

@@ -1,8 +1,8 @@
 """Adapter for rewards that are written for one environment and one step, as Prompt2Policy's are.
 
-Three forms: a class with ``compute(self, obs, action, next_obs, info)``, a ``_make_reward()`` that returns a closure, and a bare
-``reward_fn``. Each environment has its own instance, made anew when its episode starts, so state kept on ``self``, in the closure
-or in the module's globals belongs to one episode.
+Three forms: a class with ``compute(self, obs, action, next_obs, info)``, a ``_make_reward()`` that returns a closure,
+and a bare ``reward_fn``. Each environment has its own instance, made anew when its episode starts, so state kept on
+``self``, in the closure or in the module's globals belongs to one episode.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from dressage.contracts import execute, namespace
 from dressage.contracts.faults import RewardError
-from dressage.contracts.source import MAX_TERMS, literal, reward_class
+from dressage.contracts.syntax import MAX_TERMS, literal, reward_class
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.state import State
 
@@ -34,7 +34,7 @@ class RewardFunction:
     """Base class that per-step rewards may name; does nothing."""
 
     latex: str = ""
-    terms: Mapping[str, str] = {}  # noqa: RUF012
+    terms: Mapping[str, str] = {}
 
 
 @dataclass
@@ -45,25 +45,19 @@ class StepReward:
     holder: Any
     """What keeps its state: an instance, a closure, or the module's globals."""
 
-    def __call__(
-        self, obs: Any, action: Any, next_obs: Any, info: dict[str, Any]
-    ) -> tuple[float, dict[str, float]]:
+    def __call__(self, obs: Any, action: Any, next_obs: Any, info: dict[str, Any]) -> tuple[float, dict[str, float]]:
         """Return (total, terms) of one step.
 
         :raises RewardError: it raised, or returned something else.
         """
-        result = execute.call(
-            self.function, obs, action, next_obs, info, kind=RewardError, doing="the reward"
-        )
+        result = execute.call(self.function, obs, action, next_obs, info, kind=RewardError, doing="the reward")
         if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
             message = "the reward must return (total, {term: value})."
             raise RewardError("return-type", message, seen=type(result).__name__)
         try:
             total, terms = float(result[0]), {str(name): float(value) for name, value in result[1].items()}
         except (TypeError, ValueError) as error:
-            raise RewardError(
-                "return-type", "total and terms must be plain numbers.", seen=str(error)
-            ) from error
+            raise RewardError("return-type", "total and terms must be plain numbers.", seen=str(error)) from error
         return total, terms
 
     def state(self) -> dict[str, Any]:
@@ -73,9 +67,7 @@ class StepReward:
     def restore(self, values: Mapping[str, Any]) -> None:
         """Put back what `state` returned."""
         if isinstance(self.holder, FunctionType):
-            for name, cell in zip(
-                self.holder.__code__.co_freevars, self.holder.__closure__ or (), strict=True
-            ):
+            for name, cell in zip(self.holder.__code__.co_freevars, self.holder.__closure__ or (), strict=True):
                 if name in values:
                     cell.cell_contents = values[name]
         elif isinstance(self.holder, dict):
@@ -108,9 +100,7 @@ class PerStepFactory:
         scope = execute.module_globals(
             _NAMES, {"np": namespace.array_namespace("numpy", wide=True), "RewardFunction": RewardFunction}
         )
-        execute.call(
-            exec, self.code, scope, kind=RewardError, doing="loading the reward"
-        )  # inside a sandbox only
+        execute.call(exec, self.code, scope, kind=RewardError, doing="loading the reward")  # inside a sandbox only
         return scope
 
     def __call__(self) -> StepReward:
@@ -123,9 +113,7 @@ class PerStepFactory:
         if isinstance(entry, type):
             return StepReward(made.compute, made)
         if not isinstance(made, FunctionType):
-            raise RewardError(
-                "return-type", "_make_reward() must return a function.", seen=type(made).__name__
-            )
+            raise RewardError("return-type", "_make_reward() must return a function.", seen=type(made).__name__)
         return StepReward(made, made)
 
 
@@ -157,9 +145,7 @@ def describe(factory: PerStepFactory, tree: ast.Module, card: EnvironmentCard) -
         declared = literal(tree, "TERMS")
         terms = declared[0] if declared is not None else terms
     if not isinstance(latex, str) or not isinstance(terms, Mapping):
-        raise RewardError(
-            "terms", "latex must be a string and terms a dict of descriptions.", seen=repr(terms)
-        )
+        raise RewardError("terms", "latex must be a string and terms a dict of descriptions.", seen=repr(terms))
     terms = {str(name): str(meaning) for name, meaning in terms.items()}
     if not terms:
         zero = State({field.name: np.zeros((1, *field.shape)) for field in card.fields})
@@ -173,14 +159,10 @@ def describe(factory: PerStepFactory, tree: ast.Module, card: EnvironmentCard) -
 
 def _from_docstring(tree: ast.Module, entry: str) -> tuple[str, dict[str, str]]:
     """Read ``LaTeX:`` and ``Terms:`` of a docstring; terms are lines "name: meaning" (a dash before is fine)."""
-    functions = [
-        n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name in (entry, "reward_fn")
-    ]
+    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name in (entry, "reward_fn")]
     text = "\n".join(filter(None, (ast.get_docstring(node) for node in functions)))
     latex = re.search(r"^LaTeX:[ \t]*(.*)$", text, re.MULTILINE | re.IGNORECASE)
-    block = re.search(
-        r"^Terms:[ \t]*\n((?:[ \t]+.*\n?|[ \t]*[-*].*\n?)+)", text, re.MULTILINE | re.IGNORECASE
-    )
+    block = re.search(r"^Terms:[ \t]*\n((?:[ \t]+.*\n?|[ \t]*[-*].*\n?)+)", text, re.MULTILINE | re.IGNORECASE)
     lines = block.group(1).splitlines() if block else []
     pairs = (re.match(r"\s*[-*]?\s*`?(\w+)`?\s*[:=]\s*(.*)", line) for line in lines)
     return (latex.group(1).strip() if latex else ""), {m.group(1): m.group(2).strip() for m in pairs if m}

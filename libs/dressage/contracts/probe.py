@@ -60,7 +60,9 @@ def probe_reward(
     milliseconds = _milliseconds(module, card, segments)
     allowed = budget[module.style]
     if milliseconds > allowed:
-        message = f"the reward is too slow; it may take {allowed:g} ms per 1000 rows. Use array operations without loops."
+        message = (
+            f"the reward is too slow; it may take {allowed:g} ms per 1000 rows. Use array operations without loops."
+        )
         failures.append(CheckFailure("time_budget", 0, message, f"{milliseconds:.1f} ms per 1000 rows"))
     return failures, milliseconds
 
@@ -90,9 +92,7 @@ def _deterministic(
     return CheckFailure("deterministic", line, message, seen)
 
 
-def _rows_alone(
-    module: RewardModule, card: EnvironmentCard, segments: Segments, terms: Float
-) -> CheckFailure | None:
+def _rows_alone(module: RewardModule, card: EnvironmentCard, segments: Segments, terms: Float) -> CheckFailure | None:
     chosen = np.unique(np.linspace(0, segments.rows - 1, LONE_ROWS).astype(int))
     alone = np.concatenate([evaluate(module, card, segments.select([row])) for row in chosen], axis=2)
     expected = terms[:, :, chosen]
@@ -119,9 +119,7 @@ def _rows_permuted(
     return CheckFailure("row-independence", line, message, seen)
 
 
-def _reset_by_row(
-    module: RewardModule, card: EnvironmentCard, segments: Segments, terms: Float
-) -> CheckFailure | None:
+def _reset_by_row(module: RewardModule, card: EnvironmentCard, segments: Segments, terms: Float) -> CheckFailure | None:
     """Run, reset every other row, run again: those rows must start anew, the others must go on undisturbed."""
     mask = np.arange(segments.rows) % 2 == 0
     reward, undisturbed = (BatchReward(module, card, segments.rows) for _ in range(2))
@@ -133,9 +131,7 @@ def _reset_by_row(
     if not _differ(after, expected):
         return None
     _, line, seen = _first_difference(module, expected, after)
-    message = (
-        "an episode's memory does not start anew with the episode; keep state in memory (or on self) only."
-    )
+    message = "an episode's memory does not start anew with the episode; keep state in memory (or on self) only."
     return CheckFailure("memory-reset", line, message, seen)
 
 

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from dressage.contracts import execute, namespace, per_step
 from dressage.contracts.faults import RewardError
 from dressage.contracts.memory import Memory
-from dressage.contracts.source import Style, lint_reward, literal, parse, reward_style, term_line
+from dressage.contracts.source import lint_reward
+from dressage.contracts.syntax import Style, literal, parse, reward_style, term_line
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.state import State
 from dressage.sandbox.pipe import encode, unpack
@@ -71,9 +72,7 @@ def load_reward(source: str, card: EnvironmentCard) -> RewardModule:
         latex, terms = per_step.describe(factory, tree, card)
         lines = {term: term_line(tree, term) for term in terms}
         return RewardModule(latex, terms, {}, factory, "per_step", lines)
-    declared = {
-        name: found[0] for name in ("LATEX", "TERMS", "MEMORY") if (found := literal(tree, name)) is not None
-    }
+    declared = {name: found[0] for name in ("LATEX", "TERMS", "MEMORY") if (found := literal(tree, name)) is not None}
     lines = {term: term_line(tree, term) for term in declared["TERMS"]}
     code = execute.compile_tree(_Rebind().visit(tree))
     scope = execute.module_globals(execute.ALLOWED_BUILTINS, {"np": namespace.array_namespace("numpy")})
@@ -235,6 +234,4 @@ class BatchReward:
         name = self._names[term]
         message = f"the term {name} is not finite; guard divisions, logarithms, roots and exponentials."
         seen = f"{stacked[term, row]} in row {row}"
-        raise RewardError(
-            "finite", message, line=self._module.lines.get(name, 0), seen=seen, term=name, row=row
-        )
+        raise RewardError("finite", message, line=self._module.lines.get(name, 0), seen=seen, term=name, row=row)

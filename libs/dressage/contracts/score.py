@@ -14,9 +14,7 @@ from dressage.envs.trajectory import Trajectory
 from dressage.sandbox.pipe import Channel
 
 
-def score_trajectories(
-    source: str, card: EnvironmentCard, trajectories: Sequence[Trajectory]
-) -> list[dict[str, Any]]:
+def score_trajectories(source: str, card: EnvironmentCard, trajectories: Sequence[Trajectory]) -> list[dict[str, Any]]:
     """Return per trajectory its return by this reward and the sum of every term. Inside a sandbox only.
 
     :returns: ``{"return": float, "terms": {name: float}}`` each.

@@ -81,8 +81,7 @@ def whole(trajectories: Sequence[Trajectory], card: EnvironmentCard) -> Segments
         return values[np.minimum(np.arange(size), len(values) - 1)]
 
     fields = {
-        name: np.stack([padded(t.fields[name], steps + 1) for t in trajectories], axis=1)
-        for name in card.field_names
+        name: np.stack([padded(t.fields[name], steps + 1) for t in trajectories], axis=1) for name in card.field_names
     }
     return Segments(fields, np.stack([padded(t.action, steps) for t in trajectories], axis=1))
 

@@ -50,9 +50,7 @@ def abi() -> int:
     if platform.system() != "Linux":
         return 0
     libc = ctypes.CDLL(None, use_errno=True)
-    version = libc.syscall(
-        _CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_CREATE_RULESET_VERSION)
-    )
+    version = libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_CREATE_RULESET_VERSION))
     return max(int(version), 0)
 
 
@@ -110,9 +108,7 @@ def restrict(*, scratch: Path, read_only: Iterable[Path], devices: Iterable[Path
     attributes = _Ruleset(files, network, scopes)
     # Older kernels know a shorter structure; the parts beyond it are zero there, which they accept.
     ruleset = _check(
-        libc.syscall(
-            _CREATE_RULESET, ctypes.byref(attributes), ctypes.c_size_t(ctypes.sizeof(attributes)), 0
-        ),
+        libc.syscall(_CREATE_RULESET, ctypes.byref(attributes), ctypes.c_size_t(ctypes.sizeof(attributes)), 0),
         "landlock_create_ruleset",
     )
     try:

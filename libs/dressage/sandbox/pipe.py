@@ -86,9 +86,7 @@ def _plain(value: Any, place: Any) -> Any:
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str) or key in _RESERVED:
-                raise ProtocolError(
-                    f"a message key must be a string other than $array and $bytes, got {key!r}"
-                )
+                raise ProtocolError(f"a message key must be a string other than $array and $bytes, got {key!r}")
         return {key: _plain(item, place) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item, place) for item in value]
@@ -181,9 +179,7 @@ def _restore_array(reference: Any, payload: bytearray) -> Any:
                 count = math.prod(shape)
                 if offset + count * dtype.itemsize <= len(payload):
                     return (
-                        np.frombuffer(payload, dtype, count, offset).reshape(shape)
-                        if count
-                        else np.empty(shape, dtype)
+                        np.frombuffer(payload, dtype, count, offset).reshape(shape) if count else np.empty(shape, dtype)
                     )
     raise ProtocolError("a message holds a malformed array reference")
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import signal
 import subprocess
@@ -22,13 +21,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
-from dressage.errors import DressageError, FailedPrecondition, InvalidArgument
+from dressage.errors import FailedPrecondition, InvalidArgument
 from dressage.sandbox import child
 from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.limits import Limits
-from dressage.sandbox.pipe import MAX_BYTES, Channel, ChannelClosed, Message, ProtocolError
+from dressage.sandbox.pipe import MAX_BYTES, Channel
 from dressage.sandbox.watch import Usage, scratch_size, usage_of
 
 ExitKind = Literal["ok", "timeout", "memory", "killed", "error"]
@@ -53,17 +52,6 @@ class Exit:
     """One sentence for people; empty when ok."""
     stderr_tail: str
     """The last part of what it wrote to standard output and error."""
-
-
-class SandboxFailure(DressageError):
-    """A one-shot sandboxed call brought no answer; ``kind`` as in `Exit`, or "protocol" for a malformed answer."""
-
-    default_reason = "SANDBOX_FAILURE"
-
-    def __init__(self, kind: str, message: str, stderr_tail: str = "") -> None:
-        super().__init__(message, metadata={"kind": kind})
-        self.kind = kind
-        self.stderr_tail = stderr_tail
 
 
 def import_path() -> list[str]:
@@ -113,9 +101,7 @@ def _window_library() -> dict[str, str]:
 class SandboxProcess:
     """A running sandboxed process; make one with `start`, end it with `kill` or as a context manager."""
 
-    def __init__(
-        self, *, command: list[str], environment: dict[str, str], limits: Limits, scratch: Path
-    ) -> None:
+    def __init__(self, *, command: list[str], environment: dict[str, str], limits: Limits, scratch: Path) -> None:
         """Use `start` instead."""
         self._command, self._environment = command, environment
         self._limits, self._scratch = limits, scratch
@@ -227,16 +213,18 @@ class SandboxProcess:
         self._killed.set()
         self._signal()
         exit_ = self.wait(timeout)
-        return exit_ or Exit(
-            "killed", -signal.SIGKILL, "it was killed, but the kernel has not ended it yet", ""
-        )
+        return exit_ or Exit("killed", -signal.SIGKILL, "it was killed, but the kernel has not ended it yet", "")
+
+    def close(self) -> None:
+        """End it and close its channel."""
+        self.kill()
+        self.channel.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.kill()
-        self.channel.close()
+        self.close()
 
     def _launch(self, descriptors: tuple[int, int]) -> None:
         threading.Thread(target=self._watch, args=(descriptors,), name="sandbox-watch", daemon=True).start()
@@ -307,10 +295,10 @@ class SandboxProcess:
         return None
 
     def _describe(self, code: int, tail: str) -> Exit:
-        kind, reason = self._verdict or self._judge(code)
+        kind, reason = self._verdict or self._cause(code)
         return Exit(kind, code, reason, tail[-_STDERR_KEPT:])
 
-    def _judge(self, code: int) -> tuple[ExitKind, str]:
+    def _cause(self, code: int) -> tuple[ExitKind, str]:
         limits = self._limits
         if code == 0:
             return "ok", ""
@@ -374,53 +362,3 @@ def _keep_tail(popen: subprocess.Popen[bytes], tail: bytearray) -> None:
             tail += data
             if len(tail) > 2 * _STDERR_KEPT:
                 del tail[:-_STDERR_KEPT]
-
-
-def run(
-    target: str,
-    request: Mapping[str, Any],
-    *,
-    limits: Limits,
-    scratch: Path,
-    read_only: Sequence[Path] = (),
-    threads: int = 1,
-    cpus: Iterable[int] | None = None,
-    env: Mapping[str, str] | None = None,
-    max_message_bytes: int = MAX_BYTES,
-    allow_unsandboxed: bool = False,
-) -> Message:
-    """Start ``target``, send it one request, return its one reply, and end it.
-
-    ``limits.wall_seconds`` must be given: it is the deadline of the call. Other arguments as in `SandboxProcess.start`.
-
-    :raises SandboxFailure: no valid reply came; ``kind`` says why.
-    """
-    if limits.wall_seconds is None:
-        raise InvalidArgument(
-            field="limits.wall_seconds", value=None, expected="the call's deadline in seconds"
-        )
-    process = SandboxProcess.start(
-        target,
-        limits=limits,
-        scratch=scratch,
-        read_only=read_only,
-        threads=threads,
-        cpus=cpus,
-        env=env,
-        max_message_bytes=max_message_bytes,
-        allow_unsandboxed=allow_unsandboxed,
-    )
-    # The watcher ends the process at the deadline, which closes the channel; the margin is for the ending itself.
-    margin = limits.wall_seconds + 10.0
-    with process:
-        try:
-            process.channel.send(request, timeout=margin)
-            return process.channel.recv(timeout=margin)
-        except ProtocolError as error:
-            ended = process.kill()
-            raise SandboxFailure("protocol", error.message, ended.stderr_tail) from error
-        except ChannelClosed:
-            ended = process.wait(math.ceil(margin)) or process.kill()
-            if ended.kind == "ok":
-                raise SandboxFailure("error", "it ended without an answer", ended.stderr_tail) from None
-            raise SandboxFailure(ended.kind, ended.reason, ended.stderr_tail) from None

@@ -1,0 +1,204 @@
+"""The walk over a generated module's syntax tree that finds what its allow-list does not permit."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from dataclasses import dataclass, field
+
+from dressage.contracts import namespace
+from dressage.contracts.faults import Violation
+from dressage.contracts.syntax import bound_names, words
+
+_EXPRESSIONS: tuple[type[ast.AST], ...] = (
+    ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.IfExp, ast.Dict, ast.Set, ast.Compare, ast.Call, ast.Constant,
+    ast.Attribute, ast.Subscript, ast.Starred, ast.Name, ast.List, ast.Tuple, ast.Slice, ast.JoinedStr,
+    ast.FormattedValue, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr,
+    ast.comprehension, ast.arguments, ast.arg, ast.keyword, ast.expr_context, ast.boolop, ast.operator, ast.unaryop,
+    ast.cmpop,
+)  # fmt: skip
+_STATEMENTS: tuple[type[ast.AST], ...] = (
+    ast.Module, ast.FunctionDef, ast.Return, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For, ast.While, ast.If,
+    ast.Expr, ast.Pass, ast.Break, ast.Continue, ast.Import, ast.ImportFrom, ast.alias,
+)  # fmt: skip
+_ORDINARY: tuple[type[ast.AST], ...] = (
+    ast.Try,
+    ast.ExceptHandler,
+    ast.Raise,
+    ast.Assert,
+    ast.With,
+    ast.withitem,
+)
+_ALLOWED: dict[str, tuple[type[ast.AST], ...]] = {
+    "vectorised": _EXPRESSIONS + _STATEMENTS,
+    "per_step": (*_EXPRESSIONS, *_STATEMENTS, *_ORDINARY, ast.ClassDef, ast.Nonlocal),
+    "judge": _EXPRESSIONS + _STATEMENTS + _ORDINARY,
+}
+_REMEDIES: dict[type[ast.AST], str] = {
+    ast.ClassDef: "write plain functions",
+    ast.Global: "keep state in memory (vectorised rewards) or on self",
+    ast.Nonlocal: "keep state in memory",
+    ast.Try: "guard against bad values with np.where and np.maximum instead",
+    ast.With: "nothing here needs a context",
+    ast.Delete: "let names go out of scope",
+    ast.Raise: "return finite values for every state instead",
+    ast.Assert: "return finite values for every state instead",
+}
+_IN_PLACE = frozenset({"sort", "fill", "put", "resize", "partition", "itemset", "setfield", "byteswap"})
+_FORBIDDEN_ATTRIBUTES = words(
+    """
+    tofile dump dumps setflags ctypes format format_map mro gi_frame gi_code cr_frame f_globals f_locals
+    f_builtins f_back tb_frame tb_next func_globals func_code co_code
+    """
+)
+_FORBIDDEN_NAMES = words(
+    """
+    exec eval compile open getattr setattr delattr hasattr globals locals vars dir input breakpoint memoryview
+    bytearray id help exit quit type print iter next hash object super
+    """
+)
+
+
+@dataclass
+class Lint:
+    """Collects the violations of one module; ``kind`` chooses the allow-list."""
+
+    kind: str
+    allowed_names: frozenset[str]
+    array_names: frozenset[str]
+    fields: dict[str, frozenset[str]]
+    """Variable name to the attributes it has, for those whose attributes are known."""
+    owner: str
+    found: list[Violation] = field(default_factory=list)
+
+    def report(self, rule: str, node: ast.AST | int, message: str) -> None:
+        line = node if isinstance(node, int) else getattr(node, "lineno", 0)
+        violation = Violation(rule, line, message)
+        if violation not in self.found:
+            self.found.append(violation)
+
+    def walk(self, tree: ast.Module) -> None:
+        bound = bound_names(tree)
+        for node in ast.walk(tree):
+            if not isinstance(node, _ALLOWED[self.kind]):
+                self._not_allowed(node)
+            match node:
+                case ast.Import() | ast.ImportFrom():
+                    self._import(node)
+                case ast.Attribute():
+                    self._attribute(node)
+                case ast.Name(ctx=ast.Load()):
+                    self._name(node, bound)
+                case ast.Name(id=name) | ast.arg(arg=name) if _dunder(name):
+                    self.report("dunder", node, f"names such as {name} are not allowed; choose another.")
+                case ast.Subscript(ctx=ast.Store() | ast.Del()) if self.kind == "vectorised":
+                    self.report("in-place", node, _NO_WRITING)
+                case ast.Call():
+                    self._call(node)
+
+    def _not_allowed(self, node: ast.AST) -> None:
+        name = _WORDS.get(type(node).__name__, type(node).__name__)
+        remedy = next((text for kind, text in _REMEDIES.items() if isinstance(node, kind)), "leave it out")
+        self.report("statement", node, f"{name} is not allowed in a {self.owner}; {remedy}.")
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
+        if isinstance(node, ast.ImportFrom):
+            names = [alias.name for alias in node.names]
+            tolerated = node.module == "__future__" and names == ["annotations"]
+            tolerated |= self.kind == "per_step" and names == ["RewardFunction"] and node.names[0].asname is None
+            if not tolerated:
+                self._refuse_import(node, node.module or ".")
+            return
+        for alias in node.names:
+            plain_math = alias.name == "math" and alias.asname is None
+            numpy_as_np = self.kind == "per_step" and alias.name == "numpy" and alias.asname == "np"
+            if not (plain_math or numpy_as_np):
+                self._refuse_import(node, alias.name)
+
+    def _refuse_import(self, node: ast.AST, module: str) -> None:
+        if module in ("numpy", "jax.numpy", "torch"):
+            remedy = "np is given as an argument; remove the import"
+        else:
+            remedy = "only `import math` is; use the arguments and np instead"
+        self.report("import", node, f"importing {module} is not allowed: {remedy}.")
+
+    def _attribute(self, node: ast.Attribute) -> None:
+        name = node.attr
+        if _dunder(name) and not _is_super_init(node):
+            self.report("dunder", node, f"the attribute {name} is not allowed; use ordinary attributes.")
+        elif name in _FORBIDDEN_ATTRIBUTES:
+            self.report("forbidden-attribute", node, f"the attribute {name} is not allowed; leave it out.")
+        elif self.kind == "vectorised" and name.startswith("_"):
+            self.report("dunder", node, f"the attribute {name} is private; use the fields of the card.")
+        if not isinstance(node.value, ast.Name):
+            self._submodule(node)
+            return
+        variable = node.value.id
+        if variable == "np" and name not in self.array_names:
+            self.report("np-function", node, namespace.missing_name(name, self.array_names))
+        elif variable in self.fields and name not in self.fields[variable]:
+            self._unknown_field(node, variable)
+
+    def _submodule(self, node: ast.Attribute) -> None:
+        match node.value:
+            case ast.Attribute(value=ast.Name(id="np"), attr=module) if module in namespace.SUBMODULES:
+                if node.attr not in namespace.SUBMODULES[module]:
+                    text = namespace.missing_name(node.attr, namespace.SUBMODULES[module], prefix=f"np.{module}")
+                    self.report("np-function", node, text)
+
+    def _unknown_field(self, node: ast.Attribute, variable: str) -> None:
+        known = self.fields[variable]
+        if variable == "memory":
+            declared = ", ".join(sorted(known)) or "none"
+            message = (
+                f"memory.{node.attr} is not declared in MEMORY (declared: {declared}); add it with its initial value."
+            )
+            self.report("memory-field", node, message)
+            return
+        near = difflib.get_close_matches(node.attr, known, n=4, cutoff=0.5) or sorted(known)[:8]
+        message = f"{variable} has no field {node.attr}; near matches: {', '.join(near)}. Use a field of the card."
+        self.report("unknown-field", node, message)
+
+    def _name(self, node: ast.Name, bound: frozenset[str]) -> None:
+        name = node.id
+        if name in bound or name in self.allowed_names:
+            return
+        if _dunder(name):
+            self.report("dunder", node, f"names such as {name} are not allowed; leave it out.")
+        elif name in _FORBIDDEN_NAMES:
+            self.report("forbidden-name", node, f"{name} is not allowed in a {self.owner}; leave it out.")
+        else:
+            near = difflib.get_close_matches(name, bound | self.allowed_names, n=3, cutoff=0.6)
+            hint = f"; near matches: {', '.join(near)}" if near else ""
+            self.report("unknown-name", node, f"the name {name} is not defined{hint}. Define it or use an argument.")
+
+    def _call(self, node: ast.Call) -> None:
+        if self.kind != "vectorised":
+            return
+        for keyword in node.keywords:
+            if keyword.arg == "out":
+                self.report("in-place", node, _NO_WRITING)
+        match node.func:
+            case ast.Attribute(value=ast.Name(id="np")):
+                return
+            case ast.Attribute(attr=name) if name in _IN_PLACE:
+                self.report("in-place", node, f".{name}() changes an array in place; {_NO_WRITING}")
+
+
+_NO_WRITING = "arrays may not be written into, so that the reward runs on every backend; use np.where."
+_WORDS = {
+    "ClassDef": "a class", "Global": "global", "Nonlocal": "nonlocal", "Try": "try", "With": "with", "Raise": "raise",
+    "Assert": "assert", "Delete": "del", "AsyncFunctionDef": "async", "Await": "await", "Yield": "yield",
+    "YieldFrom": "yield from", "Match": "match", "TypeAlias": "type",
+}  # fmt: skip
+
+
+def _dunder(name: str) -> bool:
+    return name.startswith("__")
+
+
+def _is_super_init(node: ast.Attribute) -> bool:
+    match node:
+        case ast.Attribute(value=ast.Call(func=ast.Name(id="super"), args=[]), attr="__init__"):
+            return True
+    return False

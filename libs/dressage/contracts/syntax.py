@@ -1,0 +1,112 @@
+"""Reads generated sources as syntax trees: which form they have, what they declare, where a term is computed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from dressage.contracts.faults import Violation, shorten
+
+Style = Literal["vectorised", "per_step"]
+
+MAX_SOURCE_BYTES = 64 * 1024
+MAX_TERMS = 32
+
+
+def words(text: str) -> frozenset[str]:
+    """Return the words of a list written as text."""
+    return frozenset(text.split())
+
+
+def parse(source: str, *, owner: str) -> ast.Module | Violation:
+    """Parse a generated source.
+
+    :param owner: "reward" or "judge", for the messages.
+    :returns: its tree, or the violation that keeps it from being parsed.
+    """
+    if not isinstance(source, str) or not source.strip():
+        return Violation("syntax", 0, f"the {owner} is empty; write the module that the contract describes.")
+    if len(source.encode("utf-8", "replace")) > MAX_SOURCE_BYTES:
+        return Violation("size", 0, f"the {owner} is larger than {MAX_SOURCE_BYTES // 1024} KiB; shorten it.")
+    try:
+        return ast.parse(source)
+    except SyntaxError as error:
+        return Violation("syntax", error.lineno or 0, f"Python cannot parse this: {shorten(error.msg, 200)}.")
+    except (ValueError, RecursionError, MemoryError) as error:
+        return Violation(
+            "syntax", 0, f"Python cannot parse this: {shorten(str(error), 200) or 'it is nested too deeply'}."
+        )
+
+
+def reward_style(tree: ast.Module) -> Style | None:
+    """Return which form of reward the module defines, None for neither."""
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    if "reward" in functions:
+        return "vectorised"
+    if functions & {"reward_fn", "_make_reward"} or reward_class(tree) is not None:
+        return "per_step"
+    return None
+
+
+def reward_class(tree: ast.Module) -> ast.ClassDef | None:
+    """Return the last class at module level that has a ``compute`` method."""
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    for node in reversed(classes):
+        if any(isinstance(item, ast.FunctionDef) and item.name == "compute" for item in node.body):
+            return node
+    return None
+
+
+def literal(tree: ast.Module, name: str) -> tuple[Any, int] | None:
+    """Return (value, line) of a literal that the module assigns to ``name`` at its top level; None: there is none.
+
+    A value that is not a literal comes back as the `ast` expression.
+    """
+    for node in reversed(tree.body):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=target)], value=value) if target == name:
+                pass
+            case ast.AnnAssign(target=ast.Name(id=target), value=ast.expr() as value) if target == name:
+                pass
+            case _:
+                continue
+        try:
+            return ast.literal_eval(value), node.lineno
+        except (ValueError, TypeError, RecursionError):
+            return value, node.lineno
+    return None
+
+
+def term_line(tree: ast.Module, term: str) -> int:
+    """Return the line where ``term`` is computed: its key in a dict, or its subscript; 0 if it is not found."""
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        for node in ast.walk(function):
+            match node:
+                case ast.Dict(keys=keys):
+                    for key in keys:
+                        if isinstance(key, ast.Constant) and key.value == term:
+                            return key.lineno
+                case ast.Subscript(slice=ast.Constant(value=key), ctx=ast.Store()) if key == term:
+                    return node.lineno
+    return 0
+
+
+def bound_names(tree: ast.Module) -> frozenset[str]:
+    """Return every name bound anywhere; scopes are not told apart, since a mistake there shows when the code runs."""
+
+    def names() -> Iterator[str]:
+        for node in ast.walk(tree):
+            match node:
+                case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                    yield name
+                case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                    yield name
+                case ast.ExceptHandler(name=str(name)):
+                    yield name
+                case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                    yield from (alias.asname or alias.name for alias in aliases)
+
+    return frozenset(names())
