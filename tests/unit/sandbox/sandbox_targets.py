@@ -1,27 +1,35 @@
-"""What the sandbox tests run inside the sandbox: one function per kind of behaviour."""
+"""What the sandbox tests run inside the sandbox."""
 
 import os
 import sys
+import time
 
 
 def echo(channel):
-    channel.send({"echo": channel.recv(timeout=10)})
+    channel.send({"echo": channel.recv(timeout=20)})
 
 
 def run_source(channel):
-    """Run the source sent, and send back what it left in ``result``, or the exception it raised."""
-    scope = {"result": None}
-    request = channel.recv(timeout=10)
+    """Run the source sent, and send back what it left in ``out``, or the exception it raised."""
+    request = channel.recv(timeout=20)
+    out = {}
     try:
-        exec(
-            request["source"],
-            {"__name__": "hostile", **scope, "request": request, "channel": channel, "out": scope},
-        )
+        exec(request["source"], {"out": out, "request": request, "channel": channel})
     except Exception as error:
         channel.send({"error": type(error).__name__, "text": str(error)})
         return
-    channel.send({"result": scope["result"]})
+    channel.send({"out": out})
 
 
-def modules(channel):
-    channel.send({"modules": sorted(sys.modules), "environ": dict(os.environ)})
+def report_modules(channel):
+    channel.send({"modules": sorted(sys.modules)})
+
+
+def sleep(channel):
+    channel.send({"pid": os.getpid()})
+    time.sleep(600)
+
+
+def fail(channel):
+    print("about to fail")
+    raise ValueError("on purpose")
