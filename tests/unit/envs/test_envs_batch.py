@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dressage.envs import ENVIRONMENT_IDS, BatchEnv, BatchStep, EnvOptions, State, load_card, make_batch
+from dressage.envs import ENVIRONMENT_IDS, BatchEnv, BatchStep, EnvOptions, State, load_card, make_batch, random_state
 from dressage.errors import FailedPrecondition, InvalidArgument, NotFound
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 @pytest.fixture(autouse=True)
@@ -188,3 +190,14 @@ def test_action_bounds_are_those_of_the_card() -> None:
     batch = _batch("InvertedPendulum-v5")
     part = load_card("InvertedPendulum-v5").action[0]
     assert (batch.action_low[0], batch.action_high[0]) == (part.low, part.high) == (-3, 3)
+
+
+@given(seed=st.integers(0, 2**70), small=st.integers(0, 3), large=st.integers(0, 3))
+def test_packed_random_streams_go_on_where_they_stood(seed: int, small: int, large: int) -> None:
+    stream = random_state.generator(seed)
+    stream.integers(0, 100, size=small, dtype=np.uint32)  # leaves half a draw buffered when odd
+    stream.standard_normal(large)
+    (copy,) = random_state.unpack(random_state.pack([stream]))
+    draws = [one.integers(0, 2**31, size=3, dtype=np.uint32) for one in (copy, stream)]
+    assert np.array_equal(*draws)
+    assert np.array_equal(copy.standard_normal(5), stream.standard_normal(5))
