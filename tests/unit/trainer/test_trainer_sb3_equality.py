@@ -145,9 +145,7 @@ def run_ours(indices, data, weights, references, minibatch_size, dtype, updates)
     for step in range(updates):
         rollout = Rollout(
             log_probs=np.stack([references[i].log_probs[step] for i in indices]).astype(dtype),
-            **{
-                key: np.stack([data[i][step][key] for i in indices]).astype(dtype) for key in data[0][0]
-            },
+            **{key: np.stack([data[i][step][key] for i in indices]).astype(dtype) for key in data[0][0]},
         )
         orders = np.stack([our_orders(references[i].orders[step]) for i in indices], axis=1)
         params, adam, seen = update(params, adam, rollout, orders, c)
@@ -160,13 +158,10 @@ def test_two_updates_equal_sb3_alone_and_stacked(dtype, tolerance, minibatch_siz
     updates = 2
     rng = np.random.default_rng(3)
     weights = [
-        initial_weights(observation_size=D, action_size=A, hidden_sizes=HIDDEN, rng=rng, dtype=dtype)
-        for _ in MEMBERS
+        initial_weights(observation_size=D, action_size=A, hidden_sizes=HIDDEN, rng=rng, dtype=dtype) for _ in MEMBERS
     ]
     data = [[random_rollout(rng) for _ in range(updates)] for _ in MEMBERS]
-    references = [
-        Reference(i, data[i], weights[i], minibatch_size, dtype, updates) for i in range(len(MEMBERS))
-    ]
+    references = [Reference(i, data[i], weights[i], minibatch_size, dtype, updates) for i in range(len(MEMBERS))]
     with jax.enable_x64(dtype == np.float64):
         for indices in ([0], [0, 1, 2]):
             ours, seen = run_ours(indices, data, weights, references, minibatch_size, dtype, updates)

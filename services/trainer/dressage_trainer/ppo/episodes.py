@@ -80,9 +80,7 @@ class EpisodeStatistics:
             row["episodes"] = float(self._count[member])
             for name, value in self._terms.items():
                 row[f"term/{name}"] = float(value.reshape(shape)[member].mean() / steps)
-                row[f"term_magnitude/{name}"] = float(
-                    self._magnitudes[name].reshape(shape)[member].mean() / steps
-                )
+                row[f"term_magnitude/{name}"] = float(self._magnitudes[name].reshape(shape)[member].mean() / steps)
             rows.append(row)
         self._terms, self._magnitudes, self._steps = {}, {}, 0
         return rows

@@ -99,9 +99,7 @@ class Hyperparameters:
         sizes = self.hidden_sizes
         ok = isinstance(sizes, tuple) and 1 <= len(sizes) <= _MAX_HIDDEN_LAYERS
         ok = ok and all(_is_int(size, low=1) and size <= _MAX_HIDDEN_UNITS for size in sizes)
-        _check(
-            "hidden_sizes", sizes, ok, f"1 to {_MAX_HIDDEN_LAYERS} layer sizes, each 1 .. {_MAX_HIDDEN_UNITS}"
-        )
+        _check("hidden_sizes", sizes, ok, f"1 to {_MAX_HIDDEN_LAYERS} layer sizes, each 1 .. {_MAX_HIDDEN_UNITS}")
         _check("num_envs", self.num_envs, self.batch_size <= _MAX_ROWS, f"num_envs * num_steps <= {_MAX_ROWS}")
         _check(
             "minibatch_size",
@@ -119,9 +117,7 @@ class Hyperparameters:
         return values
 
     @classmethod
-    def from_dict(
-        cls, values: Mapping[str, Any], *, base: Hyperparameters | None = None
-    ) -> Hyperparameters:
+    def from_dict(cls, values: Mapping[str, Any], *, base: Hyperparameters | None = None) -> Hyperparameters:
         """Build and validate from plain values; what is missing comes from ``base`` (or the defaults).
 
         :raises InvalidArgument: for an unknown name or an impossible value.

@@ -54,8 +54,13 @@ class Environment(Protocol):
 class RewardOutput(Protocol):
     """(N,) totals and the terms that they are the sum of."""
 
-    total: np.ndarray
-    terms: Mapping[str, np.ndarray]
+    @property
+    def total(self) -> np.ndarray:
+        """(N,) sums of the terms."""
+
+    @property
+    def terms(self) -> Mapping[str, np.ndarray]:
+        """(N,) each, by name."""
 
 
 class Reward(Protocol):

@@ -50,7 +50,8 @@ def _orthogonal(rows: int, columns: int, rng: np.random.Generator) -> np.ndarray
     normal = rng.standard_normal((max(rows, columns), min(rows, columns)))
     q, r = np.linalg.qr(normal)
     q = q * np.sign(np.diagonal(r))
-    return q if rows >= columns else q.T
+    matrix: np.ndarray = q if rows >= columns else q.T
+    return matrix
 
 
 def stack(members: list[Arrays]) -> Arrays:

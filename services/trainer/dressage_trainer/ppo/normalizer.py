@@ -93,7 +93,8 @@ class ObservationNormalizer:
         if not self._enabled:
             return rows.astype(self._dtype)
         x = (rows - self._shift[member]) * self._scale[member]
-        return np.clip(x, -CLIP, CLIP).astype(self._dtype)
+        bounded: np.ndarray = np.clip(x, -CLIP, CLIP).astype(self._dtype)
+        return bounded
 
     def load(self, arrays: Arrays) -> None:
         """Restore the statistics of a snapshot."""

@@ -19,8 +19,8 @@ from typing import Any
 
 import jax
 import numpy as np
-
 from dressage.errors import InvalidArgument
+
 from dressage_trainer.ppo.collect import Collector, Faults, Stop
 from dressage_trainer.ppo.generators import member_streams, pack_generator, unpack_generator
 from dressage_trainer.ppo.hyperparameters import Hyperparameters
@@ -29,6 +29,8 @@ from dressage_trainer.ppo.network import initial_weights, stack
 from dressage_trainer.ppo.update import Adam, Coefficients, Rollout, build_update, initial_adam
 
 Metrics = dict[str, float | None]
+
+_shaped: Any = jax.ShapeDtypeStruct
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,10 @@ def group_members(members: Sequence[MemberSpec]) -> list[list[MemberSpec]]:
 
 def use_compilation_cache(directory: str) -> None:
     """Keep compiled updates in ``directory`` and reuse them; a read-only one is only read."""
-    jax.config.update("jax_compilation_cache_dir", directory)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    config: Any = jax.config
+    config.update("jax_compilation_cache_dir", directory)
+    config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 class StackedPPO:
@@ -207,11 +210,9 @@ class StackedPPO:
 
     def _compile(self) -> None:
         """Begin to compile the update for this group's shapes, in a thread."""
-        update = build_update(
-            minibatch_size=self._first.minibatch_size, hidden_layers=self._layers, sizes=self._sizes
-        )
+        update = build_update(minibatch_size=self._first.minibatch_size, hidden_layers=self._layers, sizes=self._sizes)
         arguments = (self._weights, self._adam, self._rollout_shapes(), self._order_shape(), self._coefficients())
-        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arguments)
+        shapes = jax.tree.map(lambda x: _shaped(x.shape, x.dtype), arguments)
 
         def work() -> tuple[Any, float]:
             began = self._clock()
@@ -226,14 +227,14 @@ class StackedPPO:
         m, t, n = len(self.members), self._first.num_steps, self._first.num_envs
         size, actions = self._sizes
 
-        def shape(*dims: int) -> jax.ShapeDtypeStruct:
-            return jax.ShapeDtypeStruct((m, *dims), self._dtype)
+        def shape(*dims: int) -> Any:
+            return _shaped((m, *dims), self._dtype)
 
         rows = shape(t, n)
         return Rollout(shape(t, n, size), shape(t, n, actions), rows, rows, rows, shape(n, size))
 
-    def _order_shape(self) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((self._max_epochs, len(self.members), self._first.batch_size), np.int32)
+    def _order_shape(self) -> Any:
+        return _shaped((self._max_epochs, len(self.members), self._first.batch_size), np.int32)
 
     def _precision(self) -> AbstractContextManager[Any]:
         context: AbstractContextManager[Any] = jax.enable_x64(self._dtype == np.float64)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -144,9 +145,7 @@ def _adam(weights: Weights, adam: Adam, gradient: Weights, learning_rate: Any) -
     second = {n: _ADAM_BETA2 * adam.second[n] + (1.0 - _ADAM_BETA2) * g * g for n, g in gradient.items()}
     rate = learning_rate / correction1
     root = jax.lax.rsqrt(correction2)
-    stepped = {
-        n: weights[n] - rate * first[n] / (jnp.sqrt(second[n]) * root + _ADAM_EPSILON) for n in weights
-    }
+    stepped = {n: weights[n] - rate * first[n] / (jnp.sqrt(second[n]) * root + _ADAM_EPSILON) for n in weights}
     return stepped, Adam(step, first, second)
 
 
@@ -163,18 +162,14 @@ class _Member(NamedTuple):
     """Sums of the diagnostics over the minibatches seen, and their ``minibatches`` and gradient ``steps``."""
 
 
-def _gradient_step(member: _Member, rows: Any, c: Coefficients, **static: Any) -> _Member:
+def _gradient_step(member: _Member, rows: Any, *, c: Coefficients, **static: Any) -> _Member:
     (loss, seen), gradient = jax.value_and_grad(_loss, has_aux=True)(member.weights, rows, c, **static)
     norm = jnp.sqrt(sum(jnp.vdot(g, g) for g in gradient.values()))
     finite = jnp.isfinite(norm) & jnp.isfinite(loss)
     go_on = member.on & finite & ~(seen["approx_kl"] > _KL_MARGIN * c.target_kl)
     scale = jnp.minimum(1.0, c.max_grad_norm / (norm + 1e-6))
-    stepped = _adam(
-        member.weights, member.adam, {n: g * scale for n, g in gradient.items()}, c.learning_rate
-    )
-    weights, adam = jax.tree.map(
-        lambda new, old: jnp.where(go_on, new, old), stepped, (member.weights, member.adam)
-    )
+    stepped = _adam(member.weights, member.adam, {n: g * scale for n, g in gradient.items()}, c.learning_rate)
+    weights, adam = jax.tree.map(lambda new, old: jnp.where(go_on, new, old), stepped, (member.weights, member.adam))
     counted = member.on & finite
     seen = {**seen, "grad_norm": norm, "minibatches": 1.0}
     sums = {name: member.sums[name] + jnp.where(counted, value, 0.0) for name, value in seen.items()}
@@ -186,7 +181,7 @@ def _epoch(
     member: _Member, samples: Any, order: Any, c: Coefficients, *, minibatch_size: int, **static: Any
 ) -> _Member:
     full = len(order) // minibatch_size
-    step = functools.partial(_gradient_step, c=c, **static)
+    step: Callable[[_Member, Any], _Member] = functools.partial(_gradient_step, c=c, **static)
     member, _ = jax.lax.scan(
         lambda carry, index: (step(carry, samples[index]), None),
         member,
@@ -221,9 +216,7 @@ def optimise(
     """
     members, dtype = samples.shape[0], samples.dtype
     run_epoch = jax.vmap(
-        functools.partial(
-            _epoch, minibatch_size=minibatch_size, hidden_layers=hidden_layers, sizes=sizes
-        )
+        functools.partial(_epoch, minibatch_size=minibatch_size, hidden_layers=hidden_layers, sizes=sizes)
     )
 
     def wanted(epoch: Any, stack: _Member) -> Any:

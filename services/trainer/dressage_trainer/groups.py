@@ -1,0 +1,252 @@
+"""A group of equal-shape members in training: the PPO core together with its environment, reward, files and warnings."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata as distributions
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from dressage.contracts.reward import RewardModule
+from dressage.envs.batch import EnvOptions
+from dressage.envs.cards import EnvironmentCard
+from dressage.errors import InvalidArgument
+from dressage.policies import PolicyCard
+
+from dressage_trainer.checkpoints import Snapshot
+from dressage_trainer.messages import MemberPolicy, MemberState, MemberStoppedMessage, TrainSpec, WarningMessage
+from dressage_trainer.metrics import MemberMetrics
+from dressage_trainer.monitor import Monitor
+from dressage_trainer.ppo.hyperparameters import Hyperparameters
+from dressage_trainer.ppo.interfaces import Arrays
+from dressage_trainer.ppo.normalizer import CLIP, EPSILON
+from dressage_trainer.ppo.presets import preset
+from dressage_trainer.ppo.stacked import MemberSpec, Metrics, StackedPPO, group_members
+from dressage_trainer.reward_adapter import TolerantReward, fields_read
+
+_PACKAGES = ("dressage", "jax", "mujoco", "numpy")
+
+
+@dataclass(frozen=True)
+class MemberSetup:
+    """What all groups of a run are built from."""
+
+    spec: TrainSpec
+    card: EnvironmentCard
+    options: EnvOptions
+    module: RewardModule
+    root: Path
+    resumed: Snapshot | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an update gave rise to, besides metrics."""
+
+    stopped: list[MemberStoppedMessage] = field(default_factory=list)
+    warnings: list[WarningMessage] = field(default_factory=list)
+
+
+def member_specs(spec: TrainSpec) -> list[MemberSpec]:
+    """The members with complete hyperparameters: the environment's preset, overridden.
+
+    :raises InvalidArgument: for bad hyperparameters or a name that occurs twice.
+    """
+    base = preset(spec.environment)
+    members = []
+    for task in spec.members:
+        try:
+            hyperparameters = Hyperparameters.from_dict(task.hyperparameters, base=base)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"member {task.member}: {error.message}", field=error.field) from error
+        members.append(MemberSpec(task.member, hyperparameters, task.seed))
+    names = [member.name for member in members]
+    if len(set(names)) != len(names):
+        raise InvalidArgument(field="members", value=names, expected="distinct ids")
+    return members
+
+
+def build_groups(setup: MemberSetup, *, make_batch: Callable[..., Any]) -> list[Group]:
+    """One `Group` per shape, restored where the run resumes.
+
+    :raises InvalidArgument: where the checkpoint to go on from is of other members.
+    """
+    groups = [Group(setup, members, make_batch=make_batch) for members in group_members(member_specs(setup.spec))]
+    if setup.resumed is not None:
+        facts = [group.facts() for group in groups]
+        if setup.resumed.facts.get("groups") != facts:
+            raise InvalidArgument(
+                "the checkpoint is of another run: environment, reward, members or hyperparameters differ",
+                field="resume",
+                reason="CHECKPOINT_MISMATCH",
+            )
+        for index, group in enumerate(groups):
+            group.restore(setup.resumed.part(f"group{index}/"))
+    return groups
+
+
+class Group:
+    """Trains its members update by update and keeps their files."""
+
+    def __init__(self, setup: MemberSetup, members: Sequence[MemberSpec], *, make_batch: Callable[..., Any]) -> None:
+        self._setup, self._members = setup, list(members)
+        self.names = [member.name for member in members]
+        rows = len(members) * members[0].hyperparameters.num_envs
+        spec, card = setup.spec, setup.card
+        self._environment = make_batch(
+            spec.environment,
+            rows,
+            num_threads=spec.threads,
+            options=setup.options,
+            fields=fields_read(spec.reward_source, setup.module, card),
+        )
+        self.ppo = StackedPPO(
+            members,
+            environment=self._environment,
+            reward=TolerantReward(setup.module, card, rows),
+        )
+        self._metrics: list[MemberMetrics] = []
+        self._monitors = [Monitor() for _ in members]
+        self._latest: list[Metrics] = [{} for _ in members]
+        self._told: set[int] = set()
+        self._divergences = 0
+        if setup.resumed is None:
+            self._open_metrics({})
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of each member."""
+        return self.ppo.steps
+
+    @property
+    def updates(self) -> int:
+        """Updates done."""
+        return self.ppo.updates
+
+    @property
+    def all_stopped(self) -> bool:
+        """True once no member can go on."""
+        return self.ppo.all_stopped
+
+    def advance(self, *, began: float) -> Outcome:
+        """One rollout and update; writes the metrics.
+
+        :param began: `time.monotonic` at the start of training, for the rows' ``seconds``.
+        """
+        rows = self.ppo.iterate()
+        outcome = Outcome()
+        for index, row in enumerate(rows):
+            row["seconds"] = time.monotonic() - began
+            row["compile_seconds"] = self.ppo.compile_seconds
+            self._latest[index] = row
+            if index in self._told:
+                continue
+            self._metrics[index].add(row)
+            for warn in self._monitors[index].see(row):
+                outcome.warnings.append(WarningMessage(warn.reason, warn.message, self.names[index]))
+        for index, stop in self.ppo.faults.stops.items():
+            if index not in self._told:
+                self._told.add(index)
+                reason = f"{stop.cause.upper()}_NOT_FINITE"
+                outcome.stopped.append(MemberStoppedMessage(self.names[index], stop.step, reason, stop.message))
+        self._warn_of_divergence(outcome)
+        return outcome
+
+    def _warn_of_divergence(self, outcome: Outcome) -> None:
+        count = self._environment.divergences
+        if count > self._divergences:
+            text = f"the simulation diverged in {count} environment steps so far; each ended its episode"
+            # Once, and then at every tenfold: a reward that drives the body to its limits would repeat it for ever.
+            self._divergences = max(count, 10 * self._divergences)
+            outcome.warnings.append(WarningMessage("SIMULATION_DIVERGED", text))
+
+    def states(self) -> list[MemberState]:
+        """Each member's latest metrics."""
+        return [
+            MemberState(
+                member=name,
+                env_step=self.steps,
+                metrics={key: value for key, value in row.items() if value is not None},
+            )
+            for name, row in zip(self.names, self._latest, strict=True)
+        ]
+
+    def policies(self) -> list[MemberPolicy]:
+        """The members' policies as they are now, but for those that were stopped."""
+        stopped = self.ppo.faults.stops
+        return [
+            MemberPolicy(self.names[i], self._policy_card(i).to_dict(), self.ppo.weights(i))
+            for i in range(len(self._members))
+            if i not in stopped
+        ]
+
+    def _policy_card(self, index: int) -> PolicyCard:
+        member, card = self._members[index], self._setup.card
+        mean, var, count = self.ppo.return_statistics(index)
+        versions = {name: distributions.version(name) for name in _PACKAGES}
+        return PolicyCard(
+            environment=card.id,
+            observation_size=card.observation_size,
+            action_low=tuple(part.low for part in card.action),
+            action_high=tuple(part.high for part in card.action),
+            hidden_sizes=member.hyperparameters.hidden_sizes,
+            normalize_observation=member.hyperparameters.normalize_observation,
+            epsilon=EPSILON,
+            clip=CLIP,
+            environment_options=dict(self._setup.options.given()),
+            statistics={
+                "obs_count": float(self.ppo.collector.observations.moments.count[index]),
+                "return_mean": mean,
+                "return_var": var,
+                "return_count": count,
+                "discount": member.hyperparameters.discount,
+            },
+            provenance={
+                **self._setup.spec.provenance,
+                "member": member.name,
+                "seed": member.seed,
+                "env_steps": self.steps,
+                "hyperparameters": member.hyperparameters.to_dict(),
+                "versions": versions,
+            },
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What a checkpoint must agree with to be resumed."""
+        return {
+            "environment": self._setup.card.id,
+            "options": dict(self._setup.options.given()),
+            "reward": self._setup.spec.reward_source,
+            "members": [
+                {"name": m.name, "seed": m.seed, "hyperparameters": m.hyperparameters.to_dict()} for m in self._members
+            ],
+        }
+
+    def snapshot(self) -> Arrays:
+        """The state at the present update boundary, metrics included."""
+        rows = {f"metrics/{i}": metrics.packed() for i, metrics in enumerate(self._metrics)}
+        return {**{f"ppo/{name}": value for name, value in self.ppo.snapshot().items()}, **rows}
+
+    def restore(self, arrays: Arrays) -> None:
+        """The inverse of `snapshot`."""
+        start = "ppo/"
+        self.ppo.restore({n[len(start) :]: value for n, value in arrays.items() if n.startswith(start)})
+        self._told = set(self.ppo.faults.stops)
+        self._open_metrics(arrays)
+
+    def _open_metrics(self, arrays: Arrays) -> None:
+        self._metrics = [
+            MemberMetrics(
+                self._setup.root / "members" / name,
+                earlier=np.asarray(arrays.get(f"metrics/{i}", ()), np.uint8).tobytes(),
+            )
+            for i, name in enumerate(self.names)
+        ]
+
+    def close(self) -> None:
+        """Close the metrics files."""
+        for metrics in self._metrics:
+            metrics.close()

@@ -1,0 +1,230 @@
+"""The learner: a sandboxed process that trains a run's members on a generated reward.
+
+It has no network and no credentials; all it knows comes in a `TrainSpec`, all it makes goes to its scratch folder and, as
+messages, to the supervisor. Members of equal shape train as one `StackedPPO`; groups take turns, the one that is
+furthest behind next.
+
+After each update the whole state is kept in memory as a snapshot. A thread listens for ``snapshot`` requests and writes
+that one, so that an answer never waits for the update under way. Training resumes from such a snapshot to the same bits.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dressage.contracts.faults import RewardError
+from dressage.contracts.reward import load_reward
+from dressage.envs.batch import EnvOptions, make_batch
+from dressage.envs.cards import EnvironmentCard
+from dressage.errors import DressageError, InvalidArgument
+from dressage.sandbox.pipe import Channel, ChannelClosed
+
+from dressage_trainer import checkpoints
+from dressage_trainer.checkpoints import Snapshot
+from dressage_trainer.groups import Group, MemberSetup, build_groups
+from dressage_trainer.messages import (
+    CheckpointMessage,
+    DoneMessage,
+    EvaluateMessage,
+    FailedMessage,
+    MemberPolicy,
+    MemberState,
+    MemberStoppedMessage,
+    MemberTask,
+    Message,
+    ProgressMessage,
+    TrainSpec,
+    WarningMessage,
+)
+
+_PROGRESS_SECONDS = 0.5
+_SPEC_TIMEOUT = 60.0
+
+
+def learn(channel: Channel) -> None:
+    """Sandbox target: receive a `TrainSpec`, train, and report until `DoneMessage` or `FailedMessage`."""
+    message = channel.recv(timeout=_SPEC_TIMEOUT)
+    try:
+        spec = spec_from_message(message)
+        Training(spec, channel, root=Path.cwd()).run()
+    except ChannelClosed:
+        # The supervisor is gone: nobody to report to, and nothing to go on for.
+        return
+    except RewardError as error:
+        channel.send(FailedMessage("REWARD_ERROR", error.message, generated_code=True).to_dict())
+    except DressageError as error:
+        channel.send(FailedMessage(error.reason, error.message).to_dict())
+    except OSError as error:
+        reason = "OUT_OF_DISK" if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT) else "LEARNER_IO"
+        channel.send(FailedMessage(reason, f"the learner could not write its files: {error.strerror}").to_dict())
+
+
+def spec_from_message(message: Mapping[str, Any]) -> TrainSpec:
+    """The typed spec of a received dict.
+
+    :raises InvalidArgument: for a message that is none.
+    """
+    values = {name: value for name, value in message.items() if name != "type"}
+    try:
+        values["members"] = tuple(MemberTask(**member) for member in values["members"])
+        spec = TrainSpec(**values)
+    except (TypeError, KeyError) as error:
+        raise InvalidArgument(f"not a training spec: {error}", field="spec") from error
+    if not spec.members:
+        raise InvalidArgument(field="members", value=0, expected="at least one member")
+    if spec.steps_per_member < 1:
+        raise InvalidArgument(field="steps_per_member", value=spec.steps_per_member, expected=">= 1")
+    return spec
+
+
+class Training:
+    """One run's training, from the spec to the last message.
+
+    :param root: the scratch folder.
+    :param clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        spec: TrainSpec,
+        channel: Channel,
+        *,
+        root: Path,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._spec, self._channel, self._root, self._clock = spec, channel, root, clock
+        options = EnvOptions.from_dict(spec.options)
+        self._card: EnvironmentCard = options.check(spec.environment)
+        module = load_reward(spec.reward_source, self._card)
+        self._send(ProgressMessage(activity="compiling"))
+        resumed = checkpoints.read(root / spec.resume) if spec.resume else None
+        self._groups = build_groups(
+            MemberSetup(spec=spec, card=self._card, options=options, module=module, root=root, resumed=resumed),
+            make_batch=make_batch,
+        )
+        self._writing = threading.Lock()
+        self._last_progress = self._last_checkpoint = clock()
+        self._steps_at_start = self._total_steps()
+        self._since_progress = (clock(), self._steps_at_start)
+        self._snapshot = self._take_snapshot()
+        self._written = -1
+        self._gone = threading.Event()
+
+    def run(self) -> None:
+        """Train to the end, send what is due on the way, and the final policies."""
+        threading.Thread(target=self._listen, name="listen", daemon=True).start()
+        began = self._clock()
+        try:
+            while (group := self._next_group()) is not None:
+                if self._gone.is_set():
+                    raise ChannelClosed("the supervisor is gone")
+                before = group.steps
+                outcome = group.advance(began=began)
+                for stopped in outcome.stopped:
+                    self._send(stopped)
+                for warning in outcome.warnings:
+                    self._send(warning)
+                self._snapshot = self._take_snapshot()
+                self._send_due(group, before)
+            self._finish()
+        finally:
+            for group in self._groups:
+                group.close()
+
+    def _next_group(self) -> Group | None:
+        """The unfinished group that is furthest behind; ties go to the first, so that a resume takes the same turns."""
+        unfinished = [g for g in self._groups if g.steps < self._spec.steps_per_member and not g.all_stopped]
+        return min(unfinished, key=lambda g: g.steps, default=None)
+
+    def _send_due(self, group: Group, before: int) -> None:
+        # An update may pass several marks at once; one evaluation then serves them all.
+        if any(before < mark <= group.steps for mark in self._marks()):
+            self._send(EvaluateMessage(env_step=group.steps, policies=tuple(group.policies())))
+        now = self._clock()
+        if now - self._last_progress >= _PROGRESS_SECONDS:
+            self._last_progress = now
+            self._send_progress(now)
+        if now - self._last_checkpoint >= self._spec.checkpoint_seconds:
+            self._last_checkpoint = now
+            self._checkpoint(requested=False)
+
+    def _marks(self) -> list[int]:
+        """Steps at which policies are evaluated during training; the last evaluation is the supervisor's, at the end."""
+        total, count = self._spec.steps_per_member, self._spec.evaluations
+        return [total * k // count for k in range(1, count)]
+
+    def _send_progress(self, now: float) -> None:
+        then, steps = self._since_progress
+        total = self._total_steps()
+        self._since_progress = (now, total)
+        states: list[MemberState] = [state for group in self._groups for state in group.states()]
+        rate = (total - steps) / max(now - then, 1e-9)
+        self._send(ProgressMessage(activity="training", steps_per_second=rate, members=tuple(states)))
+
+    def _total_steps(self) -> int:
+        return sum(group.steps * len(group.names) for group in self._groups)
+
+    def _take_snapshot(self) -> Snapshot:
+        arrays = {}
+        for index, group in enumerate(self._groups):
+            arrays.update({f"group{index}/{name}": value for name, value in group.snapshot().items()})
+        return Snapshot(
+            update=sum(group.updates for group in self._groups),
+            env_step=max(group.steps for group in self._groups),
+            facts={"groups": [group.facts() for group in self._groups]},
+            arrays=arrays,
+        )
+
+    def _checkpoint(self, *, requested: bool) -> None:
+        """Write the snapshot of the last update boundary; a failure to write is told and training goes on."""
+        with self._writing:
+            snapshot = self._snapshot
+            try:
+                path = checkpoints.path_of(snapshot.update)
+                if self._written != snapshot.update:
+                    path = checkpoints.write(self._root, snapshot)
+                    self._written = snapshot.update
+            except OSError as error:
+                text = f"no checkpoint could be written at update {snapshot.update}: {error.strerror or error}"
+                self._send(WarningMessage(reason="CHECKPOINT_FAILED", message=text))
+                return
+            self._send(
+                CheckpointMessage(path=path, update=snapshot.update, env_step=snapshot.env_step, requested=requested)
+            )
+
+    def _listen(self) -> None:
+        """Answer snapshot requests until the channel closes."""
+        while True:
+            try:
+                message = self._channel.recv(timeout=None)
+                if message.get("type") == "snapshot":
+                    self._checkpoint(requested=True)
+            except DressageError:
+                # Closed, or broken by a malformed message: in both cases nobody is left to work for.
+                self._gone.set()
+                return
+
+    def _finish(self) -> None:
+        policies: list[MemberPolicy] = [policy for group in self._groups for policy in group.policies()]
+        if not policies:
+            stops = [stop.message for group in self._groups for stop in group.ppo.faults.stops.values()]
+            causes = {stop.cause for group in self._groups for stop in group.ppo.faults.stops.values()}
+            message = f"no member could go on: {stops[0]}"
+            self._send(FailedMessage("ALL_MEMBERS_STOPPED", message, generated_code="reward" in causes))
+            return
+        self._send_progress(self._clock())
+        self._send(
+            DoneMessage(
+                env_step=max(group.steps for group in self._groups),
+                env_steps_total=self._total_steps() - self._steps_at_start,
+                policies=tuple(policies),
+            )
+        )
+
+    def _send(self, message: Message | MemberStoppedMessage) -> None:
+        self._channel.send(message.to_dict())

@@ -1,0 +1,220 @@
+"""The learner as the supervisor sees it: messages in, messages and files out, and resuming to the same bits."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+
+import numpy as np
+import pytest
+
+pytest.importorskip("jax")
+pytest.importorskip("mujoco")
+
+from dressage.policies import Policy, PolicyCard  # noqa: E402
+from dressage.sandbox.pipe import Channel, ChannelClosed  # noqa: E402
+from dressage_trainer import checkpoints  # noqa: E402
+from dressage_trainer.learner import learn  # noqa: E402
+from dressage_trainer.messages import MemberTask, TrainSpec, parse  # noqa: E402
+
+CHEETAH = '''
+LATEX = r"v_x + \\\\max"
+TERMS = {"speed": "forward velocity", "best": "new best speed of the episode", "effort": "squared torque"}
+MEMORY = {"best": 0.0, "steps": 0.0}
+
+def reward(state, action, next_state, memory, np):
+    """Depends on the memory, so that a resume without it would differ."""
+    gain = np.maximum(next_state.x_velocity - memory.best, 0.0)
+    memory.best = np.maximum(memory.best, next_state.x_velocity)
+    memory.steps = memory.steps + 1.0
+    return {"speed": next_state.x_velocity, "best": gain, "effort": -0.1 * np.square(action).sum(-1)}
+'''
+PENDULUM = '''
+LATEX = "1"
+TERMS = {"up": "stay up"}
+MEMORY = {"steps": 0.0}
+
+def reward(state, action, next_state, memory, np):
+    """Grows with the episode."""
+    memory.steps = memory.steps + 1.0
+    return {"up": 1.0 + 0.01 * memory.steps}
+'''
+BROKEN_LATER = '''
+LATEX = "1"
+TERMS = {"fine": "one", "root": "turns into NaN where the pole leans left"}
+
+def reward(state, action, next_state, memory, np):
+    """Non-finite for some rows only."""
+    return {"fine": 0.0 * next_state.time + 1.0, "root": np.where(next_state.time > 0.25, np.nan, 0.0)}
+'''
+SMALL = {"num_envs": 4, "num_steps": 32, "minibatch_size": 32, "epochs": 2, "hidden_sizes": [16, 16]}
+
+
+def spec(environment, reward, *, steps, members=None, **options):
+    members = members or (MemberTask("a", SMALL, 1), MemberTask("b", {**SMALL, "learning_rate": 1e-3}, 2))
+    return TrainSpec(
+        environment=environment, reward_source=reward, members=tuple(members), steps_per_member=steps, **options
+    )
+
+
+class Supervisor:
+    """The other end of the learner's channel, in this process."""
+
+    def __init__(self, folder, request):
+        to_learner, from_learner = os.pipe(), os.pipe()
+        self.channel = Channel(from_learner[0], to_learner[1])
+        theirs = Channel(to_learner[0], from_learner[1])
+
+        def work():
+            try:
+                learn(theirs)
+            finally:
+                theirs.close()
+
+        folder.mkdir(exist_ok=True)
+        os.chdir(folder)
+        self.thread = threading.Thread(target=work, daemon=True)
+        self.thread.start()
+        self.channel.send(request.to_dict() if isinstance(request, TrainSpec) else request)
+
+    def messages(self):
+        while True:
+            try:
+                message = self.channel.recv(timeout=60)
+            except ChannelClosed:
+                self.thread.join(10)
+                return
+            yield parse(message)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def run(folder, request):
+    return list(Supervisor(folder, request).messages())
+
+
+def of_type(messages, kind):
+    return [message for message in messages if message.type == kind]
+
+
+def assert_same_policies(first, second):
+    assert [p.member for p in first] == [p.member for p in second]
+    for a, b in zip(first, second, strict=True):
+        for name, value in a.weights.items():
+            np.testing.assert_array_equal(value, b.weights[name], err_msg=f"{a.member} {name}")
+
+
+def test_trains_reports_and_writes(tmp_path):
+    messages = run(tmp_path / "run", spec("HalfCheetah-v5", CHEETAH, steps=512, evaluations=2, checkpoint_seconds=0))
+    (done,) = of_type(messages, "done")
+    assert messages[-1] is done
+    assert done.env_step == 512
+    assert done.env_steps_total == 2 * 512
+    (evaluate,) = of_type(messages, "evaluate")
+    assert evaluate.env_step == 256
+    for policies in (evaluate.policies, done.policies):
+        assert [p.member for p in policies] == ["a", "b"]
+        for item in policies:
+            policy = Policy(weights=item.weights, card=PolicyCard.from_dict(item.card))
+            assert policy.act(np.zeros(17)).shape == (6,)
+    assert done.policies[0].card["provenance"]["seed"] == 1
+    rows = [json.loads(line) for line in (tmp_path / "run/members/b/metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [128, 256, 384, 512]
+    needed = {"entropy", "approx_kl", "clip_fraction", "explained_variance", "value_loss", "policy_loss", "grad_norm",
+              "term/speed", "term/effort", "collect_steps_per_second", "update_steps_per_second"}  # fmt: skip
+    assert needed <= rows[-1].keys()
+    # An untrained unit Gaussian in 6 dimensions.
+    assert rows[0]["entropy"] == pytest.approx(6 * 0.5 * np.log(2 * np.pi * np.e), abs=0.1)
+    assert rows[-1]["term/speed"] is not None
+    assert list((tmp_path / "run/members/a/tb").iterdir())
+    paths = [message.path for message in of_type(messages, "checkpoint")]
+    assert paths[-1] == "checkpoints/4.safetensors"
+    assert (tmp_path / "run" / paths[-1]).exists()
+
+
+@pytest.mark.parametrize(("environment", "reward"), [("HalfCheetah-v5", CHEETAH), ("InvertedPendulum-v5", PENDULUM)])
+def test_resumes_to_the_same_bits(tmp_path, environment, reward):
+    whole = run(tmp_path / "whole", spec(environment, reward, steps=768, checkpoint_seconds=1e9))
+    run(tmp_path / "part", spec(environment, reward, steps=384, checkpoint_seconds=0))
+    resume = "checkpoints/3.safetensors"
+    rest = run(tmp_path / "part", spec(environment, reward, steps=768, checkpoint_seconds=1e9, resume=resume))
+    assert_same_policies(whole[-1].policies, rest[-1].policies)
+    assert rest[-1].env_steps_total == 2 * 384
+    untimed = [
+        [
+            {k: v for k, v in json.loads(line).items() if "second" not in k}
+            for line in (tmp_path / name / "members/a/metrics.jsonl").read_text().splitlines()
+        ]
+        for name in ("whole", "part")
+    ]
+    assert untimed[0] == untimed[1]
+
+
+def test_groups_of_other_shape_train_beside_each_other_and_resume(tmp_path):
+    members = (MemberTask("a", SMALL, 1), MemberTask("b", {**SMALL, "hidden_sizes": [8]}, 1),
+               MemberTask("c", {**SMALL, "num_steps": 64}, 1))  # fmt: skip
+    whole = run(tmp_path / "whole", spec("InvertedPendulum-v5", PENDULUM, steps=512, members=members))
+    assert {p.member for p in whole[-1].policies} == {"a", "b", "c"}
+    run(tmp_path / "part", spec("InvertedPendulum-v5", PENDULUM, steps=256, members=members, checkpoint_seconds=0))
+    (latest,) = sorted((tmp_path / "part/checkpoints").glob("*"), key=lambda p: int(p.stem))[-1:]
+    resume = str(latest.relative_to(tmp_path / "part"))
+    rest = run(tmp_path / "part", spec("InvertedPendulum-v5", PENDULUM, steps=512, members=members, resume=resume))
+    assert_same_policies(whole[-1].policies, rest[-1].policies)
+
+
+def test_snapshot_on_request_is_answered_while_training(tmp_path):
+    supervisor = Supervisor(
+        tmp_path / "run", spec("InvertedPendulum-v5", PENDULUM, steps=20_000, checkpoint_seconds=1e9)
+    )
+    supervisor.channel.send({"type": "snapshot"})
+    messages = list(supervisor.messages())
+    (checkpoint,) = of_type(messages, "checkpoint")
+    assert checkpoint.requested
+    snapshot = checkpoints.read(tmp_path / "run" / checkpoint.path)
+    assert snapshot.update == checkpoint.update
+    assert messages[-1].type == "done"
+
+
+def test_non_finite_reward_stops_the_run_naming_the_term(tmp_path):
+    messages = run(tmp_path / "run", spec("InvertedPendulum-v5", BROKEN_LATER, steps=512))
+    stopped = of_type(messages, "member_stopped")
+    assert {message.member for message in stopped} == {"a", "b"}
+    assert all("'root'" in message.message and message.reason == "REWARD_NOT_FINITE" for message in stopped)
+    assert messages[-1].type == "failed"
+    assert messages[-1].generated_code
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "words"),
+    [
+        ({"environment": "Nothing-v0"}, "ENVIRONMENT_NOT_FOUND", "Nothing-v0"),
+        ({"reward_source": "import os"}, "REWARD_INVALID", "import"),
+        ({"members": [{"member": "a", "hyperparameters": {"discount": 2}, "seed": 0}]}, "INVALID_ARGUMENT", "discount"),
+        ({"members": [{"member": "a", "hyperparameters": {"gamma": 0.9}, "seed": 0}]}, "INVALID_ARGUMENT", "gamma"),
+        ({"members": []}, "INVALID_ARGUMENT", "member"),
+        ({"resume": "checkpoints/7.safetensors"}, "CHECKPOINT_CORRUPT", "7.safetensors"),
+        ({"options": {"gravity": 3}}, "INVALID_ARGUMENT", "gravity"),
+    ],
+)
+def test_bad_specs_are_refused_by_name(tmp_path, change, reason, words):
+    request = {**spec("InvertedPendulum-v5", PENDULUM, steps=100).to_dict(), **change}
+    failed = run(tmp_path / "run", request)[-1]
+    assert failed.type == "failed"
+    assert words in failed.message
+    assert failed.reason == (reason if reason != "REWARD_INVALID" else "REWARD_ERROR")
+    assert failed.generated_code == (reason == "REWARD_INVALID")
+
+
+def test_a_damaged_or_foreign_checkpoint_is_refused(tmp_path):
+    run(tmp_path / "run", spec("InvertedPendulum-v5", PENDULUM, steps=128, checkpoint_seconds=0))
+    path = tmp_path / "run/checkpoints/1.safetensors"
+    other = (MemberTask("a", SMALL, 5), MemberTask("b", SMALL, 2))
+    request = spec("InvertedPendulum-v5", PENDULUM, steps=256, members=other, resume="checkpoints/1.safetensors")
+    assert run(tmp_path / "run", request)[-1].reason == "CHECKPOINT_MISMATCH"
+    path.write_bytes(path.read_bytes()[:-100])
+    request = spec("InvertedPendulum-v5", PENDULUM, steps=256, resume="checkpoints/1.safetensors")
+    assert run(tmp_path / "run", request)[-1].reason == "CHECKPOINT_CORRUPT"
