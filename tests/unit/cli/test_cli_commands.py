@@ -1,0 +1,343 @@
+"""Command lines against a fake server on real gRPC: output, exit codes, errors, JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from dressage.api.v1 import environment_service_pb2, session_pb2, session_service_pb2
+from dressage.cli.main import invoke
+
+from tests.fakes.orchestrator import Background, FakeOrchestrator, Fault
+
+POLICY = "sessions/s1/iterations/1/runs/train/members/base-s0/policy"
+VIDEO = "sessions/s1/iterations/1/runs/train/members/base-s0/videos/600000_median.mp4"
+
+
+def ended(state: int = session_pb2.SESSION_STATE_SUCCEEDED) -> session_pb2.Session:
+    judgment = session_pb2.Judgment(
+        score=0.86, passed=True, samples=[0.9, 0.82, 0.86], interval_low=0.82, interval_high=0.9
+    )
+    session = session_pb2.Session(
+        name="sessions/s1",
+        state=state,
+        best_judgment=judgment,
+        best_policy=POLICY,
+        best_video=VIDEO,
+        env_steps=1_800_000,
+    )
+    session.returns.CopyFrom(
+        session_pb2.ReturnSummary(
+            mean=4200, std=130, random_mean=-280, mean_speed=5.1, random_mean_speed=-0.04, episodes=30
+        )
+    )
+    session.start_time.FromSeconds(1_700_000_000)
+    session.end_time.FromSeconds(1_700_000_065)
+    return session
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Background]:
+    estimate = session_service_pb2.EstimateSessionResponse(
+        env_steps_per_iteration=1_800_000, minutes_per_iteration=1.5, model_calls_per_iteration=0
+    )
+    estimate.spec.CopyFrom(
+        session_pb2.SessionSpec(
+            intent="run forward fast",
+            environment="environments/HalfCheetah-v5",
+            model="template/v1",
+            max_iterations=5,
+            seeds=3,
+        )
+    )
+    fake = FakeOrchestrator(estimate=estimate, ended=ended())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DRESSAGE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "160")
+    with Background(fake) as running:
+        monkeypatch.setenv("DRESSAGE_ADDRESS", running.address)
+        yield running
+
+
+def document(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out)
+
+
+RUN = ["run", "run forward fast", "--env", "HalfCheetah-v5"]
+
+
+def test_run_says_its_plan_follows_and_sums_up(server: Background, capsys: pytest.CaptureFixture[str]):
+    assert invoke(RUN) == 0
+    text = capsys.readouterr().out
+    assert "1,800,000 environment steps (1 config × 3 seeds), about 1 min 30 s an iteration" in text
+    assert "template/v1: the built-in author, no language model is called" in text
+    assert "0.86 ± 0.04 over 3 seeds, 95 % interval 0.82 to 0.90 (passed)" in text
+    assert "4200 ± 130 over seeds (random policy -280), 30 episodes" in text
+    assert "5.10 m/s (random policy -0.04 m/s)" in text
+    assert f"dressage artifacts get {POLICY}" in text
+    assert server.fake.requests["CreateSession"][0].spec.intent == "run forward fast"
+
+
+def test_run_passes_its_options_on(server: Background):
+    (Path.cwd() / "j.py").write_text("judge")
+    options = [
+        "--model",
+        "m",
+        "--seeds",
+        "2",
+        "--seed",
+        "7",
+        "--steps",
+        "600k",
+        "--iterations",
+        "4",
+        "--threshold",
+        "0.5",
+    ]
+    more = ["--config", "a:epochs=3", "--config", "b:", "--judge", "j.py", "--budget-dollars", "1.5", "--yes"]
+    assert invoke([*RUN, *options, *more]) == 0
+    spec = server.fake.requests["CreateSession"][0].spec
+    assert (spec.model, spec.seeds, spec.seed, spec.steps_per_member) == ("m", 2, 7, 600_000)
+    assert (spec.max_iterations, spec.pass_threshold, spec.judge_source) == (4, 0.5, "judge")
+    assert [config.id for config in spec.configs] == ["a", "b"]
+    assert spec.budget.dollars == 1.5
+
+
+def test_run_as_json_is_one_document(server: Background, capsys: pytest.CaptureFixture[str]):
+    assert invoke([*RUN, "--json"]) == 0
+    facts = document(capsys)
+    assert facts["state"] == "succeeded"
+    assert facts["plan"]["max_env_steps"] == 9_000_000
+    assert facts["score"]["interval"] == [0.82, 0.9]
+    assert facts["policy"] == {"artifact": POLICY, "path": None}
+    assert facts["session"]["env_steps"] == 1_800_000, "64-bit integers are numbers"
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        (session_pb2.SESSION_STATE_EXHAUSTED, 0),
+        (session_pb2.SESSION_STATE_FAILED, 1),
+        (session_pb2.SESSION_STATE_CANCELLED, 130),
+    ],
+)
+def test_the_exit_code_tells_how_it_ended(server: Background, state: int, code: int):
+    server.fake.ended = ended(state)
+    assert invoke(RUN) == code
+
+
+def test_a_failed_session_says_why_and_what_to_do(server: Background, capsys: pytest.CaptureFixture[str]):
+    session = session_pb2.Session(state=session_pb2.SESSION_STATE_FAILED, state_reason="REWARD_REJECTED")
+    session.failure.CopyFrom(session_pb2.Failure(reason="R", message="line 3: no such field", remedy="fix the line"))
+    server.fake.ended = session
+    assert invoke(RUN) == 1
+    text = capsys.readouterr().out
+    assert "REWARD_REJECTED  line 3: no such field  fix the line" in text
+
+
+def test_detach_leaves_at_once_and_says_how_to_come_back(server: Background, capsys: pytest.CaptureFixture[str]):
+    assert invoke([*RUN, "--detach"]) == 0
+    text = capsys.readouterr().out
+    assert f"dressage sessions watch s1 --address {server.address}" in text
+    assert not server.fake.requests["WatchSession"]
+
+
+def test_train_asks_for_a_training_alone(server: Background, capsys: pytest.CaptureFixture[str]):
+    (Path.cwd() / "reward.py").write_text("def reward(): ...")
+    server.fake.estimate.spec.train_only = True
+    assert invoke(["train", "reward.py", "--env", "Hopper-v5", "--steps", "1M"]) == 0
+    spec = server.fake.requests["CreateSession"][0].spec
+    assert spec.train_only
+    assert (spec.reward_source, spec.intent, spec.max_iterations) == ("def reward(): ...", "train on reward.py", 1)
+    assert "none: trains on your reward" in capsys.readouterr().out
+
+
+def test_a_domain_error_is_one_line_and_code_1(server: Background, capsys: pytest.CaptureFixture[str]):
+    fault = Fault(grpc.StatusCode.NOT_FOUND, "environment Cheetah does not exist; known: Hopper-v5", "NO_ENVIRONMENT")
+    server.fake.fail_next("EstimateSession", fault, fault)
+    assert invoke(["run", "x", "--env", "Cheetah"]) == 1
+    captured = capsys.readouterr()
+    assert captured.err == "error: environment Cheetah does not exist; known: Hopper-v5\n"
+    assert captured.out == ""
+    assert invoke(["run", "x", "--env", "Cheetah", "--json"]) == 1
+    captured = capsys.readouterr()
+    assert json.loads(captured.err)["error"]["reason"] == "NO_ENVIRONMENT"
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run"], "INTENT"),
+        (["run", "x"], "--env"),
+        ([*RUN, "--steps", "-5"], "-5"),
+        ([*RUN, "--seeds", "0"], "seeds"),
+        ([*RUN, "--threshold", "2"], "threshold"),
+        ([*RUN, "--speed", "2"], "--speed"),
+        (["fly"], "fly"),
+        (["export", "x", "--format", "zip"], "sb3, onnx"),
+    ],
+)
+def test_wrong_usage_is_code_2(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]):
+    assert invoke(arguments) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+
+
+def test_a_fault_of_ours_is_a_line_and_a_traceback_only_on_demand(
+    server: Background, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("odd")
+
+    monkeypatch.setattr("dressage.cli.listings.print_sessions", broken)
+    assert invoke(["sessions", "list"]) == 1
+    assert capsys.readouterr().err.startswith("error: RuntimeError: odd")
+    monkeypatch.setenv("DRESSAGE_DEBUG", "1")
+    with pytest.raises(RuntimeError):
+        invoke(["sessions", "list"])
+
+
+def test_sessions_are_listed_shown_and_acted_on(server: Background, capsys: pytest.CaptureFixture[str]):
+    assert invoke(["sessions", "list"]) == 0
+    assert "no sessions yet" in capsys.readouterr().out
+    assert invoke([*RUN]) == 0
+    capsys.readouterr()
+    assert invoke(["sessions", "list"]) == 0
+    assert "run forward fast" in capsys.readouterr().out
+    assert invoke(["sessions", "show", "s1"]) == 0
+    assert "template/v1" in capsys.readouterr().out
+    assert invoke(["sessions", "show", "sessions/s1", "--json"]) == 0
+    assert document(capsys)["iterations"][0]["author"] == "template/v1"
+    assert invoke(["sessions", "steer", "s1", "lower"]) == 0
+    assert server.fake.requests["SteerSession"][0].note == "lower"
+    assert invoke(["sessions", "lineage", "s1"]) == 0
+    assert "effort was too dear" in capsys.readouterr().out
+    for action in (["cancel"], ["resume", "--iterations", "2"], ["delete", "--force"], ["undelete"]):
+        assert invoke(["sessions", action[0], "s1", *action[1:], "--json"]) == 0
+        assert document(capsys)["name"] == "sessions/s1"
+    assert server.fake.requests["ResumeSession"][0].additional_iterations == 2
+    assert server.fake.requests["DeleteSession"][0].force
+    assert invoke(["sessions", "show", "other"]) == 1
+    assert "sessions/other does not exist" in capsys.readouterr().err
+    assert invoke(["sessions", "show", "a/b/c"]) == 1
+    assert "expected an id" in capsys.readouterr().err
+
+
+def test_a_watch_as_json_is_an_array_of_events(server: Background, capsys: pytest.CaptureFixture[str]):
+    assert invoke([*RUN, "--detach", "--json"]) == 0
+    capsys.readouterr()
+    assert invoke(["sessions", "watch", "s1", "--json"]) == 0
+    assert document(capsys) == []
+
+
+def test_environments_come_from_the_server_that_is_named(server: Background, capsys: pytest.CaptureFixture[str]):
+    card = environment_service_pb2.Environment(
+        name="environments/Cat-v1", title="A cat", observation_size=3, max_episode_steps=10, time_step=0.1, text="purrs"
+    )
+    server.fake.environments = [card]
+    assert invoke(["envs", "list"]) == 0
+    assert "Cat-v1" in capsys.readouterr().out
+    assert invoke(["envs", "show", "Cat-v1"]) == 0
+    assert capsys.readouterr().out == "purrs\n"
+    assert invoke(["envs", "list", "--json"]) == 0
+    assert document(capsys)["environments"][0]["observation_size"] == 3
+
+
+def test_artifacts_are_listed_and_fetched(server: Background, capsys: pytest.CaptureFixture[str]):
+    server.fake.artifacts = {f"{POLICY}/card.json": b"{}", f"{POLICY}/policy.safetensors": b"x" * 2500}
+    assert invoke(["artifacts", "list", "s1", "--json"]) == 0
+    assert [each["size"] for each in document(capsys)["artifacts"]] == [2, 2500]
+    assert invoke(["artifacts", "get", POLICY, "-o", "policy"]) == 0
+    assert (Path.cwd() / "policy" / "policy.safetensors").read_bytes() == b"x" * 2500
+    assert invoke(["artifacts", "get", "s9"]) == 1
+    assert "no artifact" in capsys.readouterr().err
+
+
+def test_render_fetches_a_session_s_video(server: Background, capsys: pytest.CaptureFixture[str]):
+    server.fake.sessions["sessions/s1"] = ended()
+    server.fake.artifacts = {VIDEO: b"film"}
+    assert invoke(["render", "s1", "-o", "out/film.mp4"]) == 0
+    assert (Path.cwd() / "out" / "film.mp4").read_bytes() == b"film"
+    assert [path.name for path in (Path.cwd() / "out").iterdir()] == ["film.mp4"]
+    assert invoke(["render", "none.npz"]) == 1
+    assert "no file" in capsys.readouterr().err
+
+
+def test_benchmarks_run_from_a_file(server: Background, capsys: pytest.CaptureFixture[str]):
+    cases = Path.cwd() / "cases.json"
+    cases.write_text(json.dumps([{"intent": "hop", "environment": "Hopper-v5", "difficulty": "easy"}]))
+    assert invoke(["benchmarks", "run", "cases.json", "--json"]) == 0
+    assert document(capsys)["completed"] == 2
+    assert server.fake.requests["CreateBenchmark"][0].cases[0].environment == "environments/Hopper-v5"
+    for bad, said in (("{", "JSON"), ("[]", "at least one"), ('[{"intent": "hop"}]', r"cases[1]")):
+        cases.write_text(bad)
+        assert invoke(["benchmarks", "run", "cases.json"]) == 1
+        assert said in capsys.readouterr().err
+
+
+def test_nobody_at_the_address_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    import dressage.client.calls as calls
+
+    monkeypatch.setattr(calls.CallPolicy, "__init__", lambda self: None)
+    monkeypatch.setattr(calls.CallPolicy, "total_seconds", 0.3)
+    assert invoke(["sessions", "list", "--address", "127.0.0.1:9"]) == 1
+    assert "no answer from 127.0.0.1:9" in capsys.readouterr().err
+
+
+def test_ctrl_c_leaves_a_running_server_s_session_alone(server: Background):
+    import asyncio
+
+    async def held() -> asyncio.Event:
+        return asyncio.Event()
+
+    server.fake.hold_stream = asyncio.run_coroutine_threadsafe(held(), server._loop).result(5)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dressage.cli.main", *RUN],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ),
+    )
+    try:
+        deadline = time.monotonic() + 30
+        while not server.fake.requests["WatchSession"]:
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "dressage sessions watch s1" in err and "Traceback" not in err
+    assert not server.fake.requests["CancelSession"]
+
+
+def test_help_answers_at_once_and_without_heavy_imports():
+    begin = os.times()
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "dressage.cli.main", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    used = os.times()
+    imported = {entry.rsplit("|", 1)[1].strip() for entry in done.stderr.splitlines() if "|" in entry}
+    heavy = {"grpc", "google.protobuf", "numpy", "rich", "mujoco", "jax", "pydantic", "structlog", "yaml"}
+    assert not heavy & imported
+    assert "sessions" in done.stdout
+    # Processor time of the child, since this machine may be busy with other work; importtime itself slows it down.
+    assert used.children_user + used.children_system - begin.children_user - begin.children_system < 0.6

@@ -1,0 +1,163 @@
+"""What runs without a server: check, eval, export, doctor, plan, discovery of a local stack's refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dressage import errors
+from dressage.api.v1 import session_pb2, session_service_pb2
+from dressage.cli import doctor, plan
+from dressage.cli.local_stack import check_exposure
+from dressage.cli.main import invoke
+from dressage.cli.policies import bootstrap_interval
+from dressage.cli.summary import judgment_dict
+from hypothesis import given
+from hypothesis import strategies as st
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("DRESSAGE_ADDRESS", raising=False)
+    monkeypatch.setenv("DRESSAGE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "160")
+
+
+def document(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("name", ["run_forward.py", "per_step_forward.py"])
+def test_the_example_rewards_pass_their_check(name: str, capsys: pytest.CaptureFixture[str]):
+    assert invoke(["check", str(EXAMPLES / "rewards" / name), "--env", "HalfCheetah-v5", "--json"]) == 0
+    report = document(capsys)
+    assert report["ok"] and report["style"] == ("per_step" if "per_step" in name else "vectorised")
+
+
+def test_check_names_file_line_and_rule(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "bad.py"
+    path.write_text("import os\n\ndef reward(state, action, next_state, memory, np):\n    return {}\n")
+    assert invoke(["check", str(path), "--env", "HalfCheetah-v5"]) == 1
+    assert f"{path}:1: " in capsys.readouterr().out
+    assert invoke(["check", str(path), "--env", "Nothing-v1"]) == 1
+    assert "HalfCheetah-v5" in capsys.readouterr().err, "the known environments are named"
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    from dressage.envs.cards import load_card
+    from dressage.policies import PolicyCard, save_bundle
+    from dressage.policies.bundle import tensor_shapes
+
+    card = load_card("InvertedPendulum-v5")
+    description = PolicyCard(
+        environment=card.id,
+        observation_size=card.observation_size,
+        action_low=tuple(component.low for component in card.action),
+        action_high=tuple(component.high for component in card.action),
+        hidden_sizes=(4,),
+    )
+    rng = np.random.default_rng(0)
+    weights = {
+        name: np.abs(rng.normal(size=shape)).astype(np.float64 if name.startswith("obs_") else np.float32)
+        for name, shape in tensor_shapes(description).items()
+    }
+    save_bundle(tmp_path / "bundle", weights=weights, card=description)
+    return tmp_path / "bundle"
+
+
+def test_eval_puts_the_random_policy_beside_and_repeats_itself(bundle: Path, capsys: pytest.CaptureFixture[str]):
+    facts = []
+    for _ in range(2):
+        assert invoke(["eval", str(bundle), "--episodes", "5", "--json"]) == 0
+        facts.append(document(capsys))
+    for name in ("policy", "random"):
+        low, high = facts[0][name]["return_interval"]
+        assert low <= facts[0][name]["mean_return"] <= high
+        assert facts[0][name]["mean_return"] == facts[1][name]["mean_return"]
+    assert facts[0]["environment"] == "InvertedPendulum-v5"
+    assert invoke(["eval", str(bundle), "--episodes", "2"]) == 0
+    assert "random" in capsys.readouterr().out
+
+
+def test_eval_of_no_bundle_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert invoke(["eval", str(tmp_path / "nothing")]) == 1
+    assert "no folder of a policy bundle" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert invoke(["eval", str(tmp_path / "empty")]) == 1
+    assert "card.json" in capsys.readouterr().err
+
+
+def test_export_writes_an_onnx_file(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert invoke(["export", str(bundle), "--format", "onnx", "-o", str(tmp_path / "p" / "x.onnx")]) == 0
+    assert Path(capsys.readouterr().out.strip()).stat().st_size > 0
+
+
+def test_environments_are_listed_without_a_server(capsys: pytest.CaptureFixture[str]):
+    assert invoke(["envs", "list", "--json"]) == 0
+    assert "HalfCheetah-v5" in {card["id"] for card in document(capsys)["environments"]}
+    assert invoke(["envs", "show", "HalfCheetah-v5"]) == 0
+    assert "x_velocity" in capsys.readouterr().out
+
+
+def test_the_doctor_names_keys_and_never_shows_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(doctor, "_egl", lambda: doctor.Finding("EGL", "not tried here", works=True))
+    findings = doctor.examine(tmp_path / "not" / "there", {"OPENAI_API_KEY": "sk-very-secret"})
+    keys = next(finding for finding in findings if finding.component == "API keys")
+    assert keys.found == "OPENAI_API_KEY"
+    assert "very-secret" not in repr(findings)
+    assert {"python", "mujoco", "jax", "EGL", "sandbox", "disk", "server"} <= {each.component for each in findings}
+
+
+def test_a_check_that_breaks_is_itself_a_finding():
+    def broken() -> doctor.Finding:
+        raise OSError("no such thing")
+
+    finding = doctor._tried(broken)
+    assert not finding.works and "no such thing" in finding.found
+
+
+def test_the_doctor_says_what_is_missing(monkeypatch: pytest.MonkeyPatch):
+    finding = doctor._package("not-a-package-anyone-has", "get it there")
+    assert (finding.works, finding.remedy) == (False, "get it there")
+    assert not doctor._package("numpy", "", least=(99,)).works
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:7400", "10.0.0.1:1", "[::]:7400", "example.org:80"])
+def test_nothing_is_served_to_others_without_a_token(address: str):
+    with pytest.raises(errors.InvalidArgument, match="token"):
+        check_exposure(address, None)
+    check_exposure(address, "t")
+    for local in ("127.0.0.1:0", "localhost:7400", "[::1]:1"):
+        check_exposure(local, None)
+
+
+@given(values=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30))
+def test_a_bootstrap_interval_lies_within_the_values(values: list[float]):
+    low, high = bootstrap_interval(values, np.random.default_rng(0))
+    assert min(values) - 1e-6 <= low <= high <= max(values) + 1e-6
+
+
+def test_spread_is_the_sample_deviation():
+    facts = judgment_dict(session_pb2.Judgment(score=0.5, samples=[0.2, 0.5, 0.8]))
+    assert facts["spread"] == pytest.approx(np.std([0.2, 0.5, 0.8], ddof=1))
+    assert judgment_dict(session_pb2.Judgment(score=0.5))["interval"] is None
+
+
+def test_a_plan_with_a_language_model_is_asked_about_and_its_price_named():
+    estimate = session_service_pb2.EstimateSessionResponse(
+        uses_language_model=True, model_calls_per_iteration=4, dollars_per_iteration=0.05
+    )
+    estimate.spec.model, estimate.spec.max_iterations = "openai/x", 3
+    asked: list[str] = []
+    assert plan.agreed(estimate, ask=lambda question: bool(asked.append(question))) is False
+    assert asked and plan.agreed(estimate, ask=None)
+    assert "openai/x: about 4 calls an iteration, about 0.050 $" in plan.plan_text(estimate).plain
+    assert plan.plan_dict(estimate)["max_dollars"] == pytest.approx(0.15)
+    estimate.ClearField("dollars_per_iteration")
+    assert "price unknown" in plan.plan_text(estimate).plain

@@ -1,0 +1,157 @@
+"""The live view: a pure fold over events, and a picture of its state."""
+
+from __future__ import annotations
+
+from dressage.api.v1 import event_pb2 as pb
+from dressage.api.v1 import session_pb2
+from dressage.cli import progress
+from dressage.cli.picture import render
+from dressage.cli.progress import View, advance, duration, line
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+RUN = "sessions/a/iterations/1/runs/train"
+
+
+def member(name: str, steps: int, target: int = 100_000, **metrics: float) -> session_pb2.Member:
+    return session_pb2.Member(name=f"{RUN}/members/{name}", env_steps=steps, target_env_steps=target, metrics=metrics)
+
+
+def story() -> list[pb.Event]:
+    """A session from its beginning to its end, as the orchestrator tells it."""
+    progressed = pb.Progress(
+        run=RUN,
+        members=[member("base-s0", 40_000, episode_return=812.4), member("base-s1", 38_000)],
+        steps_per_second=20_000,
+        seconds_left=6.1,
+    )
+    evaluation = session_pb2.Evaluation(env_step=50_000, returns=[900, 1100], speeds=[3.0, 4.0])
+    failure = pb.CheckFailure(rule="shape", line=7, message="term speed has shape (N, 1), expected (N,)")
+    payloads: list[pb.Event] = [
+        pb.Event(state_changed=pb.StateChanged(state=session_pb2.SESSION_STATE_RUNNING)),
+        pb.Event(iteration=1, phase_changed=pb.PhaseChanged(phase=session_pb2.PHASE_PROPOSE)),
+        pb.Event(
+            iteration=1,
+            agent_replied=pb.AgentReplied(
+                role="reward_author", model="m", summary="2 terms", cost=session_pb2.Cost(dollars=0.02)
+            ),
+        ),
+        pb.Event(iteration=1, check_finished=pb.CheckFinished(subject="reward", ok=False, failures=[failure])),
+        pb.Event(iteration=1, check_finished=pb.CheckFinished(subject="reward", ok=True)),
+        pb.Event(iteration=1, phase_changed=pb.PhaseChanged(phase=session_pb2.PHASE_EVALUATE)),
+        pb.Event(iteration=1, run_changed=pb.RunChanged(run=RUN, state=session_pb2.RUN_STATE_RUNNING, attempt=1)),
+        pb.Event(iteration=1, progress=progressed),
+        pb.Event(
+            iteration=1,
+            evaluation_finished=pb.EvaluationFinished(member=f"{RUN}/members/base-s0", evaluation=evaluation),
+        ),
+        pb.Event(
+            iteration=1,
+            judged=pb.Judged(subject=f"{RUN}/members/base-s0", judgment=session_pb2.Judgment(score=0.8)),
+        ),
+        pb.Event(
+            iteration=1,
+            judged=pb.Judged(subject="sessions/a/iterations/1", judgment=session_pb2.Judgment(score=0.75, passed=True)),
+        ),
+        pb.Event(state_changed=pb.StateChanged(state=session_pb2.SESSION_STATE_SUCCEEDED)),
+    ]
+    for number, event in enumerate(payloads, start=1):
+        event.sequence = number
+    return payloads
+
+
+def fold(events: list[pb.Event]) -> View:
+    view = View(session="sessions/a", started=0.0, max_iterations=5)
+    for event in events:
+        view = advance(view, event)
+    return view
+
+
+def drawn(view: View, *, now: float = 65.0, width: int = 140) -> str:
+    console = Console(width=width, record=True, file=None, force_terminal=False)
+    with console.capture() as capture:
+        console.print(render(view, now=now))
+    return capture.get()
+
+
+def test_the_view_knows_what_the_events_told():
+    view = fold(story())
+    assert (view.iteration, view.state) == (1, session_pb2.SESSION_STATE_SUCCEEDED)
+    first, second = view.members["base-s0"], view.members["base-s1"]
+    assert (first.steps, first.target, first.episode_return) == (40_000, 100_000, 812.4)
+    assert (first.stock_return, first.speed, first.score) == (1000.0, 3.5, 0.8)
+    assert (second.episode_return, second.stock_return) == (None, None)
+    assert view.best_score == 0.75
+    assert view.dollars == 0.02
+
+
+def test_the_picture_shows_phase_members_rate_and_time_left():
+    text = drawn(fold(story()[:9]))
+    assert "iteration 1/5" in text
+    assert "training" in text
+    assert "20,000 steps/s" in text
+    assert "1 min 05 s" in text
+    row = next(each for each in text.splitlines() if "base-s0" in each)
+    assert "40,000" in row and "812" in row and "1000" in row and "3.50" in row
+    assert "6 s" in row, "60k steps at 10k steps/s each"
+
+
+def test_a_narrow_terminal_and_an_empty_view_are_drawn_too():
+    assert "pending" in drawn(View(session="sessions/a", started=0.0), width=40)
+    assert drawn(fold(story()), width=30)
+
+
+def test_a_new_iteration_and_a_new_run_begin_with_empty_members():
+    view = fold(story())
+    later = pb.Event(sequence=50, iteration=2, phase_changed=pb.PhaseChanged(phase=session_pb2.PHASE_PROPOSE))
+    assert advance(view, later).members == {}
+    other = pb.Event(sequence=51, iteration=1, progress=pb.Progress(run=RUN + "2", members=[member("base-s9", 1)]))
+    assert list(advance(view, other).members) == ["base-s9"]
+
+
+@given(repeats=st.lists(st.integers(0, 11), max_size=20))
+def test_events_seen_before_change_nothing(repeats: list[int]):
+    events = story()
+    view = fold(events)
+    for index in repeats:
+        assert advance(view, events[index]) == view
+
+
+@given(st.permutations(range(12)))
+def test_no_order_of_events_breaks_the_view(order: list[int]):
+    events = story()
+    view = View(session="sessions/a", started=0.0)
+    for position, index in enumerate(order, start=1):
+        event = pb.Event()
+        event.CopyFrom(events[index])
+        event.sequence = position
+        view = advance(view, event)
+    assert drawn(view)
+
+
+def test_every_kind_of_event_but_rollout_judgments_is_said_in_one_line():
+    said = [line(event) for event in story()]
+    assert all(said)
+    assert all("\n" not in text for text in said if text)
+    assert said[3] == "[1] reward failed its check: shape at line 7: term speed has shape (N, 1), expected (N,)"
+    assert "trained 39 % at 20,000 steps/s, return base-s0 812, 6 s left" in str(said[7])
+    judged = pb.Judged(subject=f"{RUN}/members/m/rollouts/1_p10.npz", judgment=session_pb2.Judgment(score=1))
+    assert line(pb.Event(judged=judged)) is None
+    assert line(pb.Event()) is None
+
+
+def test_every_payload_of_the_contract_has_words():
+    kinds = {field.name for field in pb.Event.DESCRIPTOR.oneofs_by_name["payload"].fields}
+    assert kinds == set(progress._WRITERS)
+
+
+def test_durations_are_for_people():
+    assert [duration(seconds) for seconds in (-3, 0.4, 59.4, 60, 3599, 7800)] == [
+        "0 s",
+        "0 s",
+        "59 s",
+        "1 min 00 s",
+        "59 min 59 s",
+        "2 h 10 min",
+    ]

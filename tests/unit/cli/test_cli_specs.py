@@ -1,0 +1,90 @@
+"""Options become a spec, and what is wrong with them is said with the option's name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+from dressage import errors
+from dressage.cli.options import parse_count
+from dressage.cli.specs import SpecOptions, make_spec, parse_config
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@pytest.mark.parametrize(("text", "count"), [("600k", 600_000), ("1.5M", 1_500_000), ("2_000", 2000), ("7", 7), (8, 8)])
+def test_counts_have_suffixes(text: str, count: int):
+    assert parse_count(text) == count
+
+
+@pytest.mark.parametrize("text", ["-5", "0", "", "k", "1.5", "nan", "inf", "1e30", "ten", "0.0001k"])
+def test_what_is_no_count_is_refused(text: str):
+    with pytest.raises(typer.BadParameter, match="positive whole number"):
+        parse_count(text)
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_count_or_refused(text: str):
+    try:
+        assert 0 < parse_count(text) <= 1e11
+    except typer.BadParameter:
+        return
+
+
+def test_a_config_sets_only_what_it_names():
+    config = parse_config("fast: learning_rate=1e-3, epochs=4,hidden_sizes=64x32")
+    assert (config.id, config.hyperparameters.epochs, list(config.hyperparameters.hidden_sizes)) == (
+        "fast",
+        4,
+        [64, 32],
+    )
+    assert config.hyperparameters.learning_rate == 1e-3
+    assert not config.hyperparameters.HasField("discount")
+    assert parse_config("plain:").id == "plain"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("learning_rate=1", "ID:name=value"),
+        ("a:speed=1", "one of learning_rate"),
+        ("a:epochs=four", "epochs.*'four'.*a number"),
+        ("a:epochs=1.5", "a number"),
+        ("a:hidden_sizes=64,64", "one of"),
+        ("a:hidden_sizes=x", "64x64"),
+        ("a:learning_rate", "a number"),
+    ],
+)
+def test_a_malformed_config_names_what_is_wrong(text: str, said: str):
+    with pytest.raises(errors.InvalidArgument, match=said):
+        parse_config(text)
+
+
+@pytest.mark.parametrize("intent", ["", "  \n", "x" * 100_000])
+def test_an_empty_or_overlong_intent_is_refused(intent: str):
+    with pytest.raises(errors.InvalidArgument, match="INTENT"):
+        make_spec(SpecOptions(intent=intent, environment="Hopper-v5"))
+
+
+def test_sources_are_read_and_bad_files_named(tmp_path: Path):
+    good, binary, big = tmp_path / "r.py", tmp_path / "b.py", tmp_path / "g.py"
+    good.write_text("x = 1")
+    binary.write_bytes(b"\xff\xfe\x00")
+    big.write_bytes(b"#" * 300_000)
+    spec = make_spec(SpecOptions(intent="hop", environment="environments/Hopper-v5", reward=good, judge=good))
+    assert (spec.reward_source, spec.judge_source, spec.environment) == ("x = 1", "x = 1", "environments/Hopper-v5")
+    for path, said in (
+        (binary, "UTF-8"),
+        (big, "262144"),
+        (tmp_path / "none.py", "No such file"),
+        (tmp_path, "directory"),
+    ):
+        with pytest.raises(errors.InvalidArgument, match=said):
+            make_spec(SpecOptions(intent="hop", environment="Hopper-v5", reward=path))
+
+
+def test_what_is_not_given_is_left_to_the_server():
+    spec = make_spec(SpecOptions(intent="hop", environment="Hopper-v5"))
+    assert (spec.seeds, spec.steps_per_member, spec.max_iterations, spec.pass_threshold, spec.model) == (0, 0, 0, 0, "")
+    assert not spec.HasField("budget")
