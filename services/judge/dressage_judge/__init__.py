@@ -1,0 +1,1 @@
+"""The judge: checks of generated rewards and judges, and verdicts on recorded rollouts."""

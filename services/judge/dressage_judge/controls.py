@@ -1,0 +1,101 @@
+"""Null controls: recorded episodes that do not show the behaviour, which a judge must score low before it is trusted."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from dressage.contracts import CheckFailure
+from dressage.envs.cards import EnvironmentCard
+from dressage.envs.trajectory import Trajectory, load_check_trajectories
+from dressage.errors import FailedPrecondition, InvalidArgument
+
+TIME_REVERSED = "time_reversed"
+CONTROLS = ("random", "untrained", "motionless", TIME_REVERSED)
+_REVERSED_KINDS = ("random", "untrained")
+_QUOTED_FIELDS = ("x_velocity", "z_velocity", "z_position", "height", "pitch")
+"""Fields whose means a failure quotes, where the environment has them."""
+
+
+@functools.lru_cache(maxsize=16)
+def control_trajectories(env_id: str) -> dict[str, list[Trajectory]]:
+    """The shipped episodes of an environment by kind, and the random and untrained ones played backwards.
+
+    The result is shared between callers: not to be changed.
+
+    :raises NotFound: for an unknown environment.
+    """
+    shipped = load_check_trajectories(env_id)
+    backwards = [episode.time_reversed() for kind in _REVERSED_KINDS for episode in shipped.get(kind, [])]
+    return {**shipped, TIME_REVERSED: backwards}
+
+
+def require_controls(wanted: Sequence[str], available: Mapping[str, Sequence[Trajectory]], env_id: str) -> None:
+    """Refuse controls that are unknown, or for which there is no episode: an empty control would always pass.
+
+    :raises InvalidArgument: for a control that does not exist.
+    :raises FailedPrecondition: for one without episodes.
+    """
+    for name in wanted:
+        if name not in CONTROLS:
+            raise InvalidArgument(field="null_controls", value=name, expected=f"one of {', '.join(CONTROLS)}")
+        if not available.get(name):
+            raise FailedPrecondition(
+                f"there are no recorded {name} episodes of {env_id} to try the judge on; "
+                f"`python -m dressage.envs.generate` records them",
+                reason="CHECK_TRAJECTORIES_MISSING",
+            )
+
+
+def null_failures(
+    wanted: Sequence[str],
+    scores: Mapping[str, Sequence[float]],
+    trajectories: Mapping[str, Sequence[Trajectory]],
+    *,
+    card: EnvironmentCard,
+    threshold: float,
+) -> list[CheckFailure]:
+    """One failure for each wanted control with an episode that does not stay below the threshold.
+
+    :param scores: the judge's scores by control, in the order of ``trajectories``.
+    """
+    failures = []
+    for name in dict.fromkeys(wanted):
+        values = scores.get(name, ())
+        if not values or max(values) < threshold:
+            continue
+        worst = int(np.argmax(values))
+        message = (
+            f"the null control {name!r} ({_MEANING[name]}) scored {values[worst]:.3f}, but it must stay below the pass "
+            f"threshold {threshold:g}: the judge is satisfied by what is not the behaviour; make its criteria demand the "
+            "behaviour itself"
+        )
+        seen = f"score {values[worst]:.3f}; the episode: {describe(trajectories[name][worst], card)}"
+        failures.append(CheckFailure("null-control", 0, message, seen))
+    return failures
+
+
+def describe(trajectory: Trajectory, card: EnvironmentCard) -> str:
+    """A few numbers of an episode, for a person or a model that has to see why it is not the behaviour."""
+    parts = []
+    for name in _QUOTED_FIELDS:
+        if name in trajectory.fields and trajectory.fields[name].ndim == 1:
+            unit = card.field(name).unit
+            parts.append(f"mean {name} {np.mean(trajectory.fields[name], dtype=np.float64):.3g} {unit}")
+    if "x_position" in trajectory.fields:
+        way = trajectory.fields["x_position"]
+        parts.append(f"net way along x {float(way[-1]) - float(way[0]):.3g} m")
+    parts.append(
+        f"mean |action| {np.mean(np.abs(trajectory.action), dtype=np.float64) if trajectory.num_steps else 0:.3g}"
+    )
+    parts.append(f"{trajectory.num_steps} steps of {card.time_step:g} s")
+    return ", ".join(parts)
+
+
+_MEANING = {
+    "random": "uniformly random actions",
+    "untrained": "a policy before any training",
+    "motionless": "no action at all",
+    TIME_REVERSED: "random and untrained episodes played backwards",
+}

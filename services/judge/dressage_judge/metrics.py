@@ -1,0 +1,9 @@
+"""Prometheus metrics of the judge."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter
+
+SANDBOX_KILLS = Counter(
+    "dressage_sandbox_kills_total", "Generated code that had to be ended in the sandbox, by reason.", ["reason"]
+)

@@ -1,0 +1,251 @@
+"""Generated code is run here, through the sandbox and in threads: a bounded number at once, each with a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from dressage.contracts import (
+    CHECK_LIMITS,
+    CheckFailure,
+    CheckReport,
+    JudgeError,
+    JudgeResult,
+    check_judge_in_sandbox,
+    check_reward_in_sandbox,
+    run_judge_in_sandbox,
+)
+from dressage.envs.cards import EnvironmentCard
+from dressage.envs.trajectory import Trajectory
+from dressage.errors import DeadlineExceeded, ResourceExhausted
+from dressage.sandbox import Limits
+
+from dressage_judge import metrics
+
+Result = TypeVar("Result")
+
+MARGIN_SECONDS = 1.0
+"""Kept back from the caller's deadline, so that the answer still arrives in time."""
+
+_LEAST_SECONDS = 1.0
+_BATCH_BYTES = 64 << 20
+_SECONDS_PER_ROLLOUT = 2.0
+KILLED = {"time_budget": "timeout", "memory_budget": "memory", "sandbox": "sandbox"}
+"""Rules of a report by which the sandbox ended the code, and the reason that is counted."""
+
+
+@dataclass(frozen=True)
+class SandboxBounds:
+    """How generated code is run.
+
+    :param scratch: existing folder for temporary ones.
+    :param concurrent: sandboxes at once.
+    :param max_waiting: further calls that may wait; more are refused.
+    :param seconds: wall-clock time of one call; judging more than a few rollouts gets more.
+    :param allow_unsandboxed: run code without a sandbox where this kernel offers none.
+    """
+
+    scratch: Path
+    concurrent: int = 2
+    max_waiting: int = 256
+    seconds: float = 20.0
+    allow_unsandboxed: bool = False
+
+
+class SandboxRunner:
+    """Asynchronous access to the sandbox helpers of `dressage.contracts`."""
+
+    def __init__(self, bounds: SandboxBounds) -> None:
+        self._bounds = bounds
+        self._slots = asyncio.Semaphore(bounds.concurrent)
+        self._pending = 0
+        self._threads = ThreadPoolExecutor(max_workers=bounds.concurrent, thread_name_prefix="sandbox")
+
+    async def check_reward(
+        self, source: str, card: EnvironmentCard, trajectories: Sequence[Trajectory], *, timeout: float | None
+    ) -> CheckReport:
+        """The report on a reward.
+
+        :param timeout: seconds that the caller waits; None for no bound but our own.
+        """
+
+        def call(limits: Limits) -> CheckReport:
+            return check_reward_in_sandbox(
+                source,
+                card,
+                trajectories,
+                limits=limits,
+                scratch=self._bounds.scratch,
+                allow_unsandboxed=self._bounds.allow_unsandboxed,
+            )
+
+        return _counted(await self._run(call, timeout))
+
+    async def check_judge(
+        self, source: str, card: EnvironmentCard, trajectories: dict[str, list[Trajectory]], *, timeout: float | None
+    ) -> CheckReport:
+        """The report on a judge, with its scores by label; null controls are the caller's to compare."""
+
+        def call(limits: Limits) -> CheckReport:
+            return check_judge_in_sandbox(
+                source,
+                card,
+                trajectories,
+                limits=limits,
+                scratch=self._bounds.scratch,
+                allow_unsandboxed=self._bounds.allow_unsandboxed,
+            )
+
+        return _counted(await self._run(call, timeout))
+
+    async def judge(
+        self, source: str, trajectories: Sequence[Trajectory], *, timeout: float | None
+    ) -> list[JudgeResult]:
+        """Verdicts in the order of the trajectories, from one sandbox for each 64 MiB of them.
+
+        :raises JudgeFailure: naming the trajectory by its place.
+        """
+        results: list[JudgeResult] = []
+        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        for first, last in _batches(trajectories):
+            part = trajectories[first:last]
+            try:
+                results += await self._judge(source, part, deadline)
+            except JudgeError as error:
+                place, found = await self._culprit(source, part, deadline, error)
+                raise JudgeFailure(None if place is None else first + place, found) from error
+        return results
+
+    def close(self) -> None:
+        """Take no more calls."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _judge(self, source: str, part: Sequence[Trajectory], deadline: float | None) -> list[JudgeResult]:
+        def call(limits: Limits) -> list[JudgeResult]:
+            return run_judge_in_sandbox(
+                source,
+                part,
+                limits=limits,
+                scratch=self._bounds.scratch,
+                allow_unsandboxed=self._bounds.allow_unsandboxed,
+            )
+
+        try:
+            return await self._run(call, _left(deadline), rollouts=len(part))
+        except JudgeError as error:
+            if error.rule in KILLED:
+                metrics.SANDBOX_KILLS.labels(KILLED[error.rule]).inc()
+            raise
+
+    async def _culprit(
+        self, source: str, part: Sequence[Trajectory], deadline: float | None, error: JudgeError
+    ) -> tuple[int | None, CheckFailure]:
+        """Which trajectory the judge fails on, by halving. Code that had to be ended is not started again for that."""
+        low, high, failure = 0, len(part), error.failure
+        while high - low > 1:
+            if error.rule in KILLED:
+                return None, failure
+            middle = (low + high) // 2
+            try:
+                await self._judge(source, part[low:middle], deadline)
+                low = middle
+            except JudgeError as narrower:
+                high, failure = middle, narrower.failure
+        return low, failure
+
+    async def _run(self, call: Callable[[Limits], Result], timeout: float | None, *, rollouts: int = 0) -> Result:
+        if self._pending >= self._bounds.concurrent + self._bounds.max_waiting:
+            raise ResourceExhausted(f"{self._pending} checks and judgments wait already", reason="SANDBOX_QUEUE_FULL")
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        self._pending += 1
+        try:
+            async with asyncio.timeout(None if timeout is None else max(0.0, timeout)):
+                await self._slots.acquire()
+        except TimeoutError as error:
+            raise _too_late() from error
+        finally:
+            self._pending -= 1
+        try:
+            limits = limits_for(_left(deadline), seconds=self._bounds.seconds, rollouts=rollouts)
+            work = loop.run_in_executor(self._threads, functools.partial(call, limits))
+        except BaseException:
+            self._slots.release()
+            raise
+        # The place is free only when the sandbox has ended, even if the caller has gone by then.
+        work.add_done_callback(lambda _: self._slots.release())
+        return await work
+
+
+class JudgeFailure(Exception):
+    """A judge failed on a rollout.
+
+    :param place: index of the rollout, None where the whole call had to be ended.
+    """
+
+    def __init__(self, place: int | None, failure: CheckFailure) -> None:
+        super().__init__(str(failure))
+        self.place = place
+        self.failure = failure
+
+
+def limits_for(timeout: float | None, *, seconds: float, rollouts: int = 0) -> Limits:
+    """The bounds of one sandboxed call: more time for more rollouts, but never beyond the caller's deadline.
+
+    :param timeout: seconds that the caller still waits.
+    :param seconds: wall-clock time of a call on few rollouts.
+    :raises DeadlineExceeded: when too few are left to begin.
+    """
+    extra = _SECONDS_PER_ROLLOUT * max(0, rollouts - 8)
+    wall = seconds + extra
+    if timeout is not None:
+        wall = min(wall, timeout - MARGIN_SECONDS)
+    if wall < _LEAST_SECONDS:
+        raise _too_late()
+    return replace(CHECK_LIMITS, wall_seconds=wall, cpu_seconds=round((CHECK_LIMITS.cpu_seconds or 60) + extra))
+
+
+def _batches(trajectories: Sequence[Trajectory]) -> list[tuple[int, int]]:
+    bounds, first, size = [], 0, 0
+    for place, trajectory in enumerate(trajectories):
+        weight = sum(array.nbytes for array in trajectory.fields.values()) + trajectory.action.nbytes
+        if place > first and size + weight > _BATCH_BYTES:
+            bounds.append((first, place))
+            first, size = place, 0
+        size += weight
+    if len(trajectories) > first:
+        bounds.append((first, len(trajectories)))
+    return bounds
+
+
+def _counted(report: CheckReport) -> CheckReport:
+    # A report without a style comes from lint or, with one of these rules, from the end of the process.
+    for failure in report.failures:
+        if not report.style and failure.rule in KILLED:
+            metrics.SANDBOX_KILLS.labels(KILLED[failure.rule]).inc()
+    return report
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else deadline - asyncio.get_running_loop().time()
+
+
+def _too_late() -> DeadlineExceeded:
+    return DeadlineExceeded("the deadline left no time to run the code in the sandbox", reason="SANDBOX_TIMEOUT")
+
+
+def scratch_folder(configured: str) -> Path:
+    """The folder for sandboxes' scratch: the configured one, made if needed, or a new one below the system's."""
+    import tempfile
+
+    if not configured:
+        return Path(tempfile.mkdtemp(prefix=f"dressage-judge-{os.getpid()}-"))
+    folder = Path(configured).expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,49 @@
+"""From settings to a running judge."""
+
+from __future__ import annotations
+
+import shutil
+
+from dressage.api.internal.v1 import judge_service_pb2_grpc as rpc
+from dressage.artifacts import ArtifactStore, open_store
+from dressage.serving.server import GrpcServer, RunningService
+
+from dressage_judge.judging import CodeJudge
+from dressage_judge.sandboxed import SandboxBounds, SandboxRunner, scratch_folder
+from dressage_judge.server import FULL_NAME, JudgeServicer
+from dressage_judge.settings import Settings
+
+
+async def start(settings: Settings, *, store: ArtifactStore | None = None) -> RunningService:
+    """Start the service.
+
+    :param store: the artifact store; opened from the settings if None.
+    :raises InvalidArgument: for a bad store URL.
+    :raises FailedPrecondition: when the address cannot be listened on.
+    """
+    scratch = scratch_folder(settings.scratch)
+    bounds = SandboxBounds(
+        scratch=scratch,
+        concurrent=settings.sandboxes,
+        max_waiting=settings.max_waiting,
+        seconds=settings.sandbox_seconds,
+        allow_unsandboxed=settings.allow_unsandboxed,
+    )
+    runner = SandboxRunner(bounds)
+    server = GrpcServer(
+        service_name="judge",
+        address=settings.address,
+        token=settings.auth_token,
+        grace_seconds=settings.grace_seconds,
+    )
+    judge = CodeJudge(store=store or open_store(settings.store_url), runner=runner)
+    server.add(rpc.add_JudgeServiceServicer_to_server, JudgeServicer(judge), FULL_NAME)
+    address = await server.start()
+
+    async def stop() -> None:
+        await server.stop()
+        runner.close()
+        if not settings.scratch:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    return RunningService(address, stop)

@@ -1,0 +1,222 @@
+"""The judge as a service: real gRPC, the real sandbox, the shipped episodes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from dressage.api.internal.v1 import judge_service_pb2 as pb
+from dressage.api.internal.v1 import judge_service_pb2_grpc as rpc
+from dressage.artifacts import ArtifactStore, open_store
+from dressage.envs.trajectory import Trajectory, load_check_trajectories
+from dressage.errors import DressageError, FailedPrecondition, InvalidArgument, NotFound
+from dressage.serving import channels
+from dressage.serving.errors import from_rpc
+from dressage_judge.settings import Settings
+from dressage_judge.wiring import start
+from prometheus_client import REGISTRY
+
+ENV = "HalfCheetah-v5"
+
+REWARD = """
+LATEX = r"v_x - 0.1 \\\\lVert a \\\\rVert^2"
+TERMS = {"speed": "forward velocity, m/s", "effort": "squared torque"}
+
+def reward(state, action, next_state, memory, np):
+    return {"speed": next_state.x_velocity, "effort": -0.1 * np.square(action).sum(-1)}
+"""
+
+RUNS_FAST = """
+def judge(trajectory, np):
+    speed = float(np.mean(trajectory.x_velocity))
+    way = float(trajectory.x_position[-1] - trajectory.x_position[0])
+    fast = float(np.clip(speed / 4.0, 0.0, 1.0))
+    ahead = 1.0 if way > 1.0 else 0.0
+    return {"score": min(fast, ahead), "criteria": {"fast": fast, "gets_ahead": ahead},
+            "evidence": {"mean_speed": speed, "way": way}}
+"""
+
+PLEASED = """
+def judge(trajectory, np):
+    return {"score": 0.95, "criteria": {"nice": 0.95}, "evidence": {}}
+"""
+
+
+@dataclass
+class Stack:
+    stub: rpc.JudgeServiceStub
+    store: ArtifactStore
+
+
+@pytest.fixture
+async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
+    settings = Settings(store_url=str(tmp_path / "artifacts"), scratch=str(tmp_path / "scratch"), grace_seconds=1)
+    service = await start(settings)
+    async with channels.connect(service.address) as channel:
+        yield Stack(rpc.JudgeServiceStub(channel), open_store(settings.store_url))
+    await service.stop()
+    # Nothing of a check may be left behind.
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def runner_at(speed: float) -> Trajectory:
+    """An episode whose fields say that the robot runs ahead at a steady speed."""
+    base = load_check_trajectories(ENV)["random"][0]
+    fields = dict(base.fields)
+    fields["x_velocity"] = np.full_like(base.x_velocity, speed)
+    fields["x_position"] = (base.time * speed).astype(np.float32)
+    return Trajectory(**{**vars(base), "fields": fields})
+
+
+def put(stack: Stack, tmp_path: Path, key: str, trajectory: Trajectory) -> str:
+    trajectory.save(tmp_path / "t.npz")
+    stack.store.put_file(key, tmp_path / "t.npz")
+    return key
+
+
+async def failure(call: grpc.aio.UnaryUnaryCall) -> DressageError:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return from_rpc(caught.value)
+
+
+async def test_a_sound_reward_passes_with_its_terms_and_formula(stack: Stack) -> None:
+    reply = await stack.stub.Check(pb.CheckRequest(reward_source=REWARD, environment=ENV), timeout=60)
+    assert reply.ok, list(reply.failures)
+    assert dict(reply.terms) == {"speed": "forward velocity, m/s", "effort": "squared torque"}
+    assert "v_x" in reply.latex
+    assert reply.style == "vectorised"
+    assert 0 < reply.milliseconds_per_thousand_rows < 25
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("    import os", "import"),
+        (
+            '    return {"speed": next_state.x_velocity / (0 * next_state.x_velocity), "effort": 0 * action[:, 0]}',
+            "finite",
+        ),
+        ('    return {"speed": next_state.x_speed, "effort": 0 * action[:, 0]}', "x_speed"),
+        ('    return {"speed": next_state.x_velocity.mean(), "effort": 0 * action[:, 0]}', "shape"),
+    ],
+)
+async def test_a_bad_reward_is_refused_with_rule_line_and_remedy(stack: Stack, line: str, told: str) -> None:
+    source = REWARD.replace('    return {"speed"', f'{line}\n    return {{"speed"')
+    reply = await stack.stub.Check(pb.CheckRequest(reward_source=source, environment=ENV), timeout=60)
+    assert not reply.ok
+    everything = " ".join(f"{each.rule} {each.message} {each.seen}" for each in reply.failures)
+    assert told in everything
+    assert all(each.rule and each.message for each in reply.failures)
+
+
+async def test_an_endless_reward_is_ended_and_counted(stack: Stack) -> None:
+    def kills() -> float:
+        return REGISTRY.get_sample_value("dressage_sandbox_kills_total", {"reason": "timeout"}) or 0.0
+
+    before = kills()
+    source = REWARD.replace("    return", "    while True:\n        pass\n    return", 1)
+    reply = await stack.stub.Check(pb.CheckRequest(reward_source=source, environment=ENV), timeout=6)
+    assert not reply.ok
+    assert "did not end in time" in reply.failures[0].message
+    assert kills() == before + 1
+
+
+async def test_a_judge_that_fails_every_null_control_is_trusted(stack: Stack) -> None:
+    controls = ["random", "untrained", "motionless", "time_reversed"]
+    request = pb.CheckRequest(judge_source=RUNS_FAST, environment=ENV, null_controls=controls, pass_threshold=0.7)
+    reply = await stack.stub.Check(request, timeout=60)
+    assert reply.ok, list(reply.failures)
+    assert set(reply.control_scores) == set(controls)
+    assert max(reply.control_scores.values()) < 0.7
+
+
+async def test_a_judge_that_is_pleased_by_anything_is_refused_with_numbers(stack: Stack) -> None:
+    request = pb.CheckRequest(
+        judge_source=PLEASED, environment=ENV, null_controls=["motionless", "time_reversed"], pass_threshold=0.7
+    )
+    reply = await stack.stub.Check(request, timeout=60)
+    assert not reply.ok
+    assert [each.rule for each in reply.failures] == ["null-control", "null-control"]
+    assert "'motionless'" in reply.failures[0].message
+    assert "0.950" in reply.failures[0].message
+    assert "mean x_velocity" in reply.failures[0].seen
+    assert reply.control_scores["random"] == pytest.approx(0.95)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('"score": min(fast, ahead)', '"score": 1.5', "0..1"),
+        ('"score": min(fast, ahead)', '"score": float("nan")', "finite"),
+        ('"criteria": {', '"marks": {', "criteria"),
+        ("trajectory.x_velocity", "trajectory.velocity_of_x", "velocity_of_x"),
+        ("def judge", "import socket\ndef judge", "import"),
+    ],
+)
+async def test_a_judge_that_breaks_its_contract_is_refused(stack: Stack, old: str, new: str, told: str) -> None:
+    source = RUNS_FAST.replace(old, new)
+    assert source != RUNS_FAST
+    reply = await stack.stub.Check(pb.CheckRequest(judge_source=source, environment=ENV), timeout=60)
+    assert not reply.ok
+    assert told in " ".join(f"{each.message} {each.seen}" for each in reply.failures)
+
+
+async def test_verdicts_come_in_order_with_words_and_evidence(stack: Stack, tmp_path: Path) -> None:
+    slow, fast = put(stack, tmp_path, "r/slow.npz", runner_at(1.0)), put(stack, tmp_path, "r/fast.npz", runner_at(6.0))
+    request = pb.JudgeRequest(
+        environment=ENV, rollouts=[slow, fast], judge_source=RUNS_FAST, pass_threshold=0.7, judge_time_reversed=True
+    )
+    first, second = (await stack.stub.Judge(request, timeout=60)).rollouts
+    assert (first.rollout, second.rollout) == (slow, fast)
+    assert first.judgment.score == pytest.approx(0.25, abs=1e-6)
+    assert not first.judgment.passed
+    assert list(first.judgment.failure_tags) == ["fast"]
+    assert "What is lacking: fast (0.25)" in first.judgment.diagnosis
+    assert first.judgment.verdicts[0].evidence["mean_speed"] == pytest.approx(1.0, abs=1e-5)
+    assert second.judgment.passed
+    assert second.judgment.score == 1.0
+    # Played backwards, it runs backwards.
+    assert second.HasField("time_reversed_score")
+    assert second.time_reversed_score == 0.0
+
+
+async def test_a_judge_that_crashes_is_an_error_and_never_a_zero(stack: Stack, tmp_path: Path) -> None:
+    keys = [put(stack, tmp_path, f"r/{speed}.npz", runner_at(float(speed))) for speed in range(5)]
+    source = RUNS_FAST.replace("    way =", '    if 2.5 < speed < 3.5:\n        raise ValueError("too odd")\n    way =')
+    request = pb.JudgeRequest(environment=ENV, rollouts=keys, judge_source=source, pass_threshold=0.7)
+    error = await failure(stack.stub.Judge(request, timeout=60))
+    assert isinstance(error, FailedPrecondition)
+    assert error.reason == "JUDGE_FAILED"
+    assert error.metadata["rollout"] == "r/3.npz"
+    assert error.metadata["line"] == "5"
+    assert "r/3.npz at line 5" in error.message
+    assert "too odd" in error.message
+
+
+async def test_bad_requests_name_what_is_wrong(stack: Stack, tmp_path: Path) -> None:
+    key = put(stack, tmp_path, "r/a.npz", runner_at(1.0))
+
+    async def asked(**changes: object) -> DressageError:
+        values = {"environment": ENV, "rollouts": [key], "judge_source": RUNS_FAST, "pass_threshold": 0.7}
+        return await failure(stack.stub.Judge(pb.JudgeRequest(**{**values, **changes}), timeout=60))
+
+    missing = await asked(rollouts=[key, "r/none.npz"])
+    assert isinstance(missing, NotFound)
+    assert "r/none.npz" in missing.message
+    unknown = await asked(environment="Unicycle-v0")
+    assert isinstance(unknown, NotFound)
+    assert "HalfCheetah-v5" in unknown.message
+    other = await asked(environment="Hopper-v5")
+    assert isinstance(other, InvalidArgument)
+    assert "is of HalfCheetah-v5" in other.message
+    stack.store.put("r/bad.npz", b"nonsense")
+    assert (await asked(rollouts=["r/bad.npz"])).reason == "BAD_ROLLOUT"
+    broken = await asked(judge_source="def judge(trajectory, np:")
+    assert broken.reason == "JUDGE_FAILED"
+    nobody = await failure(stack.stub.Check(pb.CheckRequest(environment=ENV), timeout=60))
+    assert isinstance(nobody, InvalidArgument)

@@ -1,0 +1,132 @@
+"""The runner bounds what runs at once, keeps to deadlines, and finds the rollout that a judge fails on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dressage.contracts import JudgeError, JudgeResult
+from dressage.envs.trajectory import Trajectory, load_check_trajectories
+from dressage.errors import DeadlineExceeded, ResourceExhausted
+from dressage_judge import sandboxed
+from dressage_judge.sandboxed import JudgeFailure, SandboxBounds, SandboxRunner, limits_for
+
+
+@pytest.fixture
+def episode() -> Trajectory:
+    return load_check_trajectories("InvertedPendulum-v5")["random"][0]
+
+
+class FakeSandbox:
+    """Stands in for `run_judge_in_sandbox`: scores 0.5, fails on the episodes of given seeds, counts who is inside."""
+
+    def __init__(self, *, bad: set[int] = frozenset(), rule: str = "runtime", seconds: float = 0.0) -> None:  # type: ignore[assignment]
+        self.bad, self.rule, self.seconds = bad, rule, seconds
+        self.inside = self.most = self.calls = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, source: str, trajectories: Any, **_: Any) -> list[JudgeResult]:
+        with self._lock:
+            self.calls += 1
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+        time.sleep(self.seconds)
+        with self._lock:
+            self.inside -= 1
+        for trajectory in trajectories:
+            if trajectory.seed in self.bad:
+                raise JudgeError(self.rule, "division by zero", line=3, seen=f"seed {trajectory.seed}")
+        return [JudgeResult(0.5, {"c": 0.5}, {}) for _ in trajectories]
+
+
+def seeded(episode: Trajectory, count: int) -> list[Trajectory]:
+    return [Trajectory(**{**vars(episode), "seed": seed}) for seed in range(count)]
+
+
+def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake: FakeSandbox, **bounds: Any) -> SandboxRunner:
+    monkeypatch.setattr(sandboxed, "run_judge_in_sandbox", fake)
+    return SandboxRunner(SandboxBounds(scratch=tmp_path, **bounds))
+
+
+@pytest.mark.parametrize("bad", [0, 3, 6, 10])
+async def test_the_rollout_that_fails_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, episode: Trajectory, bad: int
+) -> None:
+    fake = FakeSandbox(bad={bad})
+    with pytest.raises(JudgeFailure) as caught:
+        await runner(tmp_path, monkeypatch, fake).judge("", seeded(episode, 11), timeout=None)
+    assert caught.value.place == bad
+    assert (caught.value.failure.line, caught.value.failure.seen) == (3, f"seed {bad}")
+    assert fake.calls <= 6
+
+
+async def test_code_that_had_to_be_ended_is_not_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, episode: Trajectory
+) -> None:
+    fake = FakeSandbox(bad={2}, rule="time_budget")
+    with pytest.raises(JudgeFailure) as caught:
+        await runner(tmp_path, monkeypatch, fake).judge("", seeded(episode, 4), timeout=None)
+    assert (caught.value.place, fake.calls) == (None, 1)
+
+
+async def test_large_requests_are_split_and_keep_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, episode: Trajectory
+) -> None:
+    fake = FakeSandbox(bad={7})
+    monkeypatch.setattr(sandboxed, "_BATCH_BYTES", 1)
+    with pytest.raises(JudgeFailure) as caught:
+        await runner(tmp_path, monkeypatch, fake).judge("", seeded(episode, 9), timeout=None)
+    assert caught.value.place == 7
+    assert len(await runner(tmp_path, monkeypatch, FakeSandbox()).judge("", seeded(episode, 9), timeout=None)) == 9
+
+
+async def test_no_more_than_the_bound_run_at_once_and_the_loop_stays_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, episode: Trajectory
+) -> None:
+    fake = FakeSandbox(seconds=0.3)
+    run = runner(tmp_path, monkeypatch, fake, concurrent=2)
+    calls = asyncio.gather(*(run.judge("", [episode], timeout=None) for _ in range(5)))
+    begin = time.monotonic()
+    await asyncio.sleep(0.01)
+    assert time.monotonic() - begin < 0.25
+    await calls
+    assert (fake.most, fake.calls) == (2, 5)
+
+
+async def test_waiting_calls_are_bounded_and_give_up_at_their_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, episode: Trajectory
+) -> None:
+    run = runner(tmp_path, monkeypatch, FakeSandbox(seconds=1.0), concurrent=1, max_waiting=0)
+    first = asyncio.create_task(run.judge("", [episode], timeout=None))
+    await asyncio.sleep(0.1)
+    second = asyncio.create_task(run.judge("", [episode], timeout=0.2))
+    await asyncio.sleep(0.05)
+    with pytest.raises(ResourceExhausted, match="wait already"):
+        await run.judge("", [episode], timeout=None)
+    with pytest.raises(DeadlineExceeded):
+        await second
+    assert len(await first) == 1
+
+
+async def test_a_caller_that_leaves_frees_the_place_only_when_the_sandbox_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, episode: Trajectory
+) -> None:
+    fake = FakeSandbox(seconds=0.5)
+    run = runner(tmp_path, monkeypatch, fake, concurrent=1)
+    gone = asyncio.create_task(run.judge("", [episode], timeout=None))
+    await asyncio.sleep(0.1)
+    gone.cancel()
+    await run.judge("", [episode], timeout=None)
+    assert fake.most == 1
+
+
+def test_limits_keep_to_the_deadline_and_grow_with_the_rollouts() -> None:
+    assert limits_for(None, seconds=20).wall_seconds == 20
+    assert limits_for(6.0, seconds=20).wall_seconds == 5
+    assert limits_for(None, seconds=20, rollouts=30).wall_seconds == 64
+    with pytest.raises(DeadlineExceeded):
+        limits_for(1.5, seconds=20)
