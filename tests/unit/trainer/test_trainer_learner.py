@@ -12,11 +12,11 @@ import pytest
 pytest.importorskip("jax")
 pytest.importorskip("mujoco")
 
-from dressage.policies import Policy, PolicyCard  # noqa: E402
-from dressage.sandbox.pipe import Channel, ChannelClosed  # noqa: E402
-from dressage_trainer import checkpoints  # noqa: E402
-from dressage_trainer.learner import learn  # noqa: E402
-from dressage_trainer.messages import MemberTask, TrainSpec, parse  # noqa: E402
+from dressage.policies import Policy, PolicyCard
+from dressage.sandbox.pipe import Channel, ChannelClosed
+from dressage_trainer import checkpoints
+from dressage_trainer.learner import learn
+from dressage_trainer.messages import MemberTask, TrainSpec, parse
 
 CHEETAH = '''
 LATEX = r"v_x + \\\\max"

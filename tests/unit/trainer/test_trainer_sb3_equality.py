@@ -153,7 +153,7 @@ def run_ours(indices, data, weights, references, minibatch_size, dtype, updates)
 
 
 @pytest.mark.parametrize("minibatch_size", [64, 60], ids=["even", "last-minibatch-smaller"])
-@pytest.mark.parametrize("dtype,tolerance", [(np.float64, 1e-8), (np.float32, 1e-4)], ids=["f64", "f32"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-8), (np.float32, 1e-4)], ids=["f64", "f32"])
 def test_two_updates_equal_sb3_alone_and_stacked(dtype, tolerance, minibatch_size):
     updates = 2
     rng = np.random.default_rng(3)

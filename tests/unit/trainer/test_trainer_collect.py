@@ -1,0 +1,218 @@
+"""A rollout equals the one that Stable-Baselines3 collects under VecNormalize, and members do not mix."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("jax")
+pytest.importorskip("gymnasium")
+sys.path.insert(0, str(Path(__file__).parent))
+
+from dressage.errors import InvalidArgument
+from dressage_trainer.ppo.collect import Collector, Faults
+from dressage_trainer.ppo.generators import member_streams, pack_generator, unpack_generator
+from dressage_trainer.ppo.hyperparameters import Hyperparameters
+from dressage_trainer.ppo.network import initial_weights, stack
+from dressage_trainer.ppo.stacked import MemberSpec, StackedPPO, group_members
+from fake_environment import LIMIT, A, D, FakeBatch, FakeReward, OneEnv
+
+T, N = 48, 4
+HIDDEN = (8, 8)
+
+
+class GivenNoise:
+    """A generator that hands out a prepared array."""
+
+    def __init__(self, noise):
+        self.noise = noise
+
+    def standard_normal(self, size, dtype):
+        assert size == self.noise.shape
+        return self.noise.astype(dtype)
+
+
+def test_rollouts_equal_sb3_under_vecnormalize():
+    torch = pytest.importorskip("torch")
+    sb3 = pytest.importorskip("stable_baselines3")
+    from stable_baselines3.common.callbacks import ConvertCallback
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    torch.manual_seed(0)
+    gamma = 0.9
+    env = VecNormalize(DummyVecEnv([lambda row=row: OneEnv(row) for row in range(N)]), gamma=gamma)
+    model = sb3.PPO(
+        "MlpPolicy", env, n_steps=T, batch_size=T, gamma=gamma, device="cpu",
+        policy_kwargs={"activation_fn": torch.nn.Tanh, "net_arch": {"pi": [8, 8], "vf": [8, 8]}},
+    )  # fmt: skip
+    state = {name: value.numpy() for name, value in model.policy.state_dict().items()}
+    weights = {"log_std": state["log_std"]}
+    for layer, theirs in {"pi.0": "mlp_extractor.policy_net.0", "pi.1": "mlp_extractor.policy_net.2",
+                          "vf.0": "mlp_extractor.value_net.0", "vf.1": "mlp_extractor.value_net.2",
+                          "action": "action_net", "value": "value_net"}.items():  # fmt: skip
+        for kind in ("weight", "bias"):
+            weights[f"{layer}.{kind}"] = state[f"{theirs}.{kind}"]
+    collector = Collector(
+        environment=FakeBatch(1, N), reward=FakeReward(), members=1, num_steps=T, hidden_layers=2,
+        discounts=np.array([gamma]), normalize_observation=True, normalize_reward=True,
+        generators=[], faults=Faults(),
+    )  # fmt: skip
+    collector.start(list(range(N)))
+    _, callback = model._setup_learn(10_000, ConvertCallback(lambda *_: True))
+    for _ in range(2):
+        buffer = model.rollout_buffer
+        assert model.collect_rollouts(env, callback, buffer, n_rollout_steps=T)
+        with torch.no_grad():
+            rows = torch.as_tensor(buffer.observations.reshape(T * N, D))
+            mean = model.policy.get_distribution(rows).distribution.mean.numpy().reshape(T, N, A)
+        collector.generators = [GivenNoise((buffer.actions - mean) / np.exp(state["log_std"]))]
+        ours = collector.collect({name: value[None] for name, value in weights.items()})
+        np.testing.assert_allclose(ours.observations[0], buffer.observations, atol=2e-5)
+        np.testing.assert_allclose(ours.actions[0], buffer.actions, atol=2e-5)
+        np.testing.assert_allclose(ours.rewards[0], buffer.rewards, atol=2e-5)
+        np.testing.assert_allclose(ours.log_probs[0], buffer.log_probs, atol=2e-5)
+        np.testing.assert_array_equal(ours.dones[0, :-1], buffer.episode_starts[1:])
+        np.testing.assert_allclose(ours.last_observation[0], model._last_obs, atol=2e-5)
+    moments = collector.observations.moments
+    np.testing.assert_allclose(moments.mean[0], env.obs_rms.mean, atol=1e-7)
+    np.testing.assert_allclose(moments.var[0], env.obs_rms.var, atol=1e-7)
+    np.testing.assert_allclose(collector.returns.moments.var[0], env.ret_rms.var, atol=1e-7)
+    # Both kinds of end must have occurred, or bootstrapping was not tested.
+    lengths = np.concatenate([np.diff(np.flatnonzero(row)) for row in ours.dones[0].T])
+    assert lengths.min() < LIMIT == lengths.max()
+
+
+SMALL = Hyperparameters(num_envs=N, num_steps=16, minibatch_size=24, epochs=3, hidden_sizes=HIDDEN, learning_rate=1e-3)
+
+
+def group(members, *, dtype=np.float64, reward=None):
+    return StackedPPO(members, environment=FakeBatch(len(members), N), reward=reward or FakeReward(), dtype=dtype)
+
+
+def variants():
+    change = lambda **values: Hyperparameters.from_dict(values, base=SMALL)  # noqa: E731
+    return [
+        MemberSpec("a", SMALL, 1),
+        MemberSpec("b", change(epochs=5, discount=0.8, entropy_coef=0.01), 2),
+        MemberSpec("c", change(learning_rate=1e-2, target_kl=0.003), 3),
+    ]
+
+
+def test_a_member_learns_the_same_alone_and_in_company():
+    together = group(variants())
+    rows = [together.iterate() for _ in range(3)][-1]
+    for index, member in enumerate(variants()):
+        alone = group([member])
+        own = [alone.iterate() for _ in range(3)][-1][0]
+        for name, value in alone.weights(0).items():
+            np.testing.assert_allclose(together.weights(index)[name], value, atol=1e-8, err_msg=name)
+        assert own["approx_kl"] == pytest.approx(rows[index]["approx_kl"], abs=1e-8)
+
+
+def test_seeds_differ_and_training_seeds_are_disjoint_from_evaluation_seeds():
+    first, second = member_streams(1, 8), member_streams(2, 8)
+    assert first.env_seeds != second.env_seeds
+    assert first.env_seeds == member_streams(1, 8).env_seeds
+    assert all(2**30 <= seed < 2**31 for seed in first.env_seeds)
+
+
+def test_generators_survive_packing():
+    generator = np.random.default_rng(3)
+    generator.standard_normal(5, dtype=np.float32)  # leaves half a word behind
+    copy = unpack_generator(pack_generator(generator))
+    np.testing.assert_array_equal(
+        copy.standard_normal(7, dtype=np.float32), generator.standard_normal(7, dtype=np.float32)
+    )
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("where", ["reward", "observation"])
+def test_a_broken_member_stops_and_the_others_go_on(where, bad):
+    broken_rows = slice(N, 2 * N)  # the second member's
+
+    def spoil_terms(call, terms):
+        if where == "reward" and call == 20:
+            terms["effort"][N + 1] = bad
+
+    def spoil_observation(count, observation):
+        if where == "observation" and count == 20:
+            observation[broken_rows][2, 1] = bad
+
+    ppo = group(variants(), reward=FakeReward(spoil_terms))
+    ppo.collector.environment.corrupt = spoil_observation
+    before = None
+    for update in range(3):
+        if update == 1:
+            before = ppo.weights(1)
+        rows = ppo.iterate()
+    (stop,) = ppo.faults.stops.values()
+    assert (stop.member, stop.cause, stop.step) == (1, where, 20 * N)
+    assert stop.term == ("effort" if where == "reward" else "")
+    for name, value in ppo.weights(1).items():
+        assert np.isfinite(value).all(), name
+        if not name.startswith("obs_"):
+            np.testing.assert_array_equal(value, before[name])
+    for index in (0, 2):
+        alone = group([variants()[index]])
+        for _ in range(3):
+            alone.iterate()
+        np.testing.assert_allclose(ppo.weights(index)["pi.0.weight"], alone.weights(0)["pi.0.weight"], atol=1e-8)
+        assert rows[index]["value_loss"] is not None
+    assert not ppo.all_stopped
+
+
+def test_a_non_finite_gradient_stops_its_member_only():
+    members = [variants()[0], MemberSpec("x", Hyperparameters.from_dict({"value_coef": 1e308}, base=SMALL), 4)]
+    ppo = group(members)
+    ppo.iterate()
+    (stop,) = ppo.faults.stops.values()
+    assert (stop.member, stop.cause) == (1, "gradient")
+    assert all(np.isfinite(value).all() for value in ppo.weights(1).values())
+    ppo.iterate()
+    assert not np.array_equal(ppo.weights(0)["pi.0.weight"], group(members).weights(0)["pi.0.weight"])
+
+
+def test_snapshot_resumes_to_the_same_bits():
+    ppo = group(variants(), dtype=np.float32)
+    ppo.iterate()
+    kept = ppo.snapshot()
+    copy = {name: value.copy() for name, value in kept.items()}
+    ppo.iterate()
+    ppo.iterate()
+    for name, value in kept.items():
+        np.testing.assert_array_equal(value, copy[name], err_msg=f"{name} changed under the snapshot")
+    other = group(variants(), dtype=np.float32)
+    other.restore(kept)
+    other.iterate()
+    rows = other.iterate()
+    for index in range(3):
+        for name, value in ppo.weights(index).items():
+            np.testing.assert_array_equal(other.weights(index)[name], value, err_msg=name)
+    assert rows[0]["update"] == 3
+    foreign = group([MemberSpec("a", Hyperparameters.from_dict({"hidden_sizes": [9]}, base=SMALL), 1)])
+    with pytest.raises(InvalidArgument, match="snapshot"):
+        foreign.restore(kept)
+
+
+def test_members_are_grouped_by_shape():
+    wide = MemberSpec("w", Hyperparameters.from_dict({"hidden_sizes": [32]}, base=SMALL), 0)
+    groups = group_members([variants()[0], wide, variants()[1]])
+    assert [[m.name for m in members] for members in groups] == [["a", "b"], ["w"]]
+    with pytest.raises(InvalidArgument, match="members"):
+        StackedPPO([variants()[0], wide], environment=FakeBatch(2, N), reward=FakeReward())
+
+
+def test_initial_weights_are_orthogonal_with_sb3s_gains():
+    weights = initial_weights(
+        observation_size=17, action_size=6, hidden_sizes=(64, 32), rng=np.random.default_rng(0), dtype=np.float64
+    )
+    for name, gain in (("pi.0", 2**0.5), ("vf.1", 2**0.5), ("action", 0.01), ("value", 1.0)):
+        w = weights[f"{name}.weight"]
+        product = w @ w.T if w.shape[0] <= w.shape[1] else w.T @ w
+        np.testing.assert_allclose(product, gain**2 * np.eye(len(product)), atol=1e-12)
+        assert not weights[f"{name}.bias"].any()
+    assert not weights["log_std"].any()
+    assert stack([weights, weights])["pi.0.weight"].shape == (2, 64, 17)
