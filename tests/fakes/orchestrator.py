@@ -101,6 +101,8 @@ class FakeOrchestrator(
     ended: session_pb2.Session = field(default_factory=session_pb2.Session)
     estimate: sessions_pb.EstimateSessionResponse = field(default_factory=sessions_pb.EstimateSessionResponse)
     page_size: int = 2
+    lost_bytes: int = 0
+    repeated_events: int = 0
     hold_stream: asyncio.Event | None = None
     requests: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     metadata: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
@@ -193,7 +195,7 @@ class FakeOrchestrator(
     async def WatchSession(self, request, context):
         fault = await self._record("WatchSession", request, context)
         await self._session(request.name, context)
-        first = int(request.resume_token or 0)
+        first = max(0, int(request.resume_token or 0) - self.repeated_events)
         for sent, event in enumerate(self.events[request.name][first:]):
             if fault is not None and sent == fault.after_events:
                 await context.abort(fault.code, fault.message, fault.trailers())
@@ -283,7 +285,8 @@ class FakeOrchestrator(
 
     async def ReadArtifact(self, request, context):
         fault = await self._record("ReadArtifact", request, context)
-        data = self.artifacts[request.key][request.offset :]
+        whole = self.artifacts[request.key]
+        data = whole[request.offset : len(whole) - self.lost_bytes]
         for sent, first in enumerate(range(0, len(data), 1000)):
             if fault is not None and sent == fault.after_events:
                 await context.abort(fault.code, fault.message, fault.trailers())

@@ -136,6 +136,15 @@ async def test_a_watch_goes_on_after_lost_connections_without_gap_or_repeat():
     assert [request.resume_token for request in fake.requests["WatchSession"]] == ["", "4", "4", "7"]
 
 
+async def test_events_that_a_server_repeats_are_not_passed_on():
+    fake = FakeOrchestrator(script=events(6), ended=ended(), repeated_events=2)
+    fake.fail_next("WatchSession", Fault(grpc.StatusCode.UNAVAILABLE, after_events=4))
+    async with serving(fake) as address, AsyncClient.connect(address, policy=FAST) as client:
+        session = await client.create_session(SPEC)
+        seen = [response.event.sequence async for response in client.watch_session(session.name)]
+    assert seen == [1, 2, 3, 4, 5, 6]
+
+
 async def test_a_watch_gives_up_on_a_server_that_stays_away():
     fake = FakeOrchestrator(sessions={"sessions/a": session_pb2.Session(name="sessions/a")})
     fake.fail_next("WatchSession", *[Fault(grpc.StatusCode.UNAVAILABLE)] * 50)

@@ -77,7 +77,8 @@ def test_a_folder_is_downloaded_whole_and_again_after_a_lost_connection(server: 
         f"{prefix}/deep/x": b"",
         "sessions/s1/policy-other/x": b"no",
     }
-    server.fake.fail_next("ReadArtifact", *[Fault(grpc.StatusCode.UNAVAILABLE, after_events=k) for k in (0, 3, 2)])
+    faults = (0, 9, 9, 3, 2)  # one before the first byte of card.json, two within policy.safetensors
+    server.fake.fail_next("ReadArtifact", *[Fault(grpc.StatusCode.UNAVAILABLE, after_events=k) for k in faults])
     with Client.connect(server.address, policy=FAST) as client:
         written = client.download_artifacts(prefix, tmp_path)
         assert sorted(path.relative_to(tmp_path).as_posix() for path in written) == [
@@ -96,6 +97,14 @@ def test_a_failed_download_leaves_nothing_behind(server: Background, tmp_path: P
     server.fake.artifacts = {"sessions/s1/a": b"x" * 5000}
     server.fake.fail_next("ReadArtifact", Fault(grpc.StatusCode.INTERNAL, after_events=2))
     with Client.connect(server.address, policy=FAST) as client, pytest.raises(errors.Internal):
+        client.download_artifacts("sessions/s1/a", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_another_size_than_announced_is_refused(server: Background, tmp_path: Path):
+    server.fake.artifacts = {"sessions/s1/a": b"x" * 5000}
+    server.fake.lost_bytes = 1
+    with Client.connect(server.address, policy=FAST) as client, pytest.raises(errors.Unavailable, match="4999 of 5000"):
         client.download_artifacts("sessions/s1/a", tmp_path)
     assert list(tmp_path.iterdir()) == []
 

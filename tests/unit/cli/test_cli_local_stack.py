@@ -1,0 +1,189 @@
+"""The local stack's wiring with services that only record; and what Ctrl-C means for a session of one's own stack."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dressage import errors
+from dressage.api.v1 import session_pb2
+from dressage.cli import connection, run
+from dressage.cli.connection import Where
+from dressage.cli.local_stack import LocalStack
+from dressage.client import AsyncClient
+from pydantic_settings import BaseSettings
+
+from tests.fakes.orchestrator import FakeOrchestrator, serving
+
+SERVICES = ("dressage_llm_agent", "dressage_renderer", "dressage_judge", "dressage_orchestrator")
+
+
+@dataclass
+class Running:
+    address: str
+    stop: Any
+
+
+class Recorder:
+    """Fake service packages that record their settings and the order of starts and stops."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, Any] = {}
+        self.log: list[str] = []
+        self.failing = ""
+        self.slow = ""
+
+    def wiring(self, package: str) -> Any:
+        async def stop() -> None:
+            self.log.append(f"stop {package}")
+            if self.slow == package:
+                await asyncio.sleep(60)
+
+        async def start(settings: Any) -> Running:
+            if self.failing == package:
+                raise errors.FailedPrecondition(f"{package} is locked")
+            self.settings[package] = settings
+            self.log.append(f"start {package}")
+            return Running(f"127.0.0.1:{5000 + len(self.log)}", stop)
+
+        return start
+
+
+@pytest.fixture
+def services(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+    recorder = Recorder()
+
+    class Common(BaseSettings):
+        store_url: str = ""
+        auth_token: str | None = None
+        address: str = "127.0.0.1:0"
+
+    class Agent(Common):
+        api_base: str | None = None
+
+    class Judge(Common):
+        llm_agent_address: str = ""
+        renderer_address: str = ""
+
+    class Orchestrator(Judge):
+        data_dir: Path = Path()
+        judge_address: str = ""
+        recover: bool = True
+
+    kinds = dict(zip(SERVICES, (Agent, Common, Judge, Orchestrator), strict=True))
+    for package, kind in kinds.items():
+        settings, wiring = types.ModuleType(f"{package}.settings"), types.ModuleType(f"{package}.wiring")
+        settings.Settings, wiring.start = kind, recorder.wiring(package)  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, f"{package}.settings", settings)
+        monkeypatch.setitem(sys.modules, f"{package}.wiring", wiring)
+    monkeypatch.setattr("dressage.cli.local_stack._configure_logs", lambda *_: None)
+    return recorder
+
+
+async def test_services_start_from_the_leaves_and_stop_in_reverse(services: Recorder, tmp_path: Path):
+    stack = await LocalStack.start(tmp_path / "new" / "folder", api_base="http://model")
+    await stack.stop()
+    await stack.stop()
+    assert services.log == [f"start {name}" for name in SERVICES] + [f"stop {name}" for name in reversed(SERVICES)]
+    orchestrator, agent = services.settings["dressage_orchestrator"], services.settings["dressage_llm_agent"]
+    assert stack.address == "127.0.0.1:5004"
+    assert orchestrator.data_dir == tmp_path / "new" / "folder"
+    assert (orchestrator.llm_agent_address, orchestrator.judge_address) == ("127.0.0.1:5001", "127.0.0.1:5003")
+    assert agent.api_base == "http://model"
+    assert {settings.store_url for settings in services.settings.values()} == {str(stack.artifacts)}
+    assert orchestrator.auth_token is None, "the public API on loopback asks for no token"
+
+
+async def test_a_service_that_does_not_start_takes_the_others_down(services: Recorder, tmp_path: Path):
+    services.failing = "dressage_judge"
+    with pytest.raises(errors.FailedPrecondition, match="locked"):
+        await LocalStack.start(tmp_path)
+    assert services.log[2:] == ["stop dressage_renderer", "stop dressage_llm_agent"]
+
+
+async def test_a_service_that_does_not_stop_is_left_after_its_time(
+    services: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("dressage.cli.local_stack._STOP_SECONDS", 0.05)
+    services.slow = "dressage_judge"
+    stack = await LocalStack.start(tmp_path)
+    await asyncio.wait_for(stack.stop(), 5)
+    assert services.log[-1] == "stop dressage_llm_agent"
+
+
+async def test_a_stack_for_records_starts_the_orchestrator_alone(services: Recorder, tmp_path: Path):
+    stack = await LocalStack.start(tmp_path, full=False)
+    await stack.stop()
+    assert services.log == ["start dressage_orchestrator", "stop dressage_orchestrator"]
+    assert services.settings["dressage_orchestrator"].recover is False
+
+
+async def test_a_folder_that_cannot_be_made_is_said(services: Recorder, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(errors.InvalidArgument, match="--data-dir"):
+        await LocalStack.start(tmp_path / "file" / "below")
+
+
+async def test_a_running_server_is_joined_and_a_dead_one_is_not(
+    services: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with serving(FakeOrchestrator()) as address:
+        (tmp_path / "server.json").write_text(json.dumps({"address": address, "pid": os.getpid()}))
+        async with connection.connect(Where(data_dir=tmp_path), start="full") as joined:
+            assert (joined.kind, joined.client.address) == ("joined", address)
+            assert joined.local_path("sessions/none") is None
+    assert services.log == []
+    async with connection.connect(Where(data_dir=tmp_path), start="full") as own:
+        assert own.kind == "stack"
+    assert services.log
+    with pytest.raises(errors.FailedPrecondition, match="dressage serve"):
+        async with connection.connect(Where(data_dir=tmp_path), start="no"):
+            pass
+
+
+async def _followed(kind: str, *numbers: int) -> tuple[FakeOrchestrator, session_pb2.Session, int | None]:
+    """Follows a session that runs for ever, with signals that arrive."""
+    fake = FakeOrchestrator(
+        sessions={"sessions/a": session_pb2.Session(name="sessions/a", state=session_pb2.SESSION_STATE_RUNNING)},
+        events={"sessions/a": []},
+        hold_stream=asyncio.Event(),
+    )
+    signals = asyncio.Queue[int]()
+    async with serving(fake) as address, AsyncClient.connect(address) as client:
+        for number in numbers:
+            signals.put_nowait(number)
+        place = connection.Connection(client, kind, None)  # type: ignore[arg-type]
+        session, code = await asyncio.wait_for(run.follow("sessions/a", place, run.Manner(), signals=signals), 20)
+    return fake, session, code
+
+
+async def test_ctrl_c_cancels_a_session_of_the_own_stack(capsys: pytest.CaptureFixture[str]):
+    fake, session, code = await _followed("stack", signal.SIGINT)
+    assert code == 130
+    assert session.state == session_pb2.SESSION_STATE_CANCELLED
+    assert len(fake.requests["CancelSession"]) == 1
+    assert "again leaves at once" in capsys.readouterr().err
+
+
+async def test_sigterm_stops_without_cancelling(capsys: pytest.CaptureFixture[str]):
+    fake, _, code = await _followed("stack", signal.SIGTERM)
+    assert code == 143
+    assert not fake.requests["CancelSession"]
+    assert "goes on when a server runs" in capsys.readouterr().err
+
+
+async def test_ctrl_c_detaches_from_a_joined_server(capsys: pytest.CaptureFixture[str]):
+    fake, session, code = await _followed("joined", signal.SIGINT)
+    assert code == 130
+    assert session.state == session_pb2.SESSION_STATE_RUNNING
+    assert not fake.requests["CancelSession"]
+    assert "dressage sessions cancel a" in capsys.readouterr().err
