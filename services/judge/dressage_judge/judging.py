@@ -102,7 +102,8 @@ class CodeJudge:
             results = await self._runner.judge(source, [*episodes, *backwards], timeout=timeout)
         except JudgeFailure as error:
             raise self._blame(error, rollouts) from error
-        scores = [result.score for result in results[len(episodes) :]] or [None] * len(episodes)
+        scores: list[float | None] = [result.score for result in results[len(episodes) :]]
+        scores = scores or [None] * len(episodes)
         return [
             JudgedRollout(key, result, score)
             for key, result, score in zip(rollouts, results[: len(episodes)], scores, strict=True)

@@ -103,9 +103,9 @@ def frame_times(options: RenderOptions, *, duration: float) -> npt.NDArray[np.fl
             f"per second asks for {count} frames; at most {MAX_FRAMES} are drawn: choose a shorter window or a higher speed"
         )
         raise InvalidArgument(message, field="end", value=options.end, expected=f"at most {MAX_FRAMES} frames")
-    times: npt.NDArray[np.float64] = options.start + np.arange(count) * (options.speed / options.fps)
-    times = np.minimum(times, duration)
-    return times
+    times = options.start + np.arange(count, dtype=np.float64) * (options.speed / options.fps)
+    clipped: npt.NDArray[np.float64] = np.minimum(times, duration)
+    return clipped
 
 
 def still_indices(frames: int, stills: int) -> list[int]:
