@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dressage.envs.cards import load_card
 from dressage.errors import FailedPrecondition
+
 from dressage_llm_agent.tasks import (
     Brief,
     Criterion,

@@ -7,9 +7,16 @@ does not do it at all scores 0, however well it stands. Everything else can pull
 from __future__ import annotations
 
 from dressage.envs.cards import EnvironmentCard
+
 from dressage_llm_agent.template.intents import ParsedIntent
 from dressage_llm_agent.template.plans import Grade, JudgePlan
-from dressage_llm_agent.template.targets import foot_heights, joint_velocities, low_height, speed_target, standing_height
+from dressage_llm_agent.template.targets import (
+    foot_heights,
+    joint_velocities,
+    low_height,
+    speed_target,
+    standing_height,
+)
 
 _ALL_CONTROLS = ("random", "untrained", "motionless", "time_reversed")
 _PLACE = {"rightward": 0.5, "leftward": -0.5}

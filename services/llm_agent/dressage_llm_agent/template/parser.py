@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 
 from dressage.errors import InvalidArgument
+
 from dressage_llm_agent.template.intents import Gait, Kind, ParsedIntent
 from dressage_llm_agent.template.vocabulary import (
     FILLERS,
@@ -172,7 +173,7 @@ def _walking(
         if specific or direction or "jump" in found or "high" in found or speed is not None:
             raise _UnclearError("it asks to stand and to move at once")
         return ParsedIntent(environment, "stand", qualities=qualities_)
-    if "jump" in found and not direction or specific == {"hop"} and in_place:
+    if ("jump" in found and not direction) or (specific == {"hop"} and in_place):
         if direction or speed is not None or specific - {"hop"}:
             raise _UnclearError("it asks to jump in place and to move at once")
         return ParsedIntent(environment, "jump", qualities=qualities_)

@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from dressage.envs.cards import EnvironmentCard
+
 from dressage_llm_agent.template.intents import ParsedIntent
 from dressage_llm_agent.template.plans import JudgePlan, RewardPlan
 from dressage_llm_agent.template.vocabulary import WORDS_FOR
@@ -61,7 +62,7 @@ def _environment() -> Environment:
         loader=PackageLoader("dressage_llm_agent.template", "templates"),
         undefined=StrictUndefined,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701
+        autoescape=False,
     )
     environment.filters["number"] = number
     return environment

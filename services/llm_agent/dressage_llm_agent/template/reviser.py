@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from dressage.envs.cards import load_card
 from dressage.errors import FailedPrecondition
+
 from dressage_llm_agent.tasks import HyperparameterValue, PastIteration, ReviserTask, Revision
 from dressage_llm_agent.template.intents import ParsedIntent
 from dressage_llm_agent.template.parser import parse

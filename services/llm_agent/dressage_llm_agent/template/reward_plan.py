@@ -7,6 +7,7 @@ control) and add one term for each quality. Weights are balanced for speeds of a
 from __future__ import annotations
 
 from dressage.envs.cards import EnvironmentCard
+
 from dressage_llm_agent.template.intents import ParsedIntent
 from dressage_llm_agent.template.plans import RewardPlan, Term
 from dressage_llm_agent.template.targets import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dressage.envs.cards import EnvironmentCard
+
 from dressage_llm_agent.template.intents import ParsedIntent
 from dressage_llm_agent.template.vocabulary import HALF_CHEETAH, HOPPER
 

@@ -47,12 +47,7 @@ LEMMAS: Mapping[str, str] = {
 }
 
 FILLERS = frozenset(
-    """
-    a an the it its your you my i we this that and while with as so just please to of in on at by for be is should
-    must can could want would like need make makes making let teach train learn have get do does keep keeps keeping
-    stay stays staying hold holds holding remain remains maintain robot agent creature body torso itself possible
-    using use about around approximately very really always all time whole episode over ground floor throughout
-    """.split()
+    ["a", "an", "the", "it", "its", "your", "you", "my", "i", "we", "this", "that", "and", "while", "with", "as", "so", "just", "please", "to", "of", "in", "on", "at", "by", "for", "be", "is", "should", "must", "can", "could", "want", "would", "like", "need", "make", "makes", "making", "let", "teach", "train", "learn", "have", "get", "do", "does", "keep", "keeps", "keeping", "stay", "stays", "staying", "hold", "holds", "holding", "remain", "remains", "maintain", "robot", "agent", "creature", "body", "torso", "itself", "possible", "using", "use", "about", "around", "approximately", "very", "really", "always", "all", "time", "whole", "episode", "over", "ground", "floor", "throughout"]
 )
 
 # Phrases by tag, written in lemmas and without fillers.

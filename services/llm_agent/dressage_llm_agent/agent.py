@@ -1,0 +1,166 @@
+"""Who answers a task: the template author at once, or a language model in a conversation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from dressage.artifacts.store import ArtifactStore
+from dressage.envs.cards import load_card
+from dressage.errors import DeadlineExceeded, InvalidArgument, ResourceExhausted
+
+from dressage_llm_agent.conversation import Conversation, Options, Outcome, Progress, ToolCaller
+from dressage_llm_agent.costs import Allowance, Ledger
+from dressage_llm_agent.journal import Journal, NoJournal, StoreJournal
+from dressage_llm_agent.metrics import LlmMetrics
+from dressage_llm_agent.provider.base import CompletionRequest, ModelDescription, Provider, Reply
+from dressage_llm_agent.provider.redaction import Redactor
+from dressage_llm_agent.roles.registry import role_of
+from dressage_llm_agent.tasks import RoleTask
+from dressage_llm_agent.template import MODEL as TEMPLATE
+from dressage_llm_agent.template import author
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of the service."""
+
+    task_seconds: float = 1800.0
+    concurrent_requests: int = 8
+    concurrent_tasks: int = 64
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How models are asked."""
+
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    thinking: Mapping[str, str] = field(default_factory=dict)
+
+
+class Agent:
+    """Answers tasks.
+
+    :param store: where replies are journalled; None: nowhere.
+    :param now: the present time, UTC.
+    """
+
+    def __init__(
+        self,
+        *,
+        provider: Provider,
+        store: ArtifactStore | None,
+        default_model: str,
+        redactor: Redactor,
+        metrics: LlmMetrics,
+        now: Callable[[], datetime],
+        limits: Limits | None = None,
+        sampling: Sampling | None = None,
+    ) -> None:
+        self._limits = limits or Limits()
+        self._sampling = sampling or Sampling()
+        self._provider = _Gate(provider, self._limits.concurrent_requests)
+        self._store = store
+        self._default_model = default_model
+        self._redactor = redactor
+        self._metrics = metrics
+        self._now = now
+        self._tasks = 0
+
+    def model(self, name: str) -> str:
+        """The model's name, the default filled in."""
+        return name or self._default_model
+
+    async def answer(
+        self,
+        task: RoleTask,
+        *,
+        session: str,
+        key: str,
+        model: str,
+        allowance: Allowance,
+        caller: ToolCaller,
+        progress: Progress,
+    ) -> Outcome:
+        """The task's result and its cost.
+
+        :param session: ``sessions/{session}``; empty outside of a session, where nothing is journalled.
+        :raises DressageError: see `author.answer` and `Conversation.run`; ``LLM_AGENT_BUSY`` and ``LLM_TASK_TIMEOUT`` besides.
+        """
+        if self.model(model) == TEMPLATE:
+            return Outcome(await asyncio.to_thread(author.answer, task), Ledger())
+        card = load_card(task.brief.environment)
+        role = role_of(task)
+        conversation = Conversation(
+            role=role,
+            options=self._options(self.model(model), role.name, allowance),
+            provider=self._provider,
+            journal=self._journal(session, key),
+            caller=caller,
+            progress=progress,
+            metrics=self._metrics,
+        )
+        async with self._place():
+            try:
+                async with asyncio.timeout(self._limits.task_seconds):
+                    return await conversation.run(task, card)
+            except TimeoutError:
+                message = f"the task of {role.name} did not end within {self._limits.task_seconds:g} s"
+                raise DeadlineExceeded(message, reason="LLM_TASK_TIMEOUT") from None
+
+    async def describe(self, model: str) -> ModelDescription:
+        """What a model is and costs; the default if ``model`` is empty."""
+        name = self.model(model)
+        if name == TEMPLATE:
+            return ModelDescription(
+                name,
+                language_model=False,
+                configured=True,
+                input_dollars_per_million=0.0,
+                output_dollars_per_million=0.0,
+            )
+        return await self._provider.describe(name)
+
+    def _options(self, model: str, role: str, allowance: Allowance) -> Options:
+        sampling = self._sampling
+        return Options(
+            model, sampling.max_output_tokens, sampling.temperature, sampling.thinking.get(role, ""), allowance
+        )
+
+    def _journal(self, session: str, key: str) -> Journal:
+        if not session or self._store is None:
+            return NoJournal()
+        if not session.startswith("sessions/"):
+            raise InvalidArgument(field="session", value=session, expected="sessions/{session}")
+        return StoreJournal(self._store, session=session, key=key, redactor=self._redactor, now=self._now)
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        """A place among the tasks at once; refused rather than queued without end."""
+        if self._tasks >= self._limits.concurrent_tasks:
+            message = f"{self._tasks} tasks are under way, as many as this agent takes; try again later"
+            raise ResourceExhausted(message, reason="LLM_AGENT_BUSY")
+        self._tasks += 1
+        try:
+            yield
+        finally:
+            self._tasks -= 1
+
+
+class _Gate:
+    """A provider that is asked so many requests at once and no more."""
+
+    def __init__(self, inner: Provider, places: int) -> None:
+        self._inner = inner
+        self._places = asyncio.Semaphore(places)
+
+    async def complete(self, request: CompletionRequest) -> Reply:
+        async with self._places:
+            return await self._inner.complete(request)
+
+    async def describe(self, model: str) -> ModelDescription:
+        return await self._inner.describe(model)

@@ -1,0 +1,231 @@
+"""One task of one role, from the first message to the typed result.
+
+Turn by turn: the reply comes from the journal or is bought and journalled; tool calls in it are handed to the caller and their
+results journalled; text is parsed, and a reply that cannot be used is sent back once with what was wrong. All state is in the
+messages, so a repeat after a crash walks the same turns through the journal and goes on where the record ends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, Protocol
+
+from dressage.envs.cards import EnvironmentCard
+from dressage.errors import DressageError, FailedPrecondition, ResourceExhausted
+
+from dressage_llm_agent.costs import Allowance, Ledger
+from dressage_llm_agent.journal import Journal, ToolOutcome
+from dressage_llm_agent.metrics import LlmMetrics
+from dressage_llm_agent.provider.base import CompletionRequest, Message, Provider, Reply, ToolCall, ToolSpec
+from dressage_llm_agent.roles import prompts
+from dressage_llm_agent.roles.base import MAX_TOOL_ROUNDS, ReplyProblem, Role
+from dressage_llm_agent.tasks import RoleResult, RoleTask
+
+MAX_CALLS_PER_TURN = 8
+_MAX_QUOTED_REPLY = 100_000
+
+
+class ToolCaller(Protocol):
+    """The caller of the task, who has the tools."""
+
+    async def call(self, call_id: str, name: str, arguments: Mapping[str, Any]) -> ToolOutcome:
+        """Runs a tool.
+
+        :param call_id: number in the conversation.
+        """
+        ...
+
+
+Progress = Callable[[str], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a role's model is asked."""
+
+    model: str
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    thinking: str = ""
+    allowance: Allowance = field(default_factory=Allowance)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A task's result and what it cost."""
+
+    result: RoleResult
+    ledger: Ledger
+
+
+class Conversation:
+    """One task under way; used once."""
+
+    def __init__(
+        self,
+        *,
+        role: Role[Any],
+        options: Options,
+        provider: Provider,
+        journal: Journal,
+        caller: ToolCaller,
+        progress: Progress,
+        metrics: LlmMetrics,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._role = role
+        self._options = options
+        self._provider = provider
+        self._journal = journal
+        self._caller = caller
+        self._progress = progress
+        self._metrics = metrics
+        self._clock = clock
+        self._ledger = Ledger()
+        self._turn = 0
+        self._calls = 0
+
+    async def run(self, task: RoleTask, card: EnvironmentCard) -> Outcome:
+        """The task's result.
+
+        :raises FailedPrecondition: ``LLM_REPLY_UNUSABLE`` where the repaired reply cannot be used either.
+        :raises ResourceExhausted: ``LLM_BUDGET_EXHAUSTED``, or ``LLM_TOOL_LOOP`` where the model will not stop calling tools.
+        :raises DressageError: what the provider or the journal raise.
+        """
+        messages = list(self._role.messages(task, card))
+        rounds, repaired = 0, False
+        while True:
+            allowed = bool(self._role.tools) and rounds < MAX_TOOL_ROUNDS
+            request = self._request(messages, tools_allowed=allowed)
+            reply = await self._ask(request)
+            messages.append(Message("assistant", reply.text[:_MAX_QUOTED_REPLY], reply.tool_calls))
+            if reply.tool_calls:
+                if not allowed:
+                    raise self._loop(rounds)
+                rounds += 1
+                messages += await self._run_tools(reply.tool_calls, sample=request.sample)
+                self._turn += 1
+                continue
+            try:
+                return Outcome(self._parse(reply, task), self._ledger)
+            except ReplyProblem as problem:
+                if repaired:
+                    raise self._unusable(problem) from None
+                repaired = True
+                await self._progress(f"the reply cannot be used ({problem.problems[0][:200]}); asking again")
+                messages.append(prompts.repair(self._role.name, problem.problems))
+                self._turn += 1
+
+    def _request(self, messages: list[Message], *, tools_allowed: bool) -> CompletionRequest:
+        return CompletionRequest(
+            model=self._options.model,
+            messages=tuple(messages),
+            tools=self._role.tools,
+            tools_allowed=tools_allowed,
+            max_output_tokens=self._options.max_output_tokens,
+            temperature=self._options.temperature,
+            thinking=self._options.thinking,
+        )
+
+    async def _ask(self, request: CompletionRequest) -> Reply:
+        """The reply to a turn: the recorded one, or a bought one, recorded before it is used."""
+        recorded = await self._journal.reply(self._turn, request)
+        if recorded is not None:
+            self._ledger.journal_hits += 1
+            self._metrics.journal_hit(role=self._role.name)
+            return recorded
+        self._ledger.check(self._options.allowance)
+        begun = self._clock()
+        try:
+            reply = await self._provider.complete(request)
+        except DressageError as error:
+            self._metrics.failed(model=request.model, role=self._role.name, reason=error.reason)
+            raise
+        self._ledger.add(reply.usage)
+        self._metrics.answered(
+            model=request.model, role=self._role.name, usage=reply.usage, seconds=self._clock() - begun
+        )
+        return await self._journal.record(self._turn, request, reply)
+
+    async def _run_tools(self, calls: tuple[ToolCall, ...], *, sample: int) -> list[Message]:
+        messages = []
+        for index, call in enumerate(calls):
+            outcome = await self._journal.tool_result(self._turn, call, index, sample)
+            self._calls += 1
+            if outcome is None:
+                outcome = await self._run_tool(call, index)
+                outcome = await self._journal.record_tool_result(self._turn, call, index, sample, outcome)
+            content = f"error: {outcome.content}" if outcome.is_error else outcome.content
+            messages.append(Message("tool", content, tool_call_id=call.id))
+        return messages
+
+    async def _run_tool(self, call: ToolCall, index: int) -> ToolOutcome:
+        """Runs one call by the caller; a bad call is answered here, so that the caller sees none."""
+        if index >= MAX_CALLS_PER_TURN:
+            return ToolOutcome(f"at most {MAX_CALLS_PER_TURN} calls are run in a turn; call again", is_error=True)
+        spec = next((tool for tool in self._role.tools if tool.name == call.name), None)
+        if spec is None:
+            known = ", ".join(tool.name for tool in self._role.tools)
+            return ToolOutcome(f"there is no tool {call.name[:60]!r}; there are {known}", is_error=True)
+        try:
+            arguments = read_arguments(call.arguments, spec)
+        except ValueError as error:
+            return ToolOutcome(str(error), is_error=True)
+        await self._progress(f"{self._role.name} calls {call.name}")
+        return await self._caller.call(str(self._calls), call.name, arguments)
+
+    def _parse(self, reply: Reply, task: RoleTask) -> RoleResult:
+        if not reply.text.strip():
+            raise ReplyProblem("the reply was empty")
+        try:
+            return self._role.parse(reply.text, task)
+        except ReplyProblem as problem:
+            if reply.finish_reason == "length":
+                raise ReplyProblem("the reply was cut off at the token limit; be shorter", *problem.problems) from None
+            raise
+
+    def _unusable(self, problem: ReplyProblem) -> FailedPrecondition:
+        words = "; ".join(problem.problems)[:1000]
+        message = f"{self._options.model} gave no usable reply as {self._role.name}, twice; the last time: {words}"
+        return FailedPrecondition(message, reason="LLM_REPLY_UNUSABLE", metadata={"role": self._role.name})
+
+    def _loop(self, rounds: int) -> ResourceExhausted:
+        message = f"{self._options.model} as {self._role.name} called tools for {rounds} rounds and would not answer"
+        return ResourceExhausted(message, reason="LLM_TOOL_LOOP", metadata={"role": self._role.name})
+
+
+def read_arguments(text: str, spec: ToolSpec) -> dict[str, Any]:
+    """A tool call's arguments.
+
+    :raises ValueError: in words for the model, where they are no JSON object of the tool's parameters.
+    """
+    try:
+        value = json.loads(text or "{}")
+    except ValueError as error:
+        raise ValueError(f"the arguments of {spec.name} are no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"the arguments of {spec.name} must be a JSON object, not {type(value).__name__}")
+    properties: Mapping[str, Mapping[str, Any]] = spec.parameters["properties"]
+    if unknown := sorted(set(value) - set(properties)):
+        names = ", ".join(properties) or "no arguments"
+        raise ValueError(f"{spec.name} has no argument {unknown[0][:60]!r}; it takes {names}")
+    for name in spec.parameters["required"]:
+        if name not in value:
+            raise ValueError(f"{spec.name} needs the argument {name}: {properties[name].get('description', '')}")
+    return {name: _read_argument(spec.name, name, given, properties[name]) for name, given in value.items()}
+
+
+def _read_argument(tool: str, name: str, value: Any, schema: Mapping[str, Any]) -> Any:
+    """One argument; a whole number may come as a float or as a string of digits."""
+    if schema["type"] != "integer":
+        return value
+    if isinstance(value, str) and value.strip().isdigit():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
+        raise ValueError(f"{tool}: {name} is {value!r}; it must be a whole number")
+    if value < schema["minimum"]:
+        raise ValueError(f"{tool}: {name} is {value!r}; it must be at least {schema['minimum']}")
+    return int(value)

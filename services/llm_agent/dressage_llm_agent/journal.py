@@ -1,0 +1,242 @@
+"""Every reply is written down before it is used, so that a crash never buys it twice.
+
+A conversation's entries lie under ``sessions/{s}/llm/{task key}/``: ``{turn}-{sample}.json`` for a reply, with the hash of the
+request that it answers, and ``{turn}-{sample}-tool-{n}.json`` for a tool's result. Writing is put-if-absent: of two processes
+that bought the same reply, the first's is what both go on with. Secrets are redacted before anything is written or used, so
+what is used is what was written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Protocol
+
+from dressage.artifacts.store import ArtifactStore
+from dressage.errors import FailedPrecondition, Internal, NotFound
+
+from dressage_llm_agent.provider.base import CompletionRequest, Reply, ToolCall, Usage
+from dressage_llm_agent.provider.redaction import Redactor
+
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class ToolOutcome:
+    """What a tool gave; ``is_error``: it failed, and ``content`` says why."""
+
+    content: str
+    is_error: bool = False
+
+
+class Journal(Protocol):
+    """The record of one conversation."""
+
+    async def reply(self, turn: int, request: CompletionRequest) -> Reply | None:
+        """The reply recorded for this turn; None if there is none yet.
+
+        :raises FailedPrecondition: ``JOURNAL_MISMATCH`` where the recorded one answers another request.
+        """
+        ...
+
+    async def record(self, turn: int, request: CompletionRequest, reply: Reply) -> Reply:
+        """Writes a reply down; returns the one to use, which is an earlier one if somebody was faster."""
+        ...
+
+    async def tool_result(self, turn: int, call: ToolCall, index: int, sample: int) -> ToolOutcome | None:
+        """The recorded result of a turn's tool call; None if there is none yet."""
+        ...
+
+    async def record_tool_result(
+        self, turn: int, call: ToolCall, index: int, sample: int, outcome: ToolOutcome
+    ) -> ToolOutcome:
+        """Writes a tool's result down; returns the one to use."""
+        ...
+
+
+class StoreJournal:
+    """A journal in the artifact store.
+
+    :param session: ``sessions/{session}``.
+    :param key: the task's key in the session.
+    :param now: the present time, UTC.
+    """
+
+    def __init__(
+        self, store: ArtifactStore, *, session: str, key: str, redactor: Redactor, now: Callable[[], datetime]
+    ) -> None:
+        self._store = store
+        self._prefix = f"{session}/llm/{key}"
+        self._redactor = redactor
+        self._now = now
+
+    async def reply(self, turn: int, request: CompletionRequest) -> Reply | None:
+        """See `Journal`."""
+        key = self._key(turn, request.sample)
+        entry = await self._read(key)
+        return None if entry is None else _reply(entry, request, key)
+
+    async def record(self, turn: int, request: CompletionRequest, reply: Reply) -> Reply:
+        """See `Journal`."""
+        reply = _redacted(reply, self._redactor)
+        key = self._key(turn, request.sample)
+        entry = {
+            "version": _VERSION,
+            "kind": "reply",
+            "request_sha256": request.sha256(),
+            "model": request.model,
+            "messages": [_message(message) for message in request.messages],
+            "reply": {
+                "text": reply.text,
+                "tool_calls": [_call(call) for call in reply.tool_calls],
+                "finish_reason": reply.finish_reason,
+            },
+            "usage": {
+                "input_tokens": reply.usage.input_tokens,
+                "output_tokens": reply.usage.output_tokens,
+                "dollars": reply.usage.dollars,
+            },
+            "time": self._now().isoformat(),
+        }
+        if await self._write(key, entry):
+            return reply
+        recorded = await self._read(key)
+        if recorded is None:
+            raise Internal(f"the journal entry {key} came and went", reason="JOURNAL_CORRUPT")
+        # What was bought stays what was paid for; what is used is the earlier reply.
+        return replace(_reply(recorded, request, key), usage=reply.usage)
+
+    async def tool_result(self, turn: int, call: ToolCall, index: int, sample: int) -> ToolOutcome | None:
+        """See `Journal`."""
+        key = self._key(turn, sample, index)
+        entry = await self._read(key)
+        return None if entry is None else _outcome(entry, call, key)
+
+    async def record_tool_result(
+        self, turn: int, call: ToolCall, index: int, sample: int, outcome: ToolOutcome
+    ) -> ToolOutcome:
+        """See `Journal`."""
+        outcome = replace(outcome, content=self._redactor.redact(outcome.content))
+        key = self._key(turn, sample, index)
+        entry = {
+            "version": _VERSION,
+            "kind": "tool_result",
+            "call": _call(call),
+            "content": outcome.content,
+            "is_error": outcome.is_error,
+            "time": self._now().isoformat(),
+        }
+        if await self._write(key, entry):
+            return outcome
+        return await self.tool_result(turn, call, index, sample) or outcome
+
+    def _key(self, turn: int, sample: int, index: int | None = None) -> str:
+        tail = "" if index is None else f"-tool-{index}"
+        return f"{self._prefix}/{turn}-{sample}{tail}.json"
+
+    async def _write(self, key: str, entry: Mapping[str, Any]) -> bool:
+        # Each string before it is encoded: an escape beside a secret would hide where it begins.
+        text = json.dumps(_clean(entry, self._redactor), indent=1, ensure_ascii=False)
+        return await asyncio.to_thread(self._store.put, key, text.encode(), if_absent=True)
+
+    async def _read(self, key: str) -> dict[str, Any] | None:
+        try:
+            data = await asyncio.to_thread(self._store.get, key)
+        except NotFound:
+            return None
+        try:
+            entry = json.loads(data)
+        except ValueError:
+            raise _corrupt(key, "it is no JSON") from None
+        if not isinstance(entry, dict) or entry.get("version") != _VERSION:
+            raise _corrupt(key, f"it is not of version {_VERSION}")
+        return entry
+
+
+class NoJournal:
+    """For tasks outside of a session: nothing is kept."""
+
+    async def reply(self, turn: int, request: CompletionRequest) -> Reply | None:
+        """None."""
+        return None
+
+    async def record(self, turn: int, request: CompletionRequest, reply: Reply) -> Reply:
+        """The reply itself."""
+        return reply
+
+    async def tool_result(self, turn: int, call: ToolCall, index: int, sample: int) -> ToolOutcome | None:
+        """None."""
+        return None
+
+    async def record_tool_result(
+        self, turn: int, call: ToolCall, index: int, sample: int, outcome: ToolOutcome
+    ) -> ToolOutcome:
+        """The outcome itself."""
+        return outcome
+
+
+def _redacted(reply: Reply, redactor: Redactor) -> Reply:
+    calls = tuple(replace(call, arguments=redactor.redact(call.arguments)) for call in reply.tool_calls)
+    return replace(reply, text=redactor.redact(reply.text), tool_calls=calls)
+
+
+def _clean(value: Any, redactor: Redactor) -> Any:
+    if isinstance(value, str):
+        return redactor.redact(value)
+    if isinstance(value, dict):
+        return {name: _clean(entry, redactor) for name, entry in value.items()}
+    return [_clean(entry, redactor) for entry in value] if isinstance(value, list) else value
+
+
+def _message(message: Any) -> dict[str, Any]:
+    plain = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        plain["tool_calls"] = [_call(call) for call in message.tool_calls]
+    if message.tool_call_id:
+        plain["tool_call_id"] = message.tool_call_id
+    return plain
+
+
+def _call(call: ToolCall) -> dict[str, str]:
+    return {"id": call.id, "name": call.name, "arguments": call.arguments}
+
+
+def _reply(entry: Mapping[str, Any], request: CompletionRequest, key: str) -> Reply:
+    try:
+        recorded, usage = entry["reply"], entry["usage"]
+        matches = entry["request_sha256"] == request.sha256()
+        calls = tuple(ToolCall(c["id"], c["name"], c["arguments"]) for c in recorded["tool_calls"])
+        spent = Usage(usage["input_tokens"], usage["output_tokens"], usage["dollars"])
+        reply = Reply(recorded["text"], calls, spent, recorded["finish_reason"])
+    except (KeyError, TypeError) as error:
+        raise _corrupt(key, f"{error!r} is missing or of the wrong kind") from None
+    if not matches:
+        raise _mismatch(key)
+    return reply
+
+
+def _outcome(entry: Mapping[str, Any], call: ToolCall, key: str) -> ToolOutcome:
+    try:
+        matches = entry["call"] == _call(call)
+        outcome = ToolOutcome(str(entry["content"]), bool(entry["is_error"]))
+    except KeyError as error:
+        raise _corrupt(key, f"{error} is missing") from None
+    if not matches:
+        raise _mismatch(key)
+    return outcome
+
+
+def _mismatch(key: str) -> FailedPrecondition:
+    return FailedPrecondition(
+        f"the journal entry {key} answers another request than this one: the task's key was used before with other inputs, "
+        "or the prompts have changed since; use another key, or delete the entry to buy a new reply",
+        reason="JOURNAL_MISMATCH",
+        metadata={"key": key},
+    )
+
+
+def _corrupt(key: str, why: str) -> Internal:
+    return Internal(f"the journal entry {key} cannot be read: {why}", reason="JOURNAL_CORRUPT", metadata={"key": key})

@@ -1,0 +1,231 @@
+"""The adapter to litellm, and the only module that imports it.
+
+litellm is asked for nothing but one request and its price: retries, deadlines, logs and callbacks are ours. It is imported at
+the first use, in a thread, since that takes seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from dressage_llm_agent.provider.base import (
+    CompletionRequest,
+    FaultKind,
+    Message,
+    ModelDescription,
+    ProviderFault,
+    Reply,
+    ToolCall,
+    Usage,
+)
+from dressage_llm_agent.provider.redaction import Redactor
+
+MAX_REPLY_BYTES = 1024 * 1024
+_SHOWN_ERROR = 300
+_MILLION = 1_000_000
+# An address that needs no key; the client library insists on one all the same.
+_NO_KEY = "not-needed"
+_TALKATIVE = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai", "httpx", "httpcore", "anthropic")
+_importing = threading.Lock()
+
+
+class LitellmProvider:
+    """Sends requests through litellm.
+
+    :param api_base: address of an OpenAI-compatible server, for all models; None: each provider's own.
+    :param api_key: key for all models; None: each provider's own variable in the environment.
+    :param deadline: seconds for one request, > 0.
+    """
+
+    def __init__(
+        self, *, api_base: str | None = None, api_key: str | None = None, deadline: float = 180.0, redactor: Redactor
+    ) -> None:
+        self._api_base = api_base
+        self._api_key = api_key or (_NO_KEY if api_base else None)
+        self._deadline = deadline
+        self._redactor = redactor
+
+    async def complete(self, request: CompletionRequest) -> Reply:
+        """One request, sent once; see `Provider`."""
+        litellm = await asyncio.to_thread(load_litellm)
+        try:
+            # litellm's own timeout bounds each read; ours bounds the whole.
+            async with asyncio.timeout(self._deadline):
+                response = await litellm.acompletion(**self._arguments(request))
+        except TimeoutError:
+            raise ProviderFault("timeout", f"the model did not answer within {self._deadline:g} s") from None
+        except Exception as error:
+            # Whatever a provider's client library raises is that provider's fault; nothing of ours runs in there.
+            raise self._fault(error) from None
+        return _reply(response, _price(litellm, response, request.model))
+
+    async def describe(self, model: str) -> ModelDescription:
+        """Price and configuration from litellm's local tables."""
+        litellm = await asyncio.to_thread(load_litellm)
+        try:
+            litellm.get_llm_provider(model)
+        except litellm.exceptions.BadRequestError:
+            problem = f"{model!r} is no model that litellm knows how to reach; it is named as provider/model"
+            return ModelDescription(model, language_model=True, configured=False, problem=problem)
+        sent, received = _prices(litellm, model)
+        missing = [] if self._api_key else _missing_keys(litellm, model)
+        problem = f"no key is configured: set {', '.join(missing)}" if missing else ""
+        return ModelDescription(
+            model,
+            language_model=True,
+            configured=not missing,
+            input_dollars_per_million=sent,
+            output_dollars_per_million=received,
+            problem=problem,
+        )
+
+    def _arguments(self, request: CompletionRequest) -> dict[str, Any]:
+        arguments: dict[str, Any] = {
+            "model": request.model,
+            "messages": [_to_openai(message) for message in request.messages],
+            "timeout": self._deadline,
+            "num_retries": 0,
+            "max_retries": 0,
+            "drop_params": True,
+            # Tools of ours are run by our caller; litellm's own gateway for tools would need a package that is not installed.
+            "_skip_mcp_handler": True,
+            "api_base": self._api_base,
+            "api_key": self._api_key,
+        }
+        if request.tools:
+            arguments["tools"] = [
+                {
+                    "type": "function",
+                    "function": {"name": t.name, "description": t.description, "parameters": dict(t.parameters)},
+                }
+                for t in request.tools
+            ]
+            arguments["tool_choice"] = "auto" if request.tools_allowed else "none"
+        if request.max_output_tokens is not None:
+            arguments["max_tokens"] = request.max_output_tokens
+        if request.temperature is not None:
+            arguments["temperature"] = request.temperature
+        if request.thinking:
+            arguments["reasoning_effort"] = "none" if request.thinking == "off" else request.thinking
+        return {name: value for name, value in arguments.items() if value is not None}
+
+    def _fault(self, error: Exception) -> ProviderFault:
+        status = getattr(error, "status_code", None)
+        kind = _kind(type(error).__name__, status if isinstance(status, int) else None)
+        if kind == "auth":
+            # The provider's own words may quote the key.
+            return ProviderFault(kind, f"the provider refused the API key (status {status}); check the key and its rights")
+        words = " ".join(self._redactor.redact(str(error)).split())[:_SHOWN_ERROR]
+        headers = getattr(error, "litellm_response_headers", None) or {}
+        return ProviderFault(kind, f"the provider failed: {words}", retry_after=_seconds(headers))
+
+
+def load_litellm() -> Any:
+    """The litellm module, set up to keep to itself: local prices, no callbacks, no printing."""
+    with _importing:
+        os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+        os.environ.setdefault("LITELLM_TELEMETRY", "False")
+        os.environ.setdefault("LITELLM_LOG", "ERROR")
+        import litellm
+
+        # At debug level these log whole requests, and what people wrote with them.
+        for name in _TALKATIVE:
+            logging.getLogger(name).setLevel(logging.WARNING)
+        litellm.suppress_debug_info = True
+        litellm.turn_off_message_logging = True
+        litellm.callbacks = []
+        litellm.success_callback = []
+        litellm.failure_callback = []
+        return litellm
+
+
+def _kind(name: str, status: int | None) -> FaultKind:
+    if name == "Timeout" or status == 408:
+        return "timeout"
+    if status in (401, 403):
+        return "auth"
+    if status == 429:
+        return "rate_limited"
+    if name == "APIResponseValidationError":
+        return "malformed"
+    if status is not None and 400 <= status < 500:
+        return "bad_request"
+    if name in ("APIConnectionError", "ConnectError"):
+        return "connection"
+    return "server"
+
+
+def _seconds(headers: Mapping[str, str]) -> float | None:
+    """Retry-After in seconds; its form as a date is rare and treated as absent."""
+    try:
+        return max(float(headers.get("retry-after", "")), 0.0)
+    except (TypeError, ValueError):
+        return None
+
+
+def _to_openai(message: Message) -> dict[str, Any]:
+    plain: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        plain["content"] = message.content or None
+        plain["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.tool_calls
+        ]
+    if message.role == "tool":
+        plain["tool_call_id"] = message.tool_call_id
+    return plain
+
+
+def _reply(response: Any, dollars: float | None) -> Reply:
+    """The first choice of a response.
+
+    :raises ProviderFault: ``malformed`` without a choice, ``too_large`` above `MAX_REPLY_BYTES`.
+    """
+    choices = getattr(response, "choices", None)
+    if not choices:
+        raise ProviderFault("malformed", "the provider's reply holds no choice")
+    message = choices[0].message
+    text = message.content if isinstance(message.content, str) else ""
+    calls = tuple(
+        ToolCall(call.id or f"call_{index}", call.function.name or "", call.function.arguments or "")
+        for index, call in enumerate(message.tool_calls or ())
+    )
+    size = len(text.encode()) + sum(len(call.arguments.encode()) for call in calls)
+    if size > MAX_REPLY_BYTES:
+        raise ProviderFault("too_large", f"the model's reply has {size} bytes, more than {MAX_REPLY_BYTES}")
+    usage = getattr(response, "usage", None)
+    sent, received = getattr(usage, "prompt_tokens", 0) or 0, getattr(usage, "completion_tokens", 0) or 0
+    return Reply(text, calls, Usage(sent, received, dollars), choices[0].finish_reason or "stop")
+
+
+def _price(litellm: Any, response: Any, model: str) -> float | None:
+    """Dollars for a response; None where litellm knows no price, never 0 for want of one."""
+    if _prices(litellm, model) == (None, None):
+        return None
+    try:
+        return float(litellm.completion_cost(completion_response=response, model=model))
+    except Exception:
+        return None
+
+
+def _prices(litellm: Any, model: str) -> tuple[float | None, float | None]:
+    try:
+        info = litellm.get_model_info(model)
+    except Exception:
+        return None, None
+    sent, received = info.get("input_cost_per_token"), info.get("output_cost_per_token")
+    if not sent and not received:
+        return None, None
+    return (None if sent is None else sent * _MILLION), (None if received is None else received * _MILLION)
+
+
+def _missing_keys(litellm: Any, model: str) -> list[str]:
+    found = litellm.validate_environment(model=model)
+    if found.get("keys_in_environment"):
+        return []
+    return list(found.get("missing_keys") or ["the provider's key"])

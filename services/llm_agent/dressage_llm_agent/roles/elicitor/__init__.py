@@ -1,0 +1,1 @@
+"""Intent to measurable criteria."""

@@ -1,0 +1,1 @@
+"""Check failures to repaired code."""

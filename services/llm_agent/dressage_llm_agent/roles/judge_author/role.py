@@ -1,0 +1,55 @@
+"""The judge author: reasoning, the null controls that apply, and one module."""
+
+from __future__ import annotations
+
+import re
+
+from dressage.envs.cards import EnvironmentCard
+
+from dressage_llm_agent.provider.base import Message, ToolSpec
+from dressage_llm_agent.roles import prompts
+from dressage_llm_agent.roles.base import ReplyProblem
+from dressage_llm_agent.roles.replies import missing_sections, prose, python_source, sections
+from dressage_llm_agent.tasks import NULL_CONTROLS, JudgeAuthorTask, JudgeProposal
+
+
+class JudgeAuthor:
+    """See `dressage_llm_agent.roles.base.Role`."""
+
+    name = "judge_author"
+    tools: tuple[ToolSpec, ...] = ()
+
+    def messages(self, task: JudgeAuthorTask, card: EnvironmentCard) -> tuple[Message, ...]:
+        """See `Role`."""
+        threshold = f"{task.pass_threshold:g}"
+        return prompts.opening(self.name, brief=task.brief, card=card.describe(), pass_threshold=threshold)
+
+    def parse(self, text: str, task: JudgeAuthorTask) -> JudgeProposal:
+        """See `Role`."""
+        problems: list[str] = []
+        source, controls = "", ()
+        try:
+            source = python_source(text, function="judge")
+        except ReplyProblem as problem:
+            problems += problem.problems
+        found = sections(text)
+        missing = missing_sections(found, ["Null controls"])
+        problems += missing
+        if not missing:
+            controls = _controls(found["null controls"], problems)
+        if problems:
+            raise ReplyProblem(*problems)
+        return JudgeProposal(source, controls, found.get("reasoning") or prose(text))
+
+
+def _controls(text: str, problems: list[str]) -> tuple[str, ...]:
+    """The names in the section's first line."""
+    line = next((line for line in text.splitlines() if line.strip()), "")
+    words = re.findall(r"[a-z_]+", line.lower().replace("time-reversed", "time_reversed"))
+    named = tuple(name for name in NULL_CONTROLS if name in words)
+    if not named and "none" not in words:
+        problems.append(f"'## Null controls' must name some of {', '.join(NULL_CONTROLS)}, or say none")
+    return named
+
+
+ROLE = JudgeAuthor()

@@ -1,0 +1,52 @@
+"""Renders the roles' templates. A template sees only the values that it is given; what people wrote is quoted, never obeyed."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from dressage_llm_agent.provider.base import Message
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_FENCE = "<<<"
+
+
+def render(name: str, **values: object) -> str:
+    """The text of a template, such as ``reward_author/user.j2``."""
+    return _environment().get_template(name).render(**values).strip() + "\n"
+
+
+def opening(role: str, **values: object) -> tuple[Message, ...]:
+    """System and user message of a role."""
+    return (
+        Message("system", render(f"{role}/system.j2", **values)),
+        Message("user", render(f"{role}/user.j2", **values)),
+    )
+
+
+def repair(role: str, problems: tuple[str, ...]) -> Message:
+    """The message that says what was wrong with a reply."""
+    return Message("user", render(f"{role}/repair.j2", problems=problems))
+
+
+def quoted(text: str) -> str:
+    """A person's text between marks that it cannot close itself."""
+    return f"{_FENCE}\n{text.replace(_FENCE, '< <<').replace('>>>', '> >>').strip()}\n>>>"
+
+
+@functools.cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    # Prompts are plain text; HTML escapes would only confuse a model.
+    environment = Environment(
+        loader=PackageLoader("dressage_llm_agent", "roles"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
+    )
+    environment.filters["quoted"] = quoted
+    return environment

@@ -1,0 +1,1 @@
+"""History to a revised reward, with tools to look at the history."""

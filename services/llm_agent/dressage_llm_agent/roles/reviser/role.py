@@ -1,0 +1,135 @@
+"""The reviser: diagnosis, lesson, what it is based on, what changes, and one module."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+from dressage.contracts.namespace import REWARD_NAMES
+from dressage.envs.cards import EnvironmentCard
+
+from dressage_llm_agent.provider.base import Message, ToolSpec
+from dressage_llm_agent.roles import prompts
+from dressage_llm_agent.roles.base import MAX_TOOL_ROUNDS, ReplyProblem
+from dressage_llm_agent.roles.replies import blocks, missing_sections, python_source, sections
+from dressage_llm_agent.roles.reviser.tools import TOOLS
+from dressage_llm_agent.tasks import HyperparameterValue, ReviserTask, Revision
+
+_STUCK = 3
+# Name to (lowest, highest, whole number): what a model may ask for; narrower than what PPO can compute with.
+_HYPERPARAMETERS: dict[str, tuple[float, float, bool]] = {
+    "learning_rate": (1e-6, 1e-2, False),
+    "num_steps": (16, 4096, True),
+    "minibatch_size": (32, 8192, True),
+    "epochs": (1, 30, True),
+    "discount": (0.8, 0.9999, False),
+    "gae_lambda": (0.5, 1.0, False),
+    "clip_range": (0.05, 0.5, False),
+    "entropy_coef": (0.0, 0.1, False),
+    "value_coef": (0.1, 2.0, False),
+    "max_grad_norm": (0.1, 10.0, False),
+    "target_kl": (0.005, 0.5, False),
+}
+
+
+class Reviser:
+    """See `dressage_llm_agent.roles.base.Role`."""
+
+    name = "reviser"
+    tools: tuple[ToolSpec, ...] = TOOLS
+
+    def messages(self, task: ReviserTask, card: EnvironmentCard) -> tuple[Message, ...]:
+        """See `Role`."""
+        bounds = (f"{name} ({low:g} to {high:g})" for name, (low, high, _) in _HYPERPARAMETERS.items())
+        return prompts.opening(
+            self.name,
+            brief=task.brief,
+            card=card.describe(),
+            history=task.history,
+            notes=task.notes,
+            lessons=task.lessons,
+            dynamics=task.dynamics,
+            iterations_without_improvement=task.iterations_without_improvement,
+            rewrite=task.iterations_without_improvement >= _STUCK,
+            tune=task.tune_hyperparameters,
+            hyperparameters=", ".join(bounds),
+            array_names=" ".join(sorted(REWARD_NAMES)),
+            max_rounds=MAX_TOOL_ROUNDS,
+        )
+
+    def parse(self, text: str, task: ReviserTask) -> Revision:
+        """See `Role`."""
+        problems: list[str] = []
+        source = ""
+        try:
+            source = python_source(text, function="reward")
+        except ReplyProblem as problem:
+            problems += problem.problems
+        found = sections(text)
+        problems += missing_sections(found, ["Diagnosis", "Lesson", "Based on", "Planned change"])
+        based_on = _based_on(found.get("based on", ""), task, problems)
+        changes = _hyperparameters(text, problems) if task.tune_hyperparameters else {}
+        if problems:
+            raise ReplyProblem(*problems)
+        return Revision(
+            diagnosis=found["diagnosis"],
+            lesson=found["lesson"],
+            planned_change=found["planned change"],
+            source=source,
+            based_on=based_on,
+            hyperparameters=changes,
+            hyperparameter_reasoning=found.get("hyperparameters", "") if changes else "",
+        )
+
+
+def _based_on(text: str, task: ReviserTask, problems: list[str]) -> int:
+    if not text:
+        return 0
+    match = re.search(r"\d+", text)
+    latest = max((past.number for past in task.history), default=0)
+    if match is None:
+        if "latest" in text.lower():
+            return 0
+        problems.append("'## Based on' must hold the number of an iteration")
+        return 0
+    number = int(match[0])
+    if not 1 <= number <= max(latest, 1):
+        problems.append(f"'## Based on' names iteration {number}, but there are 1 to {latest}")
+    return number
+
+
+def _hyperparameters(text: str, problems: list[str]) -> dict[str, HyperparameterValue]:
+    found = [block for block in blocks(text) if block.language == "json"]
+    if not found:
+        return {}
+    try:
+        data = json.loads(found[0].text)
+    except ValueError as error:
+        problems.append(f"the JSON of '## Hyperparameters' cannot be read ({error})")
+        return {}
+    if not isinstance(data, dict) or len(found) > 1:
+        problems.append("'## Hyperparameters' must hold one JSON object")
+        return {}
+    changes = {}
+    for name, value in data.items():
+        if (problem := _hyperparameter_problem(name, value)) is not None:
+            problems.append(problem)
+        else:
+            changes[name] = int(value) if _HYPERPARAMETERS[name][2] else float(value)
+    return changes
+
+
+def _hyperparameter_problem(name: str, value: Any) -> str | None:
+    if name not in _HYPERPARAMETERS:
+        return f"there is no hyperparameter {name!r}; there are {', '.join(_HYPERPARAMETERS)}"
+    low, high, whole = _HYPERPARAMETERS[name]
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not number or not low <= value <= high or (whole and value != int(value)):
+        kind = "a whole number" if whole else "a number"
+        return f"{name} is {value!r}; it must be {kind} from {low:g} to {high:g}"
+    return None
+
+
+ROLE = Reviser()

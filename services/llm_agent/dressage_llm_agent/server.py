@@ -1,0 +1,115 @@
+"""The servicer of `AgentService`: translate, call, translate."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import grpc
+import structlog
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb2
+from dressage.api.internal.v1 import agent_service_pb2_grpc
+from dressage.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument
+from dressage.serving import logs
+
+from dressage_llm_agent import translate
+from dressage_llm_agent.agent import Agent
+from dressage_llm_agent.journal import ToolOutcome
+
+Requests = AsyncIterator[agent_pb2.ConverseRequest]
+Lines = asyncio.Queue[agent_pb2.ConverseResponse | None]
+# More than the rounds, calls and repairs of one conversation can fill, so that putting never waits.
+_MAX_LINES = 1024
+_log = structlog.get_logger("dressage.llm_agent")
+
+
+class AgentServicer(agent_service_pb2_grpc.AgentServiceServicer):
+    """Conversations with models.
+
+    :param tool_seconds: seconds that the caller has for a tool's result.
+    """
+
+    def __init__(self, agent: Agent, *, tool_seconds: float) -> None:
+        self._agent = agent
+        self._tool_seconds = tool_seconds
+
+    async def Converse(
+        self, request_iterator: Requests, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[agent_pb2.ConverseResponse]:
+        """Answers one task; tool calls and progress go out while it is under way."""
+        task = await _first(request_iterator)
+        lines: Lines = asyncio.Queue(maxsize=_MAX_LINES)
+        work = asyncio.create_task(self._work(task, request_iterator, lines))
+        work.add_done_callback(lambda _: lines.put_nowait(None))
+        try:
+            while (line := await lines.get()) is not None:
+                yield line
+            yield agent_pb2.ConverseResponse(result=await work)
+        finally:
+            work.cancel()
+
+    async def DescribeModel(
+        self, request: agent_pb2.DescribeModelRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> agent_pb2.DescribeModelResponse:
+        """What a model is and costs."""
+        return translate.from_description(await self._agent.describe(request.model))
+
+    async def _work(self, task: agent_pb2.Task, requests: Requests, lines: Lines) -> agent_pb2.TaskResult:
+        async def progress(text: str) -> None:
+            lines.put_nowait(agent_pb2.ConverseResponse(progress=agent_pb2.AgentProgress(text=text)))
+
+        model = self._agent.model(task.model)
+        role = task.WhichOneof("role") or ""
+        with logs.bind(session=task.session, task=task.key):
+            # The first line also commits the call: from here on gRPC does not repeat it by itself.
+            await progress(f"{model} works as {role}")
+            outcome = await self._agent.answer(
+                translate.to_task(task),
+                session=task.session,
+                key=task.key,
+                model=task.model,
+                allowance=translate.to_allowance(task.remaining_budget),
+                caller=_Caller(requests, lines, self._tool_seconds),
+                progress=progress,
+            )
+            spent = outcome.ledger
+            _log.info("answered", role=role, model=model, requests=spent.requests, journal_hits=spent.journal_hits)
+        return translate.from_result(outcome.result, ledger=outcome.ledger, model=model)
+
+
+class _Caller:
+    """The other end of the stream, who runs the tools."""
+
+    def __init__(self, requests: Requests, lines: Lines, seconds: float) -> None:
+        self._requests = requests
+        self._lines = lines
+        self._seconds = seconds
+
+    async def call(self, call_id: str, name: str, arguments: Mapping[str, Any]) -> ToolOutcome:
+        """See `dressage_llm_agent.conversation.ToolCaller`."""
+        call = agent_pb2.ToolCall(id=call_id, name=name)
+        call.arguments.update(dict(arguments))
+        self._lines.put_nowait(agent_pb2.ConverseResponse(tool_call=call))
+        try:
+            async with asyncio.timeout(self._seconds):
+                answer = await anext(self._requests)
+        except TimeoutError:
+            message = f"the caller gave no result of {name} within {self._seconds:g} s"
+            raise DeadlineExceeded(message, reason="TOOL_TIMEOUT") from None
+        except StopAsyncIteration:
+            raise FailedPrecondition("the caller ended the stream before a tool's result", reason="STREAM_ENDED") from None
+        if answer.WhichOneof("message") != "tool_result" or answer.tool_result.id != call_id:
+            seen = answer.WhichOneof("message")
+            raise InvalidArgument(field="tool_result.id", value=seen, expected=f"the result of call {call_id}")
+        return ToolOutcome(answer.tool_result.content, answer.tool_result.is_error)
+
+
+async def _first(requests: Requests) -> agent_pb2.Task:
+    try:
+        message = await anext(requests)
+    except StopAsyncIteration:
+        raise InvalidArgument(field="task", value=None, expected="a task as the first message") from None
+    if message.WhichOneof("message") != "task":
+        raise InvalidArgument(field="task", value="tool_result", expected="a task as the first message")
+    return message.task

@@ -1,0 +1,66 @@
+"""Puts the service together from its settings and starts it."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+
+import structlog
+from dressage.api.internal.v1 import agent_service_pb2, agent_service_pb2_grpc
+from dressage.artifacts.opening import open_store
+from dressage.artifacts.store import ArtifactStore
+from dressage.serving.server import GrpcServer, RunningService
+
+from dressage_llm_agent.agent import Agent, Limits, Sampling
+from dressage_llm_agent.metrics import llm_metrics
+from dressage_llm_agent.provider.base import Provider
+from dressage_llm_agent.provider.litellm_provider import LitellmProvider
+from dressage_llm_agent.provider.redaction import Redactor
+from dressage_llm_agent.provider.retrying import RetryingProvider, RetryPolicy
+from dressage_llm_agent.server import AgentServicer
+from dressage_llm_agent.settings import Settings
+
+_log = structlog.get_logger("dressage.llm_agent")
+
+
+async def start(
+    settings: Settings, *, store: ArtifactStore | None = None, provider: Provider | None = None
+) -> RunningService:
+    """Starts the service.
+
+    :param store: instead of the one of ``settings.store_url``.
+    :param provider: instead of litellm; retries are put around it all the same.
+    """
+    agent = make_agent(settings, store=store, provider=provider)
+    server = GrpcServer(
+        service_name="llm-agent",
+        address=settings.address,
+        token=settings.auth_token,
+        grace_seconds=settings.grace_seconds,
+    )
+    full_name = agent_service_pb2.DESCRIPTOR.services_by_name["AgentService"].full_name
+    servicer = AgentServicer(agent, tool_seconds=settings.tool_seconds)
+    server.add(agent_service_pb2_grpc.add_AgentServiceServicer_to_server, servicer, full_name)
+    return RunningService(address=await server.start(), stop=server.stop)
+
+
+def make_agent(settings: Settings, *, store: ArtifactStore | None = None, provider: Provider | None = None) -> Agent:
+    """The agent that the settings describe."""
+    key = settings.api_key.get_secret_value() if settings.api_key else None
+    redactor = Redactor.from_environment(os.environ, key or "")
+    inner = provider or LitellmProvider(
+        api_base=settings.api_base, api_key=key, deadline=settings.request_seconds, redactor=redactor
+    )
+    policy = RetryPolicy(settings.attempts, settings.first_wait_seconds, settings.longest_wait_seconds)
+    if store is None and settings.store_url:
+        store = open_store(settings.store_url)
+    return Agent(
+        provider=RetryingProvider(inner, policy, notice=lambda text: _log.warning("provider", problem=text)),
+        store=store,
+        default_model=settings.default_model,
+        redactor=redactor,
+        metrics=llm_metrics(),
+        now=lambda: datetime.now(UTC),
+        limits=Limits(settings.task_seconds, settings.concurrent_requests, settings.concurrent_tasks),
+        sampling=Sampling(settings.max_output_tokens, settings.temperature, dict(settings.thinking)),
+    )
