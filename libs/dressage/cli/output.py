@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
     from rich.console import Console
 
+_PIPE_WIDTH = 240
 _RED, _RESET = "\033[31m", "\033[0m"
 
 
@@ -62,10 +63,12 @@ def _finite(value: Any) -> Any:
 
 
 def console(*, error: bool = False) -> Console:
-    """A console on standard output, or on standard error."""
+    """A console on standard output, or on standard error; wide where no terminal sets bounds, so that paths stay whole."""
     from rich.console import Console
 
-    return Console(stderr=error, highlight=False, soft_wrap=True)
+    stream = sys.stderr if error else sys.stdout
+    width = None if stream.isatty() or os.environ.get("COLUMNS") else _PIPE_WIDTH
+    return Console(stderr=error, highlight=False, width=width)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", empty: str = "") -> None:

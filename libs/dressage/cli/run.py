@@ -42,7 +42,7 @@ def run(spec: session_pb2.SessionSpec, where: Where, manner: Manner) -> int:
 
 
 async def _run(spec: session_pb2.SessionSpec, where: Where, manner: Manner) -> int:
-    async with _signals() as signals, connect(where, start="full") as connection:
+    async with connect(where, start="full") as connection:
         if where.api_base and connection.kind != "stack":
             raise errors.InvalidArgument(
                 field="--api-base",
@@ -60,10 +60,12 @@ async def _run(spec: session_pb2.SessionSpec, where: Where, manner: Manner) -> i
             output.console().print(plan.plan_text(estimate))
         if not manner.yes and not plan.agreed(estimate, ask=_asker(manner)):
             return 1
-        session = await connection.client.create_session(spec)
         if manner.detach:
-            return _detached(session, connection, document, manner)
-        ended, code = await follow(session.name, connection, manner, signals=signals)
+            return _detached(await connection.client.create_session(spec), connection, document, manner)
+        # Before there is a session, Ctrl-C may just end everything.
+        async with _signals() as signals:
+            session = await connection.client.create_session(spec)
+            ended, code = await follow(session.name, connection, manner, signals=signals)
         result = await summary.collect(ended, connection)
         if manner.as_json:
             output.print_json(document | result)
