@@ -1,0 +1,97 @@
+"""The template author's revisions, step by step until it knows nothing better."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from paraphrases import CHEETAH, HOPPER, PENDULUM
+
+from dressage.envs.cards import load_card
+from dressage.errors import FailedPrecondition
+from dressage_llm_agent.tasks import Brief, FixerTask, PastIteration, ReviserTask
+from dressage_llm_agent.template.author import answer, write_reward
+from dressage_llm_agent.template.parser import parse
+from dressage_llm_agent.template.reviser import read_weights, revise
+from dressage_llm_agent.template.reward_plan import plan_reward
+
+INTENTS = [(CHEETAH, "run forward fast"), (HOPPER, "hop forward smoothly"), (PENDULUM, "balance the pole")]
+
+
+def task(environment, intent, *history, **changes):
+    return ReviserTask(Brief(intent, environment), tuple(history), **changes)
+
+
+def weights_of(environment, intent, source):
+    return read_weights(source, plan_reward(parse(intent, environment), load_card(environment)))
+
+
+def first(environment, intent, **scores):
+    source = write_reward(Brief(intent, environment)).source
+    return PastIteration(1, source, score=0.4, scores=scores)
+
+
+@pytest.mark.parametrize(("environment", "intent"), INTENTS)
+def test_weights_are_read_back_from_the_source(environment, intent):
+    plan = plan_reward(parse(intent, environment), load_card(environment))
+    source = write_reward(Brief(intent, environment)).source
+    assert weights_of(environment, intent, source) == {term.name: pytest.approx(term.weight) for term in plan.terms}
+
+
+def test_a_bad_posture_weighs_more():
+    revision = revise(task(CHEETAH, "run forward fast", first(CHEETAH, "run forward fast", posture=0.1, speed=0.5)))
+    weights = weights_of(CHEETAH, "run forward fast", revision.source)
+    assert weights["posture"] == pytest.approx(2.0) and weights["speed"] == pytest.approx(1.0)
+    assert revision.based_on == 1 and "posture" in revision.diagnosis and revision.lesson and revision.planned_change
+
+
+def test_too_slow_weighs_speed_more():
+    revision = revise(task(CHEETAH, "run forward fast", first(CHEETAH, "run forward fast", posture=1, speed=0.5)))
+    assert weights_of(CHEETAH, "run forward fast", revision.source)["speed"] == pytest.approx(2.0)
+
+
+def test_it_starts_from_the_best_iteration_and_never_repeats_a_change():
+    one = first(CHEETAH, "run forward fast", speed=0.5)
+    two = replace(one, number=2, source=revise(task(CHEETAH, "run forward fast", one)).source, score=0.1)
+    revision = revise(task(CHEETAH, "run forward fast", one, two))
+    assert revision.based_on == 1 and revision.source not in (one.source, two.source)
+
+
+@pytest.mark.parametrize(("environment", "intent"), INTENTS)
+@pytest.mark.parametrize("tune", [False, True])
+def test_it_ends_by_saying_that_it_knows_nothing_better(environment, intent, tune):
+    history = [first(environment, intent, speed=0.2, posture=0.5, endurance=0.3, upright=0.4, smooth=0.5)]
+    seen = {history[0].source}
+    tuned = 0
+    for number in range(2, 60):
+        try:
+            revision = revise(task(environment, intent, *history, tune_hyperparameters=tune))
+        except FailedPrecondition as error:
+            assert error.reason == "TEMPLATE_NO_REVISION" and len(history) > 2
+            assert bool(tuned) == tune
+            return
+        tuned += bool(revision.hyperparameters)
+        assert revision.source not in seen or revision.hyperparameters
+        assert tune or not revision.hyperparameters
+        seen.add(revision.source)
+        past = replace(history[0], number=number, source=revision.source, score=0.1)
+        history.append(replace(past, hyperparameters=revision.hyperparameters))
+    pytest.fail("the reviser never ended")
+
+
+def test_a_reward_of_somebody_else_is_left_alone():
+    foreign = PastIteration(1, "def reward(state, action, next_state, memory, np):\n    return {}\n", 0.2, {"speed": 0.1})
+    with pytest.raises(FailedPrecondition) as caught:
+        revise(task(CHEETAH, "run forward fast", foreign))
+    assert caught.value.reason == "TEMPLATE_NO_REVISION"
+
+
+def test_it_says_that_notes_are_not_heeded():
+    one = first(CHEETAH, "run forward fast", speed=0.5)
+    assert "not heeded" in revise(task(CHEETAH, "run forward fast", one, notes=("more elegance",))).diagnosis
+
+
+def test_it_cannot_fix():
+    with pytest.raises(FailedPrecondition) as caught:
+        answer(FixerTask(Brief("run", CHEETAH), "reward", "def", ()))
+    assert caught.value.reason == "TEMPLATE_CANNOT_FIX"
