@@ -1,0 +1,57 @@
+"""`BenchmarkService`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from dressage.api.v1 import benchmark_service_pb2 as pb
+
+from dressage_orchestrator.api import paging
+from dressage_orchestrator.benchmarks import Benchmarks
+from dressage_orchestrator.database import benchmarks
+from dressage_orchestrator.hub import Hub
+from dressage_orchestrator.service import Sessions
+
+_LOOK_SECONDS = 2.0
+
+
+class BenchmarkServicer:
+    """See `BenchmarkService` in the protos."""
+
+    def __init__(self, driver: Benchmarks, service: Sessions, hub: Hub) -> None:
+        self._driver = driver
+        self._service = service
+        self._hub = hub
+
+    async def CreateBenchmark(self, request: pb.CreateBenchmarkRequest, context: Any) -> pb.Benchmark:
+        return await self._driver.create(request)
+
+    async def GetBenchmark(self, request: pb.GetBenchmarkRequest, context: Any) -> pb.Benchmark:
+        return await self._service.transact(lambda tx: benchmarks.get(tx, request.name))
+
+    async def ListBenchmarks(self, request: pb.ListBenchmarksRequest, context: Any) -> pb.ListBenchmarksResponse:
+        position = paging.decode(request.page_token, "benchmarks")
+        size = paging.page_size(request.page_size)
+        before = tuple(position) if position else None
+        found = await self._service.transact(lambda tx: benchmarks.page(tx, limit=size + 1, before=before))
+        token = paging.encode(found[size - 1][1], "benchmarks") if len(found) > size else ""
+        return pb.ListBenchmarksResponse(benchmarks=[entry for entry, _ in found[:size]], next_page_token=token)
+
+    async def WatchBenchmark(
+        self, request: pb.WatchBenchmarkRequest, context: Any
+    ) -> AsyncIterator[pb.WatchBenchmarkResponse]:
+        last = None
+        with self._hub.waiter(request.name) as waiter:
+            while True:
+                current = await self._service.transact(lambda tx: benchmarks.get(tx, request.name))
+                if current != last:
+                    last = current
+                    yield pb.WatchBenchmarkResponse(benchmark=current)
+                begun = [case for case in current.cases if case.session]
+                if current.completed == (len(begun) if current.cancelled else len(current.cases)):
+                    return
+                await waiter.wait(_LOOK_SECONDS)
+
+    async def CancelBenchmark(self, request: pb.CancelBenchmarkRequest, context: Any) -> pb.Benchmark:
+        return await self._driver.cancel(request.name)

@@ -1,0 +1,48 @@
+"""`EnvironmentService`, from the cards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dressage.api.v1 import environment_service_pb2 as pb
+from dressage.envs.cards import EnvironmentCard, list_cards, load_card
+
+from dressage_orchestrator.api import paging
+
+
+class EnvironmentServicer:
+    """See `EnvironmentService` in the protos."""
+
+    async def GetEnvironment(self, request: pb.GetEnvironmentRequest, context: Any) -> pb.Environment:
+        return _environment(load_card(request.name.removeprefix("environments/")))
+
+    async def ListEnvironments(
+        self, request: pb.ListEnvironmentsRequest, context: Any
+    ) -> pb.ListEnvironmentsResponse:
+        after = paging.decode(request.page_token, "environments") or ""
+        size = paging.page_size(request.page_size)
+        cards = sorted((card for card in list_cards() if card.id > after), key=lambda card: card.id)
+        token = paging.encode(cards[size - 1].id, "environments") if len(cards) > size else ""
+        shown = [_environment(card) for card in cards[:size]]
+        return pb.ListEnvironmentsResponse(environments=shown, next_page_token=token)
+
+
+def _environment(card: EnvironmentCard) -> pb.Environment:
+    message = pb.Environment(
+        name=f"environments/{card.id}",
+        title=card.title,
+        description=card.description,
+        observation_size=card.observation_size,
+        time_step=card.time_step,
+        max_episode_steps=card.max_episode_steps,
+        termination=card.termination,
+        scales=card.scales,
+        example_intents=card.example_intents,
+        text=card.describe(),
+        action_kind=card.action_kind,
+    )
+    for field in card.fields:
+        message.fields.add(name=field.name, shape=field.shape, unit=field.unit, meaning=field.meaning)
+    for part in card.action:
+        message.actions.add(name=part.name, low=part.low, high=part.high, unit=part.unit, meaning=part.meaning)
+    return message

@@ -1,0 +1,35 @@
+"""`IntentService`, through llm-agent's elicitor."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
+from dressage.api.v1 import intent_service_pb2 as pb
+from dressage.envs.cards import load_card
+from dressage.errors import InvalidArgument
+
+from dressage_orchestrator.clients import AgentClient
+
+
+class IntentServicer:
+    """See `IntentService` in the protos."""
+
+    def __init__(self, agent: AgentClient, *, default_model: str) -> None:
+        self._agent = agent
+        self._default_model = default_model
+
+    async def Elicit(self, request: pb.ElicitRequest, context: Any) -> pb.ElicitResponse:
+        if not request.intent.strip():
+            raise InvalidArgument(field="intent", value=request.intent, expected="a behaviour in words")
+        environment = load_card(request.environment.removeprefix("environments/")).id
+        brief = agent_pb.Brief(intent=request.intent, environment=environment)
+        # Outside of a session: the key is the question, so that the same question is answered from the journal.
+        key = "elicit/" + hashlib.sha256(request.SerializeToString(deterministic=True)).hexdigest()[:32]
+        model = request.model or self._default_model
+        task = agent_pb.Task(key=key, model=model, elicitor=agent_pb.ElicitorTask(brief=brief))
+        result = await self._agent.converse(task)
+        return pb.ElicitResponse(
+            criteria=result.elicitor.criteria, questions=result.elicitor.questions, cost=result.cost
+        )

@@ -1,0 +1,162 @@
+"""`SessionService`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+from dressage.api.v1 import session_pb2 as v1
+from dressage.api.v1 import session_service_pb2 as pb
+from dressage.errors import InvalidArgument
+
+from dressage_orchestrator import names
+from dressage_orchestrator.api import paging
+from dressage_orchestrator.database import events, runs, sessions
+from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.hub import Hub
+from dressage_orchestrator.service import Sessions
+
+_LOOK_SECONDS = 2.0
+_WATCH_BATCH = 200
+
+
+class SessionServicer:
+    """See `SessionService` in the protos."""
+
+    def __init__(self, service: Sessions, hub: Hub) -> None:
+        self._service = service
+        self._hub = hub
+
+    async def CreateSession(self, request: pb.CreateSessionRequest, context: Any) -> v1.Session:
+        return await self._service.create(request)
+
+    async def GetSession(self, request: pb.GetSessionRequest, context: Any) -> v1.Session:
+        session = names.parse_session(request.name)
+        return await self._service.transact(lambda tx: sessions.get(tx, session))
+
+    async def ListSessions(self, request: pb.ListSessionsRequest, context: Any) -> pb.ListSessionsResponse:
+        question = ("sessions", request.show_deleted, request.state)
+        position = paging.decode(request.page_token, *question)
+        size = paging.page_size(request.page_size)
+        found = await self._service.transact(
+            lambda tx: sessions.page(
+                tx, limit=size + 1, before=tuple(position) if position else None,
+                show_deleted=request.show_deleted, state=request.state,
+            )
+        )
+        token = paging.encode(found[size - 1][1], *question) if len(found) > size else ""
+        return pb.ListSessionsResponse(sessions=[entry for entry, _ in found[:size]], next_page_token=token)
+
+    async def DeleteSession(self, request: pb.DeleteSessionRequest, context: Any) -> v1.Session:
+        return await self._service.delete(request)
+
+    async def UndeleteSession(self, request: pb.UndeleteSessionRequest, context: Any) -> v1.Session:
+        return await self._service.undelete(names.parse_session(request.name))
+
+    async def CancelSession(self, request: pb.CancelSessionRequest, context: Any) -> v1.Session:
+        return await self._service.cancel(names.parse_session(request.name), request.reason)
+
+    async def ResumeSession(self, request: pb.ResumeSessionRequest, context: Any) -> v1.Session:
+        return await self._service.resume(request)
+
+    async def SteerSession(self, request: pb.SteerSessionRequest, context: Any) -> pb.SteerSessionResponse:
+        await self._service.steer(request)
+        return pb.SteerSessionResponse()
+
+    async def WatchSession(
+        self, request: pb.WatchSessionRequest, context: Any
+    ) -> AsyncIterator[pb.WatchSessionResponse]:
+        session = names.parse_session(request.name)
+        seen = _sequence(request.resume_token)
+        with self._hub.waiter(request.name) as waiter:
+            while True:
+                # The state is read with, not after, the events: so none that came before the end is missed.
+                ended, batch = await self._service.transact(partial(_news, session=session, seen=seen))
+                for event in batch:
+                    seen = event.sequence
+                    yield pb.WatchSessionResponse(event=event, resume_token=str(event.sequence))
+                if ended and not batch:
+                    return
+                if not batch:
+                    await waiter.wait(_LOOK_SECONDS)
+
+    async def GetIteration(self, request: pb.GetIterationRequest, context: Any) -> v1.Iteration:
+        session, number = names.parse_iteration(request.name)
+        return await self._service.transact(lambda tx: sessions.iteration(tx, session, number))
+
+    async def ListIterations(self, request: pb.ListIterationsRequest, context: Any) -> pb.ListIterationsResponse:
+        session = names.parse_session(request.parent)
+        after = paging.decode(request.page_token, "iterations", session) or 0
+        size = paging.page_size(request.page_size)
+
+        def read(tx: Transaction) -> list[v1.Iteration]:
+            sessions.get(tx, session)
+            return sessions.iterations(tx, session, after=after, limit=size + 1)
+
+        found = await self._service.transact(read)
+        token = paging.encode(found[size - 1].number, "iterations", session) if len(found) > size else ""
+        return pb.ListIterationsResponse(iterations=found[:size], next_page_token=token)
+
+    async def GetRun(self, request: pb.GetRunRequest, context: Any) -> v1.Run:
+        return await self._service.transact(lambda tx: runs.get(tx, request.name).run)
+
+    async def ListRuns(self, request: pb.ListRunsRequest, context: Any) -> pb.ListRunsResponse:
+        parent = request.parent
+        all_of_them = parent.endswith("/iterations/-")
+        if all_of_them:
+            session, number = names.parse_session(parent.removesuffix("/iterations/-")), None
+        else:
+            session, number = names.parse_iteration(parent)
+        position = paging.decode(request.page_token, "runs", parent)
+        size = paging.page_size(request.page_size)
+
+        def read(tx: Transaction) -> list[tuple[v1.Run, tuple[int, str]]]:
+            sessions.get(tx, session)
+            after = tuple(position) if position else None
+            return runs.page(tx, session, iteration=number, after=after, limit=size + 1)
+
+        found = await self._service.transact(read)
+        token = paging.encode(found[size - 1][1], "runs", parent) if len(found) > size else ""
+        return pb.ListRunsResponse(runs=[run for run, _ in found[:size]], next_page_token=token)
+
+    async def GetLineage(self, request: pb.GetLineageRequest, context: Any) -> pb.Lineage:
+        session = names.parse_session(request.name)
+
+        def read(tx: Transaction) -> tuple[v1.Session, list[v1.Iteration]]:
+            return sessions.get(tx, session), sessions.iterations(tx, session)
+
+        return _lineage(*await self._service.transact(read))
+
+    async def LabelRollout(self, request: pb.LabelRolloutRequest, context: Any) -> pb.LabelRolloutResponse:
+        return pb.LabelRolloutResponse(judgment=await self._service.label(request))
+
+    async def EstimateSession(self, request: pb.EstimateSessionRequest, context: Any) -> pb.EstimateSessionResponse:
+        return await self._service.estimate(request.spec)
+
+
+def _news(tx: Transaction, *, session: str, seen: int) -> tuple[bool, list[Any]]:
+    ended = sessions.get(tx, session).state in sessions.ENDED
+    return ended, events.after(tx, session, seen, limit=_WATCH_BATCH)
+
+
+def _sequence(token: str) -> int:
+    if not token:
+        return 0
+    if not (token.isascii() and token.isdigit() and len(token) < 19):
+        raise InvalidArgument(field="resume_token", value=token, expected="resume_token of an earlier answer")
+    return int(token)
+
+
+def _lineage(session: v1.Session, iterations: list[v1.Iteration]) -> pb.Lineage:
+    lineage = pb.Lineage()
+    for entry in iterations:
+        node = lineage.nodes.add(
+            iteration=entry.name, parent=entry.parent, planned_change=entry.planned_change, lesson=entry.lesson,
+            best=entry.name == session.best_iteration,
+        )
+        if entry.HasField("judgment"):
+            node.score = entry.judgment.score
+        if entry.lesson:
+            lineage.lessons.add(tier=pb.Lesson.TIER_SOFT, text=entry.lesson, iteration=entry.name)
+    return lineage

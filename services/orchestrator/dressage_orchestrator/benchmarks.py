@@ -1,0 +1,155 @@
+"""Benchmarks under way: each case is a session, a bounded number at a time.
+
+All that matters is in rows, and a case's session has a fixed id and request id: so after a crash the same driver goes
+on where it was, and no case is run twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Any
+
+import structlog
+from dressage.api.v1 import benchmark_service_pb2 as pb
+from dressage.api.v1 import session_pb2 as v1
+from dressage.api.v1 import session_service_pb2 as session_api
+from dressage.errors import DressageError
+
+from dressage_orchestrator import names
+from dressage_orchestrator.database import benchmarks, requests, sessions
+from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.hub import Hub
+from dressage_orchestrator.service import Sessions
+
+_LOOK_SECONDS = 2.0
+
+
+class Benchmarks:
+    """Starts benchmarks and drives them.
+
+    :param parallel: sessions of one benchmark at a time.
+    """
+
+    def __init__(self, service: Sessions, hub: Hub, *, parallel: int) -> None:
+        self._service = service
+        self._hub = hub
+        self._parallel = parallel
+        self._drivers: dict[str, asyncio.Task[None]] = {}
+        self._log = structlog.get_logger("dressage.benchmarks")
+
+    async def recover(self) -> None:
+        """Goes on with the benchmarks that have not ended."""
+        for name in await self._service.transact(benchmarks.unfinished):
+            self._drive(name)
+
+    async def close(self) -> None:
+        """Stops driving; nothing is lost."""
+        tasks = list(self._drivers.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def create(self, request: pb.CreateBenchmarkRequest) -> pb.Benchmark:
+        """Records a benchmark and begins it.
+
+        :raises InvalidArgument: when a case could not become a session, naming the first that could not.
+        """
+        for case in request.cases:
+            await self._service.prepare(_spec(request.template, case))
+        name = "benchmarks/b-" + secrets.token_hex(5)
+
+        def record(tx: Transaction) -> pb.Benchmark:
+            known = requests.earlier(tx, "CreateBenchmark", request.request_id, request)
+            if known is not None:
+                return benchmarks.get(tx, known)
+            made = pb.Benchmark(name=name, template=request.template)
+            for case in request.cases:
+                made.cases.add(
+                    intent=case.intent, environment=case.environment, category=case.category, difficulty=case.difficulty
+                )
+            requests.remember(tx, "CreateBenchmark", request.request_id, request, name)
+            return benchmarks.create(tx, made)
+
+        made = await self._service.transact(record)
+        self._drive(made.name)
+        return made
+
+    async def cancel(self, name: str) -> pb.Benchmark:
+        """Ends a benchmark and its sessions."""
+
+        def mark(message: pb.Benchmark) -> None:
+            message.cancelled = True
+
+        changed = await self._service.transact(lambda tx: benchmarks.change(tx, name, mark))
+        for case in changed.cases:
+            if case.session and case.state not in sessions.ENDED:
+                await self._service.cancel(names.parse_session(case.session), "its benchmark was cancelled")
+        return changed
+
+    def _drive(self, name: str) -> None:
+        if name not in self._drivers:
+            task = asyncio.create_task(self._run(name), name=name)
+            self._drivers[name] = task
+            task.add_done_callback(lambda done: self._forget(name, done))
+
+    def _forget(self, name: str, task: asyncio.Task[None]) -> None:
+        self._drivers.pop(name, None)
+        if not task.cancelled() and task.exception() is not None:
+            self._log.error("benchmark driver failed", benchmark=name, exc_info=task.exception())
+
+    async def _run(self, name: str) -> None:
+        slots = asyncio.Semaphore(self._parallel)
+        benchmark = await self._service.transact(lambda tx: benchmarks.get(tx, name))
+        async with asyncio.TaskGroup() as group:
+            for index in range(len(benchmark.cases)):
+                group.create_task(self._case(name, index, slots))
+        await self._service.transact(lambda tx: benchmarks.change(tx, name, lambda _: None, ended=True))
+
+    async def _case(self, name: str, index: int, slots: asyncio.Semaphore) -> None:
+        async with slots:
+            benchmark = await self._service.transact(lambda tx: benchmarks.get(tx, name))
+            if benchmark.cancelled or benchmark.cases[index].state in sessions.ENDED:
+                return
+            ident = f"{name.partition('/')[2]}-{index + 1}"
+            request = session_api.CreateSessionRequest(session_id=ident, request_id=f"{name}/{index + 1}")
+            request.spec.CopyFrom(_spec(benchmark.template, benchmark.cases[index]))
+            try:
+                session = await self._service.create(request)
+            except DressageError as error:
+                self._log.warning("a case could not begin", benchmark=name, case=index + 1, reason=error.reason)
+                await self._note(name, index, v1.Session(state=v1.SESSION_STATE_FAILED))
+                return
+            await self._follow(name, index, session)
+
+    async def _follow(self, name: str, index: int, session: v1.Session) -> None:
+        ident = names.parse_session(session.name)
+        noted: Any = None
+        with self._hub.waiter(session.name) as waiter:
+            while True:
+                current = await self._service.transact(lambda tx: sessions.get(tx, ident))
+                facts = (current.state, current.current_iteration, current.best_judgment.score)
+                if facts != noted:
+                    noted = facts
+                    await self._note(name, index, current)
+                if current.state in sessions.ENDED:
+                    return
+                await waiter.wait(_LOOK_SECONDS)
+
+    async def _note(self, name: str, index: int, session: v1.Session) -> None:
+        def edit(message: pb.Benchmark) -> None:
+            case = message.cases[index]
+            case.session, case.state, case.iterations = session.name, session.state, session.current_iteration
+            if session.HasField("best_judgment"):
+                case.score = session.best_judgment.score
+            message.completed = sum(1 for entry in message.cases if entry.state in sessions.ENDED)
+            message.passed = sum(1 for entry in message.cases if entry.state == v1.SESSION_STATE_SUCCEEDED)
+
+        await self._service.transact(lambda tx: benchmarks.change(tx, name, edit))
+
+
+def _spec(template: v1.SessionSpec, case: pb.BenchmarkCase) -> v1.SessionSpec:
+    spec = v1.SessionSpec()
+    spec.CopyFrom(template)
+    spec.intent, spec.environment = case.intent, case.environment
+    return spec

@@ -1,0 +1,173 @@
+"""The internal services as the orchestrator calls them: every call has a deadline, and domain errors come out."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+import grpc
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
+from dressage.api.internal.v1 import agent_service_pb2_grpc as agent_rpc
+from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
+from dressage.api.internal.v1 import judge_service_pb2_grpc as judge_rpc
+from dressage.api.internal.v1 import renderer_service_pb2 as renderer_pb
+from dressage.api.internal.v1 import renderer_service_pb2_grpc as renderer_rpc
+from dressage.errors import DeadlineExceeded, DressageError, Internal, InvalidArgument, NotFound, Unavailable
+from dressage.serving.errors import from_rpc
+from google.protobuf.json_format import MessageToDict
+
+T = TypeVar("T")
+Tool = Callable[[Mapping[str, Any]], str]
+
+MAX_TOOL_ROUNDS = 40
+"""Tool calls that one task may make."""
+
+MAX_TOOL_BYTES = 200_000
+_SHORT_SECONDS = 20.0
+_RETRY_SECONDS = 60.0
+_BACKOFF_CAP = 5.0
+
+
+async def retried(call: Callable[[], Awaitable[T]], *, seconds: float = _RETRY_SECONDS) -> T:
+    """Repeats a call that is safe to repeat while the service cannot be reached, with jittered backoff.
+
+    :param seconds: after so long the error is passed on.
+    """
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + seconds
+    backoff = 0.2
+    while True:
+        try:
+            return await call()
+        except Unavailable:
+            if loop.time() + backoff > give_up:
+                raise
+            await asyncio.sleep(backoff * random.uniform(0.5, 1.0))
+            backoff = min(2 * backoff, _BACKOFF_CAP)
+
+
+async def _ask(method: Any, request: Any, seconds: float) -> Any:
+    async def once() -> Any:
+        try:
+            return await method(request, timeout=seconds)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc(error) from None
+
+    return await retried(once)
+
+
+class AgentClient:
+    """llm-agent.
+
+    :param seconds: deadline of one task.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, *, seconds: float) -> None:
+        self._stub = agent_rpc.AgentServiceStub(channel)
+        self._seconds = seconds
+
+    async def describe(self, model: str) -> agent_pb.DescribeModelResponse:
+        """What a model is and whether it is configured."""
+        request = agent_pb.DescribeModelRequest(model=model)
+        answer: agent_pb.DescribeModelResponse = await _ask(self._stub.DescribeModel, request, _SHORT_SECONDS)
+        return answer
+
+    async def converse(self, task: agent_pb.Task, tools: Mapping[str, Tool] | None = None) -> agent_pb.TaskResult:
+        """Has a task done, running the tools it asks for. Safe to repeat: the agent answers from its journal.
+
+        :param tools: by name; each gets the arguments and returns text. What it raises is told to the model.
+        :raises DeadlineExceeded: when the task takes too long or calls too many tools.
+        """
+        return await retried(lambda: self._converse(task, tools or {}))
+
+    async def _converse(self, task: agent_pb.Task, tools: Mapping[str, Tool]) -> agent_pb.TaskResult:
+        call = self._stub.Converse(timeout=self._seconds)
+        try:
+            await call.write(agent_pb.ConverseRequest(task=task))
+            rounds = 0
+            while (said := await call.read()) is not grpc.aio.EOF:
+                kind = said.WhichOneof("message")
+                if kind == "result":
+                    result: agent_pb.TaskResult = said.result
+                    await call.done_writing()
+                    return result
+                if kind == "tool_call":
+                    rounds += 1
+                    if rounds > MAX_TOOL_ROUNDS:
+                        message = f"task {task.key!r} asked for more than {MAX_TOOL_ROUNDS} tool calls"
+                        raise DeadlineExceeded(message, reason="TOO_MANY_TOOL_CALLS")
+                    answer = await asyncio.to_thread(_run_tool, said.tool_call, tools)
+                    await call.write(agent_pb.ConverseRequest(tool_result=answer))
+            raise Internal(f"task {task.key!r} ended without a result", reason="NO_RESULT")
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc(error) from None
+        except asyncio.InvalidStateError:  # a write on a call that has ended: its status tells why
+            raise Unavailable(f"llm-agent ended the call: {await call.details()}", reason="CALL_ENDED") from None
+        finally:
+            call.cancel()
+
+
+def _run_tool(call: agent_pb.ToolCall, tools: Mapping[str, Tool]) -> agent_pb.ToolResult:
+    tool = tools.get(call.name)
+    if tool is None:
+        said = f"no tool {call.name!r}; there are: {', '.join(sorted(tools)) or 'none'}"
+        return agent_pb.ToolResult(id=call.id, content=said, is_error=True)
+    try:
+        content = tool(MessageToDict(call.arguments))
+    except (InvalidArgument, NotFound) as error:
+        return agent_pb.ToolResult(id=call.id, content=error.message, is_error=True)
+    cut = content.encode()[:MAX_TOOL_BYTES].decode(errors="ignore")
+    return agent_pb.ToolResult(id=call.id, content=cut)
+
+
+class JudgeClient:
+    """judge.
+
+    :param seconds: deadline of one call.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, *, seconds: float) -> None:
+        self._stub = judge_rpc.JudgeServiceStub(channel)
+        self._seconds = seconds
+
+    async def check(self, request: judge_pb.CheckRequest) -> judge_pb.CheckResponse:
+        """Checks generated code."""
+        answer: judge_pb.CheckResponse = await _ask(self._stub.Check, request, self._seconds)
+        return answer
+
+    async def judge(self, request: judge_pb.JudgeRequest) -> judge_pb.JudgeResponse:
+        """Judges rollouts."""
+        answer: judge_pb.JudgeResponse = await _ask(self._stub.Judge, request, self._seconds)
+        if [entry.rollout for entry in answer.rollouts] != list(request.rollouts):
+            raise Internal("the judge did not answer for the rollouts asked for, in order", reason="JUDGE_MISMATCH")
+        return answer
+
+
+class RendererClient:
+    """renderer.
+
+    :param seconds: deadline of one call.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, *, seconds: float) -> None:
+        self._stub = renderer_rpc.RendererServiceStub(channel)
+        self._seconds = seconds
+
+    async def render(self, request: renderer_pb.RenderRequest) -> renderer_pb.RenderResponse:
+        """Draws a trajectory."""
+        answer: renderer_pb.RenderResponse = await _ask(self._stub.Render, request, self._seconds)
+        return answer
+
+
+async def all_of(*calls: Awaitable[T]) -> list[T]:
+    """Awaits all; when some fail, the first error after all have ended."""
+    done = await asyncio.gather(*calls, return_exceptions=True)
+    for entry in done:
+        if isinstance(entry, DressageError):
+            raise entry
+    for entry in done:
+        if isinstance(entry, BaseException):
+            raise entry
+    return [entry for entry in done if not isinstance(entry, BaseException)]

@@ -1,0 +1,75 @@
+"""Benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import sqlalchemy as sa
+from dressage.api.v1 import benchmark_service_pb2 as pb
+from dressage.errors import NotFound
+
+from dressage_orchestrator.clock import micros, timestamp
+from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.database.rows import swap
+from dressage_orchestrator.database.tables import BENCHMARKS
+
+
+def _id(name: str) -> str:
+    return name.partition("/")[2]
+
+
+def create(tx: Transaction, benchmark: pb.Benchmark) -> pb.Benchmark:
+    """Stores a new benchmark."""
+    benchmark.create_time.CopyFrom(timestamp(tx.now))
+    row = {"id": _id(benchmark.name), "data": benchmark.SerializeToString(), "ended": False, "version": 1}
+    tx.execute(sa.insert(BENCHMARKS).values(**row, create_micros=micros(tx.now)))
+    return benchmark
+
+
+def get(tx: Transaction, name: str) -> pb.Benchmark:
+    """One benchmark.
+
+    :raises NotFound: when there is none.
+    """
+    row = tx.execute(sa.select(BENCHMARKS.c.data).where(BENCHMARKS.c.id == _id(name))).one_or_none()
+    if row is None:
+        raise NotFound(f"no benchmark {name!r}", reason="BENCHMARK_NOT_FOUND")
+    return pb.Benchmark.FromString(row.data)
+
+
+def page(
+    tx: Transaction, *, limit: int, before: tuple[int, str] | None
+) -> list[tuple[pb.Benchmark, tuple[int, str]]]:
+    """Benchmarks, newest first, each with its position."""
+    query = sa.select(BENCHMARKS)
+    if before is not None:
+        older = sa.and_(BENCHMARKS.c.create_micros == before[0], BENCHMARKS.c.id < before[1])
+        query = query.where(sa.or_(BENCHMARKS.c.create_micros < before[0], older))
+    rows = tx.execute(query.order_by(BENCHMARKS.c.create_micros.desc(), BENCHMARKS.c.id.desc()).limit(limit))
+    return [(pb.Benchmark.FromString(row.data), (row.create_micros, row.id)) for row in rows]
+
+
+def unfinished(tx: Transaction) -> list[str]:
+    """Names of the benchmarks that have not ended."""
+    rows = tx.execute(sa.select(BENCHMARKS.c.id).where(BENCHMARKS.c.ended.is_(False)))
+    return [f"benchmarks/{row.id}" for row in rows]
+
+
+def change(
+    tx: Transaction, name: str, edit: Callable[[pb.Benchmark], None], *, ended: bool | None = None
+) -> pb.Benchmark:
+    """Changes a benchmark by compare-and-swap.
+
+    :param ended: whether nothing more happens to it; None: as before.
+    """
+
+    def apply(message: pb.Benchmark, _: Any) -> None:
+        edit(message)
+
+    columns = {} if ended is None else {"ended": ended}
+    swapped = swap(tx, BENCHMARKS, {"id": _id(name)}, pb.Benchmark, apply, lambda _: columns)
+    if swapped is None:
+        raise NotFound(f"no benchmark {name!r}", reason="BENCHMARK_NOT_FOUND")
+    tx.touch(name)
+    return swapped[0]

@@ -1,0 +1,21 @@
+"""What a workflow's step has done already.
+
+A step may be repeated when the process dies after its transaction and before the step's result is recorded; what must
+not happen twice (an event, an addition) is done under a name, once.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.database.tables import EFFECTS
+
+
+def first_time(tx: Transaction, session: str, name: str) -> bool:
+    """Whether the effect of that name was not there yet; from now on it is, if the transaction commits."""
+    where = (EFFECTS.c.session == session, EFFECTS.c.name == name)
+    if tx.execute(sa.select(EFFECTS.c.name).where(*where)).one_or_none() is not None:
+        return False
+    tx.execute(sa.insert(EFFECTS).values(session=session, name=name))
+    return True

@@ -1,0 +1,199 @@
+"""Sessions, their iterations, notes and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import sqlalchemy as sa
+from dressage.api.v1 import event_pb2 as ev
+from dressage.api.v1 import session_pb2 as v1
+from dressage.errors import AlreadyExists, NotFound
+
+from dressage_orchestrator import names
+from dressage_orchestrator.clock import micros, timestamp
+from dressage_orchestrator.database import events
+from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.database.rows import swap
+from dressage_orchestrator.database.tables import ITERATIONS, NOTES, SESSIONS
+
+ENDED = frozenset({
+    v1.SESSION_STATE_SUCCEEDED,
+    v1.SESSION_STATE_EXHAUSTED,
+    v1.SESSION_STATE_FAILED,
+    v1.SESSION_STATE_CANCELLED,
+})
+"""States that a session leaves only by being resumed."""
+
+
+def _missing(session: str) -> NotFound:
+    return NotFound(f"no session {session!r}", reason="SESSION_NOT_FOUND", metadata={"session": session})
+
+
+def create(tx: Transaction, session: str, spec: v1.SessionSpec) -> v1.Session:
+    """A new session, PENDING.
+
+    :raises AlreadyExists: when the id is taken.
+    """
+    if tx.execute(sa.select(SESSIONS.c.id).where(SESSIONS.c.id == session)).one_or_none() is not None:
+        raise AlreadyExists(f"session {session!r} exists; choose another id", reason="SESSION_EXISTS")
+    message = v1.Session(name=names.session_name(session), spec=spec, state=v1.SESSION_STATE_PENDING)
+    message.create_time.CopyFrom(timestamp(tx.now))
+    message.update_time.CopyFrom(timestamp(tx.now))
+    row = {"id": session, "data": message.SerializeToString(), "state": message.state, "deleted": False, "version": 1}
+    tx.execute(sa.insert(SESSIONS).values(**row, create_micros=micros(tx.now), last_sequence=0))
+    events.append(tx, session, ev.Event(state_changed=ev.StateChanged(state=message.state)))
+    message.etag = "1"
+    return message
+
+
+def _read(row: Any) -> v1.Session:
+    message = v1.Session.FromString(row.data)
+    message.etag = str(row.version)
+    return message
+
+
+def get(tx: Transaction, session: str) -> v1.Session:
+    """One session, deleted ones too.
+
+    :raises NotFound: when there is none.
+    """
+    row = tx.execute(sa.select(SESSIONS).where(SESSIONS.c.id == session)).one_or_none()
+    if row is None:
+        raise _missing(session)
+    return _read(row)
+
+
+def page(
+    tx: Transaction, *, limit: int, before: tuple[int, str] | None, show_deleted: bool, state: int
+) -> list[tuple[v1.Session, tuple[int, str]]]:
+    """Sessions, newest first, each with its position.
+
+    :param before: position after which the page begins.
+    :param state: only those in this state; 0: all.
+    """
+    query = sa.select(SESSIONS)
+    if not show_deleted:
+        query = query.where(SESSIONS.c.deleted.is_(False))
+    if state:
+        query = query.where(SESSIONS.c.state == state)
+    if before is not None:
+        older = sa.and_(SESSIONS.c.create_micros == before[0], SESSIONS.c.id < before[1])
+        query = query.where(sa.or_(SESSIONS.c.create_micros < before[0], older))
+    rows = tx.execute(query.order_by(SESSIONS.c.create_micros.desc(), SESSIONS.c.id.desc()).limit(limit))
+    return [(_read(row), (row.create_micros, row.id)) for row in rows]
+
+
+def in_states(tx: Transaction, states: frozenset[int]) -> list[v1.Session]:
+    """Sessions in any of the states."""
+    return [_read(row) for row in tx.execute(sa.select(SESSIONS).where(SESSIONS.c.state.in_(sorted(states))))]
+
+
+def counts(tx: Transaction) -> dict[int, int]:
+    """How many sessions that are not deleted are in each state."""
+    query = sa.select(SESSIONS.c.state, sa.func.count()).where(SESSIONS.c.deleted.is_(False)).group_by(SESSIONS.c.state)
+    return {int(state): int(count) for state, count in tx.execute(query)}
+
+
+def change(tx: Transaction, session: str, edit: Callable[[v1.Session], None]) -> v1.Session:
+    """Changes a session by compare-and-swap; a change of state appends its event.
+
+    :raises NotFound: when there is none.
+    """
+    before = [0]
+
+    def apply(message: v1.Session, _: Any) -> None:
+        before[0] = message.state
+        edit(message)
+        message.ClearField("etag")
+        message.update_time.CopyFrom(timestamp(tx.now))
+
+    def columns(message: v1.Session) -> dict[str, Any]:
+        return {"state": message.state, "deleted": message.HasField("delete_time")}
+
+    swapped = swap(tx, SESSIONS, {"id": session}, v1.Session, apply, columns)
+    if swapped is None:
+        raise _missing(session)
+    message, version = swapped
+    if message.state != before[0]:
+        told = ev.StateChanged(state=message.state, reason=message.state_reason)
+        events.append(tx, session, ev.Event(state_changed=told), iteration=message.current_iteration)
+    tx.touch(message.name)
+    message.etag = str(version)
+    return message
+
+
+def ask_cancel(tx: Transaction, session: str, reason: str | None) -> None:
+    """Records that a cancel was asked for, with its reason; None takes it back."""
+    tx.execute(sa.update(SESSIONS).where(SESSIONS.c.id == session).values(cancel_reason=reason))
+    tx.touch(names.session_name(session))
+
+
+def cancel_reason(tx: Transaction, session: str) -> str | None:
+    """Why a cancel was asked for; None if it was not."""
+    row = tx.execute(sa.select(SESSIONS.c.cancel_reason).where(SESSIONS.c.id == session)).one_or_none()
+    return None if row is None else row.cancel_reason
+
+
+def put_iteration(
+    tx: Transaction, session: str, number: int, edit: Callable[[v1.Iteration], None]
+) -> v1.Iteration:
+    """Makes or changes an iteration; a change of phase appends its event and shows in the session."""
+    key = {"session": session, "number": number}
+    before = [0]
+
+    def apply(message: v1.Iteration, _: Any) -> None:
+        before[0] = message.phase
+        edit(message)
+
+    swapped = swap(tx, ITERATIONS, key, v1.Iteration, apply, lambda _: {})
+    if swapped is None:
+        message = v1.Iteration(name=names.iteration_name(session, number), number=number)
+        message.create_time.CopyFrom(timestamp(tx.now))
+        edit(message)
+        tx.execute(sa.insert(ITERATIONS).values(**key, data=message.SerializeToString(), version=1))
+    else:
+        message = swapped[0]
+    if message.phase != before[0]:
+        events.append(tx, session, ev.Event(phase_changed=ev.PhaseChanged(phase=message.phase)), iteration=number)
+        change(tx, session, lambda s: _show(s, number, message.phase))
+    return message
+
+
+def _show(session: v1.Session, number: int, phase: v1.Phase.ValueType) -> None:
+    session.current_iteration = number
+    session.phase = phase
+
+
+def iteration(tx: Transaction, session: str, number: int) -> v1.Iteration:
+    """One iteration.
+
+    :raises NotFound: when there is none.
+    """
+    where = (ITERATIONS.c.session == session, ITERATIONS.c.number == number)
+    row = tx.execute(sa.select(ITERATIONS.c.data).where(*where)).one_or_none()
+    if row is None:
+        raise NotFound(f"session {session!r} has no iteration {number}", reason="ITERATION_NOT_FOUND")
+    return v1.Iteration.FromString(row.data)
+
+
+def iterations(tx: Transaction, session: str, *, after: int = 0, limit: int = 10_000) -> list[v1.Iteration]:
+    """Iterations in order, those with numbers greater than ``after``."""
+    query = sa.select(ITERATIONS.c.data).where(ITERATIONS.c.session == session, ITERATIONS.c.number > after)
+    rows = tx.execute(query.order_by(ITERATIONS.c.number).limit(limit))
+    return [v1.Iteration.FromString(row.data) for row in rows]
+
+
+def add_note(tx: Transaction, session: str, text: str) -> None:
+    """Stores a person's note for the next revision, with its event."""
+    count = tx.execute(sa.select(sa.func.count()).where(NOTES.c.session == session)).scalar_one()
+    tx.execute(sa.insert(NOTES).values(session=session, number=count + 1, text=text))
+    events.append(tx, session, ev.Event(note_given=ev.NoteGiven(note=text)))
+
+
+def take_notes(tx: Transaction, session: str, number: int) -> list[str]:
+    """The notes that iteration ``number`` heeds: those it took before and those nobody took yet."""
+    mine = sa.and_(NOTES.c.session == session, sa.or_(NOTES.c.iteration.is_(None), NOTES.c.iteration == number))
+    texts = [row.text for row in tx.execute(sa.select(NOTES.c.text).where(mine).order_by(NOTES.c.number))]
+    tx.execute(sa.update(NOTES).where(mine).values(iteration=number))
+    return texts

@@ -1,0 +1,67 @@
+"""What a session gets where its spec says nothing; recorded in the spec at creation."""
+
+from __future__ import annotations
+
+from dressage.api.v1 import session_pb2 as v1
+
+MAX_ITERATIONS = 5
+PASS_THRESHOLD = 0.7
+SEEDS = 3
+EVALUATIONS = 4
+EVALUATION_EPISODES = 10
+STEPS_PER_MEMBER = 500_000
+DEFAULT_CONFIG = "default"
+
+ENVIRONMENT_STEPS: dict[str, int] = {
+    "HalfCheetah-v5": 600_000,
+    "Hopper-v5": 500_000,
+    "InvertedPendulum-v5": 60_000,
+}
+"""Environment steps for each member, where the preset of an environment differs from the general one."""
+
+STEPS_PER_SECOND_PER_CORE = 15_000.0
+"""Environment steps per second and core over all members, where no earlier run on this machine tells."""
+
+RUN_OVERHEAD_SECONDS = 15.0
+"""Starting a trainer and compiling its update."""
+
+EVALUATION_STEPS_PER_SECOND = 10_000.0
+"""Environment steps per second of the reference environment, for evaluation."""
+
+ITERATION_OVERHEAD_SECONDS = 10.0
+"""Checking, judging and rendering."""
+
+TRAINING_SEED_LIMIT = 1_000_000
+EVALUATION_SEED = 1_000_000
+CONFIRMATION_SEED = 2_000_000
+"""First seeds of evaluation and confirmation: apart from each other and, below the limit, from training seeds."""
+
+
+def filled(spec: v1.SessionSpec, *, default_model: str, default_pool: str) -> v1.SessionSpec:
+    """A copy of the spec with every default filled in."""
+    full = v1.SessionSpec()
+    full.CopyFrom(spec)
+    environment = full.environment.removeprefix("environments/")
+    full.method = full.method or v1.METHOD_REWARD
+    full.model = full.model or default_model
+    full.pool = full.pool or default_pool
+    full.backend = full.backend or "jax"
+    full.max_iterations = 1 if full.train_only else full.max_iterations or MAX_ITERATIONS
+    full.pass_threshold = full.pass_threshold or PASS_THRESHOLD
+    full.seeds = full.seeds or SEEDS
+    full.evaluations = full.evaluations or EVALUATIONS
+    full.evaluation_episodes = full.evaluation_episodes or EVALUATION_EPISODES
+    full.steps_per_member = full.steps_per_member or ENVIRONMENT_STEPS.get(environment, STEPS_PER_MEMBER)
+    if not full.configs:
+        full.configs.add(id=DEFAULT_CONFIG)
+    return full
+
+
+def members_of(spec: v1.SessionSpec) -> int:
+    """How many members an iteration of a filled spec trains."""
+    return len(spec.configs) * spec.seeds
+
+
+def env_steps_per_iteration(spec: v1.SessionSpec) -> int:
+    """Environment steps that one iteration of a filled spec trains."""
+    return members_of(spec) * spec.steps_per_member

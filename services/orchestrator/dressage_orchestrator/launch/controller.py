@@ -1,0 +1,193 @@
+"""Decides what becomes of runs: level-triggered on their rows, with launchers' and trainers' words as hints.
+
+`ensure` may be called at any time for any run: it starts what should be running and is not. An attempt that ended is
+repeated or not by how it ended; `max_failures` counts only attempts that ended badly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from dressage.api.v1 import session_pb2 as v1
+
+from dressage_orchestrator import metrics, names
+from dressage_orchestrator.clock import timestamp
+from dressage_orchestrator.database import runs, sessions
+from dressage_orchestrator.database.engine import Database
+from dressage_orchestrator.launch.protocol import Ended, ExitKind, Launch, Launcher
+from dressage_orchestrator.launch.tokens import RunTokens
+
+_LEAVE_SECONDS = 60.0
+
+
+class RunController:
+    """Keeps the runs of this server going.
+
+    :param max_failures: failed attempts of a run that are repeated.
+
+    Set before use: ``launcher``, ``address`` (of `RunService`), and ``notify``, called with a session's id when the
+    state of one of its runs has changed for good.
+    """
+
+    def __init__(
+        self, database: Database, tokens: RunTokens, *, token_seconds: float, max_failures: int
+    ) -> None:
+        self._database = database
+        self._tokens = tokens
+        self._token_seconds = token_seconds
+        self._max_failures = max_failures
+        self._log = structlog.get_logger("dressage.runs")
+        self.launcher: Launcher | None = None
+        self.address = ""
+        self.notify: Callable[[str], None] = lambda session: None
+
+    @property
+    def cores(self) -> int:
+        """Cores that a run may use."""
+        return self.launcher.cores_per_run if self.launcher is not None else 1
+
+    async def recover(self) -> int:
+        """Takes up all runs that have not ended, after this server started; how many. Their old trainers are gone."""
+
+        def live() -> list[str]:
+            with self._database.begin() as tx:
+                return [row.run.name for row in runs.live(tx)]
+
+        found = await asyncio.to_thread(live)
+        for name in found:
+            await self.ensure(name)
+        return len(found)
+
+    async def ensure(self, name: str) -> None:
+        """Starts a trainer for the run if it wants one and has none."""
+        assert self.launcher is not None
+        row = await asyncio.to_thread(self._find, name)
+        if row is None or row.ended or self.launcher.knows(name, row.run.attempt):
+            return
+        attempt = await asyncio.to_thread(self._next_attempt, name, row.run.attempt)
+        if attempt is None:
+            return
+        expiry = int(time.time() + self._token_seconds)
+        token = self._tokens.make(name, attempt, expiry=expiry)
+
+        async def starting() -> bool:
+            return await asyncio.to_thread(self._starting, name, attempt)
+
+        self.launcher.submit(Launch(name, attempt, self.address, token), starting)
+
+    async def ended(self, word: Ended) -> None:
+        """A trainer ended: its run is done, repeated or failed."""
+        again = await asyncio.to_thread(self._after, word)
+        if again:
+            await self.ensure(word.run)
+        else:
+            await asyncio.to_thread(self.notify, names.parse_run(word.run).session)
+
+    async def cancel(self, name: str) -> None:
+        """Ends a run as CANCELLED and its trainer with it."""
+        assert self.launcher is not None
+
+        def mark() -> None:
+            with self._database.begin() as tx:
+                runs.end(tx, name, v1.RUN_STATE_CANCELLED)
+
+        await asyncio.to_thread(mark)
+        await self.launcher.stop(name)
+
+    async def over(self, name: str, attempt: int) -> None:
+        """Stops the trainer of a run that has ended, if it does not leave by itself, so that it gives up its place."""
+        assert self.launcher is not None
+        await asyncio.sleep(_LEAVE_SECONDS)
+        row = await asyncio.to_thread(self._find, name)
+        if row is not None and row.ended and self.launcher.knows(name, attempt):
+            self._log.warning("trainer did not leave and is stopped", run=name, attempt=attempt)
+            await self.launcher.stop(name, attempt)
+
+    def reopen(self, name: str) -> None:
+        """Queues a run again that failed or was cancelled, to go on from its checkpoint (for a resumed session)."""
+        with self._database.begin() as tx:
+
+            def edit(run: v1.Run) -> dict[str, Any]:
+                if run.state not in (v1.RUN_STATE_FAILED, v1.RUN_STATE_CANCELLED):
+                    return {}
+                run.state = v1.RUN_STATE_QUEUED
+                run.ClearField("failure")
+                run.ClearField("end_time")
+                return {"failures": 0, "code_fault": False}
+
+            runs.change(tx, name, edit)
+
+    def _find(self, name: str) -> runs.RunRow | None:
+        with self._database.begin() as tx:
+            return runs.find(tx, name)
+
+    def _next_attempt(self, name: str, seen: int) -> int | None:
+        """Begins the next attempt; None when another caller did."""
+        begun: list[int] = []
+
+        def edit(run: v1.Run) -> None:
+            begun.clear()
+            if run.attempt == seen and run.state not in runs.ENDED:
+                run.attempt += 1
+                run.state = v1.RUN_STATE_QUEUED
+                begun.append(run.attempt)
+
+        with self._database.begin() as tx:
+            row = runs.find(tx, name)
+            if row is not None and sessions.cancel_reason(tx, row.session) is None:
+                runs.change(tx, name, edit)
+        return begun[0] if begun else None
+
+    def _starting(self, name: str, attempt: int) -> bool:
+        wanted: list[bool] = []
+
+        def edit(run: v1.Run) -> None:
+            wanted[:] = [run.attempt == attempt and run.state == v1.RUN_STATE_QUEUED]
+            if wanted[0]:
+                run.state = v1.RUN_STATE_STARTING
+
+        with self._database.begin() as tx:
+            runs.change(tx, name, edit)
+        return wanted[0]
+
+    def _after(self, word: Ended) -> bool:
+        """Writes what the end of an attempt means; whether another attempt is due."""
+        with self._database.begin() as tx:
+            row = runs.find(tx, word.run)
+            if row is None or row.ended or row.run.attempt != word.attempt:
+                return False
+            if word.kind is ExitKind.CHECKPOINTED:
+                return True
+            failure = self._failure(row, word)
+            metrics.RUN_FAILURES.labels(failure.reason).inc()
+            reported = row.run.HasField("failure")
+            if word.kind is ExitKind.CODE_FAULT or reported or row.failures >= self._max_failures:
+                fault = word.kind is ExitKind.CODE_FAULT
+                runs.end(tx, word.run, v1.RUN_STATE_FAILED, failure, fault=fault)
+                return False
+
+            def count(run: v1.Run) -> dict[str, Any]:
+                message = f"attempt {word.attempt} failed and is repeated: {failure.message}"
+                run.conditions.add(type=failure.reason, message=message, time=timestamp(tx.now))
+                return {"failures": row.failures + 1}
+
+            runs.change(tx, word.run, count)
+            self._log.warning("run is repeated", run=word.run, attempt=word.attempt, reason=failure.reason)
+            return True
+
+    def _failure(self, row: runs.RunRow, word: Ended) -> v1.Failure:
+        """Why the attempt failed: in the trainer's own words if it said, else by how it ended."""
+        if row.run.HasField("failure"):
+            return row.run.failure
+        by_kind = {
+            ExitKind.CODE_FAULT: ("GENERATED_CODE_FAILED", "the reward failed in training", "change the reward"),
+            ExitKind.NO_HELLO: ("TRAINER_SILENT", "the trainer never reported", "see the run's log"),
+            ExitKind.DONE: ("TRAINER_LEFT_EARLY", "the trainer ended before its work was done", "see the run's log"),
+        }
+        default = ("TRAINER_FAILED", "the trainer failed", "see the run's log; if memory ran out, train fewer members")
+        reason, said, remedy = by_kind.get(word.kind, default)
+        return v1.Failure(reason=reason, message=f"{said}: {word.message}", remedy=remedy)

@@ -1,0 +1,260 @@
+"""What the reward method asks of llm-agent: authors, fixer, reviser; and the checks of what they wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
+from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
+from dressage.api.v1 import event_pb2 as ev
+from dressage.api.v1 import session_pb2 as v1
+from dressage.errors import FailedPrecondition, ResourceExhausted
+from google.protobuf.json_format import MessageToDict
+
+from dressage_orchestrator import names
+from dressage_orchestrator.clients import Tool, all_of
+from dressage_orchestrator.database import sessions
+from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.workflow import budget
+from dressage_orchestrator.workflow.flow import Flow, Json
+from dressage_orchestrator.workflow.outcome import Exhausted
+
+USER = "user"
+_MAX_SUMMARY = 300
+_MAX_SHOWN_FAILURES = 5
+
+
+@dataclass(frozen=True)
+class Code:
+    """Generated code and who wrote it.
+
+    :param controls: null controls that a judge must fail.
+    :param repairs: how often it was repaired.
+    """
+
+    source: str
+    author: str
+    controls: tuple[str, ...] = ()
+    repairs: int = 0
+
+    @classmethod
+    def of(cls, data: Json) -> Code:
+        """From a step's result."""
+        return cls(**{**data, "controls": tuple(data["controls"])})
+
+
+def brief(flow: Flow) -> agent_pb.Brief:
+    """What every author needs to know."""
+    spec = flow.spec
+    return agent_pb.Brief(intent=spec.intent, criteria=spec.criteria, environment=flow.environment)
+
+
+def key_of(flow: Flow, path: str) -> str:
+    """A task's key; a resumed session asks anew, so its epoch is part of it."""
+    return path if flow.epoch == 0 else f"{path}-e{flow.epoch}"
+
+
+def author_first(flow: Flow) -> tuple[Code, Code | None]:
+    """The first reward and the judge (none when training only), written at the same time by those not given."""
+
+    def write() -> Json:
+        spec = flow.spec
+        given = {"reward": spec.reward_source, "judge": "" if spec.train_only else spec.judge_source}
+        kept = _kept_judge(flow)
+        if kept is not None:
+            given["judge"] = kept.source
+        wanted = [name for name in ("reward", "judge") if not given[name] and not (name == "judge" and spec.train_only)]
+        results = dict(zip(wanted, _converse(flow, [_author_task(flow, name) for name in wanted], 1), strict=True))
+        reward = Code(given["reward"], USER) if given["reward"] else _reward(results["reward"])
+        judge = None if spec.train_only else kept or (Code(given["judge"], USER) if given["judge"] else None)
+        if judge is None and not spec.train_only:
+            proposed = results["judge"].judge
+            judge = Code(proposed.source, results["judge"].model, tuple(proposed.null_controls))
+        return {"reward": asdict(reward), "judge": asdict(judge) if judge else None}
+
+    made = flow.step("author:1", write)
+    return Code.of(made["reward"]), Code.of(made["judge"]) if made["judge"] else None
+
+
+def _reward(result: agent_pb.TaskResult) -> Code:
+    return Code(result.reward.source, result.model)
+
+
+def author_judge(flow: Flow) -> Code:
+    """The judge of a resumed session: the one it had, the caller's, or a newly written one."""
+
+    def write() -> Json:
+        kept = _kept_judge(flow)
+        if kept is None and flow.spec.judge_source:
+            kept = Code(flow.spec.judge_source, USER)
+        if kept is None:
+            result = _converse(flow, [_author_task(flow, "judge")], 1)[0]
+            kept = Code(result.judge.source, result.model, tuple(result.judge.null_controls))
+        return asdict(kept)
+
+    return Code.of(flow.step("author:judge", write))
+
+
+def _kept_judge(flow: Flow) -> Code | None:
+    """The judge that passed its check in an earlier epoch; None if there is none."""
+    if flow.epoch == 0 or flow.spec.judge_source:
+        return None
+    key = f"{names.iteration_name(flow.session, 1)}/judge.py"
+    if not flow.engine.store.exists(key):
+        return None
+    return Code(flow.engine.store.get(key).decode(), flow.spec.model)
+
+
+def _author_task(flow: Flow, subject: str) -> agent_pb.Task:
+    if subject == "judge":
+        judge = agent_pb.JudgeAuthorTask(brief=brief(flow), pass_threshold=flow.spec.pass_threshold)
+        return agent_pb.Task(key=key_of(flow, "judge_author"), judge_author=judge)
+    reward = agent_pb.RewardAuthorTask(brief=brief(flow))
+    return agent_pb.Task(key=key_of(flow, "iterations/1/reward_author"), reward_author=reward)
+
+
+def converse(
+    flow: Flow, task: agent_pb.Task, number: int, tools: Mapping[str, Tool] | None = None
+) -> agent_pb.TaskResult:
+    """Has one task done, its cost counted and its event told. Only inside a step."""
+    return _converse(flow, [task], number, tools)[0]
+
+
+def _converse(
+    flow: Flow, tasks: Sequence[agent_pb.Task], number: int, tools: Mapping[str, Tool] | None = None
+) -> list[agent_pb.TaskResult]:
+    with flow.engine.database.begin() as tx:
+        session = sessions.get(tx, flow.session)
+        spent = budget.used_up(session, now=tx.now)
+    if spent is not None:
+        raise Exhausted(spent[1], kind=spent[0])
+    calls: list[Awaitable[agent_pb.TaskResult]] = []
+    for task in tasks:
+        task.session = names.session_name(flow.session)
+        task.model = flow.spec.model
+        task.remaining_budget.CopyFrom(budget.remaining(session))
+        calls.append(flow.engine.agent.converse(task, tools))
+    try:
+        results = flow.call(all_of(*calls))
+    except ResourceExhausted as error:
+        raise Exhausted(error.message, kind="model") from error
+    with flow.engine.database.begin() as tx:
+        for task, result in zip(tasks, results, strict=True):
+            if flow.once(tx, f"replied/{task.key}"):
+                _count_reply(flow, tx, task, result, number)
+    return results
+
+
+def _count_reply(
+    flow: Flow, tx: Transaction, task: agent_pb.Task, result: agent_pb.TaskResult, number: int
+) -> None:
+    """Counts a reply's cost and tells it."""
+
+    def count(session: v1.Session) -> None:
+        budget.add_cost(session.cost, result.cost)
+
+    def count_iteration(iteration: v1.Iteration) -> None:
+        budget.add_cost(iteration.cost, result.cost)
+
+    flow.edit(tx, count)
+    sessions.put_iteration(tx, flow.session, number, count_iteration)
+    role = task.WhichOneof("role") or ""
+    told = ev.AgentReplied(role=role, model=result.model, summary=_summary(result), cost=result.cost)
+    flow.emit(tx, ev.Event(agent_replied=told), iteration=number)
+
+
+def _summary(result: agent_pb.TaskResult) -> str:
+    said = {
+        "reward": result.reward.reasoning,
+        "judge": result.judge.reasoning,
+        "fixed": result.fixed.explanation,
+        "revision": result.revision.planned_change,
+    }.get(result.WhichOneof("result") or "", "")
+    line = said.strip().partition("\n")[0]
+    return line if len(line) <= _MAX_SUMMARY else line[: _MAX_SUMMARY - 1] + "…"
+
+
+def checked(flow: Flow, number: int, subject: str, code: Code) -> tuple[Code, judge_pb.CheckResponse]:
+    """The code once it passes its check, repaired by the fixer as often as allowed, and what the check found.
+
+    :param subject: ``reward`` or ``judge``.
+    :raises FailedPrecondition: when it does not pass; reason REWARD_REJECTED or JUDGE_REJECTED.
+    """
+    while True:
+        report = _check(flow, number, subject, code)
+        if report.ok:
+            return code, report
+        code = repaired(flow, number, subject, code, list(report.failures))
+
+
+def repaired(flow: Flow, number: int, subject: str, code: Code, failures: list[ev.CheckFailure]) -> Code:
+    """The code after the fixer's next repair.
+
+    :raises FailedPrecondition: when there is nobody to repair it, or it was repaired often enough.
+    """
+    if code.author == USER or code.repairs >= flow.engine.settings.max_repairs:
+        raise _rejected(subject, code, failures)
+    turn = code.repairs + 1
+
+    def fix() -> Json:
+        fixer = agent_pb.FixerTask(brief=brief(flow), subject=subject, source=code.source, failures=failures)
+        folder = "fixer" if subject == "reward" else "judge_fixer"
+        task = agent_pb.Task(key=key_of(flow, f"iterations/{number}/{folder}/{turn}"), fixer=fixer)
+        try:
+            result = converse(flow, task, number)
+        except FailedPrecondition as error:  # a model that cannot repair, as the template author
+            raise _rejected(subject, code, failures) from error
+        return asdict(Code(result.fixed.source, code.author, code.controls, turn))
+
+    fixed = Code.of(flow.step(f"fix:{subject}:{number}:{turn}", fix))
+    if subject == "reward":
+        flow.step(f"repairs:{number}:{turn}", lambda: _count_repairs(flow, number, turn))
+    return fixed
+
+
+def _count_repairs(flow: Flow, number: int, repairs: int) -> None:
+    def count(iteration: v1.Iteration) -> None:
+        iteration.repairs = repairs
+
+    with flow.engine.database.begin() as tx:
+        sessions.put_iteration(tx, flow.session, number, count)
+
+
+def _rejected(subject: str, code: Code, failures: Sequence[ev.CheckFailure]) -> FailedPrecondition:
+    shown = [
+        f"{f.rule}" + (f" (line {f.line})" if f.line else "") + f": {f.message}" + (f"; seen: {f.seen}" if f.seen else "")
+        for f in failures[:_MAX_SHOWN_FAILURES]
+    ]
+    more = f"; and {len(failures) - len(shown)} more" if len(failures) > len(shown) else ""
+    tries = f" after {code.repairs} repairs" if code.repairs else ""
+    message = f"the {subject} did not pass its check{tries}: {'; '.join(shown)}{more}"
+    remedy = f"correct the {subject} and try again; `dressage check` tells what is wrong"
+    return FailedPrecondition(message, reason=f"{subject.upper()}_REJECTED", metadata={"remedy": remedy})
+
+
+def _check(flow: Flow, number: int, subject: str, code: Code) -> judge_pb.CheckResponse:
+    name = f"check:{subject}:{number}:{code.repairs}"
+
+    def check() -> judge_pb.CheckResponse:
+        request = judge_pb.CheckRequest(environment=flow.environment, pass_threshold=flow.spec.pass_threshold)
+        if subject == "reward":
+            request.reward_source = code.source
+        else:
+            request.judge_source = code.source
+            request.null_controls.extend(code.controls)
+        report = flow.call(flow.engine.judge.check(request))
+        with flow.engine.database.begin() as tx:
+            if flow.once(tx, f"checked/{name}"):
+                told = ev.CheckFinished(subject=subject, ok=report.ok, failures=report.failures)
+                flow.emit(tx, ev.Event(check_finished=told), iteration=number)
+        return report
+
+    return flow.message_step(name, judge_pb.CheckResponse, check)
+
+
+def proposal_json(iteration: v1.Iteration) -> Json:
+    """What `proposal.json` holds of an iteration."""
+    kept = ("name", "number", "parent", "author", "latex", "terms", "diagnosis", "planned_change", "lesson", "configs")
+    whole = MessageToDict(iteration, preserving_proto_field_name=True)
+    return {name: whole[name] for name in kept if name in whole}

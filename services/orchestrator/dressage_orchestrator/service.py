@@ -1,0 +1,305 @@
+"""What the API does with sessions: creation, cancel, resume, labels, estimates. No gRPC here."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import TypeVar
+
+import sqlalchemy as sa
+from dressage.api.v1 import event_pb2 as ev
+from dressage.api.v1 import session_pb2 as v1
+from dressage.api.v1 import session_service_pb2 as pb
+from dressage.envs.cards import load_card
+from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound
+
+from dressage_orchestrator import defaults, names
+from dressage_orchestrator.clients import AgentClient
+from dressage_orchestrator.clock import micros, timestamp
+from dressage_orchestrator.database import events, requests, runs, sessions
+from dressage_orchestrator.database.engine import Database, Transaction
+from dressage_orchestrator.database.tables import LABELS
+from dressage_orchestrator.launch.local import available_cores
+from dressage_orchestrator.methods import method_of
+from dressage_orchestrator.settings import Settings
+from dressage_orchestrator.statistics import deviation, mean
+from dressage_orchestrator.workflow.durable import Workflows
+
+T = TypeVar("T")
+
+_ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
+TEMPLATE_MODEL = "template/v1"
+
+
+class Sessions:
+    """Operations on sessions, for servicers and benchmarks alike."""
+
+    def __init__(self, *, settings: Settings, database: Database, agent: AgentClient, workflows: Workflows) -> None:
+        self._settings = settings
+        self._database = database
+        self._agent = agent
+        self._workflows = workflows
+
+    async def transact(self, work: Callable[[Transaction], T]) -> T:
+        """Runs the work in one transaction, in a thread."""
+
+        def run() -> T:
+            with self._database.begin() as tx:
+                return work(tx)
+
+        return await asyncio.to_thread(run)
+
+    async def create(self, request: pb.CreateSessionRequest) -> v1.Session:
+        """Records a session and starts its workflow."""
+        known = await self.transact(lambda tx: _repeat(tx, "CreateSession", request.request_id, request))
+        if known is not None:
+            return known
+        spec, _ = await self.prepare(request.spec)
+        wanted = request.session_id or "s-" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(10))
+
+        def record(tx: Transaction) -> v1.Session:
+            again = _repeat(tx, "CreateSession", request.request_id, request)
+            if again is not None:
+                return again
+            made = sessions.create(tx, wanted, spec)
+            requests.remember(tx, "CreateSession", request.request_id, request, made.name)
+            return made
+
+        session = await self.transact(record)
+        await asyncio.to_thread(self._workflows.start, session.name.partition("/")[2], session.epoch)
+        return session
+
+    async def prepare(self, spec: v1.SessionSpec) -> tuple[v1.SessionSpec, bool]:
+        """The spec with defaults filled in, and whether its model is a language model.
+
+        :raises InvalidArgument: naming the field that is wrong.
+        """
+        if not spec.intent.strip():
+            raise InvalidArgument(field="spec.intent", value=spec.intent, expected="a behaviour in words")
+        environment = spec.environment.removeprefix("environments/")
+        try:
+            load_card(environment)
+        except NotFound as error:
+            metadata = error.metadata
+            message = f"spec.environment: {error.message}"
+            raise InvalidArgument(message, field="spec.environment", reason=error.reason, metadata=metadata) from None
+        full = defaults.filled(
+            spec, default_model=self._settings.default_model, default_pool=self._settings.default_pool
+        )
+        _check_spec(full)
+        method_of(full).validate(full)
+        return full, await self._check_model(full)
+
+    async def _check_model(self, spec: v1.SessionSpec) -> bool:
+        if spec.model == TEMPLATE_MODEL:
+            return False
+        described = await self._agent.describe(spec.model)
+        if not described.configured:
+            told = described.problem or "no key is configured for it"
+            message = (
+                f"spec.model: {spec.model!r} cannot be used: {told}. Set the provider's key where llm-agent runs, "
+                f"or ask for {TEMPLATE_MODEL!r}"
+            )
+            raise InvalidArgument(message, field="spec.model", reason="MODEL_NOT_CONFIGURED")
+        return described.language_model
+
+    async def cancel(self, session: str, reason: str) -> v1.Session:
+        """Asks a session to end; one that has ended is left as it is."""
+
+        def ask(tx: Transaction) -> None:
+            if sessions.get(tx, session).state not in sessions.ENDED:
+                sessions.ask_cancel(tx, session, reason or "cancelled by a caller")
+
+        await self.transact(ask)
+        await asyncio.to_thread(self._workflows.wake, session, "cancel")
+        return await self.transact(lambda tx: sessions.get(tx, session))
+
+    async def resume(self, request: pb.ResumeSessionRequest) -> v1.Session:
+        """Starts an ended session's next epoch."""
+        session = names.parse_session(request.name)
+
+        def reopen(tx: Transaction) -> v1.Session:
+            again = _repeat(tx, "ResumeSession", request.request_id, request)
+            if again is not None:
+                return again
+            found = sessions.get(tx, session)
+            if found.state not in sessions.ENDED:
+                message = f"session {session!r} has not ended, so there is nothing to resume"
+                raise FailedPrecondition(message, reason="SESSION_NOT_ENDED")
+            if found.HasField("delete_time"):
+                raise FailedPrecondition(f"session {session!r} is deleted; undelete it first", reason="SESSION_DELETED")
+            done = sum(1 for entry in sessions.iterations(tx, session) if entry.phase == v1.PHASE_DONE)
+
+            def edit(entry: v1.Session) -> None:
+                entry.epoch += 1
+                entry.state = v1.SESSION_STATE_PENDING
+                entry.state_reason = ""
+                entry.ClearField("failure")
+                entry.ClearField("end_time")
+                more = request.additional_iterations or int(done >= entry.spec.max_iterations)
+                entry.spec.max_iterations += more
+
+            sessions.ask_cancel(tx, session, None)
+            changed = sessions.change(tx, session, edit)
+            requests.remember(tx, "ResumeSession", request.request_id, request, changed.name)
+            return changed
+
+        changed = await self.transact(reopen)
+        await asyncio.to_thread(self._workflows.start, session, changed.epoch)
+        return changed
+
+    async def steer(self, request: pb.SteerSessionRequest) -> None:
+        """Stores a note for the next revision."""
+        session = names.parse_session(request.name)
+        if not request.note.strip():
+            raise InvalidArgument(field="note", value=request.note, expected="a note in words")
+
+        def record(tx: Transaction) -> None:
+            if requests.earlier(tx, "SteerSession", request.request_id, request) is not None:
+                return
+            if sessions.get(tx, session).state in sessions.ENDED:
+                message = f"session {session!r} has ended; resume it, then steer it"
+                raise FailedPrecondition(message, reason="SESSION_ENDED")
+            sessions.add_note(tx, session, request.note)
+            requests.remember(tx, "SteerSession", request.request_id, request, request.name)
+
+        await self.transact(record)
+
+    async def delete(self, request: pb.DeleteSessionRequest) -> v1.Session:
+        """Marks a session as deleted."""
+        session = names.parse_session(request.name)
+
+        def mark(tx: Transaction) -> v1.Session:
+            found = sessions.get(tx, session)
+            if request.etag and request.etag != found.etag:
+                message = f"session {session!r} has changed since etag {request.etag!r}; read it again"
+                raise Aborted(message, reason="ETAG_MISMATCH", metadata={"etag": found.etag})
+            if found.state not in sessions.ENDED:
+                if not request.force:
+                    message = f"session {session!r} has not ended; cancel it first, or delete with force"
+                    raise FailedPrecondition(message, reason="SESSION_NOT_ENDED")
+                sessions.ask_cancel(tx, session, "deleted by a caller")
+
+            def edit(entry: v1.Session) -> None:
+                entry.delete_time.CopyFrom(timestamp(tx.now))
+
+            return sessions.change(tx, session, edit)
+
+        deleted = await self.transact(mark)
+        await asyncio.to_thread(self._workflows.wake, session, "cancel")
+        return deleted
+
+    async def undelete(self, session: str) -> v1.Session:
+        """Takes a deletion back."""
+
+        def unmark(tx: Transaction) -> v1.Session:
+            if not sessions.get(tx, session).HasField("delete_time"):
+                raise FailedPrecondition(f"session {session!r} is not deleted", reason="SESSION_NOT_DELETED")
+            return sessions.change(tx, session, lambda entry: entry.ClearField("delete_time"))
+
+        return await self.transact(unmark)
+
+    async def label(self, request: pb.LabelRolloutRequest) -> v1.Judgment:
+        """Records a person's score; the rollout's judgment with the person's verdict in it."""
+
+        def record(tx: Transaction) -> v1.Judgment:
+            run, member = _owner(request.rollout)
+            if requests.earlier(tx, "LabelRollout", request.request_id, request) is None:
+                _store_label(tx, request)
+                requests.remember(tx, "LabelRollout", request.request_id, request, request.rollout)
+            rows = tx.execute(sa.select(LABELS).where(LABELS.c.rollout == request.rollout)).all()
+            judgment: list[v1.Judgment] = []
+
+            def edit(entry: v1.Member) -> None:
+                judgment.extend(_with_labels(entry, request.rollout, rows))
+
+            runs.change_member(tx, run, member, edit)
+            if not judgment:
+                raise NotFound(f"no rollout {request.rollout!r}", reason="ROLLOUT_NOT_FOUND")
+            parts = names.parse_run(run)
+            told = ev.Event(judged=ev.Judged(subject=request.rollout, judgment=judgment[0]))
+            events.append(tx, parts.session, told, iteration=parts.iteration)
+            return judgment[0]
+
+        return await self.transact(record)
+
+    async def estimate(self, spec: v1.SessionSpec) -> pb.EstimateSessionResponse:
+        """What a session would spend."""
+        full, language_model = await self.prepare(spec)
+        card = load_card(full.environment.removeprefix("environments/"))
+        episode = full.environment_options.max_episode_steps or card.max_episode_steps
+        part = method_of(full).estimate(full, episode_steps=episode)
+        known = await self.transact(lambda tx: runs.speed(tx, card.id, full.pool))
+        speed = known or defaults.STEPS_PER_SECOND_PER_CORE * available_cores()
+        seconds = part.env_steps / speed + defaults.ITERATION_OVERHEAD_SECONDS
+        if known is None:  # a measured speed has evaluation and start in it
+            seconds += part.evaluation_env_steps / defaults.EVALUATION_STEPS_PER_SECOND + defaults.RUN_OVERHEAD_SECONDS
+        answer = pb.EstimateSessionResponse(
+            spec=full, env_steps_per_iteration=part.env_steps, minutes_per_iteration=seconds / 60,
+            uses_language_model=language_model and part.model_calls > 0,
+        )
+        answer.model_calls_per_iteration = part.model_calls if language_model else 0
+        if not language_model:
+            answer.dollars_per_iteration = 0.0
+            return answer
+        priced = await self._agent.describe(full.model)
+        if priced.HasField("input_dollars_per_million") and priced.HasField("output_dollars_per_million"):
+            sent = part.input_tokens * priced.input_dollars_per_million
+            answer.dollars_per_iteration = (sent + part.output_tokens * priced.output_dollars_per_million) / 1e6
+        return answer
+
+
+def _repeat(tx: Transaction, method: str, request_id: str, request: pb.CreateSessionRequest | pb.ResumeSessionRequest
+            ) -> v1.Session | None:
+    name = requests.earlier(tx, method, request_id, request)
+    return None if name is None else sessions.get(tx, names.parse_session(name))
+
+
+def _check_spec(spec: v1.SessionSpec) -> None:
+    """What the protos' rules cannot say, of a filled spec."""
+    ids = [config.id for config in spec.configs]
+    if len(set(ids)) != len(ids):
+        raise InvalidArgument(field="spec.configs", value=ids, expected="configs with different ids")
+    if spec.seed + spec.seeds > defaults.TRAINING_SEED_LIMIT:
+        expected = f"seed + seeds of at most {defaults.TRAINING_SEED_LIMIT}, as evaluation seeds begin there"
+        raise InvalidArgument(field="spec.seed", value=spec.seed, expected=expected)
+    if spec.backend != "jax":
+        raise InvalidArgument(field="spec.backend", value=spec.backend, expected="'jax' (sb3 is not available yet)")
+    needed = defaults.env_steps_per_iteration(spec)
+    if spec.budget.env_steps and spec.budget.env_steps < needed:
+        expected = f"at least {needed}, one iteration's (configs × seeds × steps_per_member), or 0 for no bound"
+        raise InvalidArgument(field="spec.budget.env_steps", value=spec.budget.env_steps, expected=expected)
+    if spec.budget.HasField("wall_time") and spec.budget.wall_time.ToTimedelta().total_seconds() <= 0:
+        raise InvalidArgument(field="spec.budget.wall_time", value="0 s", expected="a positive duration, or none")
+
+
+def _owner(rollout: str) -> tuple[str, str]:
+    """Run and member of a rollout's artifact key."""
+    run, _, rest = rollout.partition("/members/")
+    member, _, name = rest.partition("/")
+    if not name.startswith("rollouts/"):
+        raise InvalidArgument(field="rollout", value=rollout, expected="the artifact key of a rollout")
+    return run, member
+
+
+def _store_label(tx: Transaction, request: pb.LabelRolloutRequest) -> None:
+    count = tx.execute(sa.select(sa.func.count()).where(LABELS.c.rollout == request.rollout)).scalar_one()
+    row = {"rollout": request.rollout, "number": count + 1, "score": request.score, "comment": request.comment}
+    tx.execute(sa.insert(LABELS).values(**row, create_micros=micros(tx.now)))
+
+
+def _with_labels(member: v1.Member, rollout: str, labels: list[sa.Row]) -> list[v1.Judgment]:  # type: ignore[type-arg]
+    """Writes the people's verdict into the rollout's judgment, and the judgment; empty if there is no such rollout."""
+    for evaluation in member.evaluations:
+        for entry in evaluation.rollouts:
+            if entry.artifact == rollout:
+                scores = [row.score for row in labels]
+                others = [v for v in entry.judgment.verdicts if v.kind != v1.JUDGE_KIND_HUMAN]
+                del entry.judgment.verdicts[:]
+                entry.judgment.verdicts.extend(others)
+                person = entry.judgment.verdicts.add(kind=v1.JUDGE_KIND_HUMAN, score=mean(scores), votes=len(scores))
+                person.spread = deviation(scores)
+                person.comment = labels[-1].comment
+                return [entry.judgment]
+    return []

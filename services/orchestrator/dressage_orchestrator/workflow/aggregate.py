@@ -1,0 +1,104 @@
+"""From verdicts on rollouts to a verdict on a config. Pure.
+
+Rollout → checkpoint: mean. Checkpoint → member: the last one's. Members → config: mean over seeds with a bootstrap
+interval. A member without a judged rollout counts as 0, so that a seed that broke is not left out of the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dressage.api.v1 import session_pb2 as v1
+
+from dressage_orchestrator.statistics import bootstrap_interval, deviation, mean
+
+_MAX_TAGS = 20
+
+
+def pooled(judgments: Sequence[v1.Judgment], *, threshold: float) -> v1.Judgment:
+    """The mean of judgments, with criteria averaged by name and the diagnosis of the worst.
+
+    :param threshold: score from which it passes; the mean passes, not the luckiest sample.
+    """
+    scores = [entry.score for entry in judgments]
+    score = mean(scores)
+    low, high = bootstrap_interval(scores)
+    whole = v1.Judgment(score=score, passed=bool(scores) and score >= threshold, samples=scores)
+    whole.interval_low, whole.interval_high = low, high
+    for name, values in _by_criterion(judgments).items():
+        whole.criteria.add(name=name, score=mean(values))
+    worst = min(judgments, key=lambda entry: entry.score, default=None)
+    if worst is not None:
+        whole.diagnosis = worst.diagnosis
+    tags = sorted({tag for entry in judgments for tag in entry.failure_tags})
+    whole.failure_tags.extend(tags[:_MAX_TAGS])
+    whole.verdicts.extend(_verdicts(judgments))
+    return whole
+
+
+def _by_criterion(judgments: Sequence[v1.Judgment]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for entry in judgments:
+        for criterion in entry.criteria:
+            found.setdefault(criterion.name, []).append(criterion.score)
+    return found
+
+
+def _verdicts(judgments: Sequence[v1.Judgment]) -> list[v1.Verdict]:
+    by_kind: dict[v1.JudgeKind.ValueType, list[v1.Verdict]] = {}
+    for entry in judgments:
+        for verdict in entry.verdicts:
+            by_kind.setdefault(verdict.kind, []).append(verdict)
+    merged = []
+    for kind, group in sorted(by_kind.items()):
+        scores = [verdict.score for verdict in group]
+        one = v1.Verdict(kind=kind, score=mean(scores), votes=sum(v.votes or 1 for v in group))
+        one.spread = deviation(scores)
+        evidence: dict[str, list[float]] = {}
+        for verdict in group:
+            for name, value in verdict.evidence.items():
+                evidence.setdefault(name, []).append(value)
+        for name, values in evidence.items():
+            one.evidence[name] = mean(values)
+        merged.append(one)
+    return merged
+
+
+def unjudged(why: str) -> v1.Judgment:
+    """The judgment of a member that left nothing to judge."""
+    return v1.Judgment(score=0.0, diagnosis=why, failure_tags=["not_evaluated"])
+
+
+def member_judgment(member: v1.Member, *, threshold: float) -> v1.Judgment:
+    """A member's judgment: that of its last checkpoint's rollouts."""
+    if member.HasField("failure"):
+        return unjudged(f"seed {member.seed} was stopped: {member.failure.message}")
+    rollouts = [r.judgment for r in member.evaluations[-1].rollouts if r.HasField("judgment")] if member.evaluations else []
+    return pooled(rollouts, threshold=threshold) if rollouts else unjudged(f"seed {member.seed} has no rollouts")
+
+
+def by_config(members: Sequence[v1.Member], *, threshold: float) -> dict[str, v1.Judgment]:
+    """Each config's judgment: the mean over its members."""
+    groups: dict[str, list[v1.Judgment]] = {}
+    for member in members:
+        groups.setdefault(member.config, []).append(member.judgment)
+    return {config: pooled(group, threshold=threshold) for config, group in groups.items()}
+
+
+def best_config(judgments: Mapping[str, v1.Judgment]) -> str:
+    """The config with the best mean; the first of equals."""
+    return max(judgments, key=lambda config: judgments[config].score)
+
+
+def returns_of(members: Sequence[v1.Member], scales: Mapping[str, float]) -> v1.ReturnSummary:
+    """Stock returns and speeds of the members' last evaluations, the random policy's beside them."""
+    last = [member.evaluations[-1] for member in members if member.evaluations]
+    means = [mean(entry.returns) for entry in last if entry.returns]
+    summary = v1.ReturnSummary(mean=mean(means), std=deviation(means), episodes=sum(len(e.returns) for e in last))
+    summary.random_mean = scales.get("random_return", 0.0)
+    speeds = [mean(entry.speeds) for entry in last if entry.speeds]
+    if speeds:
+        summary.mean_speed = mean(speeds)
+        if "random_speed" in scales:
+            summary.random_mean_speed = scales["random_speed"]
+    return summary

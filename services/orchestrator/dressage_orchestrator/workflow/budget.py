@@ -1,0 +1,58 @@
+"""What a session may still use. Pure: the caller reads the session and the clock."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from dressage.api.v1 import session_pb2 as v1
+
+
+def used_up(session: v1.Session, *, now: datetime, next_env_steps: int = 0) -> tuple[str, str] | None:
+    """The kind of budget that is used up, and the reason in words; None while all hold.
+
+    :param next_env_steps: environment steps that the next piece of work needs.
+    """
+    budget = session.spec.budget
+    if budget.env_steps and session.env_steps + next_env_steps > budget.env_steps:
+        spent = f"{session.env_steps} of {budget.env_steps} environment steps are used"
+        return "env_steps", f"{spent}; the next training needs {next_env_steps}" if next_env_steps else spent
+    tokens = session.cost.input_tokens + session.cost.output_tokens
+    if budget.tokens and tokens >= budget.tokens:
+        return "tokens", f"{tokens} of {budget.tokens} tokens are used"
+    if budget.HasField("dollars") and session.cost.dollars and session.cost.dollars >= budget.dollars:
+        return "dollars", f"{session.cost.dollars:.4f} of {budget.dollars:.4f} US dollars are used"
+    if out_of_time(session, now=now):
+        return "wall_time", f"the session has run for its {budget.wall_time.ToTimedelta()}"
+    return None
+
+
+def out_of_time(session: v1.Session, *, now: datetime) -> bool:
+    """Whether the session has run for its wall-clock time."""
+    if not session.spec.budget.HasField("wall_time") or not session.HasField("start_time"):
+        return False
+    elapsed = now.timestamp() - session.start_time.ToMicroseconds() / 1e6
+    return elapsed >= session.spec.budget.wall_time.ToTimedelta().total_seconds()
+
+
+def remaining(session: v1.Session) -> v1.Budget:
+    """What model calls may still use; fields that are not set are not bounded."""
+    budget, left = session.spec.budget, v1.Budget()
+    if budget.tokens:
+        left.tokens = max(1, budget.tokens - session.cost.input_tokens - session.cost.output_tokens)
+    if budget.HasField("dollars"):
+        left.dollars = max(0.0, budget.dollars - session.cost.dollars)
+    return left
+
+
+def add_cost(total: v1.Cost, part: v1.Cost) -> None:
+    """Adds a cost; the dollars stay unknown once a paid part's are unknown."""
+    fresh = total.requests == 0
+    known = (total.HasField("dollars") or fresh) and (part.HasField("dollars") or part.requests == 0)
+    dollars = total.dollars + part.dollars
+    total.requests += part.requests
+    total.input_tokens += part.input_tokens
+    total.output_tokens += part.output_tokens
+    if known and total.requests:
+        total.dollars = dollars
+    elif not known:
+        total.ClearField("dollars")

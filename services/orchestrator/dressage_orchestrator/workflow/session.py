@@ -1,0 +1,65 @@
+"""The life of a session around its method: it begins, its method runs, it ends in a state."""
+
+from __future__ import annotations
+
+from dressage.api.v1 import session_pb2 as v1
+from dressage.errors import DressageError
+
+from dressage_orchestrator.clock import timestamp
+from dressage_orchestrator.database import runs
+from dressage_orchestrator.methods import method_of
+from dressage_orchestrator.workflow.flow import Flow
+from dressage_orchestrator.workflow.outcome import Cancelled, Outcome
+
+
+def run_session(flow: Flow) -> str:
+    """Runs a session from where it stands to its end; the state's name."""
+    failure: v1.Failure | None = None
+    try:
+        flow.step("begin", lambda: _begin(flow))
+        outcome = method_of(flow.spec).run(flow)
+    except Cancelled as cancelled:
+        outcome = Outcome(v1.SESSION_STATE_CANCELLED, cancelled.reason)
+    except DressageError as error:
+        failure = v1.Failure(reason=error.reason, message=error.message, remedy=error.metadata.get("remedy", ""))
+        outcome = Outcome(v1.SESSION_STATE_FAILED, error.message)
+    except Exception:
+        # A fault of ours in a method's own lines: the session must say so, not stay RUNNING for ever.
+        flow.log.exception("workflow failed")
+        failure = v1.Failure(reason="UNEXPECTED", message="the server met a fault; its log tells what")
+        outcome = Outcome(v1.SESSION_STATE_FAILED, failure.message)
+    flow.step("end", lambda: _end(flow, outcome, failure), final=True)
+    return v1.SessionState.Name(outcome.state)
+
+
+def _begin(flow: Flow) -> None:
+    with flow.engine.database.begin() as tx:
+
+        def edit(session: v1.Session) -> None:
+            session.state = v1.SESSION_STATE_RUNNING
+            session.state_reason = ""
+            session.ClearField("failure")
+            session.ClearField("end_time")
+            if not session.HasField("start_time"):
+                session.start_time.CopyFrom(timestamp(tx.now))
+
+        flow.edit(tx, edit)
+
+
+def _end(flow: Flow, outcome: Outcome, failure: v1.Failure | None) -> None:
+    with flow.engine.database.begin() as tx:
+        live = [row.run.name for row in runs.live(tx, flow.session)]
+    for name in live:
+        flow.call(flow.engine.controller.cancel(name), through_cancel=True)
+    with flow.engine.database.begin() as tx:
+        total = runs.env_steps(tx, flow.session)
+
+        def edit(session: v1.Session) -> None:
+            session.state = outcome.state
+            session.state_reason = outcome.reason
+            session.env_steps = total
+            session.end_time.CopyFrom(timestamp(tx.now))
+            if failure is not None:
+                session.failure.CopyFrom(failure)
+
+        flow.edit(tx, edit)

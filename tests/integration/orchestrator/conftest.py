@@ -1,0 +1,24 @@
+"""The stack that the tests of this folder share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.integration.orchestrator.stack import Stack
+
+
+@pytest_asyncio.fixture
+async def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stack]:
+    monkeypatch.setenv("DRESSAGE_TRAINER_GO", str(tmp_path / "go"))
+    monkeypatch.setenv("OPENAI_API_KEY", "must not reach a trainer")
+    made = Stack(tmp_path)
+    await made.neighbours.start()
+    try:
+        yield made
+    finally:
+        await made.stop()
+        await made.neighbours.stop()

@@ -1,0 +1,161 @@
+"""Scripted stand-ins for the services around the orchestrator, and a server that holds them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
+from dressage.api.internal.v1 import agent_service_pb2_grpc as agent_rpc
+from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
+from dressage.api.internal.v1 import judge_service_pb2_grpc as judge_rpc
+from dressage.api.internal.v1 import renderer_service_pb2 as renderer_pb
+from dressage.api.internal.v1 import renderer_service_pb2_grpc as renderer_rpc
+from dressage.api.v1 import event_pb2 as ev
+from dressage.api.v1 import session_pb2 as v1
+from dressage.artifacts import DirectoryStore
+from dressage.errors import FailedPrecondition, InvalidArgument
+from dressage.serving.server import GrpcServer
+
+Answer = Callable[[agent_pb.Task], agent_pb.TaskResult]
+
+BAD, WEAK, GOOD = "# bad reward\n", "# weak reward\n", "# good reward\n"
+JUDGE = "# a judge\n"
+
+
+def author(task: agent_pb.Task) -> agent_pb.TaskResult:
+    """The story told by default: a bad reward, repaired to a weak one, revised to a good one."""
+    cost = v1.Cost(requests=1, input_tokens=100, output_tokens=10, dollars=0.01)
+    result = agent_pb.TaskResult(model=task.model, cost=cost)
+    role = task.WhichOneof("role")
+    if role == "reward_author":
+        result.reward.CopyFrom(agent_pb.RewardProposal(source=BAD, reasoning="forward speed"))
+    elif role == "judge_author":
+        result.judge.CopyFrom(agent_pb.JudgeProposal(source=JUDGE, null_controls=["random"]))
+    elif role == "fixer":
+        result.fixed.CopyFrom(agent_pb.FixedCode(source=WEAK, explanation="defined the term"))
+    elif role == "reviser":
+        revision = agent_pb.Revision(
+            diagnosis="too slow", lesson="speed needs weight", planned_change="more weight", source=GOOD
+        )
+        result.revision.CopyFrom(revision)
+    else:
+        result.elicitor.criteria.add(title="speed", description="mean speed", category="gait", default_on=True)
+    return result
+
+
+class FakeAgent:
+    """llm-agent: answers by a function, records tasks and what tools said."""
+
+    def __init__(self, answer: Answer = author) -> None:
+        self.answer = answer
+        self.tasks: list[agent_pb.Task] = []
+        self.tool_results: list[agent_pb.ToolResult] = []
+        self.tools_to_call: list[tuple[str, dict[str, Any]]] = [
+            ("get_scores", {}), ("get_iteration", {"iteration": 1}), ("get_iteration", {"iteration": 9})
+        ]
+        self.delay = 0.0
+
+    @property
+    def keys(self) -> list[str]:
+        return [task.key for task in self.tasks]
+
+    async def Converse(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[agent_pb.ConverseResponse]:
+        task = (await anext(requests)).task
+        self.tasks.append(task)
+        await asyncio.sleep(self.delay)
+        if task.HasField("reviser"):
+            for number, (name, arguments) in enumerate(self.tools_to_call):
+                call = agent_pb.ToolCall(id=str(number), name=name)
+                call.arguments.update(arguments)
+                yield agent_pb.ConverseResponse(tool_call=call)
+                self.tool_results.append((await anext(requests)).tool_result)
+        yield agent_pb.ConverseResponse(result=self.answer(task))
+
+    async def DescribeModel(self, request: Any, context: Any) -> agent_pb.DescribeModelResponse:
+        good = request.model.startswith("test/")
+        return agent_pb.DescribeModelResponse(
+            model=request.model, language_model=True, configured=good, problem="" if good else "no OPENAI_API_KEY",
+            input_dollars_per_million=1.0, output_dollars_per_million=10.0,
+        )
+
+
+class FakeJudge:
+    """judge: a source that says "bad" fails its check; a rollout's file holds its score."""
+
+    def __init__(self, store: DirectoryStore) -> None:
+        self.store = store
+        self.checks: list[judge_pb.CheckRequest] = []
+        self.judged: list[judge_pb.JudgeRequest] = []
+
+    async def Check(self, request: judge_pb.CheckRequest, context: Any) -> judge_pb.CheckResponse:
+        self.checks.append(request)
+        if "bad" in request.reward_source or "bad" in request.judge_source:
+            failure = ev.CheckFailure(rule="undeclared-term", line=3, message="term 'x' is not declared", seen="x")
+            return judge_pb.CheckResponse(ok=False, failures=[failure])
+        return judge_pb.CheckResponse(ok=True, terms={"speed": "m/s"}, latex="v")
+
+    async def Judge(self, request: judge_pb.JudgeRequest, context: Any) -> judge_pb.JudgeResponse:
+        self.judged.append(request)
+        answer = judge_pb.JudgeResponse()
+        for key in request.rollouts:
+            score = float(self.store.get(key))
+            judgment = v1.Judgment(score=score, diagnosis="" if score > 0.5 else "too slow")
+            judgment.criteria.add(name="speed", score=score)
+            judgment.verdicts.add(kind=v1.JUDGE_KIND_CODE, score=score, votes=1, evidence={"speed": 10 * score})
+            answer.rollouts.add(rollout=key, judgment=judgment)
+        return answer
+
+
+class FakeRenderer:
+    """renderer: writes a few bytes; with ``broken`` it fails."""
+
+    def __init__(self, store: DirectoryStore) -> None:
+        self.store = store
+        self.broken = False
+
+    async def Render(self, request: renderer_pb.RenderRequest, context: Any) -> renderer_pb.RenderResponse:
+        if self.broken:
+            raise FailedPrecondition("no EGL here", reason="NO_EGL")
+        if not self.store.exists(request.trajectory):
+            raise InvalidArgument(field="trajectory", value=request.trajectory, expected="a stored trajectory")
+        self.store.put(request.video, b"mp4")
+        return renderer_pb.RenderResponse(video=request.video, frames=1, duration=0.1)
+
+
+class Neighbours:
+    """The three services on one loopback server."""
+
+    def __init__(self, store: DirectoryStore, answer: Answer = author) -> None:
+        self.agent, self.judge, self.renderer = FakeAgent(answer), FakeJudge(store), FakeRenderer(store)
+        self.address = ""
+        self._server: GrpcServer | None = None
+
+    async def start(self) -> None:
+        server = GrpcServer(service_name="fakes", address="127.0.0.1:0", grace_seconds=0.2)
+        server.add(agent_rpc.add_AgentServiceServicer_to_server, self.agent, "dressage.internal.v1.AgentService")
+        server.add(judge_rpc.add_JudgeServiceServicer_to_server, self.judge, "dressage.internal.v1.JudgeService")
+        server.add(
+            renderer_rpc.add_RendererServiceServicer_to_server, self.renderer, "dressage.internal.v1.RendererService"
+        )
+        self.address = await server.start()
+        self._server = server
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await self._server.stop()
+
+
+async def watch(stub: Any, name: str, *, token: str = "", seconds: float = 60.0) -> list[ev.Event]:
+    """All events of a session until it ends."""
+    from dressage.api.v1 import session_service_pb2 as pb
+
+    request = pb.WatchSessionRequest(name=name, resume_token=token)
+    return [answer.event async for answer in stub.WatchSession(request, timeout=seconds)]
+
+
+def code(error: grpc.RpcError) -> str:
+    """The name of a failed call's code."""
+    return str(error.code().name)

@@ -1,0 +1,57 @@
+"""An orchestrator in this process between scripted neighbours."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from dressage.api.v1 import (
+    artifact_service_pb2_grpc,
+    benchmark_service_pb2_grpc,
+    environment_service_pb2_grpc,
+    intent_service_pb2_grpc,
+    session_service_pb2_grpc,
+)
+from dressage.artifacts import DirectoryStore
+from dressage.serving.channels import connect
+from dressage_orchestrator.settings import Settings
+from dressage_orchestrator.wiring import start
+
+from tests.integration.orchestrator.fakes import Neighbours
+
+TRAINER = (sys.executable, str(Path(__file__).with_name("fake_trainer.py")))
+
+
+class Stack:
+    """What a test needs: the neighbours, the stubs, and stopping and starting the orchestrator."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = DirectoryStore(folder / "artifacts")
+        self.neighbours = Neighbours(self.store)
+        self.options: dict[str, Any] = {}
+        self.service: Any = None
+
+    def settings(self) -> Settings:
+        address = self.neighbours.address
+        return Settings(
+            data_dir=self.folder, llm_agent_address=address, judge_address=address, renderer_address=address,
+            trainer_command=TRAINER, wait_seconds=5.0, progress_seconds=0.0, grace_seconds=0.5, stop_seconds=2.0,
+            default_model="test/model", **self.options,
+        )
+
+    async def start(self) -> None:
+        self.service = await start(self.settings())
+        self.channel = connect(self.service.address)
+        self.sessions: Any = session_service_pb2_grpc.SessionServiceStub(self.channel)
+        self.environments: Any = environment_service_pb2_grpc.EnvironmentServiceStub(self.channel)
+        self.intents: Any = intent_service_pb2_grpc.IntentServiceStub(self.channel)
+        self.artifacts: Any = artifact_service_pb2_grpc.ArtifactServiceStub(self.channel)
+        self.benchmarks: Any = benchmark_service_pb2_grpc.BenchmarkServiceStub(self.channel)
+
+    async def stop(self) -> None:
+        if self.service is not None:
+            await self.channel.close()
+            await self.service.stop()
+            self.service = None
