@@ -61,7 +61,7 @@ def learn(channel: Channel) -> None:
         channel.send(FailedMessage(error.reason, error.message).to_dict())
     except OSError as error:
         reason = "OUT_OF_DISK" if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT) else "LEARNER_IO"
-        channel.send(FailedMessage(reason, f"the learner could not write its files: {error.strerror}").to_dict())
+        channel.send(FailedMessage(reason, f"the learner's files: {error}").to_dict())
 
 
 def spec_from_message(message: Mapping[str, Any]) -> TrainSpec:

@@ -7,11 +7,14 @@ rewritten from it and goes on, whatever was written after the checkpoint.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
+
+_ROWS_BETWEEN_FLUSHES = 20
 
 Row = Mapping[str, float | None]
 
@@ -29,7 +32,7 @@ class MemberMetrics:
         path = folder / "metrics.jsonl"
         path.write_bytes(earlier)
         self._file: TextIO = path.open("a", encoding="utf-8")
-        self._board: Any = _board(folder / "tb")
+        self._board = _Board(folder / "tb")
         for line in earlier.splitlines():
             self._to_board(json.loads(line))
 
@@ -51,21 +54,45 @@ class MemberMetrics:
         self._board.close()
 
     def _to_board(self, row: Row) -> None:
-        from tensorboardX.proto.summary_pb2 import Summary
+        self._board.add(row)
 
+
+class _Board:
+    """One TensorBoard event file.
+
+    tensorboardX's usual writers queue between processes, for which the sandbox has no semaphores; this uses the plain
+    file writer beneath them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto import event_pb2, summary_pb2
+
+        folder.mkdir(parents=True, exist_ok=True)
+        # What an earlier attempt left behind: its rows up to the checkpoint are written again.
+        for left in folder.glob("events.out.tfevents.*"):
+            left.unlink()
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._writer: Any = EventsWriter(str(folder / "events"))
+        self._unflushed = 0
+
+    def add(self, row: Row) -> None:
+        """One event for the whole row: a row of single scalars would cost as much as a small update."""
         values = [
-            Summary.Value(tag=_tag(name), simple_value=value)
+            self._summary.Value(tag=_tag(name), simple_value=value)
             for name, value in row.items()
             if value is not None and name != "step"
         ]
-        # One event for the whole row: a row of single scalars would cost as much as a small update.
-        self._board.add_summary(Summary(value=values), int(row["step"] or 0))
+        summary = self._summary(value=values)
+        self._writer.write_event(self._event(wall_time=time.time(), step=int(row["step"] or 0), summary=summary))
+        self._unflushed += 1
+        if self._unflushed >= _ROWS_BETWEEN_FLUSHES:
+            self._unflushed = 0
+            self._writer.flush()
 
-
-def _board(folder: Path) -> Any:
-    from tensorboardX.writer import FileWriter
-
-    return FileWriter(str(folder))
+    def close(self) -> None:
+        """Flush and close the file."""
+        self._writer.close()
 
 
 def _tag(name: str) -> str:

@@ -192,7 +192,7 @@ def test_non_finite_reward_stops_the_run_naming_the_term(tmp_path):
     ("change", "reason", "words"),
     [
         ({"environment": "Nothing-v0"}, "ENVIRONMENT_NOT_FOUND", "Nothing-v0"),
-        ({"reward_source": "import os"}, "REWARD_INVALID", "import"),
+        ({"reward_source": "import os\n" + PENDULUM}, "REWARD_INVALID", "import"),
         ({"members": [{"member": "a", "hyperparameters": {"discount": 2}, "seed": 0}]}, "INVALID_ARGUMENT", "discount"),
         ({"members": [{"member": "a", "hyperparameters": {"gamma": 0.9}, "seed": 0}]}, "INVALID_ARGUMENT", "gamma"),
         ({"members": []}, "INVALID_ARGUMENT", "member"),
