@@ -20,7 +20,9 @@ class LlmMetrics:
         self._requests = Counter(
             "dressage_llm_requests", "Requests to models, by outcome.", [*labels, "outcome"], registry=registry
         )
-        self._tokens = Counter("dressage_llm_tokens", "Tokens sent and received.", [*labels, "direction"], registry=registry)
+        self._tokens = Counter(
+            "dressage_llm_tokens", "Tokens sent and received.", [*labels, "direction"], registry=registry
+        )
         self._dollars = Counter(
             "dressage_llm_cost_dollars", "US dollars spent, where prices are known.", labels, registry=registry
         )

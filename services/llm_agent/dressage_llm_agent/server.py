@@ -98,7 +98,9 @@ class _Caller:
             message = f"the caller gave no result of {name} within {self._seconds:g} s"
             raise DeadlineExceeded(message, reason="TOOL_TIMEOUT") from None
         except StopAsyncIteration:
-            raise FailedPrecondition("the caller ended the stream before a tool's result", reason="STREAM_ENDED") from None
+            raise FailedPrecondition(
+                "the caller ended the stream before a tool's result", reason="STREAM_ENDED"
+            ) from None
         if answer.WhichOneof("message") != "tool_result" or answer.tool_result.id != call_id:
             seen = answer.WhichOneof("message")
             raise InvalidArgument(field="tool_result.id", value=seen, expected=f"the result of call {call_id}")

@@ -33,7 +33,9 @@ class Settings(ServingSettings):
     longest_wait_seconds: float = Field(60.0, ge=0, le=600, description="longest wait between two attempts")
     concurrent_requests: int = Field(8, ge=1, le=256, description="requests to providers at once")
     concurrent_tasks: int = Field(64, ge=1, le=4096, description="tasks at once; more are refused")
-    max_output_tokens: int | None = Field(None, ge=256, le=200_000, description="bound of a reply; none: the model's own")
+    max_output_tokens: int | None = Field(
+        None, ge=256, le=200_000, description="bound of a reply; none: the model's own"
+    )
     temperature: float | None = Field(None, ge=0, le=2, description="sampling temperature; none: the model's own")
     thinking: dict[str, Thinking] = Field(
         default_factory=dict, description="thinking effort by role: off, low, medium, high; absent: the model's own"

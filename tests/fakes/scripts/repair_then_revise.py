@@ -1,24 +1,25 @@
 """A session on InvertedPendulum-v5 whose author errs as authors do.
 
 Its first reward has the wrong shape and fails its check; the repaired one is sound but pays for a fallen pole, so that the
-policy trained on it is judged too low; the reviser looks at the history, pays for an upright pole instead, and the session passes.
+policy trained on it is judged too low; the reviser looks at the history, pays for an upright pole instead, and the session
+passes.
 
 Ask for "balance the pole" in InvertedPendulum-v5 with model ``openai/scripted``; a few 10 000 steps for each member are enough.
 """
 
 from openai_server import Answer, Call
 
-WRONG_SHAPE = '''\
+WRONG_SHAPE = """\
 LATEX = r"\\theta"
 TERMS = {"angle": "angle of the pole, of all environments together"}
 
 
 def reward(state, action, next_state, memory, np):
     return {"angle": np.abs(next_state.pole_angle).sum()}
-'''
+"""
 
 # Sound by its form. An episode that ends early is the best that it knows: each step upright costs 1.
-PAYS_FOR_FALLING = '''\
+PAYS_FOR_FALLING = """\
 LATEX = r"10\\,|\\theta| - 1"
 TERMS = {"angle": "angle of the pole", "alive": "cost of every step"}
 
@@ -28,9 +29,9 @@ def reward(state, action, next_state, memory, np):
         "angle": 10.0 * np.abs(next_state.pole_angle),
         "alive": -1.0 * np.ones_like(next_state.pole_angle),
     }
-'''
+"""
 
-PAYS_FOR_BALANCE = '''\
+PAYS_FOR_BALANCE = """\
 LATEX = r"1 - (\\theta / 0.2)^2 - 0.05\\,x^2"
 TERMS = {"alive": "1 for every step", "angle": "cost of the squared angle", "place": "cost of the squared distance"}
 
@@ -41,9 +42,9 @@ def reward(state, action, next_state, memory, np):
         "angle": -np.square(next_state.pole_angle / 0.2),
         "place": -0.05 * np.square(next_state.x_position),
     }
-'''
+"""
 
-JUDGE = '''\
+JUDGE = """\
 def judge(trajectory, np):
     steps = len(trajectory.action)
     seconds = steps * 0.04
@@ -57,7 +58,7 @@ def judge(trajectory, np):
         "criteria": {"lasted": lasted, "upright": upright},
         "evidence": {"seconds": seconds, "mean_angle_rad": angle},
     }
-'''
+"""
 
 
 def _block(source: str) -> str:

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import grpc
 import pytest
-from openai_server import Answer, Call, ScriptedServer
-
 from dressage.api.internal.v1 import agent_service_pb2 as pb
 from dressage.api.internal.v1.agent_service_pb2_grpc import AgentServiceStub
 from dressage.api.v1 import event_pb2, session_pb2
@@ -23,13 +21,19 @@ from dressage.serving import channels, logs
 from dressage.serving.errors import from_rpc
 from dressage_llm_agent.settings import Settings
 from dressage_llm_agent.wiring import start
+from openai_server import Answer, Call, ScriptedServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(120)]
 
 KEY = "sk-scripted-secret-0123456789"
 MODEL = "openai/scripted"
 SESSION = "sessions/abc"
-REWARD = 'LATEX = "v"\nTERMS = {"v": "m/s"}\n\ndef reward(state, action, next_state, memory, np):\n    return {"v": next_state.x_velocity}\n'
+REWARD = """LATEX = "v"
+TERMS = {"v": "m/s"}
+
+def reward(state, action, next_state, memory, np):
+    return {"v": next_state.x_velocity}
+"""
 JUDGE = 'def judge(trajectory, np):\n    return {"score": 0.5, "criteria": {}, "evidence": {}}\n'
 GOOD_REWARD = f"## Reasoning\nSpeed.\n\n```python\n{REWARD}```\n"
 
@@ -239,7 +243,9 @@ async def test_a_repeat_is_answered_from_the_journal(tmp_path):
 async def test_tools_are_run_by_the_caller_and_journalled(tmp_path):
     script = [
         Answer(calls=(Call("get_scores"), Call("get_iteration", {"number": 1}))),
-        Answer(calls=(Call("get_iteration", "{not json"), Call("launch_rockets", {}), Call("get_iteration", {"number": 0}))),
+        Answer(
+            calls=(Call("get_iteration", "{not json"), Call("launch_rockets", {}), Call("get_iteration", {"number": 0}))
+        ),
         Answer(REVISION),
     ]
 

@@ -10,9 +10,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from dressage.artifacts.directory import DirectoryStore
 from dressage.errors import DressageError, FailedPrecondition, Internal, ResourceExhausted
 from dressage_llm_agent.costs import Allowance, Ledger
@@ -28,6 +25,8 @@ from dressage_llm_agent.provider.base import (
 )
 from dressage_llm_agent.provider.redaction import Redactor
 from dressage_llm_agent.provider.retrying import RetryingProvider, RetryPolicy
+from hypothesis import given
+from hypothesis import strategies as st
 
 REQUEST = CompletionRequest("openai/x", (Message("user", "hello"),))
 SECRET = "top-secret-value-123"
@@ -52,7 +51,10 @@ class Scripted:
         raise NotImplementedError
 
 
-def ask(provider, policy=RetryPolicy(4, 1.0, 60.0), jitter=1.0):
+FOUR = RetryPolicy(4, 1.0, 60.0)
+
+
+def ask(provider, policy=FOUR, jitter=1.0):
     waits = []
 
     async def sleep(seconds):
@@ -127,7 +129,9 @@ def test_of_two_writers_the_first_is_believed_and_both_are_paid(tmp_path):
     assert used.text == "text" and used.usage == Usage(1, 1, 0.5)
 
 
-@pytest.mark.parametrize("change", [{"model": "other/y"}, {"messages": (Message("user", "bye"),)}, {"temperature": 0.5}])
+@pytest.mark.parametrize(
+    "change", [{"model": "other/y"}, {"messages": (Message("user", "bye"),)}, {"temperature": 0.5}]
+)
 def test_another_request_under_the_same_key_is_an_error(tmp_path, change):
     async def run():
         await make_journal(tmp_path).record(0, REQUEST, REPLY)
@@ -138,10 +142,12 @@ def test_another_request_under_the_same_key_is_an_error(tmp_path, change):
     assert caught.value.reason == "JOURNAL_MISMATCH"
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"version": 9}', b'{"version": 1}', b'{"version": 1, "reply": 3}'])
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b'{"version": 9}', b'{"version": 1}', b'{"version": 1, "reply": 3}']
+)
 def test_a_damaged_entry_is_named(tmp_path, data):
     DirectoryStore(tmp_path).put("sessions/s/llm/iterations/1/fixer/1/0-0.json", data)
-    with pytest.raises(Internal, match="fixer/1/0-0.json"):
+    with pytest.raises(Internal, match=r"fixer/1/0-0\.json"):
         asyncio.run(make_journal(tmp_path).reply(0, REQUEST))
 
 

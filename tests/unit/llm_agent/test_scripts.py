@@ -12,14 +12,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from openai_server import load_script
-from paraphrases import PENDULUM
-
 from dressage.contracts.source import lint_judge, lint_reward
 from dressage.envs.cards import load_card
 from dressage.envs.trajectory import load_check_trajectories
 from dressage_llm_agent.roles.registry import role_of
 from dressage_llm_agent.tasks import Brief, FixerTask, JudgeAuthorTask, PastIteration, ReviserTask, RewardAuthorTask
+from openai_server import load_script
+from paraphrases import PENDULUM
 
 FAKES = Path(__file__).parents[2] / "fakes"
 SCRIPT = FAKES / "scripts" / "repair_then_revise.py"

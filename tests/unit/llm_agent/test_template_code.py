@@ -7,10 +7,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from paraphrases import CHEETAH, HOPPER, KNOWN, PENDULUM
-
 from dressage.contracts.source import lint_judge, lint_reward
 from dressage.envs.cards import list_cards, load_card
 from dressage.envs.reference import motionless_policy, random_policy, rollout
@@ -20,6 +16,9 @@ from dressage_llm_agent.tasks import NULL_CONTROLS, Brief
 from dressage_llm_agent.template.author import elicit, write_judge, write_reward
 from dressage_llm_agent.template.parser import parse
 from dressage_llm_agent.template.vocabulary import KNOWN_BEHAVIOURS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paraphrases import CHEETAH, HOPPER, KNOWN, PENDULUM
 
 # Example intents of the cards that are not the template author's yet.
 NOT_YET = {(CHEETAH, "hop in place"), (CHEETAH, "do a backflip")}
@@ -155,7 +154,9 @@ def test_a_fast_cheetah_is_judged_by_its_speed(velocity, low, high):
     assert run_judge(source, upside_down)["score"] < 0.5
 
 
-@pytest.mark.parametrize(("steps", "terminated", "passes"), [(1000, False, True), (400, True, False), (60, True, False)])
+@pytest.mark.parametrize(
+    ("steps", "terminated", "passes"), [(1000, False, True), (400, True, False), (60, True, False)]
+)
 def test_a_hopper_passes_when_it_does_not_fall(steps, terminated, passes):
     source = write_judge(Brief("hop forward", HOPPER)).source
     score = run_judge(source, made_up(HOPPER, steps=steps, velocity=1.2, terminated=terminated))["score"]

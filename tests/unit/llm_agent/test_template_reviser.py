@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from paraphrases import CHEETAH, HOPPER, PENDULUM
-
 from dressage.envs.cards import load_card
 from dressage.errors import FailedPrecondition
 from dressage_llm_agent.tasks import Brief, FixerTask, PastIteration, ReviserTask
@@ -14,6 +12,7 @@ from dressage_llm_agent.template.author import answer, write_reward
 from dressage_llm_agent.template.parser import parse
 from dressage_llm_agent.template.reviser import read_weights, revise
 from dressage_llm_agent.template.reward_plan import plan_reward
+from paraphrases import CHEETAH, HOPPER, PENDULUM
 
 INTENTS = [(CHEETAH, "run forward fast"), (HOPPER, "hop forward smoothly"), (PENDULUM, "balance the pole")]
 
@@ -62,25 +61,27 @@ def test_it_starts_from_the_best_iteration_and_never_repeats_a_change():
 def test_it_ends_by_saying_that_it_knows_nothing_better(environment, intent, tune):
     history = [first(environment, intent, speed=0.2, posture=0.5, endurance=0.3, upright=0.4, smooth=0.5)]
     seen = {history[0].source}
-    tuned = 0
+    tuned, ended = 0, None
     for number in range(2, 60):
         try:
             revision = revise(task(environment, intent, *history, tune_hyperparameters=tune))
         except FailedPrecondition as error:
-            assert error.reason == "TEMPLATE_NO_REVISION" and len(history) > 2
-            assert bool(tuned) == tune
-            return
+            ended = error
+            break
         tuned += bool(revision.hyperparameters)
         assert revision.source not in seen or revision.hyperparameters
         assert tune or not revision.hyperparameters
         seen.add(revision.source)
         past = replace(history[0], number=number, source=revision.source, score=0.1)
         history.append(replace(past, hyperparameters=revision.hyperparameters))
-    pytest.fail("the reviser never ended")
+    assert ended is not None and ended.reason == "TEMPLATE_NO_REVISION"
+    assert len(history) > 2 and bool(tuned) == tune
 
 
 def test_a_reward_of_somebody_else_is_left_alone():
-    foreign = PastIteration(1, "def reward(state, action, next_state, memory, np):\n    return {}\n", 0.2, {"speed": 0.1})
+    foreign = PastIteration(
+        1, "def reward(state, action, next_state, memory, np):\n    return {}\n", 0.2, {"speed": 0.1}
+    )
     with pytest.raises(FailedPrecondition) as caught:
         revise(task(CHEETAH, "run forward fast", foreign))
     assert caught.value.reason == "TEMPLATE_NO_REVISION"

@@ -119,7 +119,9 @@ class LitellmProvider:
         kind = _kind(type(error).__name__, status if isinstance(status, int) else None)
         if kind == "auth":
             # The provider's own words may quote the key.
-            return ProviderFault(kind, f"the provider refused the API key (status {status}); check the key and its rights")
+            return ProviderFault(
+                kind, f"the provider refused the API key (status {status}); check the key and its rights"
+            )
         words = " ".join(self._redactor.redact(str(error)).split())[:_SHOWN_ERROR]
         headers = getattr(error, "litellm_response_headers", None) or {}
         return ProviderFault(kind, f"the provider failed: {words}", retry_after=_seconds(headers))

@@ -69,7 +69,9 @@ def json_object(reply: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise ReplyProblem(f"there is no readable JSON object ({error}); give one in a block that begins with ```json") from None
+        raise ReplyProblem(
+            f"there is no readable JSON object ({error}); give one in a block that begins with ```json"
+        ) from None
     if not isinstance(value, dict):
         raise ReplyProblem(f"the JSON is a {type(value).__name__}, not an object")
     return value

@@ -37,7 +37,10 @@ def _null_controls(intent: ParsedIntent, card: EnvironmentCard) -> tuple[tuple[s
     if intent.kind == "move":
         return _ALL_CONTROLS, "none of them moves in the direction asked for at the speed asked for"
     if intent.kind == "stand" and card.can_terminate:
-        return ("random", "untrained"), "each falls at once; doing nothing stands for a while, and backwards it looks alike"
+        return (
+            "random",
+            "untrained",
+        ), "each falls at once; doing nothing stands for a while, and backwards it looks alike"
     if card.can_terminate:
         controls = ("random", "untrained", "motionless")
         return controls, "none of them does it or stays up; played backwards, the behaviour looks alike"
@@ -52,11 +55,15 @@ def _move(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     if target.hold:
         measure = f"1.0 - abs({sign}mean_velocity - {speed:g}) / {speed:g}"
         about = f"mean velocity {way}: full marks within 15 % of {speed:g} m/s, none 50 % off"
-        main = _grade("speed", measure, 0.5, 0.85, "closeness_to_target_speed", f"{speed:g} m/s {way}", about, "dynamics")
+        main = _grade(
+            "speed", measure, 0.5, 0.85, "closeness_to_target_speed", f"{speed:g} m/s {way}", about, "dynamics"
+        )
     else:
         about = f"mean velocity {way}: full marks from {speed:g} m/s, none below {0.1 * speed:g} m/s"
         title = f"{speed:g} m/s {way}"
-        main = _grade("speed", f"{sign}mean_velocity", 0.1 * speed, speed, "mean_velocity_m_s", title, about, "dynamics")
+        main = _grade(
+            "speed", f"{sign}mean_velocity", 0.1 * speed, speed, "mean_velocity_m_s", title, about, "dynamics"
+        )
     return [
         main,
         _grade(

@@ -65,7 +65,11 @@ def _jump(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     for name in foot_heights(card)[1:]:
         lowest = f"np.minimum({lowest}, next_state.{name})"
     flight = Term(
-        "flight", 10.0, f"np.maximum({lowest}, 0.0)", "height of the lowest foot above the floor, m", r"\max(h_{foot}, 0)"
+        "flight",
+        10.0,
+        f"np.maximum({lowest}, 0.0)",
+        "height of the lowest foot above the floor, m",
+        r"\max(h_{foot}, 0)",
     )
     place = Term("place", -0.2, "np.abs(next_state.x_velocity)", "cost of the speed along the ground, m/s", "|v_x|")
     return [flight, place]

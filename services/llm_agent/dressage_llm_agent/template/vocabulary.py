@@ -46,9 +46,13 @@ LEMMAS: Mapping[str, str] = {
     **dict.fromkeys(("crouched", "crouching", "lowered"), "low"),
 }
 
-FILLERS = frozenset(
-    ["a", "an", "the", "it", "its", "your", "you", "my", "i", "we", "this", "that", "and", "while", "with", "as", "so", "just", "please", "to", "of", "in", "on", "at", "by", "for", "be", "is", "should", "must", "can", "could", "want", "would", "like", "need", "make", "makes", "making", "let", "teach", "train", "learn", "have", "get", "do", "does", "keep", "keeps", "keeping", "stay", "stays", "staying", "hold", "holds", "holding", "remain", "remains", "maintain", "robot", "agent", "creature", "body", "torso", "itself", "possible", "using", "use", "about", "around", "approximately", "very", "really", "always", "all", "time", "whole", "episode", "over", "ground", "floor", "throughout"]
-)
+_FILLERS = """
+a an the it its your you my i we this that and while with as so just please to of in on at by for be is should must can
+could want would like need make makes making let teach train learn have get do does keep keeps keeping stay stays staying
+hold holds holding remain remains maintain robot agent creature body torso itself possible using use about around
+approximately very really always all time whole episode over ground floor throughout
+"""
+FILLERS = frozenset(_FILLERS.split())
 
 # Phrases by tag, written in lemmas and without fillers.
 PHRASES: Mapping[str, tuple[str, ...]] = {
@@ -100,7 +104,15 @@ SUBJECTS: Mapping[str, frozenset[str]] = {
 """Nouns for the robot itself; another environment's nouns make an intent unknown."""
 
 KNOWN_BEHAVIOURS: Mapping[str, tuple[str, ...]] = {
-    HALF_CHEETAH: ("run forward", "walk forward", "move forward", "run backward", "walk backward", "move backward", "stand"),
+    HALF_CHEETAH: (
+        "run forward",
+        "walk forward",
+        "move forward",
+        "run backward",
+        "walk backward",
+        "move backward",
+        "stand",
+    ),
     HOPPER: (
         *("hop forward", "walk forward", "run forward", "move forward"),
         *("hop backward", "walk backward", "run backward", "move backward"),

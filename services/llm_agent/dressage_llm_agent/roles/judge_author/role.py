@@ -27,7 +27,8 @@ class JudgeAuthor:
     def parse(self, text: str, task: JudgeAuthorTask) -> JudgeProposal:
         """See `Role`."""
         problems: list[str] = []
-        source, controls = "", ()
+        source = ""
+        controls: tuple[str, ...] = ()
         try:
             source = python_source(text, function="judge")
         except ReplyProblem as problem:

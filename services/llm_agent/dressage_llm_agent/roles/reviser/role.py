@@ -112,7 +112,7 @@ def _hyperparameters(text: str, problems: list[str]) -> dict[str, Hyperparameter
     if not isinstance(data, dict) or len(found) > 1:
         problems.append("'## Hyperparameters' must hold one JSON object")
         return {}
-    changes = {}
+    changes: dict[str, HyperparameterValue] = {}
     for name, value in data.items():
         if (problem := _hyperparameter_problem(name, value)) is not None:
             problems.append(problem)
