@@ -102,6 +102,7 @@ def examine_reward(
     trajectories: Sequence[Trajectory],
     *,
     budget: Mapping[str, float] | None = None,
+    jax: bool = False,
 ) -> CheckReport:
     """Check a reward: lint, load, and run it on recorded transitions. Inside a sandbox only."""
     violations = lint_reward(source, card)
@@ -113,7 +114,8 @@ def examine_reward(
 
     try:
         module = load_reward(source, card)
-        failures, milliseconds = probe_reward(module, card, trajectories, budget={**DEFAULT_BUDGET, **(budget or {})})
+        allowed = {**DEFAULT_BUDGET, **(budget or {})}
+        failures, milliseconds = probe_reward(module, card, trajectories, budget=allowed, jax=jax)
     except GeneratedCodeError as error:
         return CheckReport.failed(error.failure)
     return CheckReport(not failures, failures, dict(module.terms), module.latex, milliseconds, module.style)
@@ -193,7 +195,7 @@ def check_reward(channel: Channel) -> None:
     dump_stack_after(request["stack_after"])
     card = EnvironmentCard.from_dict(request["card"])
     trajectories = [unpack_trajectory(item) for item in request["trajectories"]]
-    report = examine_reward(request["source"], card, trajectories, budget=request["budget"])
+    report = examine_reward(request["source"], card, trajectories, budget=request["budget"], jax=bool(request["jax"]))
     channel.send({"report": report.to_dict()})
 
 

@@ -79,7 +79,9 @@ def as_fault(error: BaseException, kind: type[GeneratedCodeError], *, doing: str
     :param doing: what was being done, as "calling reward()".
     """
     if isinstance(error, GeneratedCodeError):
-        return error
+        found = error.failure
+        line = found.line or line_of(error)
+        return kind(found.rule, found.message, line=line, seen=found.seen, term=error.term, row=error.row)
     text = f"{type(error).__name__}: {shorten(str(error))}"
     line = line_of(error)
     if isinstance(error, MemoryError):

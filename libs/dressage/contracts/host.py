@@ -44,6 +44,7 @@ def check_reward_in_sandbox(
     scratch: Path,
     limits: Limits = CHECK_LIMITS,
     budget: Mapping[str, float] | None = None,
+    jax: bool = False,
     allow_unsandboxed: bool = False,
 ) -> CheckReport:
     """Check a reward in a sandbox.
@@ -52,6 +53,7 @@ def check_reward_in_sandbox(
     :param scratch: existing folder, below which a temporary one is made for the process.
     :param limits: bounds; ``wall_seconds`` is the deadline of the whole check.
     :param budget: milliseconds per call on 1000 rows, by style; see `check.DEFAULT_BUDGET`.
+    :param jax: also run a vectorised reward on jax.numpy; give it 2 GiB and a longer deadline.
     :returns: the report; whatever the code does is a failure in it, never an exception.
     :raises FailedPrecondition: no sandbox here, and ``allow_unsandboxed`` is not set.
     """
@@ -60,6 +62,7 @@ def check_reward_in_sandbox(
         "card": card.to_dict(),
         "trajectories": [pack_trajectory(trajectory) for trajectory in trajectories],
         "budget": dict(budget or {}),
+        "jax": jax,
     }
     return _checked("check_reward", request, scratch, limits, allow_unsandboxed)
 

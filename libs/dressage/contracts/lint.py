@@ -15,7 +15,7 @@ _EXPRESSIONS: tuple[type[ast.AST], ...] = (
     ast.Attribute, ast.Subscript, ast.Starred, ast.Name, ast.List, ast.Tuple, ast.Slice, ast.JoinedStr,
     ast.FormattedValue, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr,
     ast.comprehension, ast.arguments, ast.arg, ast.keyword, ast.expr_context, ast.boolop, ast.operator, ast.unaryop,
-    ast.cmpop,
+    ast.cmpop, ast.withitem,
 )  # fmt: skip
 _STATEMENTS: tuple[type[ast.AST], ...] = (
     ast.Module, ast.FunctionDef, ast.Return, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For, ast.While, ast.If,
@@ -27,7 +27,6 @@ _ORDINARY: tuple[type[ast.AST], ...] = (
     ast.Raise,
     ast.Assert,
     ast.With,
-    ast.withitem,
 )
 _ALLOWED: dict[str, tuple[type[ast.AST], ...]] = {
     "vectorised": _EXPRESSIONS + _STATEMENTS,

@@ -19,7 +19,7 @@ from dressage.contracts import execute, namespace, per_step
 from dressage.contracts.faults import RewardError
 from dressage.contracts.memory import Memory
 from dressage.contracts.source import lint_reward
-from dressage.contracts.syntax import Style, literal, parse, reward_style, term_line
+from dressage.contracts.syntax import Style, literal, parse, reward_style, term_lines
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.state import State
 from dressage.sandbox.pipe import encode, unpack
@@ -43,7 +43,7 @@ class RewardModule:
     function: Callable[..., Any]
     style: Style
     lines: Mapping[str, int]
-    """Line at which each term is computed, 0 where unknown."""
+    """Line at which each term is computed, where it is known."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,12 @@ def load_reward(source: str, card: EnvironmentCard) -> RewardModule:
     tree = parse(source, owner="reward")
     assert isinstance(tree, ast.Module)
     style = reward_style(tree)
-    lines: dict[str, int]
+    lines = term_lines(tree)
     if style == "per_step":
         factory = per_step.make_factory(tree)
         latex, terms = per_step.describe(factory, tree, card)
-        lines = {term: term_line(tree, term) for term in terms}
         return RewardModule(latex, terms, {}, factory, "per_step", lines)
     declared = {name: found[0] for name in ("LATEX", "TERMS", "MEMORY") if (found := literal(tree, name)) is not None}
-    lines = {term: term_line(tree, term) for term in declared["TERMS"]}
     code = execute.compile_tree(_Rebind().visit(tree))
     scope = execute.module_globals(execute.ALLOWED_BUILTINS, {"np": namespace.array_namespace("numpy")})
     execute.call(exec, code, scope, kind=RewardError, doing="loading the reward")
@@ -217,7 +215,7 @@ class BatchReward:
             return RewardError("return-type", message, seen=type(values).__name__)
         missing, extra = sorted(self._keys - values.keys()), sorted(map(str, values.keys() - self._keys))
         message = f"the reward must return exactly the declared terms: {', '.join(self._names)}."
-        line = self._module.lines.get(missing[0], 0) if missing else 0
+        line = next((self._module.lines[name] for name in (*extra, *missing) if name in self._module.lines), 0)
         return RewardError("terms", message, line=line, seen=f"missing {missing}, undeclared {extra}")
 
     def _wrong_array(self, name: str, value: Any) -> RewardError:

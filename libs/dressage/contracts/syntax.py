@@ -78,8 +78,9 @@ def literal(tree: ast.Module, name: str) -> tuple[Any, int] | None:
     return None
 
 
-def term_line(tree: ast.Module, term: str) -> int:
-    """Return the line where ``term`` is computed: its key in a dict, or its subscript; 0 if it is not found."""
+def term_lines(tree: ast.Module) -> dict[str, int]:
+    """Return where each term is computed: the lines of the string keys in functions' dicts and subscripts."""
+    lines: dict[str, int] = {}
     for function in ast.walk(tree):
         if not isinstance(function, ast.FunctionDef):
             continue
@@ -87,11 +88,11 @@ def term_line(tree: ast.Module, term: str) -> int:
             match node:
                 case ast.Dict(keys=keys):
                     for key in keys:
-                        if isinstance(key, ast.Constant) and key.value == term:
-                            return key.lineno
-                case ast.Subscript(slice=ast.Constant(value=key), ctx=ast.Store()) if key == term:
-                    return node.lineno
-    return 0
+                        if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                            lines.setdefault(key.value, key.lineno)
+                case ast.Subscript(slice=ast.Constant(value=str(name)), ctx=ast.Store()):
+                    lines.setdefault(name, node.lineno)
+    return lines
 
 
 def bound_names(tree: ast.Module) -> frozenset[str]:

@@ -57,13 +57,18 @@ class Exit:
 def import_path() -> list[str]:
     """Return the folders of sys.path that a child may import from (and read).
 
-    The current folder and the home folder are left out, whatever put them there: they hold more than packages. The
-    folder that holds this package always belongs.
+    The current folder and the home folder are left out, whatever put them there, unless they hold a package of ours:
+    they hold more than packages. The folder that holds this package always belongs.
     """
     own = str(Path(child.__file__).resolve().parents[2])
-    excluded = {"", ".", "/", os.getcwd(), os.path.expanduser("~")}
-    found = [entry for entry in sys.path if entry not in excluded and os.path.exists(entry)]
+    private = {"/", os.getcwd(), os.path.expanduser("~")}
+    entries = [entry or os.getcwd() for entry in sys.path]
+    found = [entry for entry in entries if os.path.exists(entry) and (entry not in private or _holds_ours(entry))]
     return list(dict.fromkeys([*found, own]))
+
+
+def _holds_ours(folder: str) -> bool:
+    return any(Path(folder).glob("dressage*/__init__.py"))
 
 
 def _environment(scratch: Path, threads: int, extra: Mapping[str, str]) -> dict[str, str]:

@@ -196,3 +196,6 @@ def test_the_current_folder_is_not_readable(tmp_path, monkeypatch, inside):
     monkeypatch.chdir(elsewhere)
     monkeypatch.syspath_prepend(str(elsewhere))
     assert str(elsewhere) not in process.import_path()
+    (elsewhere / "dressage_plugin").mkdir()
+    (elsewhere / "dressage_plugin" / "__init__.py").touch()
+    assert str(elsewhere) in process.import_path()
