@@ -7,6 +7,7 @@ on which nothing runs, and stops it when it is done.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from dressage.client import AsyncClient
 from dressage.client.discovery import find_local_server
 
 T = TypeVar("T")
+
+_LOCKED_SECONDS = 30.0
+_LOCKED_RETRY_SECONDS = 0.5
 
 Kind = Literal["stack", "joined", "remote"]
 Start = Literal["no", "records", "full"]
@@ -69,12 +73,29 @@ async def connect(where: Where, *, start: Start = "records") -> AsyncIterator[Co
         async with AsyncClient.connect(where.address, where.token) as client:
             yield Connection(client, "remote", None)
         return
+    deadline = time.monotonic() + _LOCKED_SECONDS
+    while True:
+        try:
+            connection, stop = await _local(where, start)
+            break
+        except errors.FailedPrecondition as error:
+            # Another command holds the folder for a moment, or a server that is not up yet.
+            if error.reason != "DATA_FOLDER_IN_USE" or time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(_LOCKED_RETRY_SECONDS)
+    try:
+        async with connection.client:
+            yield connection
+    finally:
+        await stop()
+
+
+async def _local(where: Where, start: Start) -> tuple[Connection, Callable[[], Awaitable[None]]]:
+    """A connection to the server of the data folder, which is started if need be, and what to do afterwards."""
     folder = where.folder
     running = await asyncio.to_thread(find_local_server, folder)
     if running is not None:
-        async with AsyncClient.connect(running.address, where.token) as client:
-            yield Connection(client, "joined", folder / "artifacts")
-        return
+        return Connection(AsyncClient.connect(running.address, where.token), "joined", folder / "artifacts"), _nothing
     if start == "no":
         raise errors.FailedPrecondition(
             f"no server runs on {folder}: start one with `dressage serve`, or name one with --address",
@@ -83,11 +104,11 @@ async def connect(where: Where, *, start: Start = "records") -> AsyncIterator[Co
     from dressage.cli.local_stack import LocalStack
 
     stack = await LocalStack.start(folder, full=start == "full", api_base=where.api_base)
-    try:
-        async with AsyncClient.connect(stack.address, stack.token) as client:
-            yield Connection(client, "stack", stack.artifacts)
-    finally:
-        await stack.stop()
+    return Connection(AsyncClient.connect(stack.address, stack.token), "stack", stack.artifacts), stack.stop
+
+
+async def _nothing() -> None:
+    """Another process's server goes on."""
 
 
 def execute(where: Where, work: Callable[[Connection], Awaitable[T]], *, start: Start = "records") -> T:

@@ -2,8 +2,8 @@
 
 Each service gets its own server on a free port, as if it were elsewhere, so that nothing is different from a cluster
 but the addresses. Services start from the leaves to the orchestrator and stop in reverse. The orchestrator holds the
-lock of the data folder and announces itself in `server.json`. API keys are read by llm-agent's settings alone; trainers
-start with a clean environment.
+lock of the data folder; a full stack announces itself in `server.json`, so that other commands join it. API keys are
+read by llm-agent's settings alone; trainers start with a clean environment.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import importlib
 import ipaddress
+import json
+import os
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any, Self, TextIO
 
 from dressage import errors
+from dressage.client.discovery import SERVER_FILE, split_address
 
 _STOP_SECONDS = 60.0
 _LOG_BYTES = 20_000_000
@@ -80,6 +83,7 @@ class LocalStack:
             leaves = {"llm_agent_address": agent, "renderer_address": renderer}
             judge = await stack._launch("dressage_judge", {**common, **leaves})
             stack.address = await stack._launch("dressage_orchestrator", {**public, **leaves, "judge_address": judge})
+            stack._announce(data_dir / SERVER_FILE)
         except BaseException:
             await stack.stop()
             raise
@@ -99,6 +103,17 @@ class LocalStack:
         self._stops.append(service.stop)
         return str(service.address)
 
+    def _announce(self, path: Path) -> None:
+        """Tells other commands of this machine where the server is, as long as it runs."""
+        from dressage.artifacts.atomic import write_bytes
+
+        write_bytes(path, json.dumps({"address": self.address, "pid": os.getpid()}).encode())
+
+        async def withdraw() -> None:
+            path.unlink(missing_ok=True)
+
+        self._stops.append(withdraw)
+
     async def stop(self) -> None:
         """Stops the services, the last started first; each gets a bounded time. Harmless if repeated."""
         while self._stops:
@@ -116,8 +131,6 @@ def check_exposure(address: str, token: str | None) -> None:
 
     :raises InvalidArgument: if the address is malformed, or not of this machine alone and there is no token.
     """
-    from dressage.client.discovery import split_address
-
     host, port = address.rpartition(":")[::2]
     if port != "0":
         host = split_address(address)[0]

@@ -41,6 +41,7 @@ class Recorder:
         self.log: list[str] = []
         self.failing = ""
         self.slow = ""
+        self.locked = 0
 
     def wiring(self, package: str) -> Any:
         async def stop() -> None:
@@ -51,6 +52,9 @@ class Recorder:
         async def start(settings: Any) -> Running:
             if self.failing == package:
                 raise errors.FailedPrecondition(f"{package} is locked")
+            if package == "dressage_orchestrator" and self.locked:
+                self.locked -= 1
+                raise errors.FailedPrecondition("held by another", reason="DATA_FOLDER_IN_USE")
             self.settings[package] = settings
             self.log.append(f"start {package}")
             return Running(f"127.0.0.1:{5000 + len(self.log)}", stop)
@@ -91,8 +95,11 @@ def services(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
 
 async def test_services_start_from_the_leaves_and_stop_in_reverse(services: Recorder, tmp_path: Path):
     stack = await LocalStack.start(tmp_path / "new" / "folder", api_base="http://model")
+    announced = json.loads((tmp_path / "new" / "folder" / "server.json").read_text())
+    assert announced == {"address": stack.address, "pid": os.getpid()}
     await stack.stop()
     await stack.stop()
+    assert not (tmp_path / "new" / "folder" / "server.json").exists()
     assert services.log == [f"start {name}" for name in SERVICES] + [f"stop {name}" for name in reversed(SERVICES)]
     orchestrator, agent = services.settings["dressage_orchestrator"], services.settings["dressage_llm_agent"]
     assert stack.address == "127.0.0.1:5004"
@@ -147,6 +154,21 @@ async def test_a_running_server_is_joined_and_a_dead_one_is_not(
     assert services.log
     with pytest.raises(errors.FailedPrecondition, match="dressage serve"):
         async with connection.connect(Where(data_dir=tmp_path), start="no"):
+            pass
+
+
+async def test_a_folder_that_is_held_for_a_moment_is_waited_for(
+    services: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(connection, "_LOCKED_RETRY_SECONDS", 0.01)
+    services.locked = 2
+    async with connection.connect(Where(data_dir=tmp_path), start="full") as own:
+        assert own.kind == "stack"
+    assert services.log.count("start dressage_llm_agent") == 3
+    monkeypatch.setattr(connection, "_LOCKED_SECONDS", 0.05)
+    services.locked = 1000
+    with pytest.raises(errors.FailedPrecondition, match="held"):
+        async with connection.connect(Where(data_dir=tmp_path), start="full"):
             pass
 
 
