@@ -94,3 +94,123 @@ async def test_repaired_judged_too_low_revised_and_confirmed(stack: Stack) -> No
     assert rest == events[10:]
     assert len(neighbours.agent.tasks) == 4
     await asyncio.sleep(0)
+
+
+async def run_with(stack: Stack, source: str, **more: object) -> v1.Session:
+    """A session on given sources, to its end."""
+    asked = spec(reward_source=source, judge_source=JUDGE, max_iterations=1, **more)
+    created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=asked))
+    await watch(stack.sessions, created.name)
+    return await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name))
+
+
+async def last_run(stack: Stack, session: v1.Session) -> v1.Run:
+    runs = await stack.sessions.ListRuns(pb.ListRunsRequest(parent=f"{session.name}/iterations/-"))
+    return runs.runs[-1]
+
+
+async def test_ends_that_are_not_success(stack: Stack) -> None:
+    stack.options = {"max_run_failures": 1, "max_parallel_runs": 4}
+    stack.neighbours.renderer.broken = True
+    await stack.start()
+    rejected, faulty, crashing, wild, once, lucky, train_only = await asyncio.gather(
+        run_with(stack, "# bad\n"),
+        run_with(stack, "# good # crash-code\n", seeds=1),
+        run_with(stack, "# good # crash\n", seeds=1),
+        run_with(stack, "# good # wild\n", seeds=1),
+        run_with(stack, "# good # crash-once\n", seeds=1),
+        run_with(stack, "# lucky\n", seeds=1),
+        run_with(stack, "# weak\n", seeds=1, train_only=True),
+    )
+    # A user's own code is not repaired behind the user's back.
+    assert stack.neighbours.agent.tasks == []
+    assert rejected.state == v1.SESSION_STATE_FAILED and rejected.failure.reason == "REWARD_REJECTED"
+    assert "undeclared-term (line 3): term 'x' is not declared; seen: x" in rejected.failure.message
+
+    # Generated code that broke in training is not tried again as it is.
+    assert faulty.failure.reason == "REWARD_REJECTED" and "ZeroDivisionError in term speed" in faulty.failure.message
+    run = await last_run(stack, faulty)
+    assert (run.state, run.attempt, run.failure.reason) == (v1.RUN_STATE_FAILED, 1, "GENERATED_CODE_FAILED")
+
+    assert crashing.failure.reason == "TRAINER_FAILED" and "out of luck" in crashing.failure.message
+    assert (await last_run(stack, crashing)).attempt == 2  # one repetition was allowed
+    assert wild.failure.reason == "DIVERGED" and wild.failure.remedy == "lower the learning rate"
+    assert (await last_run(stack, wild)).attempt == 1
+
+    assert once.state == v1.SESSION_STATE_SUCCEEDED
+    assert once.best_policy and not once.best_video  # rendering failed, which fails nothing else
+    runs = await stack.sessions.ListRuns(pb.ListRunsRequest(parent=f"{once.name}/iterations/1"))
+    assert runs.runs[0].attempt == 2 and runs.runs[0].conditions[0].type == "TRAINER_FAILED"
+
+    assert lucky.state == v1.SESSION_STATE_EXHAUSTED and lucky.best_judgment.passed
+    assert lucky.confirmation.score == pytest.approx(0.4) and not lucky.confirmation.passed
+    assert train_only.state == v1.SESSION_STATE_SUCCEEDED and not train_only.HasField("best_judgment")
+    assert train_only.returns.mean == pytest.approx(30) and train_only.best_policy
+
+
+async def test_a_budget_ends_the_session_and_the_best_is_delivered(stack: Stack) -> None:
+    await stack.start()
+    asked = spec(budget=v1.Budget(env_steps=2000), judge_source=JUDGE, reward_source=WEAK)
+    created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=asked))
+    await watch(stack.sessions, created.name)
+    session = await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name))
+    assert session.state == v1.SESSION_STATE_EXHAUSTED and "2000 of 2000 environment steps" in session.state_reason
+    assert session.env_steps == 2000 and session.best_policy and session.best_video
+
+    priced = spec(budget=v1.Budget(dollars=0.015))
+    created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=priced))
+    await watch(stack.sessions, created.name)
+    session = await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name))
+    # Both authors wrote at once; the fixer was no longer affordable.
+    assert session.state == v1.SESSION_STATE_EXHAUSTED and "0.0200 of 0.0150" in session.state_reason
+    assert not session.best_policy
+
+
+async def test_cancel_resume_steer_delete(stack: Stack) -> None:
+    await stack.start()
+    asked = spec(reward_source="# good # slow\n", judge_source=JUDGE, seeds=1, max_iterations=1)
+    created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=asked, session_id="slow"))
+    await wait_for(stack, "slow", lambda run: run.members[0].env_steps > 0)
+    with pytest.raises(grpc.aio.AioRpcError) as early:
+        await stack.sessions.DeleteSession(pb.DeleteSessionRequest(name=created.name))
+    assert code(early.value) == "FAILED_PRECONDITION" and "cancel it first" in early.value.details()
+    await stack.sessions.SteerSession(pb.SteerSessionRequest(name=created.name, note="keep the back level"))
+    await stack.sessions.CancelSession(pb.CancelSessionRequest(name=created.name, reason="enough"))
+    await watch(stack.sessions, created.name, seconds=20)
+    session = await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name))
+    assert (session.state, session.state_reason) == (v1.SESSION_STATE_CANCELLED, "enough")
+    run = await last_run(stack, session)
+    assert run.state == v1.RUN_STATE_CANCELLED
+
+    (stack.folder / "go").touch()
+    resumed = await stack.sessions.ResumeSession(pb.ResumeSessionRequest(name=created.name))
+    assert resumed.epoch == 1
+    events = await watch(stack.sessions, created.name)
+    session = await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name))
+    assert session.state == v1.SESSION_STATE_SUCCEEDED, session.state_reason
+    runs = await stack.sessions.ListRuns(pb.ListRunsRequest(parent=f"{created.name}/iterations/1"))
+    assert runs.runs[0].attempt == 2 and len(runs.runs) == 2  # the same run went on, from its checkpoint
+    log = (stack.folder / "logs" / "sessions_slow_iterations_1_runs_train.log").read_text()
+    assert "begins at checkpoint 'checkpoints/5.safetensors'" in log
+    assert any(event.note_given.note == "keep the back level" for event in events)
+    assert len(stack.neighbours.judge.checks) == 3  # the reward, checked once, was not checked again
+
+    with pytest.raises(grpc.aio.AioRpcError) as stale:
+        await stack.sessions.DeleteSession(pb.DeleteSessionRequest(name=created.name, etag="0"))
+    assert code(stale.value) == "ABORTED"
+    gone = await stack.sessions.DeleteSession(pb.DeleteSessionRequest(name=created.name, etag=session.etag))
+    assert gone.HasField("delete_time")
+    assert not (await stack.sessions.ListSessions(pb.ListSessionsRequest())).sessions
+    assert (await stack.sessions.ListSessions(pb.ListSessionsRequest(show_deleted=True))).sessions
+    back = await stack.sessions.UndeleteSession(pb.UndeleteSessionRequest(name=created.name))
+    assert not back.HasField("delete_time")
+
+
+async def wait_for(stack: Stack, session: str, ready: object, *, seconds: float = 30.0) -> None:
+    """Waits until the session's last run is as wanted."""
+    async with asyncio.timeout(seconds):
+        while True:
+            runs = await stack.sessions.ListRuns(pb.ListRunsRequest(parent=f"sessions/{session}/iterations/-"))
+            if runs.runs and ready(runs.runs[-1]):  # type: ignore[operator]
+                return
+            await asyncio.sleep(0.1)

@@ -7,6 +7,7 @@ workflow was never begun (the process died between the row and the start) are st
 
 from __future__ import annotations
 
+import contextvars
 import threading
 import time
 
@@ -106,7 +107,8 @@ class Workflows:
         with self._engine.database.begin() as tx:
             epoch = sessions.get(tx, session).epoch
         try:
-            DBOS.send(_workflow_id(session, epoch), why, topic=WAKE_TOPIC)
+            # In a context of its own, so that it is nobody's step, whoever's thread this is.
+            contextvars.Context().run(DBOS.send, _workflow_id(session, epoch), why, topic=WAKE_TOPIC)
         except dbos_errors.DBOSNonExistentWorkflowError:
             self._log.debug("nobody to wake", session=session, why=why)
 

@@ -8,6 +8,7 @@ as results and raised again, alike each time.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 import threading
 import time
@@ -138,7 +139,9 @@ class Flow:
         allowed = seconds if seconds is not None else 2 * self.engine.settings.call_seconds
         deadline = time.monotonic() + allowed
         next_look = time.monotonic() + _CANCEL_POLL_SECONDS
-        future = asyncio.run_coroutine_threadsafe(_awaited(work), self.engine.loop)
+        # In a context of its own: what the coroutine starts (a trainer's task, say) must not pass for this workflow,
+        # or its calls of DBOS would be recorded as our steps.
+        future = contextvars.Context().run(asyncio.run_coroutine_threadsafe, _awaited(work), self.engine.loop)
         try:
             while True:
                 try:
