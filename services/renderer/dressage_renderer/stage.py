@@ -26,6 +26,7 @@ Vector = npt.NDArray[np.float64]
 
 _MAX_GEOMS = 2000
 _DEFAULT_ELEVATION = -20.0
+_FROM_ABOVE = -60.0
 _LIGHT_SQUARE, _DARK_SQUARE = (206, 214, 220), (150, 163, 175)
 
 
@@ -133,7 +134,7 @@ class _Follow:
         self._body = int(model.body_rootid[body]) if 0 < body < model.nbody and _travels(model) else 0
         camera.distance = float(view.get("distance", model.stat.extent))
         camera.azimuth = float(view.get("azimuth", 90.0))
-        camera.elevation = float(view.get("elevation", _DEFAULT_ELEVATION))
+        camera.elevation = float(view.get("elevation", _FROM_ABOVE if _is_flat(model) else _DEFAULT_ELEVATION))
         start = data.subtree_com[self._body] if self._body else np.median(data.geom_xpos, axis=0)
         camera.lookat[:] = start
         if "lookat" in view and not self._body:
@@ -188,6 +189,14 @@ def _travels(model: Any) -> bool:
         if kind == 0 or (kind == 2 and not model.jnt_limited[joint] and abs(model.jnt_axis[joint][0]) > 0.5):
             return True
     return False
+
+
+def _is_flat(model: Any) -> bool:
+    """Whether everything moves in the horizontal plane: hinges about z, and slide joints along x and y."""
+    hinge, slide = 3, 2
+    upright = np.abs(model.jnt_axis[:, 2]) > 0.99
+    along = np.abs(model.jnt_axis[:, 2]) < 0.01
+    return bool((((model.jnt_type == hinge) & upright) | ((model.jnt_type == slide) & along)).all())
 
 
 def _prepare(model: Any, width: int, height: int) -> None:

@@ -132,12 +132,19 @@ def test_states_of_another_model_or_not_finite_are_refused(cheetah: Trajectory, 
 def test_an_error_while_writing_leaves_no_file(
     cheetah: Trajectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    drawn = []
+    draw = Stage.draw
+
     def fail(self: Stage, qpos: np.ndarray) -> np.ndarray:
-        raise InvalidArgument("broken")
+        drawn.append(qpos)
+        # Late enough that the encoder has begun to write.
+        if len(drawn) == 80:
+            raise InvalidArgument("broken")
+        return draw(self, qpos)
 
     monkeypatch.setattr(Stage, "draw", fail)
-    with pytest.raises(InvalidArgument):
-        render_video(cheetah, tmp_path / "v.mp4")
+    with pytest.raises(InvalidArgument, match="broken"):
+        render_video(cheetah, tmp_path / "v.mp4", RenderOptions(width=64, height=64, fps=60))
     assert list(tmp_path.iterdir()) == []
 
 
