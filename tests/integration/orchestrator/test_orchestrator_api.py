@@ -1,0 +1,208 @@
+"""The public API without training: bad input, pages, cards, intents, artifacts, estimates, benchmarks; and `Work`'s fence."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import grpc
+import pytest
+from dressage.api.internal.v1 import run_service_pb2 as work
+from dressage.api.internal.v1 import run_service_pb2_grpc
+from dressage.api.v1 import artifact_service_pb2 as artifact_api
+from dressage.api.v1 import benchmark_service_pb2 as benchmark_api
+from dressage.api.v1 import environment_service_pb2 as environment_api
+from dressage.api.v1 import intent_service_pb2 as intent_api
+from dressage.api.v1 import session_pb2 as v1
+from dressage.api.v1 import session_service_pb2 as pb
+from dressage.errors import DressageError, InvalidArgument
+from dressage.serving.errors import from_rpc
+from dressage_orchestrator.launch.tokens import RunTokens, secret_of
+from google.protobuf.duration_pb2 import Duration
+
+from tests.integration.orchestrator.fakes import BAD, GOOD, JUDGE, code, watch
+from tests.integration.orchestrator.stack import Stack
+
+
+def spec(**more: object) -> v1.SessionSpec:
+    base = {"intent": "run", "environment": "environments/Hopper-v5", "seeds": 1, "steps_per_member": 100}
+    return v1.SessionSpec(**{**base, **more})
+
+
+async def refused(call: Any) -> DressageError:
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await call
+    return from_rpc(error.value)
+
+
+BAD_SPECS: list[tuple[dict[str, object], str, str]] = [
+    ({"intent": " \n "}, "spec.intent", "a behaviour in words"),
+    ({"intent": ""}, "spec.intent", "at least 1 character"),
+    ({"intent": "x" * 100_000}, "spec.intent", "at most 8000"),
+    ({"environment": "environments/Cheetah-v9"}, "spec.environment", "HalfCheetah-v5"),
+    ({"steps_per_member": -1}, "spec.steps_per_member", "greater than or equal to 0"),
+    ({"model": "openai/gpt"}, "spec.model", "OPENAI_API_KEY"),
+    ({"method": v1.METHOD_CODE}, "spec.method", "not available yet: METHOD_CODE; available: METHOD_REWARD"),
+    ({"configs": [v1.Config(id="a"), v1.Config(id="a")]}, "spec.configs", "different ids"),
+    ({"budget": v1.Budget(env_steps=99)}, "spec.budget.env_steps", "at least 100"),
+    ({"budget": v1.Budget(wall_time=Duration(seconds=-1))}, "spec.budget.wall_time", "positive"),
+    ({"seed": 999_999_999}, "spec.seed", "evaluation seeds begin there"),
+    ({"train_only": True}, "spec.reward_source", "train_only"),
+    ({"backend": "sb3"}, "spec.backend", "not available yet"),
+]
+
+
+async def test_bad_specs_are_refused_with_field_and_remedy(stack: Stack) -> None:
+    await stack.start()
+    for wrong, field, hint in BAD_SPECS:
+        for call in (
+            stack.sessions.CreateSession(pb.CreateSessionRequest(spec=spec(**wrong))),
+            stack.sessions.EstimateSession(pb.EstimateSessionRequest(spec=spec(**wrong))),
+        ):
+            error = await refused(call)
+            assert isinstance(error, InvalidArgument), (wrong, error)
+            assert error.field == field and hint in error.message, (wrong, error.field, error.message)
+    assert not (await stack.sessions.ListSessions(pb.ListSessionsRequest())).sessions
+
+
+async def test_environments_intents_artifacts_estimates(stack: Stack) -> None:
+    await stack.start()
+    listed = await stack.environments.ListEnvironments(environment_api.ListEnvironmentsRequest(page_size=1))
+    assert listed.environments[0].name == "environments/HalfCheetah-v5" and listed.next_page_token
+    more = environment_api.ListEnvironmentsRequest(page_size=1, page_token=listed.next_page_token)
+    assert (await stack.environments.ListEnvironments(more)).environments[0].name != listed.environments[0].name
+    name = environment_api.GetEnvironmentRequest(name="environments/HalfCheetah-v5")
+    card = await stack.environments.GetEnvironment(name)
+    assert card.actions and "x_velocity" in {field.name for field in card.fields} and "x_velocity" in card.text
+    error = await refused(stack.environments.GetEnvironment(environment_api.GetEnvironmentRequest(name="environments/X")))
+    assert error.reason == "ENVIRONMENT_NOT_FOUND"
+
+    ask = intent_api.ElicitRequest(intent="run", environment="environments/Hopper-v5", model="test/m")
+    assert (await stack.intents.Elicit(ask)).criteria[0].title == "speed"
+
+    stack.store.put("sessions/x/policy/w.safetensors", b"0123456789" * 300_000)
+    stack.store.put("sessions/x/a.json", b"{}")
+    page = await stack.artifacts.ListArtifacts(artifact_api.ListArtifactsRequest(prefix="sessions/x/", page_size=1))
+    assert [entry.key for entry in page.artifacts] == ["sessions/x/a.json"]
+    assert page.artifacts[0].content_type == "application/json"
+    key = "sessions/x/policy/w.safetensors"
+    chunks = stack.artifacts.ReadArtifact(artifact_api.ReadArtifactRequest(key=key, offset=5))
+    data = [chunk.data async for chunk in chunks]
+    assert b"".join(data) == stack.store.get(key)[5:] and max(map(len, data)) <= 1 << 20
+    for bad, kind in (("sessions/none", "NOT_FOUND"), ("sessions/../secret", "INVALID_ARGUMENT")):
+        with pytest.raises(grpc.aio.AioRpcError) as wrong:
+            await stack.artifacts.GetArtifact(artifact_api.GetArtifactRequest(key=bad))
+        assert code(wrong.value) == kind
+
+    whole = v1.SessionSpec(intent="run", environment="environments/HalfCheetah-v5", model="template/v1")
+    free = await stack.sessions.EstimateSession(pb.EstimateSessionRequest(spec=whole))
+    assert free.env_steps_per_iteration == 3 * 600_000 and free.dollars_per_iteration == 0
+    assert not free.uses_language_model and 0.2 < free.minutes_per_iteration < 10
+    whole.model = "test/m"
+    priced = await stack.sessions.EstimateSession(pb.EstimateSessionRequest(spec=whole))
+    assert priced.uses_language_model and priced.model_calls_per_iteration == 2
+    assert priced.dollars_per_iteration == pytest.approx((2 * 6000 * 1 + 2 * 2000 * 10) / 1e6)
+
+
+async def test_pages_of_sessions_hold_each_once_newest_first(stack: Stack) -> None:
+    await stack.start()
+    made = [
+        (await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=spec(reward_source=BAD, judge_source=JUDGE)))).name
+        for _ in range(5)
+    ]
+    for name in made:
+        await watch(stack.sessions, name)
+    seen, token = [], ""
+    while True:
+        page = await stack.sessions.ListSessions(pb.ListSessionsRequest(page_size=2, page_token=token))
+        seen += [session.name for session in page.sessions]
+        token = page.next_page_token
+        if not token:
+            break
+    assert seen == made[::-1]
+    first = await stack.sessions.ListSessions(pb.ListSessionsRequest(page_size=2))
+    wrong = pb.ListSessionsRequest(page_size=2, page_token=first.next_page_token, show_deleted=True)
+    for request in (wrong, pb.ListSessionsRequest(page_token="nonsense")):
+        assert (await refused(stack.sessions.ListSessions(request))).field == "page_token"  # type: ignore[attr-defined]
+    missing = await refused(stack.sessions.GetSession(pb.GetSessionRequest(name="sessions/none")))
+    assert missing.reason == "SESSION_NOT_FOUND"
+
+
+async def test_a_benchmark_runs_its_cases_and_labels_join_verdicts(stack: Stack) -> None:
+    await stack.start()
+    template = v1.SessionSpec(
+        reward_source=GOOD, judge_source=JUDGE, seeds=1, steps_per_member=100, max_iterations=1, model="template/v1"
+    )
+    cases = [benchmark_api.BenchmarkCase(intent=i, environment="environments/Hopper-v5") for i in ("hop", "jump")]
+    request = benchmark_api.CreateBenchmarkRequest(cases=cases, template=template, request_id="b")
+    made = await stack.benchmarks.CreateBenchmark(request)
+    assert (await stack.benchmarks.CreateBenchmark(request)).name == made.name
+    last = made
+    async for answer in stack.benchmarks.WatchBenchmark(benchmark_api.WatchBenchmarkRequest(name=made.name), timeout=60):
+        last = answer.benchmark
+    assert (last.completed, last.passed) == (2, 2) and last.cases[0].score == pytest.approx(0.9)
+
+    runs = await stack.sessions.ListRuns(pb.ListRunsRequest(parent=f"{last.cases[0].session}/iterations/1"))
+    rollout = runs.runs[0].members[0].evaluations[0].rollouts[0].artifact
+    for score, request_id in ((1.0, "a"), (1.0, "a"), (0.5, "b")):
+        ask = pb.LabelRolloutRequest(rollout=rollout, score=score, request_id=request_id)
+        labelled = (await stack.sessions.LabelRollout(ask)).judgment
+    person = [verdict for verdict in labelled.verdicts if verdict.kind == v1.JUDGE_KIND_HUMAN]
+    assert len(person) == 1 and person[0].votes == 2 and person[0].score == pytest.approx(0.75)
+
+
+async def test_work_hears_only_the_newest_attempt_and_confines_keys(stack: Stack) -> None:
+    await stack.start()
+    asked = spec(reward_source="# good # slow\n", judge_source=JUDGE, max_iterations=1, model="template/v1")
+    await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=asked, session_id="fence"))
+    name = "sessions/fence/iterations/1/runs/train"
+    async with asyncio.timeout(30):
+        while True:
+            runs = await stack.sessions.ListRuns(pb.ListRunsRequest(parent="sessions/fence/iterations/-"))
+            if runs.runs and runs.runs[0].state == v1.RUN_STATE_RUNNING:
+                break
+            await asyncio.sleep(0.1)
+    tokens = RunTokens(secret_of(stack.folder))
+    stub: Any = run_service_pb2_grpc.RunServiceStub(stack.channel)
+    expiry = int(time.time()) + 60
+
+    async def say(attempt: int, token: str, *more: work.WorkRequest) -> list[work.WorkResponse]:
+        call = stub.Work(timeout=10)
+        await call.write(work.WorkRequest(hello=work.Hello(run=name, attempt=attempt, token=token)))
+        heard = []
+        for request in (None, *more):
+            if request is not None:
+                await call.write(request)
+            while True:
+                answer = await call.read()
+                heard.append(answer)
+                if request is None or answer.WhichOneof("message") != "assignment":
+                    break
+        call.cancel()
+        return heard
+
+    for attempt, token in ((2, tokens.make(name, 1, expiry=expiry)), (1, "1.2"), (1, tokens.make(name, 1, expiry=1))):
+        with pytest.raises(grpc.aio.AioRpcError) as wrong:
+            await say(attempt, token)
+        assert code(wrong.value) == "UNAUTHENTICATED"
+    zombie = await say(2, tokens.make(name, 2, expiry=expiry))
+    assert zombie[0].stop.reason == "superseded"
+
+    transfer = work.TransferRequest(
+        id=7, put=["members/a/policy/w"], get=["checkpoints/5.safetensors", "sessions/fence/iterations/1/reward.py"]
+    )
+    good = await say(1, tokens.make(name, 1, expiry=expiry), work.WorkRequest(transfer_request=transfer))
+    grants = good[-1].transfer_grants
+    assert grants.id == 7 and not grants.error and len(grants.grants) == 3
+    assert grants.grants[0].url.endswith(f"{name}/members/a/policy/w")
+    for bad in (
+        work.TransferRequest(id=1, put=["../../judge.py"]),
+        work.TransferRequest(id=1, put=["/etc/passwd"]),
+        work.TransferRequest(id=1, get=["sessions/other/iterations/1/reward.py"]),
+        work.TransferRequest(id=1, get=["sessions/fence/../other/x"]),
+    ):
+        heard = await say(1, tokens.make(name, 1, expiry=expiry), work.WorkRequest(transfer_request=bad))
+        assert heard[-1].transfer_grants.error and not heard[-1].transfer_grants.grants, bad
+    (stack.folder / "go").touch()
+    await watch(stack.sessions, "sessions/fence")
