@@ -1,0 +1,180 @@
+"""Rows: events without gaps under contention, changes that are not lost, reports that count once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from dressage.api.internal.v1 import run_service_pb2 as work
+from dressage.api.v1 import event_pb2 as ev
+from dressage.api.v1 import session_pb2 as v1
+from dressage.errors import AlreadyExists, NotFound
+from dressage_orchestrator.database import effects, events, reports, requests, runs, sessions
+from dressage_orchestrator.database.engine import Database, sqlite_url
+from dressage_orchestrator.database.reports import Fence
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+RUN = "sessions/s/iterations/1/runs/train"
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    made = Database(sqlite_url(tmp_path / "d.db"))
+    with made.begin() as tx:
+        sessions.create(tx, "s", v1.SessionSpec(intent="run"))
+        add_run(tx, RUN)
+    return made
+
+
+def add_run(tx: object, name: str) -> None:
+    members = [v1.Member(name=f"{name}/members/{m}", config="c", target_env_steps=100) for m in ("a", "b")]
+    runs.create(tx, v1.Run(name=name, pool="local", members=members), [work.Assignment(id=1)])  # type: ignore[arg-type]
+    runs.change(tx, name, begin)  # type: ignore[arg-type]
+
+
+def begin(run: v1.Run) -> None:
+    run.attempt, run.state = 1, v1.RUN_STATE_RUNNING
+
+
+def together(work_: Callable[[int], None], count: int = 8) -> None:
+    threads = [threading.Thread(target=work_, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_events_have_no_gaps_and_no_change_is_lost(database: Database) -> None:
+    def edit(number: int) -> None:
+        for _ in range(5):
+            with database.begin() as tx:
+                sessions.change(tx, "s", lambda s: setattr(s, "env_steps", s.env_steps + 1))
+                events.append(tx, "s", ev.Event(note_given=ev.NoteGiven(note=str(number))))
+
+    together(edit)
+    with database.begin() as tx:
+        assert sessions.get(tx, "s").env_steps == 40
+        numbers = [event.sequence for event in events.after(tx, "s", 0, limit=1000)]
+    assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) >= 40
+
+
+def test_a_transaction_that_fails_leaves_no_event_and_tells_nobody(database: Database) -> None:
+    told: list[set[str]] = []
+    database.listener = told.append
+    with database.begin() as tx:
+        before = len(events.after(tx, "s", 0))
+
+    def fail() -> None:
+        with database.begin() as tx:
+            events.append(tx, "s", ev.Event(note_given=ev.NoteGiven(note="x")))
+            sessions.get(tx, "none")
+
+    with pytest.raises(NotFound):
+        fail()
+    with database.begin() as tx:
+        assert len(events.after(tx, "s", 0)) == before
+    assert not told
+    with database.begin() as tx:
+        events.append(tx, "s", ev.Event(note_given=ev.NoteGiven(note="x")))
+    assert told == [{"sessions/s"}]
+
+
+def test_effects_happen_once_and_etags_move(database: Database) -> None:
+    with database.begin() as tx:
+        assert [effects.first_time(tx, "s", "x") for _ in range(2)] == [True, False]
+        before = sessions.get(tx, "s").etag
+        assert sessions.change(tx, "s", lambda s: None).etag != before == "1"
+
+
+def test_request_ids_answer_alike_and_refuse_another_request(database: Database) -> None:
+    one, other = v1.SessionSpec(intent="a"), v1.SessionSpec(intent="b")
+    with database.begin() as tx:
+        requests.remember(tx, "Create", "r", one, "sessions/s")
+        assert requests.earlier(tx, "Create", "r", one) == "sessions/s"
+        assert requests.earlier(tx, "Other", "r", one) is None
+        with pytest.raises(AlreadyExists):
+            requests.earlier(tx, "Create", "r", other)
+
+
+def test_notes_are_heeded_by_one_revision(database: Database) -> None:
+    with database.begin() as tx:
+        sessions.add_note(tx, "s", "one")
+        assert sessions.take_notes(tx, "s", 2) == ["one"]
+        sessions.add_note(tx, "s", "two")
+        assert sessions.take_notes(tx, "s", 2) == ["one", "two"]  # the step was repeated after a crash
+        assert sessions.take_notes(tx, "s", 3) == []
+
+
+def evaluation(sequence: int, member: str, step: int) -> work.Report:
+    rollout = v1.Rollout(artifact=f"members/{member}/rollouts/{step}_median.npz", label="median")
+    body = v1.Evaluation(env_step=step, returns=[float(step)], rollouts=[rollout])
+    return work.Report(sequence=sequence, assignment=1, evaluation=work.EvaluationReport(member=member, evaluation=body))
+
+
+STORY = [
+    evaluation(1, "a", 50),
+    work.Report(sequence=2, checkpoint=work.CheckpointReport(key="checkpoints/3.safetensors", update=3)),
+    evaluation(3, "b", 50),
+    work.Report(sequence=4, warning=work.WarningReport(reason="PLATEAU", message="flat", member="a")),
+    evaluation(5, "a", 100),
+    work.Report(sequence=6, member=work.MemberReport(member="a", env_step=100, policy="members/a/policy")),
+]
+DONE = work.Report(sequence=7, assignment=1, done=work.AssignmentDone(env_steps=200))
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(repeats=st.lists(st.integers(0, len(STORY) - 1), max_size=8), number=st.integers(0, 10**9))
+def test_redelivered_reports_change_nothing(database: Database, repeats: list[int], number: int) -> None:
+    def tell(name: str, told: list[work.Report]) -> tuple[list[bytes], int]:
+        with database.begin() as tx:
+            if runs.find(tx, name) is not None:
+                return [], 0
+            add_run(tx, name)
+            first = len(events.after(tx, "s", 0, limit=10_000))
+            for report in told:
+                assert reports.record(tx, name, 1, report, progress_seconds=0) is Fence.OPEN
+            assert reports.record(tx, name, 1, DONE, progress_seconds=0) is Fence.OPEN
+            row = runs.get(tx, name)
+            assert row.run.state == v1.RUN_STATE_SUCCEEDED and row.checkpoint == "checkpoints/3.safetensors"
+            members = [m.SerializeToString(deterministic=True).replace(name.encode(), b"R") for m in row.run.members]
+            return members, len(events.after(tx, "s", 0, limit=10_000)) - first
+
+    plain = f"sessions/s/iterations/1/runs/p{number}"
+    repeated = f"sessions/s/iterations/1/runs/r{number}"
+    # Whatever was delivered before a cut is delivered again, in order, from an arbitrary point.
+    told = list(STORY)
+    for start in repeats:
+        told += STORY[start:]
+    once, again = tell(plain, STORY), tell(repeated, told)
+    assert [len(m) for m in once[0]] == [len(m) for m in again[0]] and once[1] == again[1]
+
+
+def test_zombies_and_late_reports_are_not_heard(database: Database) -> None:
+    with database.begin() as tx:
+        assert reports.record(tx, RUN, 2, STORY[0], progress_seconds=0) is Fence.SUPERSEDED
+        assert reports.record(tx, RUN, 1, STORY[0], progress_seconds=0) is Fence.OPEN
+        runs.change(tx, RUN, lambda run: setattr(run, "attempt", 2))
+        assert reports.record(tx, RUN, 1, STORY[4], progress_seconds=0) is Fence.SUPERSEDED
+        # The next attempt evaluates the same checkpoint again: it counts once.
+        assert reports.record(tx, RUN, 2, evaluation(1, "a", 50), progress_seconds=0) is Fence.OPEN
+        member = runs.members(tx, RUN)[0]
+        assert [e.env_step for e in member.evaluations] == [50]
+        assert member.evaluations[0].rollouts[0].artifact.startswith(f"{RUN}/members/a/")
+        runs.end(tx, RUN, v1.RUN_STATE_CANCELLED)
+        assert reports.record(tx, RUN, 2, STORY[4], progress_seconds=0) is Fence.CANCELLED
+        runs.end(tx, RUN, v1.RUN_STATE_SUCCEEDED)  # an ended run stays as it ended
+        assert runs.get(tx, RUN).run.state == v1.RUN_STATE_CANCELLED
+
+
+def test_progress_tells_at_most_so_often(database: Database) -> None:
+    report = work.ProgressReport(members=[work.MemberProgress(member="a", env_step=40)], steps_per_second=16.0)
+    with database.begin() as tx:
+        for sequence in range(1, 6):
+            said = work.Report(sequence=sequence, progress=report)
+            reports.record(tx, RUN, 1, said, progress_seconds=60)
+        told = [event.progress for event in events.after(tx, "s", 0) if event.HasField("progress")]
+    assert len(told) == 1 and told[0].seconds_left == pytest.approx(160 / 16)
+    assert told[0].members[0].env_steps == 40

@@ -1,0 +1,102 @@
+"""Means, intervals, budgets and the way from rollouts to a verdict on a config."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+from dressage.api.v1 import session_pb2 as v1
+from dressage_orchestrator.statistics import bootstrap_interval, deviation, mean
+from dressage_orchestrator.workflow import aggregate, budget
+from google.protobuf.duration_pb2 import Duration
+from hypothesis import given
+from hypothesis import strategies as st
+
+SCORES = st.lists(st.floats(0, 1), min_size=1, max_size=12)
+
+
+@given(SCORES)
+def test_the_interval_holds_the_mean_and_stays_in_range(scores: list[float]) -> None:
+    low, high = bootstrap_interval(scores)
+    assert min(scores) <= low <= high <= max(scores)
+    assert low - 1e-9 <= mean(scores) <= high + 1e-9 or len(set(scores)) > 1
+    assert bootstrap_interval(scores) == (low, high)
+    assert mean(scores) == pytest.approx(np.mean(scores)) and deviation(scores) == pytest.approx(np.std(scores), abs=1e-9)
+
+
+def test_the_interval_agrees_with_scipy() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    sample = np.random.default_rng(3).uniform(0, 1, 10)
+    theirs = stats.bootstrap((sample,), np.mean, n_resamples=20_000, method="percentile", random_state=1)
+    low, high = bootstrap_interval(sample.tolist())
+    assert low == pytest.approx(theirs.confidence_interval.low, abs=0.02)
+    assert high == pytest.approx(theirs.confidence_interval.high, abs=0.02)
+
+
+def member(config: str, seed: int, scores: list[float], *, failed: bool = False) -> v1.Member:
+    made = v1.Member(config=config, seed=seed)
+    evaluation = made.evaluations.add(env_step=1)
+    for score in scores:
+        evaluation.rollouts.add().judgment.CopyFrom(v1.Judgment(score=score, diagnosis=f"scored {score}"))
+    if failed:
+        made.failure.message = "diverged"
+    made.judgment.CopyFrom(aggregate.member_judgment(made, threshold=0.7))
+    return made
+
+
+def test_a_lucky_seed_does_not_pass_a_config_and_a_broken_one_counts() -> None:
+    members = [member("a", 0, [1.0, 1.0]), member("a", 1, [0.2]), member("b", 0, [0.5, 0.7]), member("b", 1, [0.7])]
+    configs = aggregate.by_config(members, threshold=0.7)
+    assert configs["a"].score == pytest.approx(0.6) and not configs["a"].passed
+    assert configs["b"].score == pytest.approx(0.65) and aggregate.best_config(configs) == "b"
+    assert configs["a"].diagnosis == "scored 0.2" and list(configs["a"].samples) == [1.0, pytest.approx(0.2)]
+    broken = aggregate.by_config([member("a", 0, [1.0]), member("a", 1, [1.0], failed=True)], threshold=0.7)["a"]
+    assert broken.score == pytest.approx(0.5) and not broken.passed
+    assert aggregate.by_config([member("a", 0, [])], threshold=0.7)["a"].score == 0
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def session(**limits: object) -> v1.Session:
+    made = v1.Session(env_steps=100, cost=v1.Cost(requests=2, input_tokens=60, output_tokens=40, dollars=0.5))
+    made.spec.budget.CopyFrom(v1.Budget(**limits))
+    made.start_time.FromDatetime(NOW - timedelta(seconds=60))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("limits", "steps", "kind"),
+    [
+        ({}, 10**9, None),
+        ({"env_steps": 100}, 0, None),
+        ({"env_steps": 100}, 1, "env_steps"),
+        ({"tokens": 101}, 0, None),
+        ({"tokens": 100}, 0, "tokens"),
+        ({"dollars": 0.51}, 0, None),
+        ({"dollars": 0.5}, 0, "dollars"),
+        ({"wall_time": Duration(seconds=61)}, 0, None),
+        ({"wall_time": Duration(seconds=60)}, 0, "wall_time"),
+    ],
+)
+def test_budgets_end_at_their_bound(limits: dict[str, object], steps: int, kind: str | None) -> None:
+    used = budget.used_up(session(**limits), now=NOW, next_env_steps=steps)
+    assert (used[0] if used else None) == kind
+
+
+def test_what_remains_for_models() -> None:
+    left = budget.remaining(session(tokens=150, dollars=2.0))
+    assert left.tokens == 50 and left.dollars == pytest.approx(1.5)
+    assert not budget.remaining(session()).HasField("dollars")
+
+
+def test_dollars_are_unknown_once_a_part_is() -> None:
+    total = v1.Cost()
+    budget.add_cost(total, v1.Cost(requests=1, dollars=0.1))
+    budget.add_cost(total, v1.Cost())  # from a journal: nothing was paid
+    assert total.dollars == pytest.approx(0.1)
+    budget.add_cost(total, v1.Cost(requests=1))
+    assert not total.HasField("dollars") and total.requests == 2
+    budget.add_cost(total, v1.Cost(requests=1, dollars=0.1))
+    assert not total.HasField("dollars")
