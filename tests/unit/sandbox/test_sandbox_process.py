@@ -85,6 +85,18 @@ def test_mujoco_steps_on_threads_inside(inside):
     assert inside(textwrap.dedent(source), threads=2)["out"]["threads"] >= 2
 
 
+def test_stock_gymnasium_steps_inside(inside):
+    """Importing it imports a window library, which would like to start a process."""
+    pytest.importorskip("gymnasium.envs.mujoco")
+    source = """
+    import gymnasium
+    environment = gymnasium.make("HalfCheetah-v5")
+    environment.reset(seed=0)
+    out["shape"] = list(environment.step(environment.action_space.sample())[0].shape)
+    """
+    assert inside(textwrap.dedent(source))["out"]["shape"] == [17]
+
+
 def test_read_only_folders(inside, tmp_path_factory):
     folder = tmp_path_factory.mktemp("cache")
     (folder / "compiled").write_text("code")
