@@ -111,8 +111,9 @@ class Training:
         self._last_progress = self._last_checkpoint = clock()
         self._steps_at_start = self._total_steps()
         self._since_progress = (clock(), self._steps_at_start)
-        self._snapshot = self._take_snapshot()
         self._written = -1
+        self._unsaved = ""
+        self._snapshot = self._take_snapshot()
         self._gone = threading.Event()
 
     def run(self) -> None:
@@ -169,10 +170,21 @@ class Training:
     def _total_steps(self) -> int:
         return sum(group.steps * len(group.names) for group in self._groups)
 
-    def _take_snapshot(self) -> Snapshot:
+    def _take_snapshot(self) -> Snapshot | None:
+        """The state at this update boundary; None where the reward keeps something that cannot be saved."""
+        if self._unsaved:
+            return None
         arrays = {}
-        for index, group in enumerate(self._groups):
-            arrays.update({f"group{index}/{name}": value for name, value in group.snapshot().items()})
+        try:
+            for index, group in enumerate(self._groups):
+                arrays.update({f"group{index}/{name}": value for name, value in group.snapshot().items()})
+        except RewardError as error:
+            if error.rule != "state":
+                raise
+            # A user's per-step reward may hold anything; that costs it resuming, not training.
+            self._unsaved = error.message
+            self._send(WarningMessage(reason="CHECKPOINT_UNAVAILABLE", message=self._unsaved))
+            return None
         return Snapshot(
             update=sum(group.updates for group in self._groups),
             env_step=max(group.steps for group in self._groups),
@@ -184,6 +196,10 @@ class Training:
         """Write the snapshot of the last update boundary; a failure to write is told and training goes on."""
         with self._writing:
             snapshot = self._snapshot
+            if snapshot is None:
+                if requested:
+                    self._send(WarningMessage(reason="CHECKPOINT_UNAVAILABLE", message=self._unsaved))
+                return
             try:
                 path = checkpoints.path_of(snapshot.update)
                 if self._written != snapshot.update:

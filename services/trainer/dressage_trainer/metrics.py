@@ -10,11 +10,11 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
 
-_ROWS_BETWEEN_FLUSHES = 20
+from dressage_trainer.eventfile import EventFile
 
 Row = Mapping[str, float | None]
 
@@ -32,7 +32,7 @@ class MemberMetrics:
         path = folder / "metrics.jsonl"
         path.write_bytes(earlier)
         self._file: TextIO = path.open("a", encoding="utf-8")
-        self._board = _Board(folder / "tb")
+        self._board = _open_board(folder / "tb")
         for line in earlier.splitlines():
             self._to_board(json.loads(line))
 
@@ -54,45 +54,17 @@ class MemberMetrics:
         self._board.close()
 
     def _to_board(self, row: Row) -> None:
-        self._board.add(row)
+        scalars = {_tag(name): value for name, value in row.items() if value is not None and name != "step"}
+        self._board.add(scalars, step=int(row["step"] or 0), wall_time=time.time())
 
 
-class _Board:
-    """One TensorBoard event file.
-
-    tensorboardX's usual writers queue between processes, for which the sandbox has no semaphores; this uses the plain
-    file writer beneath them.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        from tensorboardX.event_file_writer import EventsWriter
-        from tensorboardX.proto import event_pb2, summary_pb2
-
-        folder.mkdir(parents=True, exist_ok=True)
-        # What an earlier attempt left behind: its rows up to the checkpoint are written again.
-        for left in folder.glob("events.out.tfevents.*"):
-            left.unlink()
-        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
-        self._writer: Any = EventsWriter(str(folder / "events"))
-        self._unflushed = 0
-
-    def add(self, row: Row) -> None:
-        """One event for the whole row: a row of single scalars would cost as much as a small update."""
-        values = [
-            self._summary.Value(tag=_tag(name), simple_value=value)
-            for name, value in row.items()
-            if value is not None and name != "step"
-        ]
-        summary = self._summary(value=values)
-        self._writer.write_event(self._event(wall_time=time.time(), step=int(row["step"] or 0), summary=summary))
-        self._unflushed += 1
-        if self._unflushed >= _ROWS_BETWEEN_FLUSHES:
-            self._unflushed = 0
-            self._writer.flush()
-
-    def close(self) -> None:
-        """Flush and close the file."""
-        self._writer.close()
+def _open_board(folder: Path) -> EventFile:
+    folder.mkdir(parents=True, exist_ok=True)
+    # What an earlier attempt left behind: its rows up to the checkpoint are written again.
+    for left in folder.glob("*.tfevents.*"):
+        left.unlink()
+    now = time.time()
+    return EventFile(folder / f"events.out.tfevents.{int(now)}.dressage", wall_time=now)
 
 
 def _tag(name: str) -> str:

@@ -33,8 +33,10 @@ pytestmark = pytest.mark.skipif(not capabilities().sufficient, reason="this kern
 
 def start(target, scratch):
     scratch.mkdir(exist_ok=True)
+    # In the scratch folder, where the first of the learners may write it for the others.
+    environment = learner_environment(compilation_cache=scratch / "compiled")
     return SandboxProcess.start(
-        f"dressage_trainer.{target}", limits=LIMITS, scratch=scratch, threads=2, env=learner_environment()
+        f"dressage_trainer.{target}", limits=LIMITS, scratch=scratch, threads=2, env=environment
     )
 
 
@@ -64,15 +66,15 @@ def train(scratch, **values):
 @pytest.mark.timeout(240)
 def test_killed_learner_resumes_to_the_same_weights_and_its_policy_is_evaluated(tmp_path):
     steps = 16 * 256
-    whole = train(tmp_path / "whole", steps=steps, checkpoint_seconds=1e9)
-    with start("learner:learn", tmp_path / "killed") as process:
+    whole = train(tmp_path / "run", steps=steps, checkpoint_seconds=1e9)
+    with start("learner:learn", tmp_path / "run") as process:
         process.channel.send(request(steps=steps, checkpoint_seconds=0).to_dict())
         seen = (m for m in messages(process) if isinstance(m, CheckpointMessage))
         checkpoint = next(m for m in seen if m.update >= 3)
         process.kill()
-    files = sorted((tmp_path / "killed" / "checkpoints").glob("*.safetensors"))
+    files = sorted((tmp_path / "run" / "checkpoints").glob("*.safetensors"))
     assert files
-    resumed = train(tmp_path / "killed", steps=steps, checkpoint_seconds=1e9, resume=str(checkpoint.path))
+    resumed = train(tmp_path / "run", steps=steps, checkpoint_seconds=1e9, resume=str(checkpoint.path))
     assert resumed.env_steps_total < whole.env_steps_total
     for a, b in zip(whole.policies, resumed.policies, strict=True):
         for name, value in a.weights.items():

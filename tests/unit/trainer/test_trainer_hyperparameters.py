@@ -64,4 +64,4 @@ def test_presets_are_legal_and_every_field_has_a_sentence():
     for environment, values in PRESETS.items():
         assert values.validate() is preset(environment)
     assert preset("Unknown-v0") is DEFAULT.validate()
-    assert len(fields(Hyperparameters)) == 15
+    assert len(fields(Hyperparameters)) == 16

@@ -51,6 +51,8 @@ class Hyperparameters:
     """Bound of the gradient's norm over all weights, > 0."""
     target_kl: float | None = None
     """The update ends early once a minibatch's approximate KL exceeds 1.5 times this, > 0; None: never."""
+    initial_log_std: float = 0.0
+    """Logarithm of the policy's standard deviation before training, -10 .. 2."""
     hidden_sizes: tuple[int, ...] = (64, 64)
     """Units of each hidden layer of the policy and of the value network."""
     normalize_observation: bool = True
@@ -88,6 +90,8 @@ class Hyperparameters:
         for name in ("discount", "gae_lambda"):
             value = getattr(self, name)
             _check(name, value, _is_number(value) and 0 <= value <= 1, "a number between 0 and 1")
+        log_std = self.initial_log_std
+        _check("initial_log_std", log_std, _is_number(log_std) and -10 <= log_std <= 2, "a number between -10 and 2")
         kl = self.target_kl
         _check("target_kl", kl, kl is None or (_is_number(kl) and kl > 0), "a finite number > 0, or none")
         for name in ("normalize_observation", "normalize_reward"):

@@ -29,10 +29,11 @@ def initial_weights(
     observation_size: int,
     action_size: int,
     hidden_sizes: tuple[int, ...],
+    initial_log_std: float = 0.0,
     rng: np.random.Generator,
     dtype: Any = np.float32,
 ) -> Arrays:
-    """Orthogonal weights of gain sqrt(2) (hidden), 0.01 (action), 1 (value); zero biases and log_std."""
+    """Orthogonal weights of gain sqrt(2) (hidden), 0.01 (action), 1 (value); zero biases."""
     weights: Arrays = {}
     for tower, size_out, head_gain in (("pi", action_size, 0.01), ("vf", 1, 1.0)):
         sizes = [observation_size, *hidden_sizes, size_out]
@@ -41,7 +42,7 @@ def initial_weights(
             gain = head_gain if name in ("action", "value") else np.sqrt(2.0)
             weights[f"{name}.weight"] = (gain * _orthogonal(fan_out, fan_in, rng)).astype(dtype)
             weights[f"{name}.bias"] = np.zeros(fan_out, dtype)
-    weights["log_std"] = np.zeros(action_size, dtype)
+    weights["log_std"] = np.full(action_size, initial_log_std, dtype)
     return weights
 
 

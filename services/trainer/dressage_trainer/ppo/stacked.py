@@ -108,10 +108,11 @@ class StackedPPO:
                     observation_size=self._sizes[0],
                     action_size=self._sizes[1],
                     hidden_sizes=first.hidden_sizes,
+                    initial_log_std=m.hyperparameters.initial_log_std,
                     rng=s.weights,
                     dtype=dtype,
                 )
-                for s in streams
+                for m, s in zip(self.members, streams, strict=True)
             ]
         )
         with self._precision():

@@ -1,0 +1,49 @@
+"""Event files are what TensorBoard's own message definitions and checksums say."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+
+import pytest
+from dressage_trainer.eventfile import EventFile, crc32c
+
+
+def test_checksum_by_the_published_vector():
+    # RFC 3720, appendix B.4: 32 bytes of zeroes, and the digits of the polynomial's usual check value.
+    assert crc32c(bytes(32)) == 0x8A9136AA
+    assert crc32c(b"123456789") == 0xE3069283
+
+
+def test_another_reader_finds_what_was_written(tmp_path):
+    event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
+    masked = pytest.importorskip("tensorboardX.record_writer").masked_crc32c
+    path = tmp_path / "events.out.tfevents.1"
+    file = EventFile(path, wall_time=1.5)
+    rows = [(step * 1000, {"train/loss": 0.5 * step, "rollout/episode_return": -3.25}) for step in range(1, 30)]
+    for step, scalars in rows:
+        file.add(scalars, step=step, wall_time=2.0 + step)
+    file.close()
+
+    data, events = path.read_bytes(), []
+    while data:
+        (length,) = struct.unpack("<Q", data[:8])
+        assert struct.unpack("<I", data[8:12])[0] == masked(data[:8])
+        body = data[12 : 12 + length]
+        assert struct.unpack("<I", data[12 + length : 16 + length])[0] == masked(body)
+        events.append(event_pb2.Event.FromString(body))
+        data = data[16 + length :]
+    assert events[0].file_version == "brain.Event:2"
+    assert events[0].wall_time == 1.5
+    found = [(e.step, {value.tag: value.simple_value for value in e.summary.value}) for e in events[1:]]
+    assert found == rows
+
+
+def test_the_learner_imports_no_torch_and_no_tensorboard():
+    code = (
+        "import sys, dressage_trainer.learner\n"
+        "unwanted = {'torch', 'tensorboardX', 'gymnasium', 'stable_baselines3', 'grpc'} & set(sys.modules)\n"
+        "assert not unwanted, unwanted"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
