@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 from dressage import errors
 from dressage.cli import options
 from dressage.client import AsyncClient
-from dressage.client.discovery import find_local_server
+from dressage.client.discovery import default_data_dir, find_local_server
 
 T = TypeVar("T")
 
@@ -52,6 +52,8 @@ class Connection:
     """`stack`: in this process; `joined`: another process on this data folder; `remote`: named by its address."""
     artifacts: Path | None
     """The folder of the artifact store, if it is on this machine."""
+    flags: str = ""
+    """Options, with a space before, by which another command reaches the same sessions."""
 
     def local_path(self, key: str) -> Path | None:
         """Where an artifact (or a prefix of some) lies on this machine; None if it does not."""
@@ -71,7 +73,7 @@ async def connect(where: Where, *, start: Start = "records") -> AsyncIterator[Co
     """
     if where.address:
         async with AsyncClient.connect(where.address, where.token) as client:
-            yield Connection(client, "remote", None)
+            yield Connection(client, "remote", None, f" --address {client.address}")
         return
     deadline = time.monotonic() + _LOCKED_SECONDS
     while True:
@@ -93,9 +95,11 @@ async def connect(where: Where, *, start: Start = "records") -> AsyncIterator[Co
 async def _local(where: Where, start: Start) -> tuple[Connection, Callable[[], Awaitable[None]]]:
     """A connection to the server of the data folder, which is started if need be, and what to do afterwards."""
     folder = where.folder
+    flags = f" --data-dir {where.data_dir}" if where.data_dir and folder != default_data_dir() else ""
     running = await asyncio.to_thread(find_local_server, folder)
     if running is not None:
-        return Connection(AsyncClient.connect(running.address, where.token), "joined", folder / "artifacts"), _nothing
+        client = AsyncClient.connect(running.address, where.token)
+        return Connection(client, "joined", folder / "artifacts", flags), _nothing
     if start == "no":
         raise errors.FailedPrecondition(
             f"no server runs on {folder}: start one with `dressage serve`, or name one with --address",
@@ -104,7 +108,7 @@ async def _local(where: Where, start: Start) -> tuple[Connection, Callable[[], A
     from dressage.cli.local_stack import LocalStack
 
     stack = await LocalStack.start(folder, full=start == "full", api_base=where.api_base)
-    return Connection(AsyncClient.connect(stack.address, stack.token), "stack", stack.artifacts), stack.stop
+    return Connection(AsyncClient.connect(stack.address, stack.token), "stack", stack.artifacts, flags), stack.stop
 
 
 async def _nothing() -> None:

@@ -126,12 +126,14 @@ def watch(name: str, *, as_json: bool) -> Callable[[Connection], Awaitable[None]
 
 async def _print_events(name: str, connection: Connection) -> None:
     first = True
-    async for response in connection.client.watch_session(name):
-        text = json.dumps(output.message_dict(response.event), ensure_ascii=False)
-        sys.stdout.write(("[" if first else ",\n") + text)
-        sys.stdout.flush()
-        first = False
-    sys.stdout.write("[]\n" if first else "]\n")
+    try:
+        async for response in connection.client.watch_session(name):
+            text = json.dumps(output.message_dict(response.event), ensure_ascii=False)
+            sys.stdout.write(("[" if first else ",\n") + text)
+            sys.stdout.flush()
+            first = False
+    finally:  # also after Ctrl-C: what was printed stays a whole document
+        sys.stdout.write("[]\n" if first else "]\n")
 
 
 def resume(name: str, *, iterations: int, as_json: bool) -> Callable[[Connection], Awaitable[int]]:

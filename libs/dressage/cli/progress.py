@@ -81,7 +81,8 @@ def advance(view: View, event: event_pb2.Event) -> View:
     elif kind == "judged":
         view = _judged(view, event.judged)
     said = None if kind in ("progress", "phase_changed", "state_changed", "evaluation_finished") else line(event)
-    return replace(view, lines=(*view.lines, said)[-_KEPT_LINES:]) if said else view
+    news = said is not None and view.lines[-1:] != (said,)
+    return replace(view, lines=(*view.lines, str(said))[-_KEPT_LINES:]) if news else view
 
 
 def _progressed(view: View, progress: event_pb2.Progress) -> View:

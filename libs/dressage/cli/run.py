@@ -93,8 +93,7 @@ def _detached(session: session_pb2.Session, connection: Connection, document: di
 
 def hints(session: str, connection: Connection) -> str:
     """How to come back to a session that goes on without this command."""
-    at = f" --address {connection.client.address}" if connection.kind == "remote" else ""
-    name = progress.short(session)
+    name, at = progress.short(session), connection.flags
     return f"  watch it:  dressage sessions watch {name}{at}\n  cancel it: dressage sessions cancel {name}{at}"
 
 
@@ -167,7 +166,9 @@ async def _signals() -> AsyncIterator[asyncio.Queue[int]]:
 async def show(name: str, connection: Connection, *, as_json: bool) -> None:
     """Shows a session's events until it ends: a live picture on a terminal, lines elsewhere."""
     session = await connection.client.get_session(name)
-    view = progress.View(session=name, started=time.monotonic(), max_iterations=session.spec.max_iterations)
+    # A session that is joined late has run for a while; a clock that differs must not make that negative.
+    ran = max(0.0, time.time() - session.start_time.ToSeconds()) if session.HasField("start_time") else 0.0
+    view = progress.View(session=name, started=time.monotonic() - ran, max_iterations=session.spec.max_iterations)
     screen = _lines(as_json) if as_json or not sys.stdout.isatty() else _live(view)
     with screen as update:
         async for response in connection.client.watch_session(name):
@@ -199,7 +200,7 @@ def _live(view: progress.View) -> Iterator[Update]:
 def _lines(as_json: bool) -> Iterator[Update]:
     """One line for each event, on standard error if standard output is for a document; progress at most every 10 s."""
     stream = sys.stderr if as_json else sys.stdout
-    said = [float("-inf")]
+    said, last = [float("-inf")], [""]
 
     def update(_: progress.View, event: Any) -> None:
         if event.WhichOneof("payload") == "progress":
@@ -207,7 +208,8 @@ def _lines(as_json: bool) -> Iterator[Update]:
                 return
             said[0] = time.monotonic()
         text = progress.line(event)
-        if text:
+        if text and text != last[0]:
+            last[0] = text
             print(text, file=stream, flush=True)
 
     yield update

@@ -21,7 +21,7 @@ async def collect(session: pb.Session, connection: Connection) -> dict[str, Any]
         "seconds": _seconds(session),
         "policy": _place(session.best_policy, connection),
         "video": _place(session.best_video, connection),
-        "address": connection.client.address if connection.kind == "remote" else None,
+        "flags": connection.flags,
     }
 
 
@@ -132,7 +132,7 @@ def _returns(returns: dict[str, Any] | None) -> list[tuple[str, Any]]:
 def _next(facts: dict[str, Any]) -> list[tuple[bool, str]]:
     """Commands that make sense now."""
     name = short(facts["session"]["name"])
-    at = f" --address {facts['address']}" if facts["address"] else ""
+    at = facts["flags"]
     commands = []
     if facts["policy"]:
         commands += [f"dressage eval {name}{at}", f"dressage export {name} --format sb3 -o policy{at}"]
