@@ -14,7 +14,15 @@ from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
 from dressage.api.internal.v1 import judge_service_pb2_grpc as judge_rpc
 from dressage.api.internal.v1 import renderer_service_pb2 as renderer_pb
 from dressage.api.internal.v1 import renderer_service_pb2_grpc as renderer_rpc
-from dressage.errors import DeadlineExceeded, DressageError, Internal, InvalidArgument, NotFound, Unavailable
+from dressage.errors import (
+    DeadlineExceeded,
+    DressageError,
+    Internal,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+)
 from dressage.serving.errors import from_rpc
 from google.protobuf.json_format import MessageToDict
 
@@ -25,6 +33,7 @@ MAX_TOOL_ROUNDS = 40
 """Tool calls that one task may make."""
 
 MAX_TOOL_BYTES = 200_000
+_BUSY = frozenset({"LLM_AGENT_BUSY"})
 _SHORT_SECONDS = 20.0
 _RETRY_SECONDS = 60.0
 _BACKOFF_CAP = 5.0
@@ -41,7 +50,9 @@ async def retried(call: Callable[[], Awaitable[T]], *, seconds: float = _RETRY_S
     while True:
         try:
             return await call()
-        except Unavailable:
+        except (Unavailable, ResourceExhausted) as error:
+            if isinstance(error, ResourceExhausted) and error.reason not in _BUSY:
+                raise
             if loop.time() + backoff > give_up:
                 raise
             await asyncio.sleep(backoff * random.uniform(0.5, 1.0))

@@ -19,7 +19,8 @@ class DataFolderLock:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._lock = FileLock(folder / LOCK_NAME)
+        # Taken in one thread and given back in another.
+        self._lock = FileLock(folder / LOCK_NAME, thread_local=False)
 
     def acquire(self) -> None:
         """Takes the folder.

@@ -52,6 +52,7 @@ class Sessions:
 
     async def create(self, request: pb.CreateSessionRequest) -> v1.Session:
         """Records a session and starts its workflow."""
+        self._workflows.check_launched()
         known = await self.transact(lambda tx: _repeat(tx, "CreateSession", request.request_id, request))
         if known is not None:
             return known
@@ -117,6 +118,7 @@ class Sessions:
 
     async def resume(self, request: pb.ResumeSessionRequest) -> v1.Session:
         """Starts an ended session's next epoch."""
+        self._workflows.check_launched()
         session = names.parse_session(request.name)
 
         def reopen(tx: Transaction) -> v1.Session:

@@ -107,16 +107,18 @@ async def _start(settings: Settings, store: ArtifactStore | None, stack: AsyncEx
         command=settings.trainer_command, hello_seconds=settings.hello_seconds, stop_seconds=settings.stop_seconds,
     )
     controller.launcher = launcher
-    stack.push_async_callback(launcher.close)
-    stack.push_async_callback(runs.close)
-    # Callbacks run last in, first out: workflows leave first, then the server drains, then trainers end.
+    # Callbacks run last in, first out: workflows leave first; then trainers end, while the server still takes their
+    # last checkpoints; then the server drains.
     address = await server.start()
     stack.push_async_callback(server.stop)
+    stack.push_async_callback(launcher.close)
+    stack.push_async_callback(runs.close)
     controller.address = address
-    await asyncio.to_thread(workflows.launch)
-    stack.push_async_callback(asyncio.to_thread, workflows.close, seconds=settings.grace_seconds + 5)
-    await controller.recover()
-    await benchmarks.recover()
+    if settings.recover:
+        await asyncio.to_thread(workflows.launch)
+        stack.push_async_callback(asyncio.to_thread, workflows.close, seconds=settings.grace_seconds + 5)
+        await controller.recover()
+        await benchmarks.recover()
     stack.push_async_callback(benchmarks.close)
     gauges = asyncio.create_task(keep_gauges(database))
     stack.push_async_callback(_cancelled, gauges)

@@ -7,11 +7,13 @@ import json
 
 import grpc
 import pytest
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
+from dressage.errors import FailedPrecondition
 
-from tests.integration.orchestrator.fakes import GOOD, JUDGE, WEAK, code, watch
+from tests.integration.orchestrator.fakes import GOOD, JUDGE, WEAK, author, code, watch
 from tests.integration.orchestrator.stack import Stack
 
 pytestmark = pytest.mark.asyncio
@@ -214,3 +216,31 @@ async def wait_for(stack: Stack, session: str, ready: object, *, seconds: float 
             if runs.runs and ready(runs.runs[-1]):  # type: ignore[operator]
                 return
             await asyncio.sleep(0.1)
+
+
+async def test_an_author_that_knows_nothing_better_ends_the_session_with_what_there_is(stack: Stack) -> None:
+    def answer(task: agent_pb.Task) -> agent_pb.TaskResult:
+        if task.HasField("reviser"):
+            raise FailedPrecondition("nothing is left to try", reason="TEMPLATE_NO_REVISION")
+        return author(task)
+
+    stack.neighbours.agent.answer = answer
+    await stack.start()
+    created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=spec(seeds=1)))
+    await stack.sessions.SteerSession(pb.SteerSessionRequest(name=created.name, note="faster"))
+    await watch(stack.sessions, created.name)
+    session = await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name))
+    assert session.state == v1.SESSION_STATE_EXHAUSTED and "nothing is left to try" in session.state_reason
+    assert session.best_video and session.best_judgment.score == pytest.approx(0.3)
+    reviser = stack.neighbours.agent.tasks[-1].reviser
+    assert list(reviser.notes) == ["faster"] and "config default seed 0" in reviser.dynamics
+
+    # The same folder again, by a server that only reads.
+    await stack.stop()
+    stack.options = {"recover": False}
+    await stack.start()
+    again = await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name))
+    assert again == session
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=spec()))
+    assert code(refused.value) == "FAILED_PRECONDITION" and "only reads" in refused.value.details()

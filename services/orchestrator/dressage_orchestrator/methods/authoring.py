@@ -21,6 +21,11 @@ from dressage_orchestrator.workflow.flow import Flow, Json
 from dressage_orchestrator.workflow.outcome import Exhausted
 
 USER = "user"
+BUDGET_REASON = "LLM_BUDGET_EXHAUSTED"
+CANNOT_FIX_REASON = "TEMPLATE_CANNOT_FIX"
+NO_REVISION_REASON = "TEMPLATE_NO_REVISION"
+"""Reasons of llm-agent that end a session in another way than a fault does."""
+
 _MAX_SUMMARY = 300
 _MAX_SHOWN_FAILURES = 5
 
@@ -138,7 +143,9 @@ def _converse(
     try:
         results = flow.call(all_of(*calls))
     except ResourceExhausted as error:
-        raise Exhausted(error.message, kind="model") from error
+        if error.reason != BUDGET_REASON:
+            raise
+        raise Exhausted(error.message, kind=error.metadata.get("kind", "tokens")) from error
     with flow.engine.database.begin() as tx:
         for task, result in zip(tasks, results, strict=True):
             if flow.once(tx, f"replied/{task.key}"):
@@ -203,7 +210,9 @@ def repaired(flow: Flow, number: int, subject: str, code: Code, failures: list[e
         task = agent_pb.Task(key=key_of(flow, f"iterations/{number}/{folder}/{turn}"), fixer=fixer)
         try:
             result = converse(flow, task, number)
-        except FailedPrecondition as error:  # a model that cannot repair, as the template author
+        except FailedPrecondition as error:
+            if error.reason != CANNOT_FIX_REASON:
+                raise
             raise _rejected(subject, code, failures) from error
         return asdict(Code(result.fixed.source, code.author, code.controls, turn))
 

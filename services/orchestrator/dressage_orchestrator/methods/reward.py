@@ -126,10 +126,13 @@ def _revise(flow: Flow, number: int) -> _Proposal:
     :raises Exhausted: when it knows nothing better.
     """
 
+    # A step of its own: were a note given between a crash and the repetition, the reviser would be asked otherwise,
+    # and could not be answered from the journal.
+    notes = flow.step(f"notes:{number}", lambda: flow.transact(lambda tx: sessions.take_notes(tx, flow.session, number)))
+
     def revise() -> Json:
         with flow.engine.database.begin() as tx:
             history = [entry for entry in sessions.iterations(tx, flow.session) if entry.number < number]
-            notes = sessions.take_notes(tx, flow.session, number)
             members = {entry.number: _trained(tx, entry) for entry in history}
             best = sessions.get(tx, flow.session).best_iteration
         task = _reviser_task(flow, number, history, notes)
@@ -140,6 +143,8 @@ def _revise(flow: Flow, number: int) -> _Proposal:
         try:
             result = authoring.converse(flow, task, number, tools.history_tools(history, members))
         except FailedPrecondition as error:
+            if error.reason != authoring.NO_REVISION_REASON:
+                raise
             raise Exhausted(f"no better reward is known: {error.message}") from error
         return _keep_revision(flow, number, history, notes, result)
 

@@ -94,6 +94,14 @@ class Workflows:
             metrics.WORKFLOW_RECOVERIES.inc()
             self.start(session, epoch)
 
+    def check_launched(self) -> None:
+        """Refuses what needs workflows where none run.
+
+        :raises FailedPrecondition: on a server that was started without them.
+        """
+        if _Here.engine is not self._engine:
+            raise FailedPrecondition("this server only reads; start one with `dressage serve`", reason="READ_ONLY")
+
     def start(self, session: str, epoch: int) -> None:
         """Starts a session's workflow; one that was started before is left as it is."""
         key = _workflow_id(session, epoch)
@@ -104,6 +112,8 @@ class Workflows:
 
     def wake(self, session: str, why: str) -> None:
         """Has a waiting workflow look again; a hint, so one that is not there is no error."""
+        if _Here.engine is not self._engine:
+            return
         with self._engine.database.begin() as tx:
             epoch = sessions.get(tx, session).epoch
         try:
