@@ -36,5 +36,6 @@ def bootstrap_interval(values: Sequence[float], *, seed: int = 0, confidence: fl
     sample = np.asarray(values, dtype=np.float64)
     picks = np.random.default_rng(seed).integers(0, len(sample), size=(BOOTSTRAP_RESAMPLES, len(sample)))
     tail = (1.0 - confidence) / 2.0
-    low, high = np.quantile(sample[picks].mean(axis=1), [tail, 1.0 - tail])
-    return max(float(low), float(sample.min())), min(float(high), float(sample.max()))
+    ends = np.quantile(sample[picks].mean(axis=1), [tail, 1.0 - tail])
+    low, high = np.clip(ends, sample.min(), sample.max())  # rounding of a mean may step outside by one bit
+    return float(low), float(high)
