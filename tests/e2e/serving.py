@@ -25,7 +25,7 @@ class Server:
 
     def __init__(self, data_dir: Path, *arguments: str, environment: dict[str, str] | None = None) -> None:
         self.data_dir = data_dir
-        self._command = [DRESSAGE, "serve", "--data-dir", str(data_dir), *arguments]
+        self._command = [DRESSAGE, "serve", "--data-dir", str(data_dir), "--address", "127.0.0.1:0", *arguments]
         inherited = {name: os.environ[name] for name in ("PATH", "HOME", "OMP_NUM_THREADS") if name in os.environ}
         # Short waits: a test asks for recovery at once, not within half a minute.
         quick = {"DRESSAGE_ORCHESTRATOR_CHECKPOINT_SECONDS": "1", "DRESSAGE_ORCHESTRATOR_WAIT_SECONDS": "2"}

@@ -6,6 +6,7 @@ import hashlib
 import time
 from pathlib import Path
 
+from dressage import errors
 from dressage.api.v1 import session_pb2 as pb
 from dressage.client import Client
 from serving import Server, run_cli
@@ -49,7 +50,10 @@ def _weights(data_dir: Path) -> dict[str, str]:
 def _wait_for_checkpoint(client: Client, run: str, least_steps: int) -> None:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        steps = [member.env_steps for member in client.get_run(run).members]
+        try:
+            steps = [member.env_steps for member in client.get_run(run).members]
+        except errors.NotFound:  # the reward is still being checked
+            steps = []
         if steps and min(steps) >= least_steps:
             return
         time.sleep(0.1)

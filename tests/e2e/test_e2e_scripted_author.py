@@ -32,7 +32,7 @@ def test_repair_train_judge_revise_pass(tmp_path: Path):
                 max_iterations=3,
             )
             client.create_session(spec, session_id="scripted")
-            events = [event for event in client.watch_session("scripted")]
+            events = [answer.event for answer in client.watch_session("scripted")]
             session = client.get_session("scripted")
             iterations = list(client.list_iterations("scripted"))
         provider.assert_exhausted()
