@@ -96,7 +96,9 @@ class PolicyCard:
                 provenance=dict(values.get("provenance", {})),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InvalidArgument(f"card.json: an entry is missing or malformed ({error!r})", field="card.json") from error
+            raise InvalidArgument(
+                f"card.json: an entry is missing or malformed ({error!r})", field="card.json"
+            ) from error
 
 
 def _is_count(value: object) -> bool:

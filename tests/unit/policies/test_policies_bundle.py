@@ -8,12 +8,11 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from dressage.errors import FailedPrecondition, InvalidArgument, NotFound
 from dressage.policies import CARD_FILE, WEIGHTS_FILE, Policy, PolicyCard, load, save_bundle, to_onnx, to_sb3
 from dressage.policies.bundle import tensor_shapes
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 D, A = 11, 3
 
@@ -144,7 +143,7 @@ def test_missing_and_damaged_files_are_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change, named",
+    ("change", "named"),
     [
         (lambda card: card.pop("format"), "format"),
         (lambda card: card["network"].pop("hidden_sizes"), "hidden_sizes"),
