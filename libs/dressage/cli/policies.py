@@ -143,7 +143,7 @@ def _episodes(act: Any, environment: str, options: Any, count: int, seed: int) -
     from dressage.envs.reference import rollout
 
     begin = time.perf_counter()
-    trajectories = rollout(act, environment, range(seed, seed + count), options)
+    trajectories = rollout(act, environment, range(seed, seed + count), options, batched=True)
     seconds = time.perf_counter() - begin
     moves = all("x_velocity" in trajectory.fields for trajectory in trajectories)
     return Episodes(
