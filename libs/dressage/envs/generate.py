@@ -94,7 +94,9 @@ def _scales(card: EnvironmentCard) -> dict[str, float]:
         "random_episode_steps": _mean([float(episode.num_steps) for episode in noise]),
         "motionless_return": _mean([episode.stock_return for episode in still]),
     }
-    if "x_velocity" in card.field_names:
+    if "x_velocity" in card.field_names and "x_position" in card.field_names:
+        travelled = [(e.x_position[-1] - e.x_position[0]) / (e.time[-1] - e.time[0]) for e in noise]
+        scales["random_forward_speed"] = _mean([float(speed) for speed in travelled])
         scales["random_speed"] = _mean([float(np.abs(episode.x_velocity).mean()) for episode in noise])
     if "z_position" in card.field_names:
         # A robot that cannot end its episode settles to its standing height; one that falls has it at the start.

@@ -21,6 +21,7 @@ from dressage.envs import random_state
 from dressage.envs.batch import BatchStep
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.layout import layout_of
+from dressage.envs.loading import quiet_loading
 from dressage.envs.options import EnvOptions
 from dressage.envs.state import Array, State
 from dressage.envs.tasks import task as task_of
@@ -242,4 +243,5 @@ def load_model(xml: str) -> Any:
         raise Unavailable(
             "gymnasium, which carries the robots' models, is not installed: pip install 'dressage[trainer]'"
         )
-    return mujoco.MjModel.from_xml_path(str(Path(spec.origin).parent / "envs" / "mujoco" / "assets" / xml))
+    with quiet_loading():
+        return mujoco.MjModel.from_xml_path(str(Path(spec.origin).parent / "envs" / "mujoco" / "assets" / xml))

@@ -16,6 +16,7 @@ import numpy as np
 
 from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.envs.layout import layout_of
+from dressage.envs.loading import quiet_loading
 from dressage.envs.options import EnvOptions
 from dressage.envs.state import Array
 from dressage.envs.tasks import task as task_of
@@ -99,7 +100,8 @@ def make_stock(card: EnvironmentCard, options: EnvOptions) -> Any:
     import gymnasium
 
     given: dict[str, Any] = dict(options.given())
-    return gymnasium.make(card.id, **given)
+    with quiet_loading():
+        return gymnasium.make(card.id, **given)
 
 
 def _alone(policy: Policy, card: EnvironmentCard, seed: int, options: EnvOptions, env: Any) -> Trajectory:

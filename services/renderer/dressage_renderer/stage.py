@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from dressage.envs.loading import quiet_loading
 from dressage.errors import FailedPrecondition, InvalidArgument, NotFound
 
 from dressage_renderer.probe import egl_remedy
@@ -161,7 +162,8 @@ def stock_model(env_id: str) -> tuple[Any, Mapping[str, Any]]:
     import gymnasium
 
     try:
-        env = gymnasium.make(env_id)
+        with quiet_loading():
+            env = gymnasium.make(env_id)
     except ImportError as error:
         message = (
             f"cannot load {env_id[:60]}: {error}; install what drawing needs with `pip install 'dressage[renderer]'`"

@@ -6,6 +6,8 @@ An evaluator holds no generated code and the scorer no policy, so neither can fo
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ from dressage_trainer.rollouts import Episode
 from dressage_trainer.uploads import copy_from_sandbox
 
 _EPISODES_SECONDS = 600.0
+_BACKGROUND_NICE = 19
 _LIMITS = Limits(memory_bytes=2 * GIB, file_bytes=GIB)
 
 
@@ -40,13 +43,16 @@ class EvaluationSettings:
 
 
 class EvaluatorPool:
-    """Up to ``size`` evaluator processes, started when first needed and kept; use as an async context manager."""
+    """Up to ``size`` evaluator processes, started when first needed and kept; use as an async context manager.
 
-    def __init__(self, *, settings: EvaluationSettings, scratch: Path, size: int) -> None:
+    :param background: yield the processors to a training under way, until `foreground` is called.
+    """
+
+    def __init__(self, *, settings: EvaluationSettings, scratch: Path, size: int, background: bool = False) -> None:
         self._settings = settings
         self._scratch = scratch
         self._idle: asyncio.LifoQueue[_Evaluator] = asyncio.LifoQueue()
-        self._all = [_Evaluator(scratch / f"evaluator-{index}", settings) for index in range(size)]
+        self._all = [_Evaluator(scratch / f"evaluator-{index}", settings, background) for index in range(size)]
         for evaluator in reversed(self._all):
             self._idle.put_nowait(evaluator)
         self._scoring = asyncio.Semaphore(size)
@@ -57,6 +63,11 @@ class EvaluatorPool:
     async def __aexit__(self, *_: object) -> None:
         for evaluator in self._all:
             await asyncio.to_thread(evaluator.close)
+
+    async def foreground(self) -> None:
+        """From now on evaluators get their full share of the processors. Call it while none is at work."""
+        for evaluator in self._all:
+            await asyncio.to_thread(evaluator.come_to_foreground)
 
     async def evaluate(self, policy: MemberPolicy) -> list[Episode]:
         """Plays one deterministic episode per evaluation seed, in the order of the seeds."""
@@ -88,9 +99,10 @@ class EvaluatorPool:
 class _Evaluator:
     """One evaluator process; started anew if it has ended."""
 
-    def __init__(self, scratch: Path, settings: EvaluationSettings) -> None:
+    def __init__(self, scratch: Path, settings: EvaluationSettings, background: bool) -> None:
         self._scratch = scratch
         self._settings = settings
+        self._background = background
         self._process: SandboxProcess | None = None
         self._count = 0
 
@@ -146,7 +158,15 @@ class _Evaluator:
                 threads=1,
                 allow_unsandboxed=self._settings.allow_unsandboxed,
             )
+            if self._background:
+                _yield_processors(self._process.pid)
         return self._process
+
+    def come_to_foreground(self) -> None:
+        """Ends a background process; only a new one may have a higher priority again."""
+        if self._background:
+            self._background = False
+            self.close()
 
     def close(self) -> None:
         """Ends the process."""
@@ -154,3 +174,16 @@ class _Evaluator:
             self._process.kill()
             self._process.channel.close()
             self._process = None
+
+
+def _yield_processors(pid: int) -> None:
+    """Lowers a process's priority as far as the system lets us.
+
+    The simulator's threads meet at a barrier after every step, so one of them that has to wait for its core stops all.
+    Linux may schedule by session first (autogroup); then a process's nice value counts only within its own session, and
+    the session has a value of its own.
+    """
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, pid, _BACKGROUND_NICE)
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(_BACKGROUND_NICE))

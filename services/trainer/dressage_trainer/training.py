@@ -26,6 +26,7 @@ from dressage_trainer.delivery import Delivery
 from dressage_trainer.evaluation import EvaluationSettings, EvaluatorPool
 from dressage_trainer.outcome import Outcome
 from dressage_trainer.specs import options_of, train_spec
+from dressage_trainer.threads import learner_environment
 from dressage_trainer.uploads import get_file
 from dressage_trainer.work import WorkStream
 
@@ -77,7 +78,9 @@ class Training:
         )
         cores = max(1, self._task.cores)
         learner = await asyncio.to_thread(self._start_learner, cores)
-        pool = EvaluatorPool(settings=settings, scratch=self._context.scratch, size=min(cores, len(self._members)))
+        pool = EvaluatorPool(
+            settings=settings, scratch=self._context.scratch, size=min(cores, len(self._members)), background=True
+        )
         try:
             async with pool:
                 await asyncio.to_thread(learner.channel.send, spec.to_dict())
@@ -92,6 +95,7 @@ class Training:
             limits=_LEARNER_LIMITS,
             scratch=self._sandbox,
             threads=cores,
+            env=learner_environment(),
             allow_unsandboxed=self._context.allow_unsandboxed,
         )
 
@@ -218,6 +222,8 @@ class Training:
                 member = await self._delivery.policy(policy, env_step)
                 self._delivery.report(pb.Report(member=member))
 
+        if final:
+            await pool.foreground()
         async with asyncio.TaskGroup() as group:
             for policy in policies:
                 group.create_task(one(policy))

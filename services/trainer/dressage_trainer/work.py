@@ -139,6 +139,9 @@ class WorkStream:
             self.stop_reason = response.stop.reason
             self.stopped.set()
         elif kind == "no_more_work":
+            # It is said only once everything is recorded, and nothing will be accepted on this stream any more.
+            self._state.unaccepted.clear()
+            self._drained.set()
             self.assignments.put_nowait(None)
             return True
         return False

@@ -257,6 +257,7 @@ class Hyperparameters(google.protobuf.message.Message):
     MAX_GRAD_NORM_FIELD_NUMBER: builtins.int
     TARGET_KL_FIELD_NUMBER: builtins.int
     HIDDEN_SIZES_FIELD_NUMBER: builtins.int
+    INITIAL_LOG_STD_FIELD_NUMBER: builtins.int
     learning_rate: builtins.float
     """Step size of Adam."""
     num_envs: builtins.int
@@ -281,6 +282,8 @@ class Hyperparameters(google.protobuf.message.Message):
     """Bound on the gradient's norm."""
     target_kl: builtins.float
     """Mean KL divergence above which an update stops early."""
+    initial_log_std: builtins.float
+    """Initial logarithm of the policy's standard deviation."""
     @property
     def hidden_sizes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Widths of the hidden layers of policy and value network."""
@@ -301,9 +304,10 @@ class Hyperparameters(google.protobuf.message.Message):
         max_grad_norm: builtins.float | None = ...,
         target_kl: builtins.float | None = ...,
         hidden_sizes: collections.abc.Iterable[builtins.int] | None = ...,
+        initial_log_std: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_clip_range", b"_clip_range", "_discount", b"_discount", "_entropy_coef", b"_entropy_coef", "_epochs", b"_epochs", "_gae_lambda", b"_gae_lambda", "_learning_rate", b"_learning_rate", "_max_grad_norm", b"_max_grad_norm", "_minibatch_size", b"_minibatch_size", "_num_envs", b"_num_envs", "_num_steps", b"_num_steps", "_target_kl", b"_target_kl", "_value_coef", b"_value_coef", "clip_range", b"clip_range", "discount", b"discount", "entropy_coef", b"entropy_coef", "epochs", b"epochs", "gae_lambda", b"gae_lambda", "learning_rate", b"learning_rate", "max_grad_norm", b"max_grad_norm", "minibatch_size", b"minibatch_size", "num_envs", b"num_envs", "num_steps", b"num_steps", "target_kl", b"target_kl", "value_coef", b"value_coef"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_clip_range", b"_clip_range", "_discount", b"_discount", "_entropy_coef", b"_entropy_coef", "_epochs", b"_epochs", "_gae_lambda", b"_gae_lambda", "_learning_rate", b"_learning_rate", "_max_grad_norm", b"_max_grad_norm", "_minibatch_size", b"_minibatch_size", "_num_envs", b"_num_envs", "_num_steps", b"_num_steps", "_target_kl", b"_target_kl", "_value_coef", b"_value_coef", "clip_range", b"clip_range", "discount", b"discount", "entropy_coef", b"entropy_coef", "epochs", b"epochs", "gae_lambda", b"gae_lambda", "hidden_sizes", b"hidden_sizes", "learning_rate", b"learning_rate", "max_grad_norm", b"max_grad_norm", "minibatch_size", b"minibatch_size", "num_envs", b"num_envs", "num_steps", b"num_steps", "target_kl", b"target_kl", "value_coef", b"value_coef"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_clip_range", b"_clip_range", "_discount", b"_discount", "_entropy_coef", b"_entropy_coef", "_epochs", b"_epochs", "_gae_lambda", b"_gae_lambda", "_initial_log_std", b"_initial_log_std", "_learning_rate", b"_learning_rate", "_max_grad_norm", b"_max_grad_norm", "_minibatch_size", b"_minibatch_size", "_num_envs", b"_num_envs", "_num_steps", b"_num_steps", "_target_kl", b"_target_kl", "_value_coef", b"_value_coef", "clip_range", b"clip_range", "discount", b"discount", "entropy_coef", b"entropy_coef", "epochs", b"epochs", "gae_lambda", b"gae_lambda", "initial_log_std", b"initial_log_std", "learning_rate", b"learning_rate", "max_grad_norm", b"max_grad_norm", "minibatch_size", b"minibatch_size", "num_envs", b"num_envs", "num_steps", b"num_steps", "target_kl", b"target_kl", "value_coef", b"value_coef"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_clip_range", b"_clip_range", "_discount", b"_discount", "_entropy_coef", b"_entropy_coef", "_epochs", b"_epochs", "_gae_lambda", b"_gae_lambda", "_initial_log_std", b"_initial_log_std", "_learning_rate", b"_learning_rate", "_max_grad_norm", b"_max_grad_norm", "_minibatch_size", b"_minibatch_size", "_num_envs", b"_num_envs", "_num_steps", b"_num_steps", "_target_kl", b"_target_kl", "_value_coef", b"_value_coef", "clip_range", b"clip_range", "discount", b"discount", "entropy_coef", b"entropy_coef", "epochs", b"epochs", "gae_lambda", b"gae_lambda", "hidden_sizes", b"hidden_sizes", "initial_log_std", b"initial_log_std", "learning_rate", b"learning_rate", "max_grad_norm", b"max_grad_norm", "minibatch_size", b"minibatch_size", "num_envs", b"num_envs", "num_steps", b"num_steps", "target_kl", b"target_kl", "value_coef", b"value_coef"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_clip_range", b"_clip_range"]) -> typing.Literal["clip_range"] | None: ...
     @typing.overload
@@ -314,6 +318,8 @@ class Hyperparameters(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_epochs", b"_epochs"]) -> typing.Literal["epochs"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_gae_lambda", b"_gae_lambda"]) -> typing.Literal["gae_lambda"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_initial_log_std", b"_initial_log_std"]) -> typing.Literal["initial_log_std"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_learning_rate", b"_learning_rate"]) -> typing.Literal["learning_rate"] | None: ...
     @typing.overload

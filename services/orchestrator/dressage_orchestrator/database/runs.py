@@ -167,7 +167,9 @@ def change(tx: Transaction, name: str, edit: Callable[[v1.Run], dict[str, Any] |
     if swapped is None:
         raise NotFound(f"no run {name!r}", reason="RUN_NOT_FOUND", metadata={"run": name})
     message = swapped[0]
-    if (message.state, message.attempt) != before[0]:
+    # A run is queued before its first attempt is: that attempt's being queued is no news.
+    first_attempt = before[0] == (v1.RUN_STATE_QUEUED, 0) and message.state == v1.RUN_STATE_QUEUED
+    if (message.state, message.attempt) != before[0] and not first_attempt:
         _tell(tx, names.parse_run(name), message)
     tx.touch(name)
     return message

@@ -99,6 +99,6 @@ def returns_of(members: Sequence[v1.Member], scales: Mapping[str, float]) -> v1.
     speeds = [mean(entry.speeds) for entry in last if entry.speeds]
     if speeds:
         summary.mean_speed = mean(speeds)
-        if "random_speed" in scales:
-            summary.random_mean_speed = scales["random_speed"]
+        if "random_forward_speed" in scales:
+            summary.random_mean_speed = scales["random_forward_speed"]
     return summary
