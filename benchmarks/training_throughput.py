@@ -25,10 +25,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from dressage_trainer.threads import learner_environment
+
 ENVIRONMENT = "HalfCheetah-v5"
 MODEL, FRAME_SKIP = "half_cheetah.xml", 5
 MEMBERS = 3
-DEMO_STEPS_PER_MEMBER = 600_000
+DEMO_STEPS_PER_MEMBER = 500_000
 REWARD = r"""
 LATEX = r"v_x - 0.1\lVert a\rVert^2"
 TERMS = {"speed": "forward velocity, m/s", "effort": "squared action, times -0.1"}
@@ -138,7 +140,9 @@ MEASUREMENTS = {
 
 def in_child(what: str, *, cores: int, seconds: float) -> dict[str, float]:
     """One measurement in a fresh interpreter with capped threads."""
-    environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(cores)), "JAX_PLATFORMS": "cpu"}
+    environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(cores))}
+    if what == "ours":
+        environment.update(learner_environment())
     command = [sys.executable, __file__, "--measure", what, "--cores", str(cores), "--seconds", str(seconds)]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=600, check=True)
     result: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])

@@ -22,13 +22,16 @@ DEFAULT = Hyperparameters(
 """For environments without a preset of their own."""
 
 PRESETS: dict[str, Hyperparameters] = {
-    # 0.6M steps, seeds 0, 1, 2: 6.7, 6.1 and 6.2 m/s over 20 stock episodes by the deterministic policy.
+    # 0.4M steps, seeds 0, 1, 2: 5.7, 5.9 and 5.2 m/s over 4 stock episodes by the deterministic policy.
     # With an initial deviation of 1 (log 0) actions sit at their bounds: 1.0 to 1.9 m/s after 0.3M steps, where this
-    # has 3 to 4.
+    # has 3 to 4. 64 x 32 learns as much per step as 32 x 64 and runs a fifth faster: wider batches cost less Python
+    # (minibatches of 512 instead of 256: 13 instead of 16 us of update a step).
     "HalfCheetah-v5": replace(
         DEFAULT,
-        num_envs=32,
-        num_steps=64,
+        num_envs=64,
+        num_steps=32,
+        minibatch_size=512,
+        learning_rate=7e-4,
         discount=0.98,
         gae_lambda=0.92,
         entropy_coef=0.002,
