@@ -39,6 +39,7 @@ lint: ## Style, types, layers, protos, freshness of generated files
 	$(RUN)/lint-imports
 	$(RUN)/python tools/generate_api.py --image build/api.binpb
 	$(RUN)/buf lint build/api.binpb --config buf.yaml
+	$(RUN)/python tools/api_reference.py --check --image build/api.binpb
 	$(RUN)/python tools/generate_api.py --check
 
 format: ## Formats the code

@@ -32,7 +32,11 @@ def configure(*, format: str = "json", level: str = "info", stream: TextIO | Non
     :param stream: where lines go; standard error if not given.
     """
     target = stream or sys.stderr
-    renderer: Any = structlog.processors.JSONRenderer() if format == "json" else structlog.dev.ConsoleRenderer(colors=target.isatty())
+    renderer: Any = (
+        structlog.processors.JSONRenderer()
+        if format == "json"
+        else structlog.dev.ConsoleRenderer(colors=target.isatty())
+    )
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,

@@ -238,7 +238,9 @@ class Sessions:
         if known is None:  # a measured speed has evaluation and start in it
             seconds += part.evaluation_env_steps / defaults.EVALUATION_STEPS_PER_SECOND + defaults.RUN_OVERHEAD_SECONDS
         answer = pb.EstimateSessionResponse(
-            spec=full, env_steps_per_iteration=part.env_steps, minutes_per_iteration=seconds / 60,
+            spec=full,
+            env_steps_per_iteration=part.env_steps,
+            minutes_per_iteration=seconds / 60,
             uses_language_model=language_model and part.model_calls > 0,
         )
         answer.model_calls_per_iteration = part.model_calls if language_model else 0
@@ -252,8 +254,9 @@ class Sessions:
         return answer
 
 
-def _repeat(tx: Transaction, method: str, request_id: str, request: pb.CreateSessionRequest | pb.ResumeSessionRequest
-            ) -> v1.Session | None:
+def _repeat(
+    tx: Transaction, method: str, request_id: str, request: pb.CreateSessionRequest | pb.ResumeSessionRequest
+) -> v1.Session | None:
     name = requests.earlier(tx, method, request_id, request)
     return None if name is None else sessions.get(tx, names.parse_session(name))
 

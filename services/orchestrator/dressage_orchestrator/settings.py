@@ -34,5 +34,7 @@ class Settings(ServingSettings):
     wait_seconds: float = Field(30.0, gt=0, description="how often a waiting workflow looks although nothing woke it")
     call_seconds: float = Field(900.0, gt=0, description="deadline of one task of llm-agent, judge or renderer")
     max_repairs: int = Field(5, ge=0, le=50, description="repairs of generated code before the session fails")
-    recover: bool = Field(True, description="go on with what was under way; false: a server for reading, that runs none")
+    recover: bool = Field(
+        True, description="go on with what was under way; false: a server for reading, that runs none"
+    )
     benchmark_parallel: int = Field(2, ge=1, le=64, description="sessions of a benchmark at a time")

@@ -89,22 +89,36 @@ async def _start(settings: Settings, store: ArtifactStore | None, stack: AsyncEx
         database, tokens, token_seconds=settings.run_token_seconds, max_failures=settings.max_run_failures
     )
     engine = Engine(
-        settings=settings, database=database, store=artifacts, controller=controller, loop=loop,
-        stopping=threading.Event(), **await _clients(settings, stack),
+        settings=settings,
+        database=database,
+        store=artifacts,
+        controller=controller,
+        loop=loop,
+        stopping=threading.Event(),
+        **await _clients(settings, stack),
     )
     workflows = Workflows(engine, system_database_url=_workflow_url(settings, url))
     controller.notify = lambda session: workflows.wake(session, "run")
     service = Sessions(settings=settings, database=database, agent=engine.agent, workflows=workflows)
     benchmarks = Benchmarks(service, hub, parallel=settings.benchmark_parallel)
     runs = RunServicer(
-        database=database, hub=hub, tokens=tokens, controller=controller, store=artifacts,
-        progress_seconds=settings.progress_seconds, ended=controller.notify,
+        database=database,
+        hub=hub,
+        tokens=tokens,
+        controller=controller,
+        store=artifacts,
+        progress_seconds=settings.progress_seconds,
+        ended=controller.notify,
     )
     server = _server(settings, engine, hub, service, benchmarks, runs)
 
     launcher = LocalLauncher(
-        log_folder=folder / "logs", on_end=controller.ended, max_parallel=settings.max_parallel_runs,
-        command=settings.trainer_command, hello_seconds=settings.hello_seconds, stop_seconds=settings.stop_seconds,
+        log_folder=folder / "logs",
+        on_end=controller.ended,
+        max_parallel=settings.max_parallel_runs,
+        command=settings.trainer_command,
+        hello_seconds=settings.hello_seconds,
+        stop_seconds=settings.stop_seconds,
     )
     controller.launcher = launcher
     # Callbacks run last in, first out: workflows leave first; then trainers end, while the server still takes their
@@ -150,7 +164,10 @@ def _server(
 ) -> GrpcServer:
     token: SecretStr | None = settings.auth_token
     server = GrpcServer(
-        service_name="orchestrator", address=settings.address, token=token, exempt=(RUN_SERVICE,),
+        service_name="orchestrator",
+        address=settings.address,
+        token=token,
+        exempt=(RUN_SERVICE,),
         grace_seconds=settings.grace_seconds,
     )
     sessions = SessionServicer(service, hub)
@@ -159,7 +176,11 @@ def _server(
     bench = BenchmarkServicer(benchmarks, service, hub)
     add = server.add
     add(session_service_pb2_grpc.add_SessionServiceServicer_to_server, sessions, "dressage.v1.SessionService")
-    add(environment_service_pb2_grpc.add_EnvironmentServiceServicer_to_server, environments, "dressage.v1.EnvironmentService")
+    add(
+        environment_service_pb2_grpc.add_EnvironmentServiceServicer_to_server,
+        environments,
+        "dressage.v1.EnvironmentService",
+    )
     add(intent_service_pb2_grpc.add_IntentServiceServicer_to_server, intents, "dressage.v1.IntentService")
     add(artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server, artifacts, "dressage.v1.ArtifactService")
     add(benchmark_service_pb2_grpc.add_BenchmarkServiceServicer_to_server, bench, "dressage.v1.BenchmarkService")

@@ -88,7 +88,9 @@ class Trainer:
             print("out of luck", flush=True)
             sys.exit(1)
         if "# wild" in source:
-            failure = v1.Failure(reason="DIVERGED", message="the loss is not a number", remedy="lower the learning rate")
+            failure = v1.Failure(
+                reason="DIVERGED", message="the loss is not a number", remedy="lower the learning rate"
+            )
             self.report(failed=failure)
             sys.exit(1)
         print("begins at checkpoint", repr(told.checkpoint), flush=True)

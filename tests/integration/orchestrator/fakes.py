@@ -54,7 +54,9 @@ class FakeAgent:
         self.tasks: list[agent_pb.Task] = []
         self.tool_results: list[agent_pb.ToolResult] = []
         self.tools_to_call: list[tuple[str, dict[str, Any]]] = [
-            ("get_scores", {}), ("get_iteration", {"iteration": 1}), ("get_iteration", {"iteration": 9})
+            ("get_scores", {}),
+            ("get_iteration", {"iteration": 1}),
+            ("get_iteration", {"iteration": 9}),
         ]
         self.delay = 0.0
 
@@ -77,8 +79,12 @@ class FakeAgent:
     async def DescribeModel(self, request: Any, context: Any) -> agent_pb.DescribeModelResponse:
         good = request.model.startswith("test/")
         return agent_pb.DescribeModelResponse(
-            model=request.model, language_model=True, configured=good, problem="" if good else "no OPENAI_API_KEY",
-            input_dollars_per_million=1.0, output_dollars_per_million=10.0,
+            model=request.model,
+            language_model=True,
+            configured=good,
+            problem="" if good else "no OPENAI_API_KEY",
+            input_dollars_per_million=1.0,
+            output_dollars_per_million=10.0,
         )
 
 

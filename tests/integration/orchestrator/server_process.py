@@ -17,8 +17,14 @@ TRAINER = (sys.executable, str(Path(__file__).with_name("fake_trainer.py")))
 async def main(folder: Path, neighbours: str) -> None:
     logs.configure(format="text")
     settings = Settings(
-        data_dir=folder, llm_agent_address=neighbours, judge_address=neighbours, renderer_address=neighbours,
-        trainer_command=TRAINER, wait_seconds=5.0, progress_seconds=0.0, default_model="test/model",
+        data_dir=folder,
+        llm_agent_address=neighbours,
+        judge_address=neighbours,
+        renderer_address=neighbours,
+        trainer_command=TRAINER,
+        wait_seconds=5.0,
+        progress_seconds=0.0,
+        default_model="test/model",
     )
     await run_until_signal(await start(settings))
 

@@ -36,9 +36,17 @@ class Stack:
     def settings(self) -> Settings:
         address = self.neighbours.address
         return Settings(
-            data_dir=self.folder, llm_agent_address=address, judge_address=address, renderer_address=address,
-            trainer_command=TRAINER, wait_seconds=5.0, progress_seconds=0.0, grace_seconds=0.5, stop_seconds=2.0,
-            default_model="test/model", **self.options,
+            data_dir=self.folder,
+            llm_agent_address=address,
+            judge_address=address,
+            renderer_address=address,
+            trainer_command=TRAINER,
+            wait_seconds=5.0,
+            progress_seconds=0.0,
+            grace_seconds=0.5,
+            stop_seconds=2.0,
+            default_model="test/model",
+            **self.options,
         )
 
     async def start(self) -> None:

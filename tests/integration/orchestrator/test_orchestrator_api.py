@@ -75,7 +75,9 @@ async def test_environments_intents_artifacts_estimates(stack: Stack) -> None:
     name = environment_api.GetEnvironmentRequest(name="environments/HalfCheetah-v5")
     card = await stack.environments.GetEnvironment(name)
     assert card.actions and "x_velocity" in {field.name for field in card.fields} and "x_velocity" in card.text
-    error = await refused(stack.environments.GetEnvironment(environment_api.GetEnvironmentRequest(name="environments/X")))
+    error = await refused(
+        stack.environments.GetEnvironment(environment_api.GetEnvironmentRequest(name="environments/X"))
+    )
     assert error.reason == "ENVIRONMENT_NOT_FOUND"
 
     ask = intent_api.ElicitRequest(intent="run", environment="environments/Hopper-v5", model="test/m")
@@ -108,7 +110,11 @@ async def test_environments_intents_artifacts_estimates(stack: Stack) -> None:
 async def test_pages_of_sessions_hold_each_once_newest_first(stack: Stack) -> None:
     await stack.start()
     made = [
-        (await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=spec(reward_source=BAD, judge_source=JUDGE)))).name
+        (
+            await stack.sessions.CreateSession(
+                pb.CreateSessionRequest(spec=spec(reward_source=BAD, judge_source=JUDGE))
+            )
+        ).name
         for _ in range(5)
     ]
     for name in made:
@@ -139,7 +145,9 @@ async def test_a_benchmark_runs_its_cases_and_labels_join_verdicts(stack: Stack)
     made = await stack.benchmarks.CreateBenchmark(request)
     assert (await stack.benchmarks.CreateBenchmark(request)).name == made.name
     last = made
-    async for answer in stack.benchmarks.WatchBenchmark(benchmark_api.WatchBenchmarkRequest(name=made.name), timeout=60):
+    async for answer in stack.benchmarks.WatchBenchmark(
+        benchmark_api.WatchBenchmarkRequest(name=made.name), timeout=60
+    ):
         last = answer.benchmark
     assert (last.completed, last.passed) == (2, 2) and last.cases[0].score == pytest.approx(0.9)
 

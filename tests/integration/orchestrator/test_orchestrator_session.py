@@ -46,7 +46,9 @@ async def test_repaired_judged_too_low_revised_and_confirmed(stack: Stack) -> No
     states = [event.state_changed.state for event in events if event.HasField("state_changed")]
     assert states == [v1.SESSION_STATE_PENDING, v1.SESSION_STATE_RUNNING, v1.SESSION_STATE_SUCCEEDED]
     checks = [(e.check_finished.subject, e.check_finished.ok) for e in events if e.HasField("check_finished")]
-    assert sorted(checks[:3]) == [("judge", True), ("reward", False), ("reward", True)] and checks[3:] == [("reward", True)]
+    assert sorted(checks[:3]) == [("judge", True), ("reward", False), ("reward", True)] and checks[3:] == [
+        ("reward", True)
+    ]
 
     session = await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name))
     assert session.state == v1.SESSION_STATE_SUCCEEDED, session.state_reason
@@ -83,7 +85,10 @@ async def test_repaired_judged_too_low_revised_and_confirmed(stack: Stack) -> No
     assert all(run.state == v1.RUN_STATE_SUCCEEDED and run.attempt == 1 for run in runs.runs)
     assert [len(member.evaluations) for member in runs.runs[0].members] == [1, 1]  # each was reported twice
     lineage = await stack.sessions.GetLineage(pb.GetLineageRequest(name=created.name))
-    assert [(node.score, node.best) for node in lineage.nodes] == [(pytest.approx(0.3), False), (pytest.approx(0.9), True)]
+    assert [(node.score, node.best) for node in lineage.nodes] == [
+        (pytest.approx(0.3), False),
+        (pytest.approx(0.9), True),
+    ]
 
     # The same request again is the same session; another request under its id is refused.
     again = await stack.sessions.CreateSession(request)

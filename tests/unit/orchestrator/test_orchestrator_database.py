@@ -111,7 +111,9 @@ def test_notes_are_heeded_by_one_revision(database: Database) -> None:
 def evaluation(sequence: int, member: str, step: int) -> work.Report:
     rollout = v1.Rollout(artifact=f"members/{member}/rollouts/{step}_median.npz", label="median")
     body = v1.Evaluation(env_step=step, returns=[float(step)], rollouts=[rollout])
-    return work.Report(sequence=sequence, assignment=1, evaluation=work.EvaluationReport(member=member, evaluation=body))
+    return work.Report(
+        sequence=sequence, assignment=1, evaluation=work.EvaluationReport(member=member, evaluation=body)
+    )
 
 
 STORY = [

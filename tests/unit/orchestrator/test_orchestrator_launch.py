@@ -35,7 +35,9 @@ def test_tokens_are_of_one_run_attempt_time_and_secret(tmp_path: Path) -> None:
     assert secret_of(tmp_path) == secret and (tmp_path / "run_token.secret").stat().st_mode & 0o077 == 0
     good = RunTokens(secret).make(RUN, 2, expiry=1000)
     for tokens, run, attempt, now in (
-        (RunTokens(secret), RUN + "x", 2, 0), (RunTokens(secret), RUN, 1, 0), (RunTokens(secret), RUN, 2, 1001),
+        (RunTokens(secret), RUN + "x", 2, 0),
+        (RunTokens(secret), RUN, 1, 0),
+        (RunTokens(secret), RUN, 2, 1001),
         (RunTokens(b"x" * 32), RUN, 2, 0),
     ):
         with pytest.raises(Unauthenticated):
@@ -55,7 +57,13 @@ def test_page_tokens_are_ours_or_refused(token: str) -> None:
 
 
 def test_a_trainer_inherits_no_key() -> None:
-    given_ = {"PATH": "/bin", "OPENAI_API_KEY": "k", "AWS_SECRET_ACCESS_KEY": "k", "DRESSAGE_TRAINER_X": "1", "LC_ALL": "C"}
+    given_ = {
+        "PATH": "/bin",
+        "OPENAI_API_KEY": "k",
+        "AWS_SECRET_ACCESS_KEY": "k",
+        "DRESSAGE_TRAINER_X": "1",
+        "LC_ALL": "C",
+    }
     kept = trainer_environment(given_, "token")
     assert kept == {"PATH": "/bin", "DRESSAGE_TRAINER_X": "1", "LC_ALL": "C", "DRESSAGE_RUN_TOKEN": "token"}
 
@@ -69,7 +77,11 @@ class Bench:
         self.folder = folder
         # `--` options follow the program text, as they would follow a module's name.
         self.launcher = LocalLauncher(
-            log_folder=folder, on_end=self.on_end, max_parallel=max_parallel, hello_seconds=hello, stop_seconds=0.5,
+            log_folder=folder,
+            on_end=self.on_end,
+            max_parallel=max_parallel,
+            hello_seconds=hello,
+            stop_seconds=0.5,
             command=(sys.executable, "-S", "-c", program),
         )
 
@@ -94,7 +106,9 @@ class Bench:
         ("import os; os.kill(os.getpid(), 9)", ExitKind.FAILED),
     ],
 )
-async def test_exit_codes_are_understood_and_the_tail_hides_the_token(tmp_path: Path, program: str, kind: ExitKind) -> None:
+async def test_exit_codes_are_understood_and_the_tail_hides_the_token(
+    tmp_path: Path, program: str, kind: ExitKind
+) -> None:
     bench = Bench(tmp_path, program)
     bench.submit()
     await asyncio.wait_for(bench.done.wait(), 20)

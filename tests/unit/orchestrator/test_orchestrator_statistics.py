@@ -22,7 +22,9 @@ def test_the_interval_holds_the_mean_and_stays_in_range(scores: list[float]) -> 
     assert min(scores) <= low <= high <= max(scores)
     assert low - 1e-9 <= mean(scores) <= high + 1e-9
     assert bootstrap_interval(scores) == (low, high)
-    assert mean(scores) == pytest.approx(np.mean(scores)) and deviation(scores) == pytest.approx(np.std(scores), abs=1e-9)
+    assert mean(scores) == pytest.approx(np.mean(scores)) and deviation(scores) == pytest.approx(
+        np.std(scores), abs=1e-9
+    )
 
 
 def test_the_interval_agrees_with_scipy() -> None:

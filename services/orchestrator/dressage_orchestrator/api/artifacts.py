@@ -16,8 +16,11 @@ from dressage_orchestrator.clock import timestamp
 
 _CHUNK = 1 << 20
 _TYPES = {
-    ".jsonl": "application/jsonl", ".npz": "application/x-npz", ".safetensors": "application/x-safetensors",
-    ".onnx": "application/onnx", ".py": "text/x-python",
+    ".jsonl": "application/jsonl",
+    ".npz": "application/x-npz",
+    ".safetensors": "application/x-safetensors",
+    ".onnx": "application/onnx",
+    ".py": "text/x-python",
 }
 
 

@@ -16,9 +16,7 @@ class EnvironmentServicer:
     async def GetEnvironment(self, request: pb.GetEnvironmentRequest, context: Any) -> pb.Environment:
         return _environment(load_card(request.name.removeprefix("environments/")))
 
-    async def ListEnvironments(
-        self, request: pb.ListEnvironmentsRequest, context: Any
-    ) -> pb.ListEnvironmentsResponse:
+    async def ListEnvironments(self, request: pb.ListEnvironmentsRequest, context: Any) -> pb.ListEnvironmentsResponse:
         after = paging.decode(request.page_token, "environments") or ""
         size = paging.page_size(request.page_size)
         cards = sorted((card for card in list_cards() if card.id > after), key=lambda card: card.id)

@@ -239,5 +239,3 @@ def _readable(run: str, key: str) -> str:
     if not key.startswith(f"{session}/"):
         raise PermissionDenied(f"a run may read artifacts of its own session only, not {key!r}", reason="OTHER_SESSION")
     return key
-
-

@@ -41,8 +41,11 @@ class SessionServicer:
         size = paging.page_size(request.page_size)
         found = await self._service.transact(
             lambda tx: sessions.page(
-                tx, limit=size + 1, before=tuple(position) if position else None,
-                show_deleted=request.show_deleted, state=request.state,
+                tx,
+                limit=size + 1,
+                before=tuple(position) if position else None,
+                show_deleted=request.show_deleted,
+                state=request.state,
             )
         )
         token = paging.encode(found[size - 1][1], *question) if len(found) > size else ""
@@ -152,7 +155,10 @@ def _lineage(session: v1.Session, iterations: list[v1.Iteration]) -> pb.Lineage:
     lineage = pb.Lineage()
     for entry in iterations:
         node = lineage.nodes.add(
-            iteration=entry.name, parent=entry.parent, planned_change=entry.planned_change, lesson=entry.lesson,
+            iteration=entry.name,
+            parent=entry.parent,
+            planned_change=entry.planned_change,
+            lesson=entry.lesson,
             best=entry.name == session.best_iteration,
         )
         if entry.HasField("judgment"):

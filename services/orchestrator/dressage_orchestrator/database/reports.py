@@ -62,9 +62,7 @@ def hello(tx: Transaction, run: str, attempt: int) -> tuple[Fence, RunRow | None
     return closed, row
 
 
-def record(
-    tx: Transaction, run: str, attempt: int, report: work.Report, *, progress_seconds: float
-) -> Fence:
+def record(tx: Transaction, run: str, attempt: int, report: work.Report, *, progress_seconds: float) -> Fence:
     """Applies a report once.
 
     :param progress_seconds: least time between two progress events of a run.

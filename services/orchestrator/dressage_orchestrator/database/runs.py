@@ -58,9 +58,7 @@ def _row(found: Any) -> RunRow:
     )
 
 
-def create(
-    tx: Transaction, run: v1.Run, assignments: Sequence[work.Assignment], *, closed: bool = True
-) -> None:
+def create(tx: Transaction, run: v1.Run, assignments: Sequence[work.Assignment], *, closed: bool = True) -> None:
     """Stores a new run, QUEUED, with its members and assignments. One of that name is left as it is."""
     if tx.execute(sa.select(RUNS.c.name).where(RUNS.c.name == run.name)).one_or_none() is not None:
         return

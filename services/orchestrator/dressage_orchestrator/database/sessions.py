@@ -17,12 +17,14 @@ from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.database.rows import swap
 from dressage_orchestrator.database.tables import ITERATIONS, NOTES, SESSIONS
 
-ENDED = frozenset({
-    v1.SESSION_STATE_SUCCEEDED,
-    v1.SESSION_STATE_EXHAUSTED,
-    v1.SESSION_STATE_FAILED,
-    v1.SESSION_STATE_CANCELLED,
-})
+ENDED = frozenset(
+    {
+        v1.SESSION_STATE_SUCCEEDED,
+        v1.SESSION_STATE_EXHAUSTED,
+        v1.SESSION_STATE_FAILED,
+        v1.SESSION_STATE_CANCELLED,
+    }
+)
 """States that a session leaves only by being resumed."""
 
 
@@ -135,9 +137,7 @@ def cancel_reason(tx: Transaction, session: str) -> str | None:
     return None if row is None else row.cancel_reason
 
 
-def put_iteration(
-    tx: Transaction, session: str, number: int, edit: Callable[[v1.Iteration], None]
-) -> v1.Iteration:
+def put_iteration(tx: Transaction, session: str, number: int, edit: Callable[[v1.Iteration], None]) -> v1.Iteration:
     """Makes or changes an iteration; a change of phase appends its event and shows in the session."""
     key = {"session": session, "number": number}
     before = [0]

@@ -33,9 +33,7 @@ class RunController:
     state of one of its runs has changed for good.
     """
 
-    def __init__(
-        self, database: Database, tokens: RunTokens, *, token_seconds: float, max_failures: int
-    ) -> None:
+    def __init__(self, database: Database, tokens: RunTokens, *, token_seconds: float, max_failures: int) -> None:
         self._database = database
         self._tokens = tokens
         self._token_seconds = token_seconds

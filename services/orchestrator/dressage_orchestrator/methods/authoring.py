@@ -153,9 +153,7 @@ def _converse(
     return results
 
 
-def _count_reply(
-    flow: Flow, tx: Transaction, task: agent_pb.Task, result: agent_pb.TaskResult, number: int
-) -> None:
+def _count_reply(flow: Flow, tx: Transaction, task: agent_pb.Task, result: agent_pb.TaskResult, number: int) -> None:
     """Counts a reply's cost and tells it."""
 
     def count(session: v1.Session) -> None:
@@ -232,7 +230,10 @@ def _count_repairs(flow: Flow, number: int, repairs: int) -> None:
 
 def _rejected(subject: str, code: Code, failures: Sequence[ev.CheckFailure]) -> FailedPrecondition:
     shown = [
-        f"{f.rule}" + (f" (line {f.line})" if f.line else "") + f": {f.message}" + (f"; seen: {f.seen}" if f.seen else "")
+        f"{f.rule}"
+        + (f" (line {f.line})" if f.line else "")
+        + f": {f.message}"
+        + (f"; seen: {f.seen}" if f.seen else "")
         for f in failures[:_MAX_SHOWN_FAILURES]
     ]
     more = f"; and {len(failures) - len(shown)} more" if len(failures) > len(shown) else ""

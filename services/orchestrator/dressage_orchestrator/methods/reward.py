@@ -128,7 +128,9 @@ def _revise(flow: Flow, number: int) -> _Proposal:
 
     # A step of its own: were a note given between a crash and the repetition, the reviser would be asked otherwise,
     # and could not be answered from the journal.
-    notes = flow.step(f"notes:{number}", lambda: flow.transact(lambda tx: sessions.take_notes(tx, flow.session, number)))
+    notes = flow.step(
+        f"notes:{number}", lambda: flow.transact(lambda tx: sessions.take_notes(tx, flow.session, number))
+    )
 
     def revise() -> Json:
         with flow.engine.database.begin() as tx:
@@ -160,7 +162,10 @@ def _trained(tx: Transaction, iteration: v1.Iteration) -> list[v1.Member]:
 def _reviser_task(flow: Flow, number: int, history: list[v1.Iteration], notes: list[str]) -> agent_pb.Task:
     lessons = list(dict.fromkeys(entry.lesson for entry in history if entry.lesson))[-_LESSONS:]
     told = agent_pb.ReviserTask(
-        brief=authoring.brief(flow), history=history[-_HISTORY:], notes=notes, lessons=lessons,
+        brief=authoring.brief(flow),
+        history=history[-_HISTORY:],
+        notes=notes,
+        lessons=lessons,
         tune_hyperparameters=flow.spec.tune_hyperparameters,
     )
     return agent_pb.Task(key=authoring.key_of(flow, f"iterations/{number}/reviser"), reviser=told)

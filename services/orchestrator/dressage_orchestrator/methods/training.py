@@ -37,7 +37,9 @@ def train(flow: Flow, number: int, *, tries: int, source: str) -> RunRow:
     name = names.run_name(flow.session, number, run_id(tries))
     members = [
         v1.Member(
-            name=names.member_name(name, spec.id), config=spec.config, seed=spec.seed,
+            name=names.member_name(name, spec.id),
+            config=spec.config,
+            seed=spec.seed,
             target_env_steps=flow.spec.steps_per_member,
         )
         for spec in assignment.members

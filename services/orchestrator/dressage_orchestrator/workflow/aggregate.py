@@ -73,7 +73,9 @@ def member_judgment(member: v1.Member, *, threshold: float) -> v1.Judgment:
     """A member's judgment: that of its last checkpoint's rollouts."""
     if member.HasField("failure"):
         return unjudged(f"seed {member.seed} was stopped: {member.failure.message}")
-    rollouts = [r.judgment for r in member.evaluations[-1].rollouts if r.HasField("judgment")] if member.evaluations else []
+    rollouts = (
+        [r.judgment for r in member.evaluations[-1].rollouts if r.HasField("judgment")] if member.evaluations else []
+    )
     return pooled(rollouts, threshold=threshold) if rollouts else unjudged(f"seed {member.seed} has no rollouts")
 
 

@@ -56,7 +56,10 @@ def _choose(flow: Flow) -> Json:
     rollouts = {r.label: r.artifact for r in member.evaluations[-1].rollouts} if member.evaluations else {}
     step = member.evaluations[-1].env_step if member.evaluations else 0
     return {
-        "iteration": number, "member": member.name, "policy": member.policy, "env_step": step,
+        "iteration": number,
+        "member": member.name,
+        "policy": member.policy,
+        "env_step": step,
         "rollout": rollouts.get("median", ""),
     }
 

@@ -218,9 +218,7 @@ async def _awaited(work: Awaitable[T]) -> T:
 def _encode(error: errors.DressageError) -> Json:
     kind = next((k.__name__ for k in type(error).__mro__ if k.__name__ in _KINDS), "Internal")
     field = getattr(error, "field", "")
-    return {
-        "kind": kind, "message": error.message, "reason": error.reason, "metadata": error.metadata, "field": field
-    }
+    return {"kind": kind, "message": error.message, "reason": error.reason, "metadata": error.metadata, "field": field}
 
 
 def _decode(data: Json) -> errors.DressageError:

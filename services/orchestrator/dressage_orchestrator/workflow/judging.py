@@ -91,9 +91,7 @@ def _ask(flow: Flow, run: str, judge_source: str) -> judge_pb.JudgeResponse:
     return flow.call(flow.engine.judge.judge(request))
 
 
-def _store(
-    tx: Transaction, flow: Flow, run: str, answer: judge_pb.JudgeResponse, *, iteration: int
-) -> list[v1.Member]:
+def _store(tx: Transaction, flow: Flow, run: str, answer: judge_pb.JudgeResponse, *, iteration: int) -> list[v1.Member]:
     """Writes the verdicts into the members; the members."""
     verdicts = {entry.rollout: entry.judgment for entry in answer.rollouts}
 
@@ -130,7 +128,9 @@ def confirm(flow: Flow, number: int, run: str, *, reward_source: str, judge_sour
         raise FailedPrecondition(f"config {config!r} of {run} left no policy to confirm", reason="NO_POLICY")
     name = names.run_name(flow.session, number, CONFIRMATION_RUN)
     members = [
-        v1.Member(name=names.member_name(name, m.name.rpartition("/")[2]), config=m.config, seed=m.seed, policy=m.policy)
+        v1.Member(
+            name=names.member_name(name, m.name.rpartition("/")[2]), config=m.config, seed=m.seed, policy=m.policy
+        )
         for m in trained
     ]
     start_run(flow, number, CONFIRMATION_RUN, members, [_score_assignment(flow, trained, reward_source)])

@@ -78,7 +78,9 @@ def _look(flow: Flow, name: str) -> Json:
         # Also starts a trainer for a run that should have one and, for whatever reason, has none.
         flow.call(flow.engine.controller.ensure(name))
         if session.spec.budget.HasField("wall_time"):
-            end = session.start_time.ToMicroseconds() / 1e6 + session.spec.budget.wall_time.ToTimedelta().total_seconds()
+            end = (
+                session.start_time.ToMicroseconds() / 1e6 + session.spec.budget.wall_time.ToTimedelta().total_seconds()
+            )
             patience = min(patience, max(0.1, end - now.timestamp()))
     return {"ended": row.ended, "late": late, "patience": patience}
 

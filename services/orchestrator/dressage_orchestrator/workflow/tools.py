@@ -68,8 +68,11 @@ def _describe(iteration: v1.Iteration, members: Runs) -> dict[str, Any]:
 def diff(first: v1.Iteration, second: v1.Iteration) -> str:
     """Unified diff of two proposals."""
     lines = difflib.unified_diff(
-        first.source.splitlines(), second.source.splitlines(),
-        f"iteration {first.number}", f"iteration {second.number}", lineterm="",
+        first.source.splitlines(),
+        second.source.splitlines(),
+        f"iteration {first.number}",
+        f"iteration {second.number}",
+        lineterm="",
     )
     return "\n".join(lines)
 
