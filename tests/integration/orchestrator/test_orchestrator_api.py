@@ -99,7 +99,7 @@ async def test_environments_intents_artifacts_estimates(stack: Stack) -> None:
 
     whole = v1.SessionSpec(intent="run", environment="environments/HalfCheetah-v5", model="template/v1")
     free = await stack.sessions.EstimateSession(pb.EstimateSessionRequest(spec=whole))
-    assert free.env_steps_per_iteration == 3 * 600_000 and free.dollars_per_iteration == 0
+    assert free.env_steps_per_iteration == 3 * 500_000 and free.dollars_per_iteration == 0
     assert not free.uses_language_model and 0.2 < free.minutes_per_iteration < 10
     whole.model = "test/m"
     priced = await stack.sessions.EstimateSession(pb.EstimateSessionRequest(spec=whole))

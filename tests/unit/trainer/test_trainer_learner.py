@@ -128,7 +128,8 @@ def test_trains_reports_and_writes(tmp_path):
               "term/speed", "term/effort", "collect_steps_per_second", "update_steps_per_second"}  # fmt: skip
     assert needed <= rows[-1].keys()
     # An untrained unit Gaussian in 6 dimensions.
-    assert rows[0]["entropy"] == pytest.approx(6 * 0.5 * np.log(2 * np.pi * np.e), abs=0.1)
+    # Six actions with the preset's initial deviation, exp(-1) each.
+    assert rows[0]["entropy"] == pytest.approx(6 * (0.5 * np.log(2 * np.pi * np.e) - 1.0), abs=0.1)
     assert rows[-1]["term/speed"] is not None
     assert list((tmp_path / "run/members/a/tb").iterdir())
     paths = [message.path for message in of_type(messages, "checkpoint")]
