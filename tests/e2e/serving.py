@@ -99,13 +99,13 @@ def run_cli(*arguments: str, timeout: float = 240.0, **environment: str) -> subp
     )
 
 
-def trainers_of(data_dir: Path) -> list[int]:
-    """Process ids of the trainers and learners that belong to a data folder."""
+def trainers_of(run: str) -> list[int]:
+    """Process ids of the trainers of runs whose names begin so."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                command = (entry / "cmdline").read_bytes().decode(errors="replace")
-                if str(data_dir) in command or "dressage_trainer" in command:
+                arguments = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                if "dressage_trainer" in arguments and any(word.startswith(run) for word in arguments):
                     found.append(int(entry.name))
     return found

@@ -6,10 +6,14 @@ import hashlib
 import time
 from pathlib import Path
 
+import pytest
 from dressage import errors
 from dressage.api.v1 import session_pb2 as pb
 from dressage.client import Client
-from serving import Server, run_cli
+from serving import Server, run_cli, trainers_of
+
+# End-to-end tests use all cores: one worker runs them one after the other.
+pytestmark = pytest.mark.xdist_group("e2e")
 
 # A reward with memory, so that the checkpoint has to carry it.
 REWARD = """
@@ -60,6 +64,14 @@ def _wait_for_checkpoint(client: Client, run: str, least_steps: int) -> None:
     raise AssertionError("the run makes no progress")
 
 
+def _wait_for_no_trainer(run: str) -> None:
+    """Trainers die with their server."""
+    deadline = time.monotonic() + 10
+    while trainers_of(run):
+        assert time.monotonic() < deadline, "a trainer outlives its server"
+        time.sleep(0.1)
+
+
 def test_a_killed_server_goes_on_to_the_same_weights(tmp_path: Path):
     calm = tmp_path / "calm"
     with Server(calm) as server, server.client() as client:
@@ -74,6 +86,7 @@ def test_a_killed_server_goes_on_to_the_same_weights(tmp_path: Path):
         checkpoints = list((rough / "artifacts").glob("sessions/rough/iterations/1/runs/train/checkpoints/*"))
         assert checkpoints, "nothing was checkpointed before the kill: the test would prove nothing"
     server.kill()
+    _wait_for_no_trainer("sessions/rough/")
     with server, server.client() as client:
         session = client.wait_session("rough")
         assert session.state == pb.SESSION_STATE_SUCCEEDED, session

@@ -14,6 +14,9 @@ from dressage.api.v1 import session_pb2 as pb
 from dressage.policies import load
 from serving import Server, run_cli
 
+# End-to-end tests use all cores: one worker runs them one after the other.
+pytestmark = pytest.mark.xdist_group("e2e")
+
 GRPCURL = str(Path(sys.executable).with_name("grpcurl"))
 PUBLIC = ("SessionService", "EnvironmentService", "IntentService", "ArtifactService", "BenchmarkService")
 

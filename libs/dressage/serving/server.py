@@ -85,6 +85,8 @@ class GrpcServer:
         try:
             port = self.server.add_insecure_port(self._address)
         except RuntimeError as error:
+            # A server that was never started must still be shut down: collecting it otherwise crashes the process.
+            await self.server.stop(None)
             raise FailedPrecondition(
                 f"cannot listen on {self._address}: is another process using that port?", reason="ADDRESS_IN_USE"
             ) from error

@@ -59,7 +59,16 @@ def test_arrays_can_be_used_in_place_and_are_aligned():
 @pytest.mark.parametrize(
     "value",
     [object(), {1: 2}, {"$array": 1}, np.array([object()]), np.array(["text"]), np.ones(2, ">f8"), 1j, {1, 2}],
-    ids=["object", "number as key", "reserved key", "array of objects", "array of text", "big endian", "complex", "set"],
+    ids=[
+        "object",
+        "number as key",
+        "reserved key",
+        "array of objects",
+        "array of text",
+        "big endian",
+        "complex",
+        "set",
+    ],
 )
 def test_other_values_are_refused(value):
     with pytest.raises(ProtocolError):
