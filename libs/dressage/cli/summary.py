@@ -109,7 +109,8 @@ def _score(judgment: dict[str, Any]) -> str:
     verdict = "passed" if judgment["passed"] else "below the threshold"
     shown = f"{judgment['score']:.2f}"
     if judgment["spread"] is not None:
-        shown += f" ± {judgment['spread']:.2f} over {len(judgment['samples'])} seeds"
+        seeds = len(judgment["samples"])
+        shown += f" ± {judgment['spread']:.2f} over {seeds} seed{'s' if seeds > 1 else ''}"
     if judgment["interval"] is not None:
         low, high = judgment["interval"]
         shown += f", 95 % interval {low:.2f} to {high:.2f}"

@@ -19,7 +19,7 @@ import grpc.aio
 
 from dressage import errors
 from dressage.client.discovery import split_address
-from dressage.client.errors import from_rpc
+from dressage.rpc_errors import from_rpc
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")

@@ -1,14 +1,12 @@
-"""The one place where domain errors become gRPC statuses (AIP-193), and back.
+"""The one place where domain errors become gRPC statuses (AIP-193); `dressage.rpc_errors` is the way back.
 
-`to_status` gives a ``google.rpc.Status`` with ``ErrorInfo`` and, for bad input, ``BadRequest``; `from_rpc` turns what a
-client received into the same domain error. A fault that is no `DressageError` becomes INTERNAL with a plain sentence:
-the trace goes to the log, never to the caller.
+`to_status` gives a ``google.rpc.Status`` with ``ErrorInfo`` and, for bad input, ``BadRequest``. A fault that is no
+`DressageError` becomes INTERNAL with a plain sentence: the trace goes to the log, never to the caller.
 """
 
 from __future__ import annotations
 
 import grpc
-from google.protobuf import any_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
@@ -29,7 +27,6 @@ _CODES: dict[type[errors.DressageError], int] = {
     errors.Unauthenticated: code_pb2.UNAUTHENTICATED,
     errors.Internal: code_pb2.INTERNAL,
 }
-_KINDS = {code: kind for kind, code in _CODES.items()}
 
 
 def _code(error: errors.DressageError) -> int:
@@ -55,34 +52,3 @@ def to_status(error: errors.DressageError) -> status_pb2.Status:
 def to_grpc(error: errors.DressageError) -> grpc.Status:
     """The error as code, message and trailing metadata, for ``context.abort``."""
     return rpc_status.to_status(to_status(error))
-
-
-def from_rpc(error: grpc.RpcError) -> errors.DressageError:
-    """The domain error that a failed call carries; INTERNAL where it carries none."""
-    code = error.code() if hasattr(error, "code") else grpc.StatusCode.INTERNAL
-    message = (error.details() if hasattr(error, "details") else None) or code.name
-    kind = _KINDS.get(code.value[0], errors.Internal)
-    reason, metadata, field = "", {}, ""
-    for packed in _details(error):
-        info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
-        if packed.Is(info.DESCRIPTOR) and packed.Unpack(info):
-            reason, metadata = info.reason, dict(info.metadata)
-        elif packed.Is(bad.DESCRIPTOR) and packed.Unpack(bad) and bad.field_violations:
-            field = bad.field_violations[0].field
-    if kind is errors.InvalidArgument:
-        return errors.InvalidArgument(message, field=field, reason=reason or None, metadata=metadata)
-    return kind(message, reason=reason or None, metadata=metadata)
-
-
-def _details(error: grpc.RpcError) -> list[any_pb2.Any]:
-    """The packed details of a failed call; none when it carries none or they do not parse."""
-    trailing = error.trailing_metadata() if hasattr(error, "trailing_metadata") else None
-    for key, value in trailing or ():
-        if key == "grpc-status-details-bin":
-            status = status_pb2.Status()
-            try:
-                status.ParseFromString(value)
-            except ValueError:
-                return []
-            return list(status.details)
-    return []

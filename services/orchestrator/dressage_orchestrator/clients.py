@@ -23,7 +23,7 @@ from dressage.errors import (
     ResourceExhausted,
     Unavailable,
 )
-from dressage.serving.errors import from_rpc
+from dressage.rpc_errors import from_rpc
 from google.protobuf.json_format import MessageToDict
 
 T = TypeVar("T")

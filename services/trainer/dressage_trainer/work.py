@@ -18,8 +18,8 @@ from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.api.internal.v1 import run_service_pb2_grpc as pb_grpc
 from dressage.artifacts.store import Grant
 from dressage.errors import FailedPrecondition, Unavailable
+from dressage.rpc_errors import from_rpc
 from dressage.serving.channels import connect
-from dressage.serving.errors import from_rpc
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 _MAX_UNACCEPTED = 10_000

@@ -14,8 +14,8 @@ from dressage.api.internal.v1 import judge_service_pb2_grpc as rpc
 from dressage.artifacts import ArtifactStore, open_store
 from dressage.envs.trajectory import Trajectory, load_check_trajectories
 from dressage.errors import DressageError, FailedPrecondition, InvalidArgument, NotFound
+from dressage.rpc_errors import from_rpc
 from dressage.serving import channels
-from dressage.serving.errors import from_rpc
 from dressage_judge.settings import Settings
 from dressage_judge.wiring import start
 from prometheus_client import REGISTRY

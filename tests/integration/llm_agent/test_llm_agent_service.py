@@ -17,8 +17,8 @@ from dressage.api.internal.v1.agent_service_pb2_grpc import AgentServiceStub
 from dressage.api.v1 import event_pb2, session_pb2
 from dressage.artifacts.directory import DirectoryStore
 from dressage.errors import DressageError
+from dressage.rpc_errors import from_rpc
 from dressage.serving import channels, logs
-from dressage.serving.errors import from_rpc
 from dressage_llm_agent.settings import Settings
 from dressage_llm_agent.wiring import start
 from openai_server import Answer, Call, ScriptedServer

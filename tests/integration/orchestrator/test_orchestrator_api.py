@@ -17,7 +17,7 @@ from dressage.api.v1 import intent_service_pb2 as intent_api
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.errors import DressageError, InvalidArgument
-from dressage.serving.errors import from_rpc
+from dressage.rpc_errors import from_rpc
 from dressage_orchestrator.launch.tokens import RunTokens, secret_of
 from google.protobuf.duration_pb2 import Duration
 

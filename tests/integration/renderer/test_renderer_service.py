@@ -19,8 +19,8 @@ from dressage.api.internal.v1 import renderer_service_pb2_grpc as rpc
 from dressage.artifacts import ArtifactStore, open_store
 from dressage.envs.trajectory import load_check_trajectories
 from dressage.errors import DeadlineExceeded, DressageError, InvalidArgument, NotFound
+from dressage.rpc_errors import from_rpc
 from dressage.serving import channels
-from dressage.serving.errors import from_rpc
 from dressage_renderer.settings import Settings
 from dressage_renderer.wiring import start
 from prometheus_client import REGISTRY

@@ -12,8 +12,8 @@ import pytest
 from dressage import errors
 from dressage.api.v1 import environment_service_pb2 as pb
 from dressage.api.v1 import environment_service_pb2_grpc as pb_grpc
+from dressage.rpc_errors import from_rpc
 from dressage.serving.channels import connect
-from dressage.serving.errors import from_rpc
 from dressage.serving.server import GrpcServer
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import REGISTRY
