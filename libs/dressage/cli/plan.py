@@ -46,7 +46,8 @@ def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
     text.append(f"  in {plan['environment']}\n")
     minutes = duration(60 * plan["minutes_per_iteration"])
     steps = f"{plan['env_steps_per_iteration']:,} environment steps"
-    seeds = f"{plan['configs']} config{'s' if plan['configs'] > 1 else ''} × {plan['seeds']} seed{'s' if plan['seeds'] > 1 else ''}"
+    plural = {name: "s" if plan[name] > 1 else "" for name in ("configs", "seeds")}
+    seeds = f"{plan['configs']} config{plural['configs']} × {plan['seeds']} seed{plural['seeds']}"
     text.append(f"  training  {steps} ({seeds}), about {minutes} an iteration{times}\n")
     text.append(f"  author    {_author(plan, train_only=estimate.spec.train_only)}\n")
     return text
