@@ -25,7 +25,7 @@ demo: install ## "run forward fast" on HalfCheetah-v5: a policy, its scores and 
 test: ## Unit and integration tests (under 10 minutes on 2 cores)
 	@$(SYNC) --group dev --group reference
 	@tools/system-packages egl
-	$(RUN)/pytest -n 2 --dist loadgroup --maxprocesses 2 --durations 15
+	$(RUN)/pytest -n 2 --dist loadfile --maxprocesses 2 --durations 15
 
 test-slow: ## Long proofs; their results are recorded under docs/
 	@$(SYNC) --group dev --group reference

@@ -10,9 +10,6 @@ from dressage.api.v1 import session_pb2 as pb
 from dressage.client import Client
 from serving import Server
 
-# End-to-end tests use all cores: one worker runs them one after the other.
-pytestmark = pytest.mark.xdist_group("e2e")
-
 TERMS = 'LATEX = "x"\nTERMS = {"a": "a"}\n'
 BODY = "def reward(state, action, next_state, memory, np):\n"
 

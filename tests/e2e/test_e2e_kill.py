@@ -6,14 +6,10 @@ import hashlib
 import time
 from pathlib import Path
 
-import pytest
 from dressage import errors
 from dressage.api.v1 import session_pb2 as pb
 from dressage.client import Client
 from serving import Server, run_cli, trainers_of
-
-# End-to-end tests use all cores: one worker runs them one after the other.
-pytestmark = pytest.mark.xdist_group("e2e")
 
 # A reward with memory, so that the checkpoint has to carry it.
 REWARD = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,7 @@ import numpy as np
 import pytest
 from dressage.api.v1 import session_pb2 as pb
 from dressage.policies import load
-from serving import Server, run_cli
-
-# End-to-end tests use all cores: one worker runs them one after the other.
-pytestmark = pytest.mark.xdist_group("e2e")
+from serving import DRESSAGE, Server, run_cli, trainers_of
 
 GRPCURL = str(Path(sys.executable).with_name("grpcurl"))
 PUBLIC = ("SessionService", "EnvironmentService", "IntentService", "ArtifactService", "BenchmarkService")
@@ -169,3 +167,30 @@ def test_a_state_is_shown(trained: tuple[Path, str]):
     shown = json.loads(run_cli("sessions", "show", session, "--data-dir", str(data), "--json").stdout)
     states = {pb.SessionState.Name(pb.SESSION_STATE_SUCCEEDED), pb.SessionState.Name(pb.SESSION_STATE_EXHAUSTED)}
     assert json.dumps(shown).count("SESSION_STATE_") and any(state in json.dumps(shown) for state in states)
+
+
+def test_a_per_step_reward_class_trains(tmp_path: Path):
+    """The form of Prompt2Policy's user guide, from a file."""
+    reward = Path(__file__).parents[2] / "examples" / "rewards" / "per_step_forward.py"
+    ran = run_cli(
+        *("train", str(reward), "--env", "HalfCheetah-v5", "--seeds", "1", "--steps", "6000", "--json"),
+        *("--data-dir", str(tmp_path / "data")),
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "SESSION_STATE_SUCCEEDED" in ran.stdout
+    assert list((tmp_path / "data").rglob("policy.safetensors"))
+
+
+def test_ctrl_c_cancels_the_session_and_leaves_nothing_running(tmp_path: Path):
+    command = [DRESSAGE, "run", "run forward fast", "--env", "HalfCheetah-v5", "--yes", "--data-dir", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    seen = []
+    for line in process.stdout:  # ends with the process
+        seen.append(line)
+        if "run train running" in line:
+            process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130, "".join(seen)
+    shown = json.loads(run_cli("sessions", "list", "--data-dir", str(tmp_path), "--json").stdout)
+    assert [session["state"] for session in shown["sessions"]] == ["SESSION_STATE_CANCELLED"]
+    assert not trainers_of(shown["sessions"][0]["name"])

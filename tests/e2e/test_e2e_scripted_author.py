@@ -6,13 +6,9 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
-import pytest
 from dressage.api.v1 import session_pb2 as pb
 from openai_server import ScriptedServer
 from serving import Server
-
-# End-to-end tests use all cores: one worker runs them one after the other.
-pytestmark = pytest.mark.xdist_group("e2e")
 
 SCRIPT = Path(__file__).parents[1] / "fakes" / "scripts" / "repair_then_revise.py"
 KEY = "sk-not-to-be-seen-anywhere-0123456789"

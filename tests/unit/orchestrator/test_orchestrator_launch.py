@@ -119,7 +119,8 @@ async def test_exit_codes_are_understood_and_the_tail_hides_the_token(
 
 
 async def test_a_silent_trainer_is_killed_with_its_children(tmp_path: Path) -> None:
-    program = "import os, time; os.fork(); print(os.getpid(), flush=True); time.sleep(600)"
+    # One write a process: what print writes in two parts can mix with the other's.
+    program = "import os, time; os.fork(); os.write(1, b'%d\\n' % os.getpid()); time.sleep(600)"
     bench = Bench(tmp_path, program, hello=1.0)
     bench.submit()
     await asyncio.wait_for(bench.done.wait(), 20)
