@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,10 @@ from pydantic import SecretStr
 from dressage.errors import FailedPrecondition
 from dressage.serving.interceptor import ServiceInterceptor
 from dressage.serving.metrics import grpc_metrics
+
+# When a server that was not shut down is collected, grpc logs the dying object itself at debug level: a handler that keeps
+# the record then keeps a dangling pointer, and the process crashes.
+logging.getLogger("grpc._cython.cygrpc").setLevel(logging.INFO)
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
@@ -85,7 +90,7 @@ class GrpcServer:
         try:
             port = self.server.add_insecure_port(self._address)
         except RuntimeError as error:
-            # A server that was never started must still be shut down: collecting it otherwise crashes the process.
+            await self.server.start()  # only a server that ran can be shut down
             await self.server.stop(None)
             raise FailedPrecondition(
                 f"cannot listen on {self._address}: is another process using that port?", reason="ADDRESS_IN_USE"
