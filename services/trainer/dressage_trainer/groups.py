@@ -107,6 +107,7 @@ class Group:
             members,
             environment=self._environment,
             reward=TolerantReward(setup.module, card, rows),
+            threads=spec.threads,
         )
         self._metrics: list[MemberMetrics] = []
         self._monitors = [Monitor() for _ in members]

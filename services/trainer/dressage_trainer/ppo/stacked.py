@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -25,8 +24,9 @@ from dressage_trainer.ppo.collect import Collector, Faults, Stop
 from dressage_trainer.ppo.generators import member_streams, pack_generator, unpack_generator
 from dressage_trainer.ppo.hyperparameters import Hyperparameters
 from dressage_trainer.ppo.interfaces import Arrays, Environment, Reward
+from dressage_trainer.ppo.lanes import LaneUpdate
 from dressage_trainer.ppo.network import initial_weights, stack
-from dressage_trainer.ppo.update import Adam, Coefficients, Rollout, build_update, initial_adam
+from dressage_trainer.ppo.update import Adam, Coefficients, Rollout, initial_adam
 
 Metrics = dict[str, float | None]
 
@@ -63,6 +63,7 @@ class StackedPPO:
 
     :param members: of equal shape.
     :param environment: len(members) * num_envs rows.
+    :param threads: cores for the update; results are bit-equal for one number of threads.
     :param dtype: float32; float64 for equality tests.
     :param clock: seconds, monotonic; for the speeds in the metrics.
     """
@@ -73,6 +74,7 @@ class StackedPPO:
         *,
         environment: Environment,
         reward: Reward,
+        threads: int = 1,
         dtype: Any = np.float32,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -117,7 +119,15 @@ class StackedPPO:
         )
         with self._precision():
             self._adam = jax.tree.map(np.asarray, initial_adam(self._weights, len(self.members)))
-        self._compiled: Future[tuple[Any, float]] | None = None
+        self._optimise = LaneUpdate(
+            members=len(self.members),
+            threads=threads,
+            minibatch_size=first.minibatch_size,
+            hidden_layers=self._layers,
+            sizes=self._sizes,
+            precision=self._precision,
+            clock=clock,
+        )
 
     def _check_members(self, environment: Environment) -> Hyperparameters:
         keys = {m.hyperparameters.validate().shape_key for m in self.members}
@@ -143,7 +153,7 @@ class StackedPPO:
 
     def iterate(self) -> list[Metrics]:
         """One rollout and one update; a row of metrics for each member."""
-        if self._compiled is None:
+        if not self._optimise.compiling:
             self._compile()
         if not self._started:
             self.collector.start(self._env_seeds)
@@ -157,16 +167,10 @@ class StackedPPO:
         return self._rows(seen, collected - began, ended - collected)
 
     def _update(self, rollout: Rollout) -> dict[str, np.ndarray]:
-        assert self._compiled is not None
-        function, seconds = self._compiled.result()
-        self.compile_seconds = seconds
-        orders = self._draw_orders()
-        with self._precision():
-            weights, adam, seen = function(self._weights, self._adam, rollout, orders, self._coefficients())
-            # Copies: the views that numpy would otherwise hold are of buffers that the next update donates.
-            self._weights = {name: np.array(value) for name, value in weights.items()}
-            self._adam = jax.tree.map(np.array, adam)
-            seen = {name: np.array(value) for name, value in seen.items()}
+        self.compile_seconds = self._optimise.wait()
+        self._weights, self._adam, seen = self._optimise(
+            self._weights, self._adam, rollout, self._draw_orders(), self._coefficients()
+        )
         for member in np.flatnonzero(seen["broken"]):
             self._stop_by_gradient(int(member))
         return seen
@@ -211,18 +215,9 @@ class StackedPPO:
 
     def _compile(self) -> None:
         """Begin to compile the update for this group's shapes, in a thread."""
-        update = build_update(minibatch_size=self._first.minibatch_size, hidden_layers=self._layers, sizes=self._sizes)
-        arguments = (self._weights, self._adam, self._rollout_shapes(), self._order_shape(), self._coefficients())
-        shapes = jax.tree.map(lambda x: _shaped(x.shape, x.dtype), arguments)
-
-        def work() -> tuple[Any, float]:
-            began = self._clock()
-            with self._precision():
-                return update.lower(*shapes).compile(), self._clock() - began
-
-        with ThreadPoolExecutor(1, thread_name_prefix="compile") as pool:
-            self._compiled = pool.submit(work)
-            pool.shutdown(wait=False)
+        self._optimise.compile(
+            self._weights, self._adam, self._rollout_shapes(), self._order_shape(), self._coefficients()
+        )
 
     def _rollout_shapes(self) -> Rollout:
         m, t, n = len(self.members), self._first.num_steps, self._first.num_envs
