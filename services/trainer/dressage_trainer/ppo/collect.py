@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from dressage_trainer.ppo.actions import make_actor
 from dressage_trainer.ppo.episodes import EpisodeStatistics
 from dressage_trainer.ppo.interfaces import Arrays, Environment, Reward, Step
-from dressage_trainer.ppo.network import LOG_TWO_PI, TowerInference
+from dressage_trainer.ppo.network import TowerInference
 from dressage_trainer.ppo.normalizer import ObservationNormalizer, ReturnNormalizer
 from dressage_trainer.ppo.update import Rollout
 
@@ -86,6 +87,7 @@ class Collector:
         self.episodes = EpisodeStatistics(members, self.num_envs)
         self.steps_done = 0
         self._discounts = discounts
+        self._actor = make_actor(environment, dtype)
         self._policy = TowerInference("pi", hidden_layers)
         self._value = TowerInference("vf", hidden_layers)
         self._current = np.zeros((members, self.num_envs, environment.observation_size), dtype)
@@ -100,21 +102,17 @@ class Collector:
     def collect(self, weights: Arrays) -> Rollout:
         """Act for ``num_steps`` with the given stacked weights."""
         m, t, n = self.members, self.num_steps, self.num_envs
-        a = self.environment.action_size
         self._policy.load(weights)
         self._value.load(weights)
-        log_std = weights["log_std"][:, None, None, :]
-        noise = np.stack([g.standard_normal((t, n, a), dtype=self.dtype) for g in self.generators])
-        scaled = noise * np.exp(log_std)
+        self._actor.begin(weights, self.generators, (t, n))
         observations = np.empty((m, t, n, self.environment.observation_size), self.dtype)
-        actions = np.empty((m, t, n, a), self.dtype)
+        actions = np.empty((m, t, n, self.environment.action_size), self.dtype)
         rewards = np.empty((m, t, n))
         dones = np.zeros((m, t, n))
         tails: list[tuple[int, np.ndarray, np.ndarray]] = []
         for index in range(t):
             observations[:, index] = self._current
-            action = self._policy(self._current)
-            action += scaled[:, index]
+            action = self._actor.draw(index, self._policy(self._current))
             actions[:, index] = action
             step = self._step(action, rewards[:, index], dones[:, index])
             cut = step.truncated & ~step.terminated
@@ -124,21 +122,20 @@ class Collector:
         rewards = self.returns.normalize(rewards, dones)
         for index, rows, final in tails:
             self._bootstrap(rewards[:, index], rows, final)
-        log_probs = -0.5 * np.square(noise).sum(-1) - (log_std + 0.5 * LOG_TWO_PI).sum(-1)
         as_dtype = self.dtype
         return Rollout(
             observations,
             actions,
-            log_probs.astype(as_dtype, copy=False),
+            self._actor.log_probs().astype(as_dtype, copy=False),
             rewards.astype(as_dtype),
             dones.astype(as_dtype),
             self._current,
         )
 
     def _step(self, action: np.ndarray, rewards: np.ndarray, dones: np.ndarray) -> Step:
-        """Step the environments with (M, n, A) unclipped actions; fill this step's (M, n) rewards and dones."""
+        """Step the environments with (M, n, A) actions as drawn; fill this step's (M, n) rewards and dones."""
         env = self.environment
-        clipped = np.clip(action.reshape(env.num_envs, -1), env.action_low, env.action_high)
+        clipped = self._actor.for_environment(action)
         step = env.step(clipped)
         output = self.reward(step.state, clipped, step.next_state)
         self.steps_done += self.num_envs

@@ -52,12 +52,15 @@ class LaneUpdate:
         minibatch_size: int,
         hidden_layers: int,
         sizes: tuple[int, int],
+        discrete: bool = False,
         precision: Callable[[], AbstractContextManager[Any]],
         clock: Callable[[], float],
     ) -> None:
         self._size = lane_size(members, minibatch_size=minibatch_size, threads=threads)
         self._lanes = [slice(start, start + self._size) for start in range(0, members, self._size)]
-        self._update = build_update(minibatch_size=minibatch_size, hidden_layers=hidden_layers, sizes=sizes)
+        self._update = build_update(
+            minibatch_size=minibatch_size, hidden_layers=hidden_layers, sizes=sizes, discrete=discrete
+        )
         self._precision, self._clock = precision, clock
         workers = min(threads, len(self._lanes))
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="update") if workers > 1 else None

@@ -1,4 +1,4 @@
-"""The actor-critic: two tanh networks and a diagonal Gaussian, as SB3's MlpPolicy with Tanh.
+"""The actor-critic: two tanh networks and a diagonal Gaussian, or logits, as SB3's MlpPolicy with Tanh.
 
 Weights are a dict of arrays named as in the policy bundle ("pi.0.weight", "action.bias", "log_std", ...), each with
 a leading member axis when stacked. Weights are (out, in), as in torch and in the bundle.
@@ -29,11 +29,15 @@ def initial_weights(
     observation_size: int,
     action_size: int,
     hidden_sizes: tuple[int, ...],
-    initial_log_std: float = 0.0,
+    initial_log_std: float | None = 0.0,
     rng: np.random.Generator,
     dtype: Any = np.float32,
 ) -> Arrays:
-    """Orthogonal weights of gain sqrt(2) (hidden), 0.01 (action), 1 (value); zero biases."""
+    """Orthogonal weights of gain sqrt(2) (hidden), 0.01 (action), 1 (value); zero biases.
+
+    :param action_size: numbers that the policy puts out: action components, or how many numbered actions there are.
+    :param initial_log_std: None for numbered actions, whose policy has no deviation.
+    """
     weights: Arrays = {}
     for tower, size_out, head_gain in (("pi", action_size, 0.01), ("vf", 1, 1.0)):
         sizes = [observation_size, *hidden_sizes, size_out]
@@ -42,7 +46,8 @@ def initial_weights(
             gain = head_gain if name in ("action", "value") else np.sqrt(2.0)
             weights[f"{name}.weight"] = (gain * _orthogonal(fan_out, fan_in, rng)).astype(dtype)
             weights[f"{name}.bias"] = np.zeros(fan_out, dtype)
-    weights["log_std"] = np.full(action_size, initial_log_std, dtype)
+    if initial_log_std is not None:
+        weights["log_std"] = np.full(action_size, initial_log_std, dtype)
     return weights
 
 

@@ -20,6 +20,7 @@ import jax
 import numpy as np
 from dressage.errors import InvalidArgument
 
+from dressage_trainer.ppo.actions import action_space_of
 from dressage_trainer.ppo.collect import Collector, Faults, Stop
 from dressage_trainer.ppo.generators import member_streams, pack_generator, unpack_generator
 from dressage_trainer.ppo.hyperparameters import Hyperparameters
@@ -85,6 +86,7 @@ class StackedPPO:
         self._clock, self._dtype = clock, dtype
         first = self._check_members(environment)
         self._first = first
+        self.action_space = action_space_of(environment)
         self._sizes = (environment.observation_size, environment.action_size)
         self._layers = len(first.hidden_sizes)
         streams = [member_streams(m.seed, first.num_envs) for m in self.members]
@@ -108,9 +110,9 @@ class StackedPPO:
             [
                 initial_weights(
                     observation_size=self._sizes[0],
-                    action_size=self._sizes[1],
+                    action_size=self.action_space.outputs,
                     hidden_sizes=first.hidden_sizes,
-                    initial_log_std=m.hyperparameters.initial_log_std,
+                    initial_log_std=None if self.action_space.discrete else m.hyperparameters.initial_log_std,
                     rng=s.weights,
                     dtype=dtype,
                 )
@@ -125,6 +127,7 @@ class StackedPPO:
             minibatch_size=first.minibatch_size,
             hidden_layers=self._layers,
             sizes=self._sizes,
+            discrete=self.action_space.discrete,
             precision=self._precision,
             clock=clock,
         )

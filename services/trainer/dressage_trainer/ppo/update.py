@@ -67,7 +67,7 @@ class Rollout(NamedTuple):
     observations: Any
     """(M, T, n, D) normalised, before each step."""
     actions: Any
-    """(M, T, n, A) as sampled, unclipped."""
+    """(M, T, n, A) as sampled, unclipped; (M, T, n, 1) numbers of numbered actions."""
     log_probs: Any
     """(M, T, n)"""
     rewards: Any
@@ -105,25 +105,35 @@ def advantages_and_returns(
     return advantages, advantages + values
 
 
+def _log_prob_and_entropy(weights: Weights, output: Any, actions: Any, *, discrete: bool) -> tuple[Any, Any]:
+    """Log probabilities of the sampled actions, (rows,), and the policy's mean entropy."""
+    if not discrete:
+        log_std = weights["log_std"]
+        return gaussian_log_prob(actions, output, log_std), (log_std + 0.5 * (1.0 + LOG_TWO_PI)).sum()
+    log_p = jax.nn.log_softmax(output)
+    # A comparison and a sum: the gradient of an indexed read would be a scatter, which is slow.
+    chosen = jnp.arange(output.shape[-1]) == actions
+    return jnp.where(chosen, log_p, 0.0).sum(-1), -(jnp.exp(log_p) * log_p).sum(-1).mean()
+
+
 def _loss(
-    weights: Weights, rows: Any, c: Coefficients, *, hidden_layers: int, sizes: tuple[int, int]
+    weights: Weights, rows: Any, c: Coefficients, *, hidden_layers: int, sizes: tuple[int, int], discrete: bool
 ) -> tuple[Any, dict[str, Any]]:
     observation_size, action_size = sizes
     observations = rows[:, :observation_size]
     actions = rows[:, observation_size : observation_size + action_size]
     old_log_prob, advantages, returns = (rows[:, observation_size + action_size + i] for i in range(3))
-    mean = forward(weights, observations, tower="pi", hidden_layers=hidden_layers)
+    output = forward(weights, observations, tower="pi", hidden_layers=hidden_layers)
     values = forward(weights, observations, tower="vf", hidden_layers=hidden_layers)[:, 0]
-    log_std = weights["log_std"]
+    log_prob, entropy = _log_prob_and_entropy(weights, output, actions, discrete=discrete)
 
     if rows.shape[0] > 1:
         advantages = (advantages - advantages.mean()) / (advantages.std(ddof=1) + 1e-8)
-    log_ratio = gaussian_log_prob(actions, mean, log_std) - old_log_prob
+    log_ratio = log_prob - old_log_prob
     ratio = jnp.exp(log_ratio)
     clipped = jnp.clip(ratio, 1.0 - c.clip_range, 1.0 + c.clip_range)
     policy_loss = -jnp.minimum(advantages * ratio, advantages * clipped).mean()
     value_loss = jnp.square(returns - values).mean()
-    entropy = (log_std + 0.5 * (1.0 + LOG_TWO_PI)).sum()
     total = policy_loss - c.entropy * entropy + c.value * value_loss
     seen = {
         "policy_loss": policy_loss,
@@ -205,18 +215,22 @@ def optimise(
     minibatch_size: int,
     hidden_layers: int,
     sizes: tuple[int, int],
+    discrete: bool = False,
 ) -> tuple[Weights, Adam, dict[str, Any]]:
     """Epochs x minibatches of gradient steps for M members.
 
     :param samples: (M, B, D + A + 3) rows of observation, action, log probability, advantage, return.
     :param orders: (epochs, M, B) integer permutations of the rows.
-    :param sizes: (D, A).
+    :param sizes: (D, A); A is 1 for numbered actions.
+    :param discrete: whether actions are numbered.
     :returns: weights, Adam's state, and per member the means of the diagnostics over its minibatches, the
         ``minibatches`` counted, the gradient ``steps`` taken, and whether it is ``broken`` (non-finite).
     """
     members, dtype = samples.shape[0], samples.dtype
     run_epoch = jax.vmap(
-        functools.partial(_epoch, minibatch_size=minibatch_size, hidden_layers=hidden_layers, sizes=sizes)
+        functools.partial(
+            _epoch, minibatch_size=minibatch_size, hidden_layers=hidden_layers, sizes=sizes, discrete=discrete
+        )
     )
 
     def wanted(epoch: Any, stack: _Member) -> Any:
@@ -269,7 +283,7 @@ def _prepare(weights: Weights, rollout: Rollout, c: Coefficients, *, hidden_laye
     }
 
 
-def build_update(*, minibatch_size: int, hidden_layers: int, sizes: tuple[int, int]) -> Any:
+def build_update(*, minibatch_size: int, hidden_layers: int, sizes: tuple[int, int], discrete: bool = False) -> Any:
     """The compiled `(weights, adam, rollout, orders, coefficients) -> (weights, adam, diagnostics)`.
 
     Shapes fix what is compiled; all arguments but ``orders`` (epochs, M, T * n) have the member axis in front.
@@ -289,7 +303,9 @@ def build_update(*, minibatch_size: int, hidden_layers: int, sizes: tuple[int, i
             minibatch_size=minibatch_size,
             hidden_layers=hidden_layers,
             sizes=sizes,
+            discrete=discrete,
         )
-        return weights, adam, {**before, **seen, "std": jnp.exp(weights["log_std"]).mean(-1)}
+        deviation = {} if discrete else {"std": jnp.exp(weights["log_std"]).mean(-1)}
+        return weights, adam, {**before, **seen, **deviation}
 
     return jax.jit(update, donate_argnums=(0, 1))
