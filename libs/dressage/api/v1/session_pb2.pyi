@@ -430,6 +430,7 @@ class SessionSpec(google.protobuf.message.Message):
     POOL_FIELD_NUMBER: builtins.int
     BACKEND_FIELD_NUMBER: builtins.int
     TUNE_HYPERPARAMETERS_FIELD_NUMBER: builtins.int
+    ALGORITHM_FIELD_NUMBER: builtins.int
     intent: builtins.str
     """The behaviour in words."""
     environment: builtins.str
@@ -464,6 +465,8 @@ class SessionSpec(google.protobuf.message.Message):
     """Backend of the training: empty or `jax`; `sb3` where it is installed."""
     tune_hyperparameters: builtins.bool
     """Whether a model may change hyperparameters between iterations."""
+    algorithm: builtins.str
+    """Algorithm of the training: empty or `ppo`; `sac` with the backend `sb3`."""
     @property
     def configs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Config]:
         """Configs of an iteration; none means the environment's preset alone."""
@@ -504,9 +507,10 @@ class SessionSpec(google.protobuf.message.Message):
         pool: builtins.str = ...,
         backend: builtins.str = ...,
         tune_hyperparameters: builtins.bool = ...,
+        algorithm: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["budget", b"budget", "environment_options", b"environment_options"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["backend", b"backend", "budget", b"budget", "configs", b"configs", "criteria", b"criteria", "environment", b"environment", "environment_options", b"environment_options", "evaluation_episodes", b"evaluation_episodes", "evaluations", b"evaluations", "intent", b"intent", "judge_source", b"judge_source", "max_iterations", b"max_iterations", "method", b"method", "model", b"model", "pass_threshold", b"pass_threshold", "pool", b"pool", "reward_source", b"reward_source", "seed", b"seed", "seeds", b"seeds", "steps_per_member", b"steps_per_member", "train_only", b"train_only", "tune_hyperparameters", b"tune_hyperparameters"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "backend", b"backend", "budget", b"budget", "configs", b"configs", "criteria", b"criteria", "environment", b"environment", "environment_options", b"environment_options", "evaluation_episodes", b"evaluation_episodes", "evaluations", b"evaluations", "intent", b"intent", "judge_source", b"judge_source", "max_iterations", b"max_iterations", "method", b"method", "model", b"model", "pass_threshold", b"pass_threshold", "pool", b"pool", "reward_source", b"reward_source", "seed", b"seed", "seeds", b"seeds", "steps_per_member", b"steps_per_member", "train_only", b"train_only", "tune_hyperparameters", b"tune_hyperparameters"]) -> None: ...
 
 Global___SessionSpec: typing_extensions.TypeAlias = SessionSpec
 

@@ -242,6 +242,7 @@ class TrainAssignment(google.protobuf.message.Message):
     CHECKPOINT_FIELD_NUMBER: builtins.int
     BACKEND_FIELD_NUMBER: builtins.int
     PROVENANCE_FIELD_NUMBER: builtins.int
+    ALGORITHM_FIELD_NUMBER: builtins.int
     environment: builtins.str
     """Environment id, as `HalfCheetah-v5`."""
     reward_source: builtins.str
@@ -262,6 +263,8 @@ class TrainAssignment(google.protobuf.message.Message):
     """Key, relative to the run, of the checkpoint to go on from; empty: from the beginning."""
     backend: builtins.str
     """Backend: `jax` or `sb3`."""
+    algorithm: builtins.str
+    """Algorithm: `ppo`, or `sac` (backend `sb3` only); empty: `ppo`."""
     @property
     def options(self) -> dressage.api.v1.session_pb2.EnvironmentOptions:
         """Its options."""
@@ -290,9 +293,10 @@ class TrainAssignment(google.protobuf.message.Message):
         checkpoint: builtins.str = ...,
         backend: builtins.str = ...,
         provenance: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        algorithm: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["options", b"options"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["backend", b"backend", "checkpoint", b"checkpoint", "checkpoint_seconds", b"checkpoint_seconds", "cores", b"cores", "environment", b"environment", "evaluation_episodes", b"evaluation_episodes", "evaluation_seed", b"evaluation_seed", "evaluations", b"evaluations", "members", b"members", "options", b"options", "provenance", b"provenance", "reward_source", b"reward_source", "steps_per_member", b"steps_per_member"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "backend", b"backend", "checkpoint", b"checkpoint", "checkpoint_seconds", b"checkpoint_seconds", "cores", b"cores", "environment", b"environment", "evaluation_episodes", b"evaluation_episodes", "evaluation_seed", b"evaluation_seed", "evaluations", b"evaluations", "members", b"members", "options", b"options", "provenance", b"provenance", "reward_source", b"reward_source", "steps_per_member", b"steps_per_member"]) -> None: ...
 
 Global___TrainAssignment: typing_extensions.TypeAlias = TrainAssignment
 
