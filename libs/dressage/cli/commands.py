@@ -20,6 +20,10 @@ Configs = Annotated[
     list[str] | None,
     typer.Option("--config", metavar="ID:NAME=VALUE,…", help="Hyperparameters to try beside others; repeatable."),
 ]
+Backend = Annotated[
+    str, typer.Option(metavar="NAME", help="jax: stacked PPO; sb3: Stable-Baselines3, where it is installed [jax].")
+]
+Algorithm = Annotated[str, typer.Option(metavar="NAME", help="ppo, or sac (backend sb3) [ppo].")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before model calls that cost money.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Leave once the session has begun (needs a running server).")]
 
@@ -41,6 +45,8 @@ def run(
         float | None, typer.Option(metavar="X", min=0.001, max=1.0, help="Score that counts as achieved [0.7].")
     ] = None,
     config: Configs = None,
+    backend: Backend = "",
+    algorithm: Algorithm = "",
     reward: Annotated[Path | None, typer.Option(metavar="FILE", help="First reward, instead of an author's.")] = None,
     judge: Annotated[Path | None, typer.Option(metavar="FILE", help="Judge, instead of an author's.")] = None,
     budget_dollars: Annotated[
@@ -69,6 +75,8 @@ def run(
             iterations=iterations or 0,
             threshold=threshold or 0.0,
             configs=config or (),
+            backend=backend,
+            algorithm=algorithm,
             reward=reward,
             judge=judge,
             budget_dollars=budget_dollars,
@@ -87,6 +95,8 @@ def train(
     seed: Seed = 0,
     steps: Steps = None,
     config: Configs = None,
+    backend: Backend = "",
+    algorithm: Algorithm = "",
     detach: Detach = False,
     as_json: Json = False,
     data_dir: DataDir = None,
@@ -107,6 +117,8 @@ def train(
             steps=steps or 0,
             iterations=1,
             configs=config or (),
+            backend=backend,
+            algorithm=algorithm,
             reward=reward,
             train_only=True,
         )

@@ -35,6 +35,8 @@ class SpecOptions:
     budget_dollars: float | None = None
     evaluation_episodes: int = 0
     train_only: bool = False
+    backend: str = ""
+    algorithm: str = ""
 
 
 def make_spec(options: SpecOptions) -> pb.SessionSpec:
@@ -58,6 +60,8 @@ def make_spec(options: SpecOptions) -> pb.SessionSpec:
         pass_threshold=options.threshold,
         evaluation_episodes=options.evaluation_episodes,
         train_only=options.train_only,
+        backend=_one_of("--backend", options.backend, ("jax", "sb3")),
+        algorithm=_one_of("--algorithm", options.algorithm, ("ppo", "sac")),
         configs=[parse_config(text) for text in options.configs],
     )
     if options.reward is not None:
@@ -67,6 +71,12 @@ def make_spec(options: SpecOptions) -> pb.SessionSpec:
     if options.budget_dollars is not None:
         spec.budget.dollars = options.budget_dollars
     return spec
+
+
+def _one_of(option: str, given: str, known: tuple[str, ...]) -> str:
+    if given and given not in known:
+        raise errors.InvalidArgument(field=option, value=given, expected=" or ".join(known))
+    return given
 
 
 def read_source(path: Path, *, field: str) -> str:

@@ -10,7 +10,7 @@ import ast
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,6 +101,8 @@ class BatchReward:
     :param card: of the environment.
     :param num_envs: N.
     :param backend: library behind ``np`` of a vectorised reward.
+    :param on_not_finite: what to do about NaN and infinities: "raise", or "return" them as they are, for a caller that
+        gives up the rows concerned and goes on with the others.
     """
 
     def __init__(
@@ -110,7 +112,9 @@ class BatchReward:
         num_envs: int,
         *,
         backend: namespace.Backend = "numpy",
+        on_not_finite: Literal["raise", "return"] = "raise",
     ) -> None:
+        self._raises = on_not_finite == "raise"
         self._module, self._card, self._size = module, card, num_envs
         self._names = list(module.terms)
         self._keys = module.terms.keys()
@@ -144,7 +148,8 @@ class BatchReward:
         :param state: fields before the step, leading axis N.
         :param action: (N, A), as given to the environment.
         :param next_state: fields after the step, before any auto-reset.
-        :raises RewardError: the code raised, or its output has wrong terms, shape, dtype or a non-finite value.
+        :raises RewardError: the code raised, or its output has wrong terms, shape, dtype or (unless those are to be
+            returned) a non-finite value.
         """
         if self._module.style == "vectorised":
             stacked = self._vectorised(state, action, next_state)
@@ -152,8 +157,8 @@ class BatchReward:
             stacked = self._row_by_row(state, action, next_state)
         total = stacked.sum(0)
         # A sum is finite only if its parts are (or cancel as inf - inf, which is nan), so one small test does.
-        if not math.isfinite(total.sum()) and not np.isfinite(stacked).all():
-            self._not_finite(stacked)
+        if self._raises and not math.isfinite(total.sum()) and not np.isfinite(stacked).all():
+            self._refuse(stacked)
         return RewardOutput(total, dict(zip(self._names, stacked, strict=True)))
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
@@ -227,7 +232,7 @@ class BatchReward:
         message = f"the term {name} must be floating point; multiply it by 1.0."
         return RewardError("dtype", message, line=line, seen=str(value.dtype), term=name)
 
-    def _not_finite(self, stacked: Float) -> None:
+    def _refuse(self, stacked: Float) -> None:
         term, row = (int(where[0]) for where in np.nonzero(~np.isfinite(stacked)))
         name = self._names[term]
         message = f"the term {name} is not finite; guard divisions, logarithms, roots and exponentials."

@@ -2,7 +2,9 @@
 
 A bundle is a folder with ``policy.safetensors`` and ``card.json``. Tensors are named as their place in the network:
 ``pi.0.weight`` (out, in), ``pi.0.bias``, ..., ``action.weight``, ``action.bias``, the same for ``vf`` and ``value``,
-``log_std``, ``obs_mean``, ``obs_var``. Weights are float32, statistics float64. Nothing in it can execute.
+``log_std``, ``obs_mean``, ``obs_var``. Numbered actions have no ``log_std``; a squashed policy (SAC's actor) has
+``log_std.weight`` and ``log_std.bias`` instead, and no ``vf`` and ``value``. Weights are float32, statistics float64.
+Nothing in it can execute.
 """
 
 from __future__ import annotations
@@ -53,10 +55,10 @@ class Policy:
         return self.description.to_dict()
 
     def act(self, observation: ArrayLike) -> Array:
-        """The mean action, clipped to the action bounds.
+        """The deterministic action: the mean, brought into the action bounds, or the number of the most likely action.
 
         :param observation: (D,) or (N, D), in the environment's own units.
-        :returns: (A,) or (N, A) float32.
+        :returns: (A,) or (N, A) float32; numbered actions: (1,) or (N, 1) int64.
         :raises InvalidArgument: for another shape.
         """
         x = np.asarray(observation, np.float64)
@@ -69,20 +71,35 @@ class Policy:
             x = np.clip((x - self._mean) * self._scale, -self.description.clip, self.description.clip)
         x = x.astype(np.float32)
         for weight, bias in self._layers[:-1]:
-            x = np.tanh(x @ weight + bias)
+            x = x @ weight + bias
+            x = np.tanh(x) if self.description.activation == "tanh" else np.maximum(x, np.float32(0))
         weight, bias = self._layers[-1]
-        action: Array = np.clip(x @ weight + bias, self._low, self._high)
+        action = self._decide(x @ weight + bias)
         return action[0] if single else action
+
+    def _decide(self, output: Array) -> Array:
+        """(N, A) actions from the network's (N, outputs)."""
+        if self.description.action_kind == "discrete":
+            chosen: Array = output.argmax(axis=1)[:, None]
+            return chosen
+        if self.description.squash:
+            # As SB3 unscales it. Rounding may pass a bound by one digit, hence the clip.
+            output = self._low + np.float32(0.5) * (np.tanh(output) + np.float32(1)) * (self._high - self._low)
+        action: Array = np.clip(output, self._low, self._high)
+        return action
 
 
 def tensor_shapes(card: PolicyCard) -> dict[str, tuple[int, ...]]:
     """Name and shape of every tensor of a bundle."""
-    shapes: dict[str, tuple[int, ...]] = {
-        "log_std": (card.action_size,),
-        "obs_mean": (card.observation_size,),
-        "obs_var": (card.observation_size,),
-    }
-    for tower, head, size_out in (("pi", "action", card.action_size), ("vf", "value", 1)):
+    shapes: dict[str, tuple[int, ...]] = {"obs_mean": (card.observation_size,), "obs_var": (card.observation_size,)}
+    towers = [("pi", "action", card.outputs)]
+    if card.squash:
+        shapes |= {"log_std.weight": (card.outputs, card.hidden_sizes[-1]), "log_std.bias": (card.outputs,)}
+    else:
+        towers.append(("vf", "value", 1))
+        if card.action_kind == "box":
+            shapes["log_std"] = (card.outputs,)
+    for tower, head, size_out in towers:
         sizes = [card.observation_size, *card.hidden_sizes, size_out]
         names = [*(f"{tower}.{i}" for i in range(len(card.hidden_sizes))), head]
         for name, fan_in, fan_out in zip(names, sizes[:-1], sizes[1:], strict=True):

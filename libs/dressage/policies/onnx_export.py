@@ -1,4 +1,4 @@
-"""The policy as one ONNX graph: raw observation in, bounded action out.
+"""The policy as one ONNX graph: raw observation in, bounded action (or the number of one) out.
 
 Normalisation is part of the graph and is done in double, as in training: a component with a small spread around a
 large mean would lose its digits in float32.
@@ -22,7 +22,8 @@ _IR_VERSION = 9
 def to_onnx(policy: Policy, path: str | os.PathLike[str]) -> Path:
     """Write the deterministic policy as an ONNX file, at once or not at all.
 
-    Input ``observation`` is [N, D] float32, output ``action`` [N, A] float32, clipped to the action bounds.
+    Input ``observation`` is [N, D] float32, output ``action`` [N, A] float32 within the action bounds, or [N, 1] int64
+    for numbered actions.
 
     :raises FailedPrecondition: where the package ``onnx`` is not installed.
     """
@@ -68,14 +69,23 @@ def _model(onnx: Any, policy: Policy) -> Any:
         bias = constant(f"{name}.bias", policy.weights[f"{name}.bias"], np.float32)
         x = node("Gemm", [x, weight, bias], f"{name}.out", transB=1)
         if name != "action":
-            x = node("Tanh", [x], f"{name}.tanh")
-    x = node("Max", [x, constant("action_low", card.action_low, np.float32)], "action_bounded_below")
-    node("Min", [x, constant("action_high", card.action_high, np.float32)], "action")
+            x = node("Tanh" if card.activation == "tanh" else "Relu", [x], f"{name}.active")
+    kind = onnx.TensorProto.INT64 if card.action_kind == "discrete" else onnx.TensorProto.FLOAT
+    if card.action_kind == "discrete":
+        node("ArgMax", [x], "action", axis=1, keepdims=1)
+    else:
+        low, high = np.asarray(card.action_low, np.float32), np.asarray(card.action_high, np.float32)
+        if card.squash:
+            x = node("Tanh", [x], "squashed")
+            x = node("Mul", [x, constant("half_range", (high - low) / 2, np.float32)], "scaled_action")
+            x = node("Add", [x, constant("middle", (high + low) / 2, np.float32)], "shifted_action")
+        x = node("Max", [x, constant("action_low", low, np.float32)], "action_bounded_below")
+        node("Min", [x, constant("action_high", high, np.float32)], "action")
     graph = make.make_graph(
         nodes,
         "policy",
         [make.make_tensor_value_info("observation", onnx.TensorProto.FLOAT, ["N", card.observation_size])],
-        [make.make_tensor_value_info("action", onnx.TensorProto.FLOAT, ["N", card.action_size])],
+        [make.make_tensor_value_info("action", kind, ["N", card.action_size])],
         [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
     model = make.make_model(graph, opset_imports=[make.make_opsetid("", _OPSET)], producer_name="dressage")

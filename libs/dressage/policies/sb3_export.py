@@ -14,6 +14,7 @@ import numpy as np
 
 from dressage.errors import FailedPrecondition
 from dressage.policies.bundle import Policy
+from dressage.policies.card import PolicyCard
 
 POLICY_FILE = "policy.zip"
 NORMALIZER_FILE = "vecnormalize.pkl"
@@ -21,7 +22,9 @@ INSTALL_COMMAND = "pip install 'dressage[sb3]'"
 
 
 def to_sb3(policy: Policy, directory: str | os.PathLike[str]) -> tuple[Path, Path]:
-    """Write ``policy.zip`` (for ``PPO.load``) and ``vecnormalize.pkl`` (for ``VecNormalize.load``).
+    """Write ``policy.zip`` (for ``PPO.load``, or ``SAC.load``) and ``vecnormalize.pkl`` (for ``VecNormalize.load``).
+
+    A bundle of SAC holds the actor only: the critics of that file are untrained, so it acts but does not train on.
 
     :returns: the two paths.
     :raises FailedPrecondition: where torch or Stable-Baselines3 is not installed; names the command that installs them.
@@ -29,7 +32,7 @@ def to_sb3(policy: Policy, directory: str | os.PathLike[str]) -> tuple[Path, Pat
     try:
         import gymnasium
         import torch
-        from stable_baselines3 import PPO
+        from stable_baselines3 import PPO, SAC
         from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
     except ImportError as error:
         raise FailedPrecondition(
@@ -41,15 +44,19 @@ def to_sb3(policy: Policy, directory: str | os.PathLike[str]) -> tuple[Path, Pat
     folder.mkdir(parents=True, exist_ok=True)
     env = DummyVecEnv([lambda: _spaces_only(gymnasium, policy)])
     sizes = list(card.hidden_sizes)
-    model = PPO(
-        "MlpPolicy",
-        env,
-        device="cpu",
-        gamma=card.statistics.get("discount", 0.99),
-        policy_kwargs={"activation_fn": torch.nn.Tanh, "net_arch": {"pi": sizes, "vf": sizes}},
-    )
-    tensors = {_sb3_name(name): torch.as_tensor(np.asarray(value)) for name, value in _network(policy).items()}
-    model.policy.load_state_dict(tensors, strict=True)
+    activation = torch.nn.Tanh if card.activation == "tanh" else torch.nn.ReLU
+    critic = "qf" if card.squash else "vf"
+    network: dict[str, Any] = {"activation_fn": activation, "net_arch": {"pi": sizes, critic: sizes}}
+    gamma = card.statistics.get("discount", 0.99)
+    model: Any
+    if card.squash:
+        model = SAC("MlpPolicy", env, device="cpu", gamma=gamma, buffer_size=1, policy_kwargs=network)
+        target = model.actor
+    else:
+        model = PPO("MlpPolicy", env, device="cpu", gamma=gamma, policy_kwargs=network)
+        target = model.policy
+    tensors = {sb3_name(name, card): torch.as_tensor(np.asarray(value)) for name, value in _network(policy).items()}
+    target.load_state_dict(tensors, strict=True)
     model.save(folder / POLICY_FILE)
     normalizer = VecNormalize(
         env,
@@ -57,7 +64,7 @@ def to_sb3(policy: Policy, directory: str | os.PathLike[str]) -> tuple[Path, Pat
         norm_obs=card.normalize_observation,
         norm_reward=False,
         clip_obs=card.clip,
-        gamma=card.statistics.get("discount", 0.99),
+        gamma=gamma,
         epsilon=card.epsilon,
     )
     _fill_statistics(normalizer, policy)
@@ -69,9 +76,16 @@ def _network(policy: Policy) -> dict[str, Any]:
     return {name: value for name, value in policy.weights.items() if not name.startswith("obs_")}
 
 
-def _sb3_name(name: str) -> str:
-    """``pi.1.weight`` is ``mlp_extractor.policy_net.2.weight`` there: activations count as layers."""
+def sb3_name(name: str, card: PolicyCard) -> str:
+    """A tensor's name in SB3's policy, or in SAC's actor.
+
+    ``pi.1.weight`` is ``mlp_extractor.policy_net.2.weight`` there: activations count as layers.
+    """
     parts = name.split(".")
+    if card.squash:
+        layers = {"action": "mu", "log_std": "log_std"}
+        head = f"latent_pi.{2 * int(parts[1])}" if parts[0] == "pi" else layers[parts[0]]
+        return f"{head}.{parts[-1]}"
     towers = {"pi": "policy_net", "vf": "value_net"}
     if parts[0] in towers:
         return f"mlp_extractor.{towers[parts[0]]}.{2 * int(parts[1])}.{parts[2]}"
@@ -97,8 +111,10 @@ def _spaces_only(gymnasium: Any, policy: Policy) -> Any:
 
     class SpacesOnly(gymnasium.Env):  # type: ignore[misc]
         observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (card.observation_size,), np.float64)
-        action_space = gymnasium.spaces.Box(
-            np.asarray(card.action_low, np.float32), np.asarray(card.action_high, np.float32)
+        action_space = (
+            gymnasium.spaces.Discrete(card.num_actions)
+            if card.action_kind == "discrete"
+            else gymnasium.spaces.Box(np.asarray(card.action_low, np.float32), np.asarray(card.action_high, np.float32))
         )
 
     return SpacesOnly()

@@ -45,7 +45,8 @@ def filled(spec: v1.SessionSpec, *, default_model: str, default_pool: str) -> v1
     full.method = full.method or v1.METHOD_REWARD
     full.model = full.model or default_model
     full.pool = full.pool or default_pool
-    full.backend = full.backend or "jax"
+    full.algorithm = full.algorithm or "ppo"
+    full.backend = full.backend or ("sb3" if full.algorithm == "sac" else "jax")
     full.max_iterations = 1 if full.train_only else full.max_iterations or MAX_ITERATIONS
     full.pass_threshold = full.pass_threshold or PASS_THRESHOLD
     full.seeds = full.seeds or SEEDS

@@ -269,8 +269,8 @@ def _check_spec(spec: v1.SessionSpec) -> None:
     if spec.seed + spec.seeds > defaults.TRAINING_SEED_LIMIT:
         expected = f"seed + seeds of at most {defaults.TRAINING_SEED_LIMIT}, as evaluation seeds begin there"
         raise InvalidArgument(field="spec.seed", value=spec.seed, expected=expected)
-    if spec.backend != "jax":
-        raise InvalidArgument(field="spec.backend", value=spec.backend, expected="'jax' (sb3 is not available yet)")
+    if spec.algorithm == "sac" and spec.backend != "sb3":
+        raise InvalidArgument(field="spec.algorithm", value="sac", expected="'ppo', or the backend 'sb3'")
     needed = defaults.env_steps_per_iteration(spec)
     if spec.budget.env_steps and spec.budget.env_steps < needed:
         expected = f"at least {needed}, one iteration's (configs × seeds × steps_per_member), or 0 for no bound"

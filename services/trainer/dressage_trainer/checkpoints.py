@@ -1,14 +1,16 @@
 """Snapshots of all training state as files: one safetensors file each, complete or absent.
 
 The arrays are those of `StackedPPO.snapshot` under ``group{k}/``, beside JSON facts (members, updates) and the metrics
-rows written so far, so that a resumed run's ``metrics.jsonl`` is the one that an undisturbed run writes.
+rows written so far, so that a resumed run's ``metrics.jsonl`` is the one that an undisturbed run writes. A checksum tells
+a damaged file from a whole one; `read_newest` then goes back to the one before.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,13 +57,15 @@ def write(root: Path, snapshot: Snapshot) -> str:
     relative = path_of(snapshot.update)
     path = root / relative
     path.parent.mkdir(parents=True, exist_ok=True)
+    arrays = {n: np.ascontiguousarray(a).reshape(a.shape) for n, a in snapshot.arrays.items()}
     metadata = {
         "format": _FORMAT,
+        "crc32": str(_checksum(arrays)),
         "update": str(snapshot.update),
         "env_step": str(snapshot.env_step),
         "facts": json.dumps(snapshot.facts, sort_keys=True),
     }
-    data = encode({n: np.ascontiguousarray(a).reshape(a.shape) for n, a in snapshot.arrays.items()}, metadata)
+    data = encode(arrays, metadata)
     temporary = path.with_suffix(".tmp")
     try:
         with temporary.open("wb") as file:
@@ -73,6 +77,13 @@ def write(root: Path, snapshot: Snapshot) -> str:
         temporary.unlink(missing_ok=True)
     _drop_old(path.parent)
     return relative
+
+
+def _checksum(arrays: Arrays) -> int:
+    value = 0
+    for name in sorted(arrays):
+        value = zlib.crc32(arrays[name].tobytes(), zlib.crc32(name.encode(), value))
+    return value
 
 
 def _drop_old(folder: Path) -> None:
@@ -92,6 +103,8 @@ def read(path: Path) -> Snapshot:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
         if metadata.get("format") != _FORMAT:
             raise ValueError(f"format is {metadata.get('format')!r}, not {_FORMAT}")
+        if int(metadata["crc32"]) != _checksum(arrays):
+            raise ValueError("its contents do not match their checksum")
         return Snapshot(
             update=int(metadata["update"]),
             env_step=int(metadata["env_step"]),
@@ -102,3 +115,17 @@ def read(path: Path) -> Snapshot:
         raise InvalidArgument(
             f"the checkpoint {path.name} cannot be used: {error}", field="resume", reason="CHECKPOINT_CORRUPT"
         ) from error
+
+
+def read_newest(root: Path, candidates: Sequence[str]) -> tuple[Snapshot | None, list[str]]:
+    """The first checkpoint that can be used, and why those before it cannot.
+
+    :param candidates: paths relative to ``root``, the newest first.
+    """
+    problems = []
+    for relative in candidates:
+        try:
+            return read(root / relative), problems
+        except InvalidArgument as error:
+            problems.append(error.message)
+    return None, problems

@@ -6,6 +6,7 @@ A report names only what is in the store already, so whoever reads the report ca
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +21,9 @@ from dressage_trainer.work import WorkStream
 
 _ONNX_FILE = "policy.onnx"
 _MAX_TENSORBOARD_FILES = 50
+INDEX = "checkpoints/index.json"
+"""Keys of the newest checkpoints, the newest first."""
+_INDEXED = 3
 
 
 class Delivery:
@@ -32,6 +36,11 @@ class Delivery:
         self._work = work
         self._assignment = assignment
         self._staging = staging
+        self._stored: list[str] = []
+
+    def continue_from(self, stored: Sequence[str]) -> None:
+        """Takes note of the checkpoints that an earlier attempt stored, the newest first."""
+        self._stored = list(stored)
 
     async def evaluation(self, member: str, env_step: int, episodes: Sequence[Episode]) -> None:
         """Uploads the p10, median and p90 rollouts and reports the evaluation."""
@@ -80,7 +89,12 @@ class Delivery:
     async def checkpoint(self, staged: Path, records: dict[str, Path], *, update: int, env_step: int) -> None:
         """Uploads a staged checkpoint and the records that belong to it, and reports it."""
         key = f"checkpoints/{staged.name}"
-        await put_files(self._work, {**records, key: staged})
+        # Written before the report: whoever is told of this checkpoint can find the ones before it.
+        self._stored = [key, *(known for known in self._stored if known != key)][:_INDEXED]
+        index = self._staging / INDEX
+        index.parent.mkdir(parents=True, exist_ok=True)
+        index.write_text(json.dumps(self._stored))
+        await put_files(self._work, {**records, key: staged, INDEX: index})
         self.report(pb.Report(checkpoint=pb.CheckpointReport(key=key, update=update, env_step=env_step)))
         staged.unlink(missing_ok=True)
 

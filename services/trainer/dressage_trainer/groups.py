@@ -4,69 +4,34 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from importlib import metadata as distributions
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dressage.contracts.reward import RewardModule
-from dressage.envs.batch import EnvOptions
-from dressage.envs.cards import EnvironmentCard
-from dressage.errors import InvalidArgument
+from dressage.contracts.reward import BatchReward
 from dressage.policies import PolicyCard
 
-from dressage_trainer.checkpoints import Snapshot
-from dressage_trainer.messages import MemberPolicy, MemberState, MemberStoppedMessage, TrainSpec, WarningMessage
+from dressage_trainer.messages import MemberPolicy, MemberState, MemberStoppedMessage, WarningMessage
 from dressage_trainer.metrics import MemberMetrics
 from dressage_trainer.monitor import Monitor
-from dressage_trainer.ppo.hyperparameters import Hyperparameters
+from dressage_trainer.ppo.faults import Stop
 from dressage_trainer.ppo.interfaces import Arrays
+from dressage_trainer.ppo.members import MemberSpec, group_members
 from dressage_trainer.ppo.normalizer import CLIP, EPSILON
-from dressage_trainer.ppo.presets import preset
-from dressage_trainer.ppo.stacked import MemberSpec, Metrics, StackedPPO, group_members
-from dressage_trainer.reward_adapter import TolerantReward, fields_read
+from dressage_trainer.ppo.stacked import Metrics, StackedPPO
+from dressage_trainer.reward_adapter import fields_read
+from dressage_trainer.run_members import (
+    MemberSetup,
+    Outcome,
+    action_facts,
+    check_resumed,
+    facts_of,
+    member_specs,
+    versions_of,
+)
+
+__all__ = ["Group", "MemberSetup", "Outcome", "build_groups"]
 
 _PACKAGES = ("dressage", "jax", "mujoco", "numpy")
-
-
-@dataclass(frozen=True)
-class MemberSetup:
-    """What all groups of a run are built from."""
-
-    spec: TrainSpec
-    card: EnvironmentCard
-    options: EnvOptions
-    module: RewardModule
-    root: Path
-    resumed: Snapshot | None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What an update gave rise to, besides metrics."""
-
-    stopped: list[MemberStoppedMessage] = field(default_factory=list)
-    warnings: list[WarningMessage] = field(default_factory=list)
-
-
-def member_specs(spec: TrainSpec) -> list[MemberSpec]:
-    """The members with complete hyperparameters: the environment's preset, overridden.
-
-    :raises InvalidArgument: for bad hyperparameters or a name that occurs twice.
-    """
-    base = preset(spec.environment)
-    members = []
-    for task in spec.members:
-        try:
-            hyperparameters = Hyperparameters.from_dict(task.hyperparameters, base=base)
-        except InvalidArgument as error:
-            raise InvalidArgument(f"member {task.member}: {error.message}", field=error.field) from error
-        members.append(MemberSpec(task.member, hyperparameters, task.seed))
-    names = [member.name for member in members]
-    if len(set(names)) != len(names):
-        raise InvalidArgument(field="members", value=names, expected="distinct ids")
-    return members
 
 
 def build_groups(setup: MemberSetup, *, make_batch: Callable[..., Any]) -> list[Group]:
@@ -75,14 +40,8 @@ def build_groups(setup: MemberSetup, *, make_batch: Callable[..., Any]) -> list[
     :raises InvalidArgument: where the checkpoint to go on from is of other members.
     """
     groups = [Group(setup, members, make_batch=make_batch) for members in group_members(member_specs(setup.spec))]
+    check_resumed(setup, [group.facts() for group in groups])
     if setup.resumed is not None:
-        facts = [group.facts() for group in groups]
-        if setup.resumed.facts.get("groups") != facts:
-            raise InvalidArgument(
-                "the checkpoint is of another run: environment, reward, members or hyperparameters differ",
-                field="resume",
-                reason="CHECKPOINT_MISMATCH",
-            )
         for index, group in enumerate(groups):
             group.restore(setup.resumed.part(f"group{index}/"))
     return groups
@@ -106,7 +65,8 @@ class Group:
         self.ppo = StackedPPO(
             members,
             environment=self._environment,
-            reward=TolerantReward(setup.module, card, rows),
+            # A value that is not finite stops its member alone; an exception would end them all.
+            reward=BatchReward(setup.module, card, rows, on_not_finite="return"),
             threads=spec.threads,
         )
         self._metrics: list[MemberMetrics] = []
@@ -131,6 +91,11 @@ class Group:
     def all_stopped(self) -> bool:
         """True once no member can go on."""
         return self.ppo.all_stopped
+
+    @property
+    def stops(self) -> list[Stop]:
+        """The members that were stopped, and why."""
+        return list(self.ppo.faults.stops.values())
 
     def advance(self, *, began: float) -> Outcome:
         """One rollout and update; writes the metrics.
@@ -187,12 +152,10 @@ class Group:
     def _policy_card(self, index: int) -> PolicyCard:
         member, card = self._members[index], self._setup.card
         mean, var, count = self.ppo.return_statistics(index)
-        versions = {name: distributions.version(name) for name in _PACKAGES}
         return PolicyCard(
             environment=card.id,
             observation_size=card.observation_size,
-            action_low=tuple(part.low for part in card.action),
-            action_high=tuple(part.high for part in card.action),
+            **action_facts(self._environment),
             hidden_sizes=member.hyperparameters.hidden_sizes,
             normalize_observation=member.hyperparameters.normalize_observation,
             epsilon=EPSILON,
@@ -211,20 +174,13 @@ class Group:
                 "seed": member.seed,
                 "env_steps": self.steps,
                 "hyperparameters": member.hyperparameters.to_dict(),
-                "versions": versions,
+                "versions": versions_of(*_PACKAGES),
             },
         )
 
     def facts(self) -> dict[str, Any]:
         """What a checkpoint must agree with to be resumed."""
-        return {
-            "environment": self._setup.card.id,
-            "options": dict(self._setup.options.given()),
-            "reward": self._setup.spec.reward_source,
-            "members": [
-                {"name": m.name, "seed": m.seed, "hyperparameters": m.hyperparameters.to_dict()} for m in self._members
-            ],
-        }
+        return facts_of(self._setup, self._members)
 
     def snapshot(self) -> Arrays:
         """The state at the present update boundary, metrics included."""

@@ -26,7 +26,6 @@ from dressage.sandbox.pipe import Channel, ChannelClosed
 
 from dressage_trainer import checkpoints
 from dressage_trainer.checkpoints import Snapshot
-from dressage_trainer.groups import Group, MemberSetup, build_groups
 from dressage_trainer.messages import (
     CheckpointMessage,
     DoneMessage,
@@ -41,6 +40,7 @@ from dressage_trainer.messages import (
     TrainSpec,
     WarningMessage,
 )
+from dressage_trainer.run_members import MemberSetup, TrainedGroup
 
 _PROGRESS_SECONDS = 0.5
 _SPEC_TIMEOUT = 60.0
@@ -82,6 +82,19 @@ def spec_from_message(message: Mapping[str, Any]) -> TrainSpec:
     return spec
 
 
+def _build_groups(setup: MemberSetup) -> list[TrainedGroup]:
+    """The backend's groups. Backends are imported here, since each brings a heavy library."""
+    if setup.spec.backend == "sb3":
+        from dressage_trainer.sb3.groups import build_groups as build_sb3
+
+        return list(build_sb3(setup, make_batch=make_batch))
+    if setup.spec.algorithm not in ("", "ppo"):
+        raise InvalidArgument(field="algorithm", value=setup.spec.algorithm, expected="ppo; the sb3 backend has sac too")
+    from dressage_trainer.groups import build_groups
+
+    return list(build_groups(setup, make_batch=make_batch))
+
+
 class Training:
     """One run's training, from the spec to the last message.
 
@@ -102,10 +115,9 @@ class Training:
         self._card: EnvironmentCard = options.check(spec.environment)
         module = load_reward(spec.reward_source, self._card)
         self._send(ProgressMessage(activity="compiling"))
-        resumed = checkpoints.read(root / spec.resume) if spec.resume else None
-        self._groups = build_groups(
-            MemberSetup(spec=spec, card=self._card, options=options, module=module, root=root, resumed=resumed),
-            make_batch=make_batch,
+        resumed = self._read_checkpoint()
+        self._groups = _build_groups(
+            MemberSetup(spec=spec, card=self._card, options=options, module=module, root=root, resumed=resumed)
         )
         self._writing = threading.Lock()
         self._last_progress = self._last_checkpoint = clock()
@@ -115,6 +127,18 @@ class Training:
         self._unsaved = ""
         self._snapshot = self._take_snapshot()
         self._gone = threading.Event()
+
+    def _read_checkpoint(self) -> Snapshot | None:
+        """The newest checkpoint that can be used; None where training begins, or has to begin anew."""
+        if not self._spec.resume:
+            return None
+        snapshot, problems = checkpoints.read_newest(self._root, [self._spec.resume, *self._spec.resume_earlier])
+        for problem in problems:
+            self._send(WarningMessage(reason="CHECKPOINT_CORRUPT", message=problem))
+        if problems:
+            then = f"goes on from the one before, update {snapshot.update}" if snapshot else "begins anew"
+            self._send(WarningMessage(reason="CHECKPOINT_FALLBACK", message=f"training {then}"))
+        return snapshot
 
     def run(self) -> None:
         """Train to the end, send what is due on the way, and the final policies."""
@@ -137,12 +161,12 @@ class Training:
             for group in self._groups:
                 group.close()
 
-    def _next_group(self) -> Group | None:
+    def _next_group(self) -> TrainedGroup | None:
         """The unfinished group that is furthest behind; ties go to the first, so that a resume takes the same turns."""
         unfinished = [g for g in self._groups if g.steps < self._spec.steps_per_member and not g.all_stopped]
         return min(unfinished, key=lambda g: g.steps, default=None)
 
-    def _send_due(self, group: Group, before: int) -> None:
+    def _send_due(self, group: TrainedGroup, before: int) -> None:
         # An update may pass several marks at once; one evaluation then serves them all.
         if any(before < mark <= group.steps for mark in self._marks()):
             self._send(EvaluateMessage(env_step=group.steps, policies=tuple(group.policies())))
@@ -228,10 +252,10 @@ class Training:
     def _finish(self) -> None:
         policies: list[MemberPolicy] = [policy for group in self._groups for policy in group.policies()]
         if not policies:
-            stops = [stop.message for group in self._groups for stop in group.ppo.faults.stops.values()]
-            causes = {stop.cause for group in self._groups for stop in group.ppo.faults.stops.values()}
-            message = f"no member could go on: {stops[0]}"
-            self._send(FailedMessage("ALL_MEMBERS_STOPPED", message, generated_code="reward" in causes))
+            stops = [stop for group in self._groups for stop in group.stops]
+            broke_by_reward = any(stop.cause == "reward" for stop in stops)
+            message = f"no member could go on: {stops[0].message}"
+            self._send(FailedMessage("ALL_MEMBERS_STOPPED", message, generated_code=broke_by_reward))
             return
         self._send_progress(self._clock())
         self._send(

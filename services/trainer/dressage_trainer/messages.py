@@ -62,11 +62,17 @@ class TrainSpec(Message):
     checkpoint_seconds: float = 30.0
     """Seconds between two checkpoints; 0: one at every update."""
     threads: int = 1
+    backend: str = "jax"
+    """``jax``, or ``sb3`` (Stable-Baselines3)."""
+    algorithm: str = ""
+    """``ppo`` (also if empty), or ``sac`` (``sb3`` only)."""
     provenance: dict[str, str] = field(default_factory=dict)
     """Goes into every policy's card."""
     resume: str | None = None
     """Checkpoint to go on from, a path relative to the scratch folder. Rows of ``members/*/metrics.jsonl`` that lie there
     already and are past the checkpoint are dropped first."""
+    resume_earlier: tuple[str, ...] = ()
+    """Earlier checkpoints, the newest first, for when that one is damaged."""
 
 
 @dataclass(frozen=True)

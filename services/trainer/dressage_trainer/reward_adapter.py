@@ -1,22 +1,11 @@
-"""The generated reward, as the PPO core wants it. Only ever inside the learner's sandbox."""
+"""What the trainer has to know of a generated reward's source. Only ever inside the learner's sandbox."""
 
 from __future__ import annotations
 
 import ast
-from typing import Any
 
-from dressage.contracts.reward import BatchReward, RewardModule
+from dressage.contracts.reward import RewardModule
 from dressage.envs.cards import EnvironmentCard
-
-
-class TolerantReward(BatchReward):
-    """A `BatchReward` that hands non-finite values on instead of raising.
-
-    The collector finds the member they belong to and stops that one; an exception would end them all.
-    """
-
-    def _not_finite(self, stacked: Any) -> None:
-        return None
 
 
 def fields_read(source: str, module: RewardModule, card: EnvironmentCard) -> frozenset[str] | None:

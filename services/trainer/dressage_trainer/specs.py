@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dressage.api.internal.v1 import run_service_pb2 as pb
@@ -28,10 +29,10 @@ def _set_fields(message: Message) -> dict[str, Any]:
     return {descriptor.name: value for descriptor, value in message.ListFields()}
 
 
-def train_spec(task: pb.TrainAssignment, *, resume: str | None) -> TrainSpec:
+def train_spec(task: pb.TrainAssignment, *, resume: Sequence[str] = ()) -> TrainSpec:
     """What the learner is told.
 
-    :param resume: checkpoint relative to the learner's folder, if there is one.
+    :param resume: checkpoints to go on from, relative to the learner's folder, the newest first.
     """
     members = tuple(
         MemberTask(member=member.id, hyperparameters=hyperparameters_of(member.hyperparameters), seed=member.seed)
@@ -46,6 +47,9 @@ def train_spec(task: pb.TrainAssignment, *, resume: str | None) -> TrainSpec:
         evaluations=max(1, task.evaluations),
         checkpoint_seconds=task.checkpoint_seconds,
         threads=max(1, task.cores),
+        backend=task.backend or "jax",
+        algorithm=task.algorithm,
         provenance=dict(task.provenance),
-        resume=resume,
+        resume=resume[0] if resume else None,
+        resume_earlier=tuple(resume[1:]),
     )

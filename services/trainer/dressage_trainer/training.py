@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from dressage.sandbox.pipe import ChannelClosed
 from dressage.sandbox.process import Exit, SandboxProcess
 
 from dressage_trainer import messages
-from dressage_trainer.delivery import Delivery
+from dressage_trainer.delivery import INDEX, Delivery
 from dressage_trainer.evaluation import EvaluationSettings, EvaluatorPool
 from dressage_trainer.outcome import Outcome
 from dressage_trainer.specs import options_of, train_spec
@@ -32,7 +33,7 @@ from dressage_trainer.work import WorkStream
 
 _LEARNER_LIMITS = Limits(memory_bytes=8 * GIB, file_bytes=2 * GIB)
 _LEARNER = "dressage_trainer.learner:learn"
-_RESUME = "resume.safetensors"
+_RESUME = "resume-{}.safetensors"
 _QUEUE = 16
 _SNAPSHOT_SECONDS = 25.0
 
@@ -62,13 +63,13 @@ class Training:
         self._sandbox = context.scratch / "learner"
         self._delivery = Delivery(work=context.work, assignment=assignment.id, staging=context.scratch / "staging")
         self._jobs: asyncio.Queue[Job] = asyncio.Queue(_QUEUE)
-        self._snapshot_stored = asyncio.Event()
+        self._snapshot_staged, self._snapshot_stored = asyncio.Event(), asyncio.Event()
         self._log = structlog.get_logger("dressage.trainer.training")
 
     async def run(self) -> Outcome:
         """Trains, evaluates, uploads; returns how it ended."""
         self._sandbox.mkdir(parents=True, exist_ok=True)
-        spec = train_spec(self._task, resume=await self._fetch_checkpoint())
+        spec = train_spec(self._task, resume=await self._fetch_checkpoints())
         settings = EvaluationSettings(
             environment=self._task.environment,
             options=options_of(self._task.options),
@@ -99,16 +100,45 @@ class Training:
             allow_unsandboxed=self._context.allow_unsandboxed,
         )
 
-    async def _fetch_checkpoint(self) -> str | None:
-        """Brings the checkpoint to go on from, and the metrics up to it, into the learner's folder."""
+    async def _fetch_checkpoints(self) -> list[str]:
+        """Brings the checkpoint to go on from, the one before it, and the metrics into the learner's folder.
+
+        :returns: paths relative to that folder, the newest first.
+        """
         if not self._task.checkpoint:
-            return None
-        await get_file(self._context.work, self._task.checkpoint, self._sandbox / _RESUME)
+            return []
+        work, found = self._context.work, []
+        for number, key in enumerate(await self._stored_checkpoints()):
+            path = _RESUME.format(number)
+            try:
+                await get_file(work, key, self._sandbox / path)
+            except NotFound:
+                self._log.warning("a checkpoint is missing", key=key)
+                continue
+            found.append(path)
+        if not found:
+            message = f"{self._task.checkpoint} and those before it are missing; training begins anew"
+            warning = pb.WarningReport(reason="CHECKPOINT_MISSING", message=message)
+            self._delivery.report(pb.Report(warning=warning))
         for member in self._members:
             key = f"members/{member}/metrics.jsonl"
             with contextlib.suppress(NotFound):  # no update may have been recorded before the checkpoint
-                await get_file(self._context.work, key, self._sandbox / key)
-        return _RESUME
+                await get_file(work, key, self._sandbox / key)
+        return found
+
+    async def _stored_checkpoints(self) -> list[str]:
+        """Keys of the checkpoint to go on from and of the one before it."""
+        newest = self._task.checkpoint
+        path = self._context.scratch / "index.json"
+        try:
+            await get_file(self._context.work, INDEX, path)
+            listed = [str(key) for key in json.loads(path.read_text())]
+        except (NotFound, ValueError, TypeError):
+            return [newest]
+        # The index may be ahead of the last report that was accepted.
+        earlier = listed[listed.index(newest) + 1 :] if newest in listed else []
+        self._delivery.continue_from([newest, *earlier])
+        return [newest, *earlier[:1]]
 
     async def _serve(self, learner: SandboxProcess, pool: EvaluatorPool) -> Outcome:
         """Serves the learner until it is done, fails, or is told to stop."""
@@ -146,8 +176,12 @@ class Training:
     async def _checkpoint_and_leave(self, learner: SandboxProcess) -> Outcome:
         """SIGTERM: stores the snapshot of the last update boundary, then gives the place up."""
         try:
-            await asyncio.to_thread(learner.channel.send, {"type": "snapshot"})
-            await asyncio.wait_for(self._snapshot_stored.wait(), _SNAPSHOT_SECONDS)
+            async with asyncio.timeout(_SNAPSHOT_SECONDS):
+                await asyncio.to_thread(learner.channel.send, {"type": "snapshot"})
+                await self._snapshot_staged.wait()
+                # What it would learn from here on is lost; evaluations that must be stored first get its cores.
+                await asyncio.to_thread(learner.kill)
+                await self._snapshot_stored.wait()
         except (TimeoutError, DressageError) as error:
             self._log.warning("no checkpoint before the end; an earlier one serves", error=str(error))
         return Outcome.interrupted()
@@ -201,6 +235,8 @@ class Training:
         except NotFound:
             return  # the learner has made room for a newer one already
         records = await asyncio.to_thread(self._delivery.stage_records, self._members, self._sandbox)
+        if message.requested:
+            self._snapshot_staged.set()
 
         async def store() -> None:
             await self._delivery.checkpoint(staged, records, update=message.update, env_step=message.env_step)

@@ -49,7 +49,7 @@ BAD_SPECS: list[tuple[dict[str, object], str, str]] = [
     ({"budget": v1.Budget(wall_time=Duration(seconds=-1))}, "spec.budget.wall_time", "positive"),
     ({"seed": 999_999_999}, "spec.seed", "evaluation seeds begin there"),
     ({"train_only": True}, "spec.reward_source", "train_only"),
-    ({"backend": "sb3"}, "spec.backend", "not available yet"),
+    ({"algorithm": "sac", "backend": "jax"}, "spec.algorithm", "sb3"),
 ]
 
 

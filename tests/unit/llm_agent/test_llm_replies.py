@@ -103,7 +103,7 @@ def test_a_revision_with_hyperparameters():
     [
         ({"json": "{"}, "cannot be read"),
         ({"json": '{"lr": 1}'}, "no hyperparameter 'lr'"),
-        ({"json": '{"learning_rate": 5}'}, "from 1e-06 to 0.01"),
+        ({"json": '{"learning_rate": "fast"}'}, "from 1e-06 to 0.003"),
         ({"json": '{"epochs": 2.5}'}, "a whole number"),
         ({"json": '{"discount": true}'}, "a number"),
         ({"based_on": "7"}, "names iteration 7, but there are 1 to 1"),

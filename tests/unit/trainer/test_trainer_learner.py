@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import threading
 
 import numpy as np
@@ -197,7 +198,6 @@ def test_non_finite_reward_stops_the_run_naming_the_term(tmp_path):
         ({"members": [{"member": "a", "hyperparameters": {"discount": 2}, "seed": 0}]}, "INVALID_ARGUMENT", "discount"),
         ({"members": [{"member": "a", "hyperparameters": {"gamma": 0.9}, "seed": 0}]}, "INVALID_ARGUMENT", "gamma"),
         ({"members": []}, "INVALID_ARGUMENT", "member"),
-        ({"resume": "checkpoints/7.safetensors"}, "CHECKPOINT_CORRUPT", "7.safetensors"),
         ({"options": {"gravity": 3}}, "INVALID_ARGUMENT", "gravity"),
     ],
 )
@@ -210,12 +210,72 @@ def test_bad_specs_are_refused_by_name(tmp_path, change, reason, words):
     assert failed.generated_code == (reason == "REWARD_INVALID")
 
 
-def test_a_damaged_or_foreign_checkpoint_is_refused(tmp_path):
+def damage(path, how):
+    data = bytearray(path.read_bytes())
+    if how == "truncated":
+        data = data[:-100]
+    else:
+        data[-50] ^= 0x40  # one bit, in the middle of an array
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("how", ["truncated", "flipped"])
+def test_after_a_damaged_checkpoint_the_one_before_serves(tmp_path, how):
+    request = spec("InvertedPendulum-v5", PENDULUM, steps=384, checkpoint_seconds=0)
+    whole = run(tmp_path / "run", request)
+    damage(tmp_path / "run/checkpoints/3.safetensors", how)
+    again = spec("InvertedPendulum-v5", PENDULUM, steps=384, resume="checkpoints/3.safetensors",
+                 resume_earlier=("checkpoints/2.safetensors",), checkpoint_seconds=1e9)  # fmt: skip
+    messages = run(tmp_path / "run", again)
+    corrupt, fallback = of_type(messages, "warning")
+    assert corrupt.reason == "CHECKPOINT_CORRUPT" and "3.safetensors" in corrupt.message
+    assert fallback.reason == "CHECKPOINT_FALLBACK" and "update 2" in fallback.message
+    assert_same_policies(whole[-1].policies, messages[-1].policies)
+    assert messages[-1].env_steps_total == 2 * 128
+
+
+def test_without_a_usable_checkpoint_training_begins_anew_and_says_so(tmp_path):
+    whole = run(tmp_path / "run", spec("InvertedPendulum-v5", PENDULUM, steps=256))
+    messages = run(tmp_path / "run", spec("InvertedPendulum-v5", PENDULUM, steps=256, resume="checkpoints/7.safetensors"))
+    assert [m.reason for m in of_type(messages, "warning")] == ["CHECKPOINT_CORRUPT", "CHECKPOINT_FALLBACK"]
+    assert "anew" in of_type(messages, "warning")[1].message
+    assert_same_policies(whole[-1].policies, messages[-1].policies)
+
+
+def test_a_foreign_checkpoint_is_refused(tmp_path):
     run(tmp_path / "run", spec("InvertedPendulum-v5", PENDULUM, steps=128, checkpoint_seconds=0))
-    path = tmp_path / "run/checkpoints/1.safetensors"
     other = (MemberTask("a", SMALL, 5), MemberTask("b", SMALL, 2))
     request = spec("InvertedPendulum-v5", PENDULUM, steps=256, members=other, resume="checkpoints/1.safetensors")
     assert run(tmp_path / "run", request)[-1].reason == "CHECKPOINT_MISMATCH"
-    path.write_bytes(path.read_bytes()[:-100])
-    request = spec("InvertedPendulum-v5", PENDULUM, steps=256, resume="checkpoints/1.safetensors")
-    assert run(tmp_path / "run", request)[-1].reason == "CHECKPOINT_CORRUPT"
+
+
+@pytest.fixture
+def small_files():
+    """Files may not grow beyond some bytes, as on a full disk; lifted again at the end."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def snapshot_of(update, size):
+    return checkpoints.Snapshot(update=update, env_step=update, facts={}, arrays={"x": np.full(size, update)})
+
+
+def test_a_full_disk_leaves_the_previous_checkpoint_and_nothing_half_written(tmp_path, small_files):
+    checkpoints.write(tmp_path, snapshot_of(1, 10))
+    small_files(20_000)
+    with pytest.raises(OSError, match="File too large"):
+        checkpoints.write(tmp_path, snapshot_of(2, 10_000))
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["1.safetensors"]
+    assert checkpoints.read(tmp_path / "checkpoints/1.safetensors").update == 1
+
+
+def test_training_goes_on_without_checkpoints_and_ends_where_metrics_find_no_place(tmp_path, small_files):
+    small_files(30_000)  # less than a checkpoint, more than a few rows of metrics
+    messages = run(tmp_path / "run", spec("InvertedPendulum-v5", PENDULUM, steps=384, checkpoint_seconds=0))
+    assert {m.reason for m in of_type(messages, "warning")} == {"CHECKPOINT_FAILED"}
+    assert messages[-1].type == "done"
+    assert not list((tmp_path / "run/checkpoints").iterdir())
+    small_files(1_000)
+    messages = run(tmp_path / "other", spec("InvertedPendulum-v5", PENDULUM, steps=384, checkpoint_seconds=1e9))
+    assert messages[-1].type == "failed" and messages[-1].reason == "OUT_OF_DISK"

@@ -18,7 +18,7 @@ from dressage_orchestrator import defaults, metrics, names
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import runs, sessions
 from dressage_orchestrator.database.engine import Transaction
-from dressage_orchestrator.methods import authoring, training
+from dressage_orchestrator.methods import authoring, suggestions, training
 from dressage_orchestrator.methods.authoring import Code
 from dressage_orchestrator.methods.protocol import Estimate
 from dressage_orchestrator.statistics import mean
@@ -175,6 +175,7 @@ def _keep_revision(
     flow: Flow, number: int, history: list[v1.Iteration], notes: list[str], result: agent_pb.TaskResult
 ) -> Json:
     revision = result.revision
+    suggested, clamped = suggestions.clamp(revision.hyperparameters)
     parents = {entry.number: entry for entry in history}
     parent = parents.get(revision.based_on, history[-1])
     tuned = flow.spec.tune_hyperparameters and revision.HasField("hyperparameters")
@@ -188,10 +189,13 @@ def _keep_revision(
         del iteration.configs[:]
         iteration.configs.extend(parent.configs)
         for config in iteration.configs if tuned else ():
-            config.hyperparameters.MergeFrom(revision.hyperparameters)
+            config.hyperparameters.MergeFrom(suggested)
 
     with flow.engine.database.begin() as tx:
         sessions.put_iteration(tx, flow.session, number, keep)
+        if tuned and clamped and flow.once(tx, f"warning/clamped:{number}"):
+            message = suggestions.told(clamped)
+            flow.emit(tx, ev.Event(warning=ev.Warning(reason="SUGGESTION_CLAMPED", message=message)), iteration=number)
     if unchanged and not tuned:
         raise Exhausted(f"no better reward is known: {revision.diagnosis or 'the reviser changed nothing'}")
     return {"source": parent.source if unchanged else revision.source, "author": result.model}

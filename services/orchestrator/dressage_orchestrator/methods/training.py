@@ -52,6 +52,7 @@ def train_assignment(flow: Flow, iteration: v1.Iteration, source: str) -> work.T
     """What the trainer is told."""
     spec = flow.spec
     told = work.TrainAssignment(environment=flow.environment, reward_source=source, backend=spec.backend)
+    told.algorithm = spec.algorithm
     told.options.CopyFrom(spec.environment_options)
     for config in iteration.configs:
         for seed in range(spec.seed, spec.seed + spec.seeds):

@@ -12,44 +12,17 @@ from.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from dressage_trainer.ppo.actions import make_actor
 from dressage_trainer.ppo.episodes import EpisodeStatistics
+from dressage_trainer.ppo.faults import Faults, Stop
 from dressage_trainer.ppo.interfaces import Arrays, Environment, Reward, Step
 from dressage_trainer.ppo.network import TowerInference
 from dressage_trainer.ppo.normalizer import ObservationNormalizer, ReturnNormalizer
 from dressage_trainer.ppo.update import Rollout
-
-
-@dataclass(frozen=True)
-class Stop:
-    """Why a member was stopped."""
-
-    member: int
-    step: int
-    """The member's environment steps at that moment."""
-    cause: str
-    """"reward", "observation" or "gradient"."""
-    term: str
-    """The reward term that was not finite; empty for other causes."""
-    message: str
-
-
-@dataclass
-class Faults:
-    """Which members are stopped and why."""
-
-    stops: dict[int, Stop] = field(default_factory=dict)
-
-    def mask(self, members: int) -> np.ndarray:
-        """(M,) True where stopped."""
-        mask = np.zeros(members, bool)
-        mask[list(self.stops)] = True
-        return mask
 
 
 class Collector:

@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import jax
@@ -21,34 +21,21 @@ import numpy as np
 from dressage.errors import InvalidArgument
 
 from dressage_trainer.ppo.actions import action_space_of
-from dressage_trainer.ppo.collect import Collector, Faults, Stop
+from dressage_trainer.ppo.collect import Collector
+from dressage_trainer.ppo.faults import Faults, Stop
 from dressage_trainer.ppo.generators import member_streams, pack_generator, unpack_generator
 from dressage_trainer.ppo.hyperparameters import Hyperparameters
 from dressage_trainer.ppo.interfaces import Arrays, Environment, Reward
 from dressage_trainer.ppo.lanes import LaneUpdate
+from dressage_trainer.ppo.members import MemberSpec, group_members
 from dressage_trainer.ppo.network import initial_weights, stack
 from dressage_trainer.ppo.update import Adam, Coefficients, Rollout, initial_adam
 
 Metrics = dict[str, float | None]
 
+__all__ = ["MemberSpec", "Metrics", "StackedPPO", "group_members", "use_compilation_cache"]
+
 _shaped: Any = jax.ShapeDtypeStruct
-
-
-@dataclass(frozen=True)
-class MemberSpec:
-    """One member: a name, what it trains with, and the seed of all its randomness."""
-
-    name: str
-    hyperparameters: Hyperparameters
-    seed: int
-
-
-def group_members(members: Sequence[MemberSpec]) -> list[list[MemberSpec]]:
-    """Split members into groups of equal shape, in order of first appearance."""
-    groups: dict[Any, list[MemberSpec]] = {}
-    for member in members:
-        groups.setdefault(member.hyperparameters.shape_key, []).append(member)
-    return list(groups.values())
 
 
 def use_compilation_cache(directory: str) -> None:

@@ -18,20 +18,21 @@ from dressage_llm_agent.roles.reviser.tools import TOOLS
 from dressage_llm_agent.tasks import HyperparameterValue, ReviserTask, Revision
 
 _STUCK = 3
-# Name to (lowest, highest, whole number): what a model may ask for; narrower than what PPO can compute with.
+# Name to (lowest, highest, whole number), as the model is told; the orchestrator brings what lies outside into these bounds.
 _HYPERPARAMETERS: dict[str, tuple[float, float, bool]] = {
-    "learning_rate": (1e-6, 1e-2, False),
-    "num_steps": (16, 4096, True),
+    "learning_rate": (1e-6, 3e-3, False),
+    "num_steps": (16, 8192, True),
     "minibatch_size": (32, 8192, True),
-    "epochs": (1, 30, True),
-    "discount": (0.8, 0.9999, False),
-    "gae_lambda": (0.5, 1.0, False),
-    "clip_range": (0.05, 0.5, False),
-    "entropy_coef": (0.0, 0.1, False),
+    "epochs": (3, 20, True),
+    "discount": (0.95, 0.999, False),
+    "gae_lambda": (0.8, 1.0, False),
+    "clip_range": (0.1, 0.4, False),
+    "entropy_coef": (1e-4, 0.1, False),
     "value_coef": (0.1, 2.0, False),
-    "max_grad_norm": (0.1, 10.0, False),
-    "target_kl": (0.005, 0.5, False),
+    "max_grad_norm": (0.1, 5.0, False),
+    "target_kl": (0.001, 0.05, False),
 }
+_LARGEST = 2**31 - 1
 
 
 class Reviser:
@@ -126,7 +127,7 @@ def _hyperparameter_problem(name: str, value: Any) -> str | None:
         return f"there is no hyperparameter {name!r}; there are {', '.join(_HYPERPARAMETERS)}"
     low, high, whole = _HYPERPARAMETERS[name]
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not number or not low <= value <= high or (whole and value != int(value)):
+    if not number or abs(value) > _LARGEST or (whole and value != int(value)):
         kind = "a whole number" if whole else "a number"
         return f"{name} is {value!r}; it must be {kind} from {low:g} to {high:g}"
     return None

@@ -1,0 +1,140 @@
+"""What the backends have in common: the run that they are built from, complete members, and what an update gives rise to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib import metadata as distributions
+from pathlib import Path
+from typing import Any, Protocol
+
+from dressage.contracts.reward import RewardModule
+from dressage.envs.batch import EnvOptions
+from dressage.envs.cards import EnvironmentCard
+from dressage.errors import InvalidArgument
+
+from dressage_trainer.checkpoints import Snapshot
+from dressage_trainer.messages import MemberPolicy, MemberState, MemberStoppedMessage, TrainSpec, WarningMessage
+from dressage_trainer.ppo.actions import action_space_of
+from dressage_trainer.ppo.faults import Stop
+from dressage_trainer.ppo.hyperparameters import Hyperparameters
+from dressage_trainer.ppo.interfaces import Arrays, Environment
+from dressage_trainer.ppo.members import MemberSpec
+from dressage_trainer.ppo.presets import preset
+
+
+@dataclass(frozen=True)
+class MemberSetup:
+    """What all groups of a run are built from."""
+
+    spec: TrainSpec
+    card: EnvironmentCard
+    options: EnvOptions
+    module: RewardModule
+    root: Path
+    resumed: Snapshot | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an update gave rise to, besides metrics."""
+
+    stopped: list[MemberStoppedMessage] = field(default_factory=list)
+    warnings: list[WarningMessage] = field(default_factory=list)
+
+
+def member_specs(spec: TrainSpec) -> list[MemberSpec]:
+    """The members with complete hyperparameters: the environment's preset, overridden.
+
+    :raises InvalidArgument: for bad hyperparameters or a name that occurs twice.
+    """
+    base = preset(spec.environment)
+    members = []
+    for task in spec.members:
+        try:
+            hyperparameters = Hyperparameters.from_dict(task.hyperparameters, base=base)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"member {task.member}: {error.message}", field=error.field) from error
+        members.append(MemberSpec(task.member, hyperparameters, task.seed))
+    names = [member.name for member in members]
+    if len(set(names)) != len(names):
+        raise InvalidArgument(field="members", value=names, expected="distinct ids")
+    return members
+
+
+class TrainedGroup(Protocol):
+    """Members that a backend trains together, update by update."""
+
+    names: list[str]
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of each member."""
+
+    @property
+    def updates(self) -> int:
+        """Updates done."""
+
+    @property
+    def all_stopped(self) -> bool:
+        """True once no member can go on."""
+
+    @property
+    def stops(self) -> list[Stop]:
+        """The members that were stopped, and why."""
+
+    def advance(self, *, began: float) -> Outcome:
+        """One rollout and update; writes the metrics."""
+
+    def states(self) -> list[MemberState]:
+        """Each member's latest metrics."""
+
+    def policies(self) -> list[MemberPolicy]:
+        """The members' policies as they are now, but for those that were stopped."""
+
+    def facts(self) -> dict[str, Any]:
+        """What a checkpoint must agree with to be resumed."""
+
+    def snapshot(self) -> Arrays:
+        """The state at the present update boundary, metrics included."""
+
+    def close(self) -> None:
+        """Close files."""
+
+
+def action_facts(environment: Environment) -> dict[str, Any]:
+    """The entries of a policy's card that say what actions are."""
+    space = action_space_of(environment)
+    if space.discrete:
+        return {"action_kind": "discrete", "num_actions": space.num_actions, "action_low": (), "action_high": ()}
+    bounds = {"action_low": environment.action_low, "action_high": environment.action_high}
+    # By their shortest text: 0.4 in single precision is meant as 0.4.
+    return {name: tuple(float(str(value)) for value in values) for name, values in bounds.items()}
+
+
+def versions_of(*packages: str) -> dict[str, str]:
+    """Installed versions, for a policy's card."""
+    return {name: distributions.version(name) for name in packages}
+
+
+def facts_of(setup: MemberSetup, members: list[MemberSpec], **more: Any) -> dict[str, Any]:
+    """What a checkpoint must agree with to be resumed."""
+    return {
+        "environment": setup.card.id,
+        "options": dict(setup.options.given()),
+        "reward": setup.spec.reward_source,
+        "members": [{"name": m.name, "seed": m.seed, "hyperparameters": m.hyperparameters.to_dict()} for m in members],
+        **more,
+    }
+
+
+def check_resumed(setup: MemberSetup, facts: list[dict[str, Any]]) -> None:
+    """That the checkpoint to go on from, if any, is of these groups.
+
+    :raises InvalidArgument: where it is of another run.
+    """
+    if setup.resumed is not None and setup.resumed.facts.get("groups") != facts:
+        raise InvalidArgument(
+            "the checkpoint is of another run: environment, reward, members or hyperparameters differ",
+            field="resume",
+            reason="CHECKPOINT_MISMATCH",
+        )

@@ -1,0 +1,313 @@
+"""A member in training by Stable-Baselines3: a group of one, since its models train one at a time."""
+
+from __future__ import annotations
+
+import io
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from dressage.contracts.reward import BatchReward
+from dressage.errors import FailedPrecondition, InvalidArgument
+from dressage.policies import PolicyCard
+
+from dressage_trainer.messages import MemberPolicy, MemberState, MemberStoppedMessage, WarningMessage
+from dressage_trainer.metrics import MemberMetrics
+from dressage_trainer.monitor import Monitor
+from dressage_trainer.ppo.faults import Stop
+from dressage_trainer.ppo.generators import member_streams
+from dressage_trainer.ppo.hyperparameters import Hyperparameters
+from dressage_trainer.ppo.interfaces import Arrays
+from dressage_trainer.ppo.members import MemberSpec
+from dressage_trainer.ppo.normalizer import CLIP, EPSILON
+from dressage_trainer.ppo.presets import preset
+from dressage_trainer.reward_adapter import fields_read
+from dressage_trainer.run_members import MemberSetup, Outcome, action_facts, check_resumed, facts_of, versions_of
+
+try:
+    import torch
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    from dressage_trainer.sb3 import models
+    from dressage_trainer.sb3.vecenv import MemberStopped, RewardedVecEnv
+except ImportError as error:
+    raise FailedPrecondition(
+        "the backend sb3 needs torch and stable-baselines3 where training runs: pip install 'dressage[sb3]'",
+        reason="MISSING_PACKAGE",
+    ) from error
+
+_PACKAGES = ("dressage", "gymnasium", "mujoco", "numpy", "stable-baselines3", "torch")
+_REPLAY = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
+
+Row = dict[str, float | None]
+
+
+def build_groups(setup: MemberSetup, *, make_batch: Callable[..., Any]) -> list[Sb3Group]:
+    """One group per member, restored where the run resumes.
+
+    :raises InvalidArgument: for an unknown algorithm, bad hyperparameters, or a checkpoint of other members.
+    """
+    algorithm = setup.spec.algorithm or "ppo"
+    if algorithm not in models.ALGORITHMS:
+        raise InvalidArgument(field="algorithm", value=algorithm, expected=" or ".join(models.ALGORITHMS))
+    names = [task.member for task in setup.spec.members]
+    if len(set(names)) != len(names):
+        raise InvalidArgument(field="members", value=names, expected="distinct ids")
+    # The simulator's threads are native; torch's own gain nothing on so small networks.
+    torch.set_num_threads(1)
+    groups = []
+    for task in setup.spec.members:
+        try:
+            values = models.complete(algorithm, task.hyperparameters, preset(setup.spec.environment))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"member {task.member}: {error.message}", field=error.field) from error
+        tuned = "entropy_coef" not in task.hyperparameters
+        member = MemberSpec(task.member, values, task.seed)
+        groups.append(Sb3Group(setup, member, algorithm, tuned_entropy=tuned, make_batch=make_batch))
+    check_resumed(setup, [group.facts() for group in groups])
+    if setup.resumed is not None:
+        for index, group in enumerate(groups):
+            group.restore(setup.resumed.part(f"group{index}/"))
+    return groups
+
+
+class _Streams:
+    """The process-wide generators that SB3 draws from, kept apart for each member."""
+
+    def __init__(self) -> None:
+        self.torch = torch.get_rng_state()
+        self.numpy: Any = np.random.get_state()
+        self.python = random.getstate()
+
+    def enter(self) -> None:
+        torch.set_rng_state(self.torch)
+        np.random.set_state(self.numpy)
+        random.setstate(self.python)
+
+    def leave(self) -> None:
+        self.torch, self.numpy, self.python = torch.get_rng_state(), np.random.get_state(), random.getstate()
+
+
+class Sb3Group:
+    """See `run_members.TrainedGroup`."""
+
+    def __init__(
+        self,
+        setup: MemberSetup,
+        member: MemberSpec,
+        algorithm: str,
+        *,
+        tuned_entropy: bool,
+        make_batch: Callable[..., Any],
+    ) -> None:
+        self._setup, self._member, self._algorithm = setup, member, algorithm
+        self._tuned_entropy = tuned_entropy
+        self.names = [member.name]
+        self.updates = 0
+        self.stops: list[Stop] = []
+        h, spec = member.hyperparameters, setup.spec
+        environment = make_batch(
+            spec.environment,
+            h.num_envs,
+            num_threads=spec.threads,
+            options=setup.options,
+            fields=fields_read(spec.reward_source, setup.module, setup.card),
+        )
+        if algorithm == "sac" and "num_actions" in action_facts(environment):
+            raise InvalidArgument(field="algorithm", value="sac", expected="ppo: the environment has numbered actions")
+        reward = BatchReward(setup.module, setup.card, h.num_envs, on_not_finite="return")
+        self._env = RewardedVecEnv(environment, reward, member_streams(member.seed, h.num_envs).env_seeds)
+        self._normalizer = VecNormalize(
+            self._env,
+            norm_obs=h.normalize_observation,
+            norm_reward=h.normalize_reward,
+            clip_obs=CLIP,
+            clip_reward=CLIP,
+            gamma=h.discount,
+            epsilon=EPSILON,
+        )
+        self._model = models.make_model(
+            algorithm, h, self._normalizer, seed=member.seed, tuned_entropy=tuned_entropy
+        )
+        self._streams = _Streams()
+        self._begin()
+        self._chunk = self._chunk_steps(h)
+        self._monitor = Monitor()
+        self._latest: Row = {}
+        self._metrics: MemberMetrics | None = None
+        if setup.resumed is None:
+            self._open_metrics(b"")
+
+    def _begin(self) -> None:
+        """What SB3 does at the start of learning, so that a snapshot can be taken before the first update."""
+        self._model._setup_learn(0, None, reset_num_timesteps=True)
+        self._streams.leave()
+
+    def _chunk_steps(self, h: Hyperparameters) -> int:
+        if self._algorithm == "ppo":
+            return h.batch_size
+        return max(1, models.SAC_STEPS // h.num_envs) * h.num_envs
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of the member."""
+        return int(self._model.num_timesteps)
+
+    @property
+    def all_stopped(self) -> bool:
+        """True once the member cannot go on."""
+        return bool(self.stops)
+
+    def advance(self, *, began: float) -> Outcome:
+        """PPO: one rollout and update. SAC: about a thousand steps, with as many gradient steps."""
+        outcome, start, before = Outcome(), time.perf_counter(), self.steps
+        self._streams.enter()
+        try:
+            self._model.learn(self._chunk, reset_num_timesteps=False, log_interval=None)
+        except MemberStopped as stopped:
+            self._stop(stopped.stop, outcome)
+        finally:
+            self._streams.leave()
+        self.updates += 1
+        rate = (self.steps - before) / max(time.perf_counter() - start, 1e-9)
+        row: Row = {"update": float(self.updates), "step": float(self.steps), "steps_per_second": rate}
+        row |= self._env.episodes.take()[0] | models.figures(self._model)
+        row["seconds"] = time.monotonic() - began
+        self._latest = row
+        if not self.stops:
+            if self._broken():
+                message = f"the weights were not finite after update {self.updates} (environment step {self.steps})"
+                self._stop(Stop(0, self.steps, "gradient", "", message), outcome)
+            assert self._metrics is not None
+            self._metrics.add(row)
+            for warn in self._monitor.see(row):
+                outcome.warnings.append(WarningMessage(warn.reason, warn.message, self._member.name))
+        return outcome
+
+    def _broken(self) -> bool:
+        return any(not torch.isfinite(value).all() for value in self._model.policy.parameters())
+
+    def _stop(self, stop: Stop, outcome: Outcome) -> None:
+        self.stops.append(stop)
+        reason = f"{stop.cause.upper()}_NOT_FINITE"
+        outcome.stopped.append(MemberStoppedMessage(self._member.name, stop.step, reason, stop.message))
+
+    def states(self) -> list[MemberState]:
+        """The member's latest metrics."""
+        metrics = {key: value for key, value in self._latest.items() if value is not None}
+        return [MemberState(member=self._member.name, env_step=self.steps, metrics=metrics)]
+
+    def policies(self) -> list[MemberPolicy]:
+        """The member's policy as it is now; none once it was stopped."""
+        if self.stops:
+            return []
+        h, card = self._member.hyperparameters, self._policy_card()
+        size, rms = card.observation_size, self._normalizer.obs_rms if h.normalize_observation else None
+        weights = models.tensors(self._model, card)
+        weights["obs_mean"] = np.zeros(size) if rms is None else np.array(rms.mean, np.float64)
+        weights["obs_var"] = np.ones(size) if rms is None else np.array(rms.var, np.float64)
+        return [MemberPolicy(self._member.name, card.to_dict(), weights)]
+
+    def _policy_card(self) -> PolicyCard:
+        h, returns = self._member.hyperparameters, self._normalizer.ret_rms
+        count = self._normalizer.obs_rms.count if h.normalize_observation else 0.0
+        return PolicyCard(
+            environment=self._setup.card.id,
+            observation_size=self._setup.card.observation_size,
+            **action_facts(self._env.environment),
+            **models.network(self._algorithm),
+            hidden_sizes=h.hidden_sizes,
+            normalize_observation=h.normalize_observation,
+            epsilon=EPSILON,
+            clip=CLIP,
+            environment_options=dict(self._setup.options.given()),
+            statistics={
+                "obs_count": float(count),
+                "return_mean": float(returns.mean),
+                "return_var": float(returns.var),
+                "return_count": float(returns.count),
+                "discount": h.discount,
+            },
+            provenance={
+                **self._setup.spec.provenance,
+                "member": self._member.name,
+                "seed": self._member.seed,
+                "env_steps": self.steps,
+                "algorithm": self._algorithm,
+                "backend": "sb3",
+                "hyperparameters": h.to_dict(),
+                "versions": versions_of(*_PACKAGES),
+            },
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What a checkpoint must agree with to be resumed."""
+        return facts_of(self._setup, [self._member], backend="sb3", algorithm=self._algorithm)
+
+    def snapshot(self) -> Arrays:
+        """The state at the present update boundary, metrics included; SAC's replay buffer as far as it is filled."""
+        assert self._metrics is not None
+        file = io.BytesIO()
+        self._model.save(file)
+        state = {
+            "streams": (self._streams.torch, self._streams.numpy, self._streams.python),
+            "normalizer": {name: getattr(self._normalizer, name) for name in self._normalizer_parts()},
+            # SAC's first actions come from the space's own generator, which a load seeds anew.
+            "exploration": self._model.action_space.np_random.bit_generator.state,
+            "updates": self.updates,
+            "stops": self.stops,
+        }
+        rest = io.BytesIO()
+        torch.save(state, rest)
+        return {
+            "model": np.frombuffer(file.getvalue(), np.uint8),
+            "state": np.frombuffer(rest.getvalue(), np.uint8),
+            "metrics": self._metrics.packed(),
+            **{f"env/{name}": value for name, value in self._env.snapshot().items()},
+            **self._replay(),
+        }
+
+    def _normalizer_parts(self) -> list[str]:
+        parts = ["ret_rms", "returns", "old_obs", "old_reward"]
+        return [*parts, "obs_rms"] if self._member.hyperparameters.normalize_observation else parts
+
+    def _replay(self) -> Arrays:
+        buffer = getattr(self._model, "replay_buffer", None)
+        if buffer is None:
+            return {}
+        filled = buffer.buffer_size if buffer.full else buffer.pos
+        arrays = {f"replay/{name}": getattr(buffer, name)[:filled].copy() for name in _REPLAY}
+        return {**arrays, "replay/place": np.array([buffer.pos, buffer.full])}
+
+    def restore(self, arrays: Arrays) -> None:
+        """The inverse of `snapshot`. It unpickles, so only ever call it inside the sandbox."""
+        model = io.BytesIO(np.asarray(arrays["model"], np.uint8).tobytes())
+        self._model = type(self._model).load(model, env=self._normalizer, device="cpu", force_reset=False)
+        models.silence(self._model)
+        rest = io.BytesIO(np.asarray(arrays["state"], np.uint8).tobytes())
+        state = torch.load(rest, weights_only=False)
+        self._streams.torch, self._streams.numpy, self._streams.python = state["streams"]
+        for name, value in state["normalizer"].items():
+            setattr(self._normalizer, name, value)
+        self._model.action_space.np_random.bit_generator.state = state["exploration"]
+        self.updates, self.stops = state["updates"], list(state["stops"])
+        start = "env/"
+        self._env.restore({n[len(start) :]: value for n, value in arrays.items() if n.startswith(start)})
+        buffer = getattr(self._model, "replay_buffer", None)
+        if buffer is not None:
+            for name in _REPLAY:
+                stored = arrays[f"replay/{name}"]
+                getattr(buffer, name)[: len(stored)] = stored
+            buffer.pos, buffer.full = int(arrays["replay/place"][0]), bool(arrays["replay/place"][1])
+        self._open_metrics(np.asarray(arrays["metrics"], np.uint8).tobytes())
+
+    def _open_metrics(self, earlier: bytes) -> None:
+        folder = self._setup.root / "members" / self._member.name
+        self._metrics = MemberMetrics(folder, earlier=earlier)
+
+    def close(self) -> None:
+        """Close the metrics files."""
+        if self._metrics is not None:
+            self._metrics.close()

@@ -1,0 +1,132 @@
+"""A batched environment with a generated reward, as Stable-Baselines3's `VecEnv`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from stable_baselines3.common.vec_env import VecEnv
+
+from dressage_trainer.ppo.actions import action_space_of
+from dressage_trainer.ppo.episodes import EpisodeStatistics
+from dressage_trainer.ppo.faults import Stop
+from dressage_trainer.ppo.interfaces import Arrays, Environment, Reward
+
+
+class MemberStopped(Exception):
+    """A reward or observation was not finite, so the member cannot go on."""
+
+    def __init__(self, stop: Stop) -> None:
+        super().__init__(stop.message)
+        self.stop = stop
+
+
+class RewardedVecEnv(VecEnv):
+    """One call of simulator and reward serves all environments; SB3 asks for a list of infos besides.
+
+    :param seeds: one for each environment, for the first reset.
+    """
+
+    def __init__(self, environment: Environment, reward: Reward, seeds: Sequence[int]) -> None:
+        self.environment, self.reward = environment, reward
+        self.steps_done = 0
+        self.render_mode = None  # SB3 asks for it
+        self.episodes = EpisodeStatistics(1, environment.num_envs)
+        self._seeds_given = list(seeds)
+        self._actions = np.zeros(0)
+        self._infos: list[dict[str, Any]] = [{} for _ in range(environment.num_envs)]
+        size = environment.observation_size
+        space = action_space_of(environment)
+        self._discrete = space.discrete
+        actions: spaces.Space[Any] = (
+            spaces.Discrete(space.outputs)
+            if space.discrete
+            else spaces.Box(np.asarray(environment.action_low), np.asarray(environment.action_high), dtype=np.float32)
+        )
+        super().__init__(environment.num_envs, spaces.Box(-np.inf, np.inf, (size,), np.float32), actions)
+
+    def reset(self) -> np.ndarray:
+        """Start every environment anew, from the same seeds."""
+        self.reward.reset(None)
+        return self.environment.reset(self._seeds_given)
+
+    def step_async(self, actions: np.ndarray) -> None:
+        """Keep the actions, (n, A), clipped by SB3, or (n,) numbers."""
+        self._actions = actions.reshape(self.num_envs, 1).astype(np.int64) if self._discrete else actions
+
+    def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+        """Step; infos hold what SB3 reads: the final observation and whether the time limit cut the episode.
+
+        :raises MemberStopped: for a reward or observation that is not finite.
+        """
+        step = self.environment.step(self._actions)
+        output = self.reward(step.state, self._actions, step.next_state)
+        self.steps_done += self.num_envs
+        self._check(step.observation, output)
+        done = step.terminated | step.truncated
+        self.episodes.add(output.total[None], output.terms, step.reward, done if done.any() else None)
+        infos = self._infos
+        if done.any():
+            self.reward.reset(done)
+            infos = [{} for _ in range(self.num_envs)]
+            for row in np.flatnonzero(done):
+                cut = bool(step.truncated[row] and not step.terminated[row])
+                infos[row] = {"terminal_observation": step.final_observation[row], "TimeLimit.truncated": cut}
+        return step.observation, output.total, done, infos
+
+    def _check(self, observation: np.ndarray, output: Any) -> None:
+        if np.isfinite(output.total.sum()) and np.isfinite(observation.sum()):
+            return
+        broken = [name for name, value in output.terms.items() if not np.isfinite(value).all()]
+        cause = "observation" if np.isfinite(output.total).all() else "reward"
+        term = (broken[0] if broken else "total") if cause == "reward" else ""
+        what = f"reward term {term!r}" if term else cause
+        message = f"{what} was not finite at environment step {self.steps_done}"
+        raise MemberStopped(Stop(member=0, step=self.steps_done, cause=cause, term=term, message=message))
+
+    def snapshot(self) -> Arrays:
+        """The state of environments, episodes and the reward's memory."""
+        parts = {
+            "environment": self.environment.snapshot(),
+            "reward": self.reward.snapshot(),
+            "episodes": self.episodes.arrays(),
+        }
+        flat = {f"{part}/{name}": np.array(v) for part, arrays in parts.items() for name, v in arrays.items()}
+        return {**flat, "steps_done": np.array(self.steps_done)}
+
+    def restore(self, arrays: Arrays) -> None:
+        """The inverse of `snapshot`."""
+
+        def part(prefix: str) -> Arrays:
+            start = f"{prefix}/"
+            return {name[len(start) :]: value for name, value in arrays.items() if name.startswith(start)}
+
+        self.environment.restore(part("environment"))
+        self.reward.restore(part("reward"))
+        self.episodes.load(part("episodes"))
+        self.steps_done = int(arrays["steps_done"])
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def seed(self, seed: int | None = None) -> list[int | None]:
+        """Ignored: the environments' seeds were given at construction."""
+        return [None] * self.num_envs
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """The attribute of this object, once for each environment asked about."""
+        return [getattr(self, attr_name)] * len(list(self._get_indices(indices)))
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Not offered: the environments are rows of one batch."""
+        raise NotImplementedError("rows of a batch have no attributes of their own")
+
+    def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
+        """Not offered: the environments are rows of one batch."""
+        raise NotImplementedError("rows of a batch have no methods of their own")
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+        """Rows of a batch are not wrapped."""
+        return [False] * len(list(self._get_indices(indices)))

@@ -1,0 +1,47 @@
+"""What a model suggests is brought into bounds, and only what has to be."""
+
+from __future__ import annotations
+
+import math
+
+import protovalidate
+import pytest
+from dressage.api.v1 import session_pb2 as v1
+from dressage_orchestrator.methods.suggestions import BOUNDS, clamp, told
+from hypothesis import given
+from hypothesis import strategies as st
+
+WHOLE = {"num_steps", "minibatch_size", "epochs"}
+NUMBERS = {
+    name: st.integers(-(2**31), 2**31 - 1) if name in WHOLE else st.floats(allow_nan=True) for name in sorted(BOUNDS)
+}
+
+
+@given(st.fixed_dictionaries({}, optional=NUMBERS))
+def test_what_is_left_is_within_the_bounds_and_valid(values):
+    suggested = v1.Hyperparameters(**values, hidden_sizes=[32])
+    allowed, changed = clamp(suggested)
+    protovalidate.validate(allowed)
+    by_name = {entry.name: entry for entry in changed}
+    for name, value in values.items():
+        low, high = BOUNDS[name]
+        if math.isnan(value):
+            assert not allowed.HasField(name) and name in by_name
+            continue
+        assert low <= getattr(allowed, name) <= high
+        assert (name in by_name) == (not low <= value <= high)
+        if low <= value <= high:
+            assert getattr(allowed, name) == value
+    assert {descriptor.name for descriptor, _ in allowed.ListFields()} <= {*values, "hidden_sizes"}
+    assert list(allowed.hidden_sizes) == [32]
+    assert clamp(allowed) == (allowed, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "used"),
+    [("learning_rate", 1.0, 3e-3), ("entropy_coef", 0.0, 1e-4), ("epochs", 1, 3), ("discount", 0.5, 0.95)],
+)
+def test_the_change_is_told(name, value, used):
+    allowed, (change,) = clamp(v1.Hyperparameters(**{name: value}))
+    assert getattr(allowed, name) == used
+    assert f"{name} {value:g} → {used:g}" in told([change])
