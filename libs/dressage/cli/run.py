@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dressage import errors
@@ -66,12 +67,20 @@ async def _run(spec: session_pb2.SessionSpec, where: Where, manner: Manner) -> i
         async with _signals() as signals:
             session = await connection.client.create_session(spec)
             ended, code = await follow(session.name, connection, manner, signals=signals)
-        result = await summary.collect(ended, connection)
+        result = await summary.collect(ended, connection, curve=await _curve(ended, connection))
         if manner.as_json:
             output.print_json(document | result)
         else:
             output.console().print(summary.text(result))
         return code if code is not None else summary.exit_code(ended)
+
+
+async def _curve(session: session_pb2.Session, connection: Connection) -> Path | None:
+    if not session.best_policy:
+        return None
+    from dressage.cli import curves
+
+    return await curves.save(session, connection)
 
 
 def _asker(manner: Manner) -> Callable[[str], bool] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from dressage.api.v1 import session_pb2 as pb
@@ -10,8 +11,11 @@ from dressage.cli.connection import Connection
 from dressage.cli.progress import duration, short
 
 
-async def collect(session: pb.Session, connection: Connection) -> dict[str, Any]:
-    """The facts; paths are given where the artifacts lie on this machine."""
+async def collect(session: pb.Session, connection: Connection, *, curve: Path | None = None) -> dict[str, Any]:
+    """The facts; paths are given where the artifacts lie on this machine.
+
+    :param curve: picture of the learning curve, if one was drawn.
+    """
     return {
         "session": output.message_dict(session),
         "state": state_name(session.state),
@@ -21,6 +25,7 @@ async def collect(session: pb.Session, connection: Connection) -> dict[str, Any]
         "seconds": _seconds(session),
         "policy": _place(session.best_policy, connection),
         "video": _place(session.best_video, connection),
+        "learning_curve": None if curve is None else {"artifact": "", "path": str(curve)},
         "flags": connection.flags,
     }
 
@@ -92,7 +97,8 @@ def text(facts: dict[str, Any]) -> Any:
     rows += _returns(facts["returns"])
     if facts["seconds"] is not None:
         rows.append(("took", f"{duration(facts['seconds'])}, {session.get('env_steps', 0):,} environment steps"))
-    rows += [(kind, facts[kind]["path"] or facts[kind]["artifact"]) for kind in ("policy", "video") if facts[kind]]
+    places = {"policy": facts["policy"], "video": facts["video"], "curve": facts["learning_curve"]}
+    rows += [(kind, place["path"] or place["artifact"]) for kind, place in places.items() if place]
     rows += [("next" if first else "", command) for first, command in _next(facts)]
     for name, value in rows:
         table.add_row(name, value if isinstance(value, Text) else Text(value))

@@ -202,6 +202,10 @@ class Group:
             )
             for i, name in enumerate(self.names)
         ]
+        # What was warned of before the checkpoint is not said again.
+        for monitor, metrics in zip(self._monitors, self._metrics, strict=True):
+            for row in metrics.rows():
+                monitor.see(row)
 
     def close(self) -> None:
         """Close the metrics files."""

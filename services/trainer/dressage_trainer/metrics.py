@@ -44,6 +44,10 @@ class MemberMetrics:
         self._text += line.encode()
         self._to_board(row)
 
+    def rows(self) -> list[dict[str, float | None]]:
+        """All rows so far."""
+        return [json.loads(line) for line in self._text.splitlines()]
+
     def packed(self) -> np.ndarray:
         """All rows so far, as bytes, for a checkpoint."""
         return np.frombuffer(bytes(self._text), np.uint8)

@@ -16,6 +16,10 @@ _DOMINANT_SHARE = 0.9
 _COLLAPSED_STD = 0.05
 _KL_SPIKE = 0.2
 _VALUE_GROWTH = 100.0
+_COLLAPSED_ENTROPY = 0.01
+_PLATEAU_ROWS = 45
+_PLATEAU_CHANGE = 0.03
+_KEPT = 900
 
 
 @dataclass(frozen=True)
@@ -33,10 +37,13 @@ class Monitor:
         self._raised: set[str] = set()
         self._shares: deque[tuple[str, float]] = deque(maxlen=_WINDOW)
         self._value_loss: deque[float] = deque(maxlen=_WINDOW)
+        self._first_entropy: float | None = None
+        self._returns: list[float] = []
+        self._stride, self._rows = 1, 0
 
     def see(self, row: Row) -> list[Warn]:
         """The warnings that this row gives rise to."""
-        found = [*self._dominant_term(row), *self._policy(row), *self._value(row)]
+        found = [*self._dominant_term(row), *self._policy(row), *self._value(row), *self._plateau(row)]
         fresh = [warn for warn in found if warn.reason not in self._raised]
         self._raised.update(warn.reason for warn in fresh)
         return fresh
@@ -59,6 +66,12 @@ class Monitor:
         std, kl = row.get("std"), row.get("approx_kl")
         if std is not None and std < _COLLAPSED_STD:
             found.append(Warn("ENTROPY_COLLAPSE", f"the policy's standard deviation fell to {std:.3f}"))
+        entropy = row.get("entropy")
+        if std is None and entropy is not None:
+            # Numbered actions: the entropy itself, which is at first near the logarithm of their number.
+            first = self._first_entropy = entropy if self._first_entropy is None else self._first_entropy
+            if first > 0 and entropy < _COLLAPSED_ENTROPY * first:
+                found.append(Warn("ENTROPY_COLLAPSE", f"the policy's entropy fell to {entropy:.3g}, from {first:.3g}"))
         if kl is not None and kl > _KL_SPIKE:
             found.append(Warn("KL_SPIKE", f"an update changed the policy by a KL divergence of {kl:.2f}"))
         return found
@@ -72,3 +85,25 @@ class Monitor:
         if len(before) < _WINDOW or loss <= _VALUE_GROWTH * max(before[len(before) // 2], 1e-3):
             return []
         return [Warn("VALUE_DIVERGENCE", f"the value loss rose to {loss:.3g}, from {before[len(before) // 2]:.3g}")]
+
+    def _plateau(self, row: Row) -> list[Warn]:
+        """The last third of the curve beside the third before it, by the curve's own height: no absolute bound."""
+        value = row.get("episode_return")
+        if value is None:
+            return []
+        if self._rows % self._stride == 0:
+            self._returns.append(value)
+        self._rows += 1
+        if len(self._returns) > _KEPT:  # a long run is kept coarser, not longer
+            self._returns, self._stride = self._returns[::2], 2 * self._stride
+        count = len(self._returns)
+        if count < _PLATEAU_ROWS:
+            return []
+        third = count // 3
+        before, last = self._returns[-2 * third : -third], self._returns[-third:]
+        height = max(self._returns) - min(self._returns)
+        change = sum(last) / third - sum(before) / third
+        if height > 0 and abs(change) > _PLATEAU_CHANGE * height:
+            return []
+        text = f"over the last third the return changed by {change:.3g}, where the whole curve spans {height:.3g}"
+        return [Warn("PLATEAU", text)]

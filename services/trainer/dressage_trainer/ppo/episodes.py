@@ -64,8 +64,8 @@ class EpisodeStatistics:
             array[done] = 0.0
 
     def take(self) -> list[dict[str, float | None]]:
-        """Per member: episode means over its last 20 ended episodes, and each term's mean per step since the last
-        call. ``None`` where no episode has ended yet.
+        """Per member: episode means over its last 20 ended episodes, and, per step since the last call, each term's mean,
+        its mean magnitude and its share of all terms' magnitudes. ``None`` where no episode has ended yet.
         """
         shape = (self._members, self._num_envs)
         steps = max(self._steps, 1)
@@ -78,9 +78,12 @@ class EpisodeStatistics:
                 name: None if value is None else float(value) for name, value in zip(names, mean, strict=True)
             }
             row["episodes"] = float(self._count[member])
+            sizes = {name: float(v.reshape(shape)[member].mean() / steps) for name, v in self._magnitudes.items()}
+            whole = sum(sizes.values())
             for name, value in self._terms.items():
                 row[f"term/{name}"] = float(value.reshape(shape)[member].mean() / steps)
-                row[f"term_magnitude/{name}"] = float(self._magnitudes[name].reshape(shape)[member].mean() / steps)
+                row[f"term_magnitude/{name}"] = sizes[name]
+                row[f"term_share/{name}"] = sizes[name] / whole if whole > 0 else None
             rows.append(row)
         self._terms, self._magnitudes, self._steps = {}, {}, 0
         return rows

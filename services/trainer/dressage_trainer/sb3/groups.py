@@ -306,6 +306,8 @@ class Sb3Group:
     def _open_metrics(self, earlier: bytes) -> None:
         folder = self._setup.root / "members" / self._member.name
         self._metrics = MemberMetrics(folder, earlier=earlier)
+        for row in self._metrics.rows():
+            self._monitor.see(row)
 
     def close(self) -> None:
         """Close the metrics files."""

@@ -1,0 +1,107 @@
+"""kill -9 at random moments, again and again: the final weights are those of an undisturbed run. And memory bounds."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("jax")
+pytest.importorskip("mujoco")
+
+from dressage.sandbox.capabilities import capabilities
+from dressage.sandbox.limits import Limits
+from dressage.sandbox.pipe import ChannelClosed
+from dressage.sandbox.process import SandboxProcess
+from dressage_trainer.messages import DoneMessage, MemberTask, TrainSpec, parse
+from dressage_trainer.threads import learner_environment
+from dressage_trainer.training import _died
+
+pytestmark = pytest.mark.skipif(not capabilities().sufficient, reason="this kernel has no Landlock or seccomp")
+
+REWARD = '''
+LATEX = "1"
+TERMS = {"stock": "time", "late": "depends on the memory"}
+MEMORY = {"steps": 0.0, "peak": 0.0}
+
+def reward(state, action, next_state, memory, np):
+    """Depends on the memory, so that a resume without it would differ."""
+    memory.steps = memory.steps + 1.0
+    size = np.square(action).sum(-1)
+    gain = np.maximum(size - memory.peak, 0.0)
+    memory.peak = np.maximum(memory.peak, size)
+    return {"stock": next_state.time - 0.1 * size, "late": 0.01 * memory.steps + gain}
+'''
+SMALL = {"num_envs": 4, "num_steps": 32, "minibatch_size": 32, "epochs": 2, "hidden_sizes": [16, 16]}
+MEMBERS = (MemberTask("a", SMALL, 1), MemberTask("b", {**SMALL, "entropy_coef": 0.01, "discount": 0.9}, 2))
+
+
+def start(scratch, *, memory_bytes=2 << 30):
+    scratch.mkdir(exist_ok=True)
+    return SandboxProcess.start(
+        "dressage_trainer.learner:learn", limits=Limits(memory_bytes=memory_bytes, wall_seconds=400), scratch=scratch,
+        threads=2, env=learner_environment(compilation_cache=scratch / "compiled"),
+    )  # fmt: skip
+
+
+def spec(environment, steps, **values):
+    return TrainSpec(
+        environment=environment, reward_source=REWARD, members=MEMBERS, steps_per_member=steps, threads=2, **values
+    ).to_dict()
+
+
+def train(scratch, request, *, kill_after=None):
+    """The last message; None where it was killed ``kill_after`` seconds after its first checkpoint or progress."""
+    with start(scratch) as process:
+        process.channel.send(request)
+        begun = None
+        while True:
+            try:
+                message = parse(process.channel.recv(timeout=180))
+            except ChannelClosed:
+                return None
+            if message.type in ("done", "failed"):
+                assert isinstance(message, DoneMessage), message
+                return message
+            if kill_after is not None and message.type == "checkpoint":
+                begun = begun or time.monotonic()
+                if time.monotonic() - begun >= kill_after:
+                    process.kill()
+                    return None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("environment", ["HalfCheetah-v5", "Hopper-v5", "InvertedPendulum-v5", "Reacher-v5"])
+def test_killed_at_random_moments_it_ends_with_the_same_weights(tmp_path, environment):
+    steps = 40 * 128
+    whole = train(tmp_path / "run", spec(environment, steps, checkpoint_seconds=1e9))
+    folder, rng, kills, resume = tmp_path / "run/checkpoints", np.random.default_rng(5), 0, {}
+    while True:
+        last = train(
+            tmp_path / "run",
+            spec(environment, steps, checkpoint_seconds=0, **resume),
+            kill_after=rng.uniform(0.0, 0.4) if kills < 4 else None,
+        )
+        if last is not None:
+            break
+        kills += 1
+        found = sorted(folder.glob("*.safetensors"), key=lambda path: -int(path.stem))
+        names = [f"checkpoints/{path.name}" for path in found]
+        resume = {"resume": names[0], "resume_earlier": tuple(names[1:])}
+    assert kills >= 2
+    for a, b in zip(whole.policies, last.policies, strict=True):
+        for name, value in a.weights.items():
+            np.testing.assert_array_equal(value, b.weights[name], err_msg=f"{a.member} {name}")
+
+
+@pytest.mark.timeout(200)
+def test_a_learner_without_memory_ends_with_a_clear_error(tmp_path):
+    with start(tmp_path / "run", memory_bytes=120 << 20) as process:
+        process.channel.send(spec("InvertedPendulum-v5", 10**6))
+        ended = process.wait(150)
+    outcome = _died(ended)
+    assert outcome.report and outcome.reason == "LEARNER_OUT_OF_MEMORY"
+    assert "120 MiB" in outcome.message
+    assert not list((tmp_path / "run").glob("checkpoints/*.tmp"))
