@@ -79,7 +79,10 @@ class FakeRunService(pb_grpc.RunServiceServicer):
         """The next report of a kind, and when it came; others are dropped."""
         deadline = time.monotonic() + timeout
         while (left := deadline - time.monotonic()) > 0:
-            when, report = self.reports.get(timeout=left)
+            try:
+                when, report = self.reports.get(timeout=left)
+            except queue.Empty:
+                break
             if report.WhichOneof("body") == body:
                 return when, report
         raise AssertionError(f"no {body} report in {timeout} s")

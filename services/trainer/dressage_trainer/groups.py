@@ -28,6 +28,7 @@ from dressage_trainer.run_members import (
     member_specs,
     versions_of,
 )
+from dressage_trainer.stepping import SteppedBatch, stepped
 
 __all__ = ["Group", "MemberSetup", "Outcome", "build_groups"]
 
@@ -55,13 +56,12 @@ class Group:
         self.names = [member.name for member in members]
         rows = len(members) * members[0].hyperparameters.num_envs
         spec, card = setup.spec, setup.card
-        self._environment = make_batch(
-            spec.environment,
-            rows,
-            num_threads=spec.threads,
-            options=setup.options,
-            fields=fields_read(spec.reward_source, setup.module, card),
-        )
+        fields = fields_read(spec.reward_source, setup.module, card)
+
+        def make(count: int, threads: int) -> Any:
+            return make_batch(spec.environment, count, num_threads=threads, options=setup.options, fields=fields)
+
+        self._environment = stepped(make, rows, threads=spec.threads)
         self.ppo = StackedPPO(
             members,
             environment=self._environment,
@@ -103,6 +103,8 @@ class Group:
         :param began: `time.monotonic` at the start of training, for the rows' ``seconds``.
         """
         rows = self.ppo.iterate()
+        if isinstance(self._environment, SteppedBatch):
+            self._environment.measured(rows[0]["collect_steps_per_second"] or 0.0)
         outcome = Outcome()
         for index, row in enumerate(rows):
             row["seconds"] = time.monotonic() - began
@@ -209,5 +211,7 @@ class Group:
 
     def close(self) -> None:
         """Close the metrics files."""
+        if isinstance(self._environment, SteppedBatch):
+            self._environment.close()
         for metrics in self._metrics:
             metrics.close()

@@ -82,7 +82,7 @@ class Supervisor:
     def messages(self):
         while True:
             try:
-                message = self.channel.recv(timeout=60)
+                message = self.channel.recv(timeout=240)
             except ChannelClosed:
                 self.thread.join(10)
                 return
