@@ -26,7 +26,7 @@ Arrays = dict[str, np.ndarray]
 _PARTS_PER_THREAD = 2
 _WHOLE_SNAPSHOT = frozenset({"environment", "divergences"})
 _MARGIN = 1.1
-_SLOWED = 0.5
+_CHANGED = 0.6
 _FIRST_PROBE, _LAST_PROBE = 4, 256
 
 
@@ -178,8 +178,8 @@ class SteppedBatch:
     def measured(self, rate: float) -> None:
         """Take note of how fast a rollout was, in any unit; between rollouts, the way may change.
 
-        Now and then the other way is tried for one rollout: soon after this one has become much slower, and less and less
-        often as long as that shows nothing new.
+        Now and then the other way is tried for one rollout: soon after this one has become much slower or faster, and less and
+        less often as long as that shows nothing new.
         """
         before = self._rates.get(self.in_parts)
         self._rates[self.in_parts] = rate
@@ -193,7 +193,7 @@ class SteppedBatch:
             self._wait = self._interval
             return
         self._wait -= 1
-        if before is not None and rate < _SLOWED * before:
+        if before is not None and not _CHANGED < rate / max(before, 1e-9) < 1 / _CHANGED:
             self._wait, self._interval = 0, _FIRST_PROBE
         if self._wait <= 0:
             self._probing = True

@@ -8,6 +8,7 @@ It takes assignments one after the other until there is no more work. SIGTERM st
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from dressage.errors import DressageError
 from dressage.sandbox import capabilities
 from dressage.serving.metrics import package_version
 
+from dressage_trainer.compiled import CompiledCache, default_folder
 from dressage_trainer.outcome import ExitCode, Outcome
 from dressage_trainer.scoring import score
 from dressage_trainer.settings import TrainerSettings
@@ -41,7 +43,11 @@ async def supervise(settings: TrainerSettings, scratch: Path) -> ExitCode:
     terminate = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate.set)
     context = TrainingContext(
-        work=work, scratch=scratch, terminate=terminate, allow_unsandboxed=settings.allow_unsandboxed
+        work=work,
+        scratch=scratch,
+        terminate=terminate,
+        allow_unsandboxed=settings.allow_unsandboxed,
+        compiled=CompiledCache(settings.compiled_cache or default_folder(os.environ)),
     )
     stream = asyncio.ensure_future(work.run())
     assignments = asyncio.ensure_future(_assignments(context))

@@ -23,6 +23,7 @@ from dressage.sandbox.pipe import ChannelClosed
 from dressage.sandbox.process import Exit, SandboxProcess
 
 from dressage_trainer import messages
+from dressage_trainer.compiled import CompiledCache, key_of, request_of
 from dressage_trainer.delivery import INDEX, Delivery
 from dressage_trainer.evaluation import EvaluationSettings, EvaluatorPool
 from dressage_trainer.outcome import Outcome
@@ -51,6 +52,8 @@ class TrainingContext:
     scratch: Path
     terminate: asyncio.Event
     allow_unsandboxed: bool = False
+    compiled: CompiledCache | None = None
+    """Compiled updates of earlier runs."""
 
 
 class Training:
@@ -64,6 +67,8 @@ class Training:
         self._delivery = Delivery(work=context.work, assignment=assignment.id, staging=context.scratch / "staging")
         self._jobs: asyncio.Queue[Job] = asyncio.Queue(_QUEUE)
         self._snapshot_staged, self._snapshot_stored = asyncio.Event(), asyncio.Event()
+        self._fill: Callable[[], bool] | None = None
+        self._filling: asyncio.Future[bool] | None = None
         self._log = structlog.get_logger("dressage.trainer.training")
 
     async def run(self) -> Outcome:
@@ -78,7 +83,8 @@ class Training:
             allow_unsandboxed=self._context.allow_unsandboxed,
         )
         cores = max(1, self._task.cores)
-        learner = await asyncio.to_thread(self._start_learner, cores)
+        kept = self._compiled_updates(spec)
+        learner = await asyncio.to_thread(self._start_learner, cores, kept)
         pool = EvaluatorPool(
             settings=settings, scratch=self._context.scratch, size=min(cores, len(self._members)), background=True
         )
@@ -89,14 +95,30 @@ class Training:
         finally:
             await asyncio.to_thread(learner.kill)
             learner.channel.close()
+            if self._filling is not None:
+                await self._filling
 
-    def _start_learner(self, cores: int) -> SandboxProcess:
+    def _compiled_updates(self, spec: messages.TrainSpec) -> Path | None:
+        """The folder of updates that were compiled for such shapes; else it is noted what to compile at the end."""
+        cache = self._context.compiled
+        if cache is None or spec.backend != "jax":
+            return None
+        request = request_of(spec)
+        key = key_of(request)
+        found = cache.find(key)
+        if found is None:
+            scratch, allow = self._context.scratch / "warmup", self._context.allow_unsandboxed
+            self._fill = lambda: cache.fill(key, request, scratch=scratch, allow_unsandboxed=allow)
+        return found
+
+    def _start_learner(self, cores: int, compiled: Path | None) -> SandboxProcess:
         return SandboxProcess.start(
             _LEARNER,
             limits=_LEARNER_LIMITS,
             scratch=self._sandbox,
             threads=cores,
-            env=learner_environment(),
+            env=learner_environment(compilation_cache=compiled),
+            read_only=[] if compiled is None else [compiled],
             allow_unsandboxed=self._context.allow_unsandboxed,
         )
 
@@ -224,6 +246,8 @@ class Training:
             case messages.DoneMessage():
                 policies, step = message.policies, message.env_step
                 await self._jobs.put(lambda: self._evaluate(pool, policies, step, final=True))
+                if self._fill is not None:
+                    self._filling = asyncio.ensure_future(asyncio.to_thread(self._fill))
                 return Outcome.finished(message.env_steps_total)
             case messages.FailedMessage():
                 return Outcome.failed(message.reason, message.message, generated_code=message.generated_code)

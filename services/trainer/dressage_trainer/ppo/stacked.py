@@ -141,6 +141,13 @@ class StackedPPO:
         """True once no member can go on."""
         return len(self.faults.stops) == len(self.members)
 
+    def compile(self) -> float:
+        """Compile the update for this group's shapes, and wait; the seconds that it took."""
+        if not self._optimise.compiling:
+            self._compile()
+        self.compile_seconds = self._optimise.wait()
+        return self.compile_seconds
+
     def iterate(self) -> list[Metrics]:
         """One rollout and one update; a row of metrics for each member."""
         if not self._optimise.compiling:

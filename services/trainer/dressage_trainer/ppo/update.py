@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from dressage_trainer.ppo.network import LOG_TWO_PI, forward, gaussian_log_prob
 
@@ -79,11 +80,11 @@ class Rollout(NamedTuple):
 
 
 def initial_adam(weights: Weights, members: int) -> Adam:
-    """Zero moments for stacked weights."""
+    """Zero moments for stacked weights, as numpy arrays: in JAX each shape would be compiled for by itself."""
     return Adam(
-        step=jnp.zeros(members, jnp.int32),
-        first={name: jnp.zeros_like(value) for name, value in weights.items()},
-        second={name: jnp.zeros_like(value) for name, value in weights.items()},
+        step=np.zeros(members, np.int32),
+        first={name: np.zeros_like(value) for name, value in weights.items()},
+        second={name: np.zeros_like(value) for name, value in weights.items()},
     )
 
 

@@ -1,0 +1,162 @@
+"""Compiled updates that are kept from run to run, so that a session compiles once and not in every iteration.
+
+A learner runs generated code, so it may read what is kept here but never write it (DESIGN §11): machine code that a hostile
+reward left behind would run in the next user's learner. The cache is filled by a process of its own that compiles for the
+same shapes and loads no generated code (`warmup`), at the lowest priority and beside the last evaluation, when the
+learner is done. What it made is moved into place whole.
+
+A key names all that compiled code depends on besides the shapes: versions, processor and number of threads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata as distributions
+from pathlib import Path
+from typing import Any
+
+import structlog
+from dressage.errors import DressageError
+from dressage.sandbox.limits import GIB, Limits
+from dressage.sandbox.process import SandboxProcess
+
+from dressage_trainer.messages import TrainSpec
+from dressage_trainer.threads import learner_environment
+
+FOLDER = "compiled"
+_PACKAGES = ("dressage", "jax", "jaxlib", "numpy")
+_KEPT = 32
+_MAX_FILES = 200
+_MAX_BYTES = 64 * 2**20
+_SECONDS = 60.0
+_LIMITS = Limits(memory_bytes=4 * GIB, wall_seconds=_SECONDS)
+_SHAPES = ("num_envs", "num_steps", "minibatch_size", "epochs", "hidden_sizes", "normalize_observation", "normalize_reward")
+
+
+def default_folder(environment: Mapping[str, str]) -> Path:
+    """Where compiled updates are kept unless told otherwise."""
+    base = environment.get("XDG_CACHE_HOME") or os.path.join(environment.get("HOME") or os.path.expanduser("~"), ".cache")
+    return Path(base) / "dressage" / "compiled"
+
+
+def request_of(spec: TrainSpec) -> dict[str, Any]:
+    """What the warm-up is told: shapes only, no source."""
+    members = [{n: v for n, v in task.hyperparameters.items() if n in _SHAPES} for task in spec.members]
+    options = dict(spec.options)
+    return {"environment": spec.environment, "options": options, "members": members, "threads": spec.threads}
+
+
+def key_of(request: Mapping[str, Any]) -> str:
+    """Name of the folder for a request."""
+    facts = {"request": request, "machine": _machine(), "presets": _presets_digest()}
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _presets_digest() -> str:
+    """Members are told by what differs from the preset, so a changed preset is another shape."""
+    path = Path(__file__).parent / "ppo" / "presets.py"
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@cache
+def _machine() -> dict[str, Any]:
+    versions = {name: distributions.version(name) for name in _PACKAGES}
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        lines = [platform.processor()]
+    processor = sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))})
+    digest = hashlib.sha256("\n".join(processor).encode()).hexdigest()
+    return {"versions": versions, "python": platform.python_version(), "arch": platform.machine(), "cpu": digest}
+
+
+@dataclass(frozen=True)
+class CompiledCache:
+    """Folders of compiled code by key.
+
+    :param root: made if absent; used only if it belongs to this user and nobody else can write to it.
+    """
+
+    root: Path
+
+    def find(self, key: str) -> Path | None:
+        """The folder of a key, if it is filled and can be trusted."""
+        folder = self.root / key
+        return folder if self._own(self.root) and self._own(folder) else None
+
+    def fill(self, key: str, request: Mapping[str, Any], *, scratch: Path, allow_unsandboxed: bool = False) -> bool:
+        """Compiles and keeps; whether there is something to find now. Blocks for some seconds; never raises for a failure."""
+        log = structlog.get_logger("dressage.trainer.compiled")
+        try:
+            made = _compile(request, scratch, allow_unsandboxed=allow_unsandboxed)
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not self._own(self.root):
+                log.warning("compiled updates are not kept: others may write to the folder", folder=str(self.root))
+                return False
+            _keep(made, self.root, key)
+            self._prune()
+        except (DressageError, OSError) as error:
+            log.warning("the update could not be compiled ahead", error=str(error))
+            return False
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        return self.find(key) is not None
+
+    @staticmethod
+    def _own(folder: Path) -> bool:
+        try:
+            facts = folder.stat(follow_symlinks=False)
+        except OSError:
+            return False
+        private = not facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and private
+
+    def _prune(self) -> None:
+        """Drops all but the newest folders."""
+        folders = sorted(self.root.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+        for folder in folders[_KEPT:]:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _compile(request: Mapping[str, Any], scratch: Path, *, allow_unsandboxed: bool) -> Sequence[Path]:
+    """The files that the warm-up made."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    threads = int(request["threads"])
+    with SandboxProcess.start(
+        "dressage_trainer.warmup:warm",
+        limits=_LIMITS,
+        scratch=scratch,
+        threads=threads,
+        env=learner_environment(),
+        allow_unsandboxed=allow_unsandboxed,
+    ) as process:
+        os.setpriority(os.PRIO_PROCESS, process.pid, 19)
+        process.channel.send(dict(request))
+        reply = process.channel.recv(timeout=_SECONDS)
+    if reply.get("type") != "warmed":
+        raise DressageError(f"the warm-up failed: {str(reply.get('message'))[:500]}")
+    return [path for path in sorted((scratch / FOLDER).iterdir()) if path.is_file() and not path.is_symlink()]
+
+
+def _keep(files: Sequence[Path], root: Path, key: str) -> None:
+    """Moves the files to ``root/key``, all at once or not at all."""
+    if not files or len(files) > _MAX_FILES or sum(path.stat().st_size for path in files) > _MAX_BYTES:
+        raise DressageError(f"the warm-up left {len(files)} files, which is not what compiled updates look like")
+    staging = root / f".{key}.{os.getpid()}"
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(mode=0o700)
+    try:
+        for path in files:
+            shutil.copyfile(path, staging / path.name, follow_symlinks=False)
+        if not (root / key).exists():
+            staging.rename(root / key)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)

@@ -1,0 +1,87 @@
+"""Compiled updates are kept from run to run, and only by a process that has seen no generated code."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+pytest.importorskip("jax")
+pytest.importorskip("mujoco")
+
+from dressage.sandbox.capabilities import capabilities
+from dressage.sandbox.limits import Limits
+from dressage.sandbox.process import SandboxProcess
+from dressage_trainer.compiled import CompiledCache, key_of, request_of
+from dressage_trainer.messages import MemberTask, TrainSpec, parse
+from dressage_trainer.threads import learner_environment
+
+SMALL = {"num_envs": 4, "num_steps": 16, "minibatch_size": 32, "epochs": 1, "hidden_sizes": [8, 8]}
+# A hostile reward could try to leave something behind; its learner must not be able to.
+REWARD = '''
+LATEX = "1"
+TERMS = {"up": "stay up"}
+
+def reward(state, action, next_state, memory, np):
+    """One."""
+    return {"up": np.ones_like(next_state.time)}
+'''
+
+
+def spec(**change):
+    values = {**SMALL, **change}
+    members = (MemberTask("a", values, 1), MemberTask("b", {**values, "learning_rate": 1e-3}, 2))
+    return TrainSpec(environment="InvertedPendulum-v5", reward_source=REWARD, members=members, steps_per_member=64)
+
+
+def test_keys_tell_shapes_apart_and_nothing_else():
+    key = key_of(request_of(spec()))
+    assert key == key_of(request_of(spec(learning_rate=1.0, discount=0.5)))
+    assert key != key_of(request_of(spec(num_steps=32)))
+    assert "reward" not in str(request_of(spec())) and "LATEX" not in str(request_of(spec()))
+
+
+def test_a_folder_that_others_may_write_to_is_not_used(tmp_path):
+    cache = CompiledCache(tmp_path / "cache")
+    (tmp_path / "cache" / "key").mkdir(parents=True)
+    os.chmod(tmp_path / "cache", 0o700)
+    os.chmod(tmp_path / "cache" / "key", 0o700)
+    assert cache.find("key") is not None
+    os.chmod(tmp_path / "cache" / "key", 0o777)
+    assert cache.find("key") is None
+    (tmp_path / "cache" / "link").symlink_to(tmp_path)
+    assert cache.find("link") is None
+    os.chmod(tmp_path / "cache" / "key", 0o700)
+    os.chmod(tmp_path / "cache", 0o770)
+    assert cache.find("key") is None
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not capabilities().sufficient, reason="this kernel has no Landlock or seccomp")
+def test_the_warm_up_fills_what_a_learner_reads_and_cannot_write(tmp_path):
+    cache, request = CompiledCache(tmp_path / "cache"), request_of(spec())
+    key = key_of(request)
+    assert cache.find(key) is None
+    assert cache.fill(key, request, scratch=tmp_path / "warmup")
+    folder = cache.find(key)
+    made = {path.name: path.stat() for path in folder.iterdir()}
+    assert any(name.startswith("jit_update") for name in made)
+    assert not (tmp_path / "warmup").exists()
+    os.utime(folder / next(iter(made)), (1, 1))
+    before = {path.name: path.stat().st_mtime for path in folder.iterdir()}
+
+    scratch = tmp_path / "run"
+    scratch.mkdir()
+    begun = time.monotonic()
+    environment = {**learner_environment(compilation_cache=folder), "JAX_EXPLAIN_CACHE_MISSES": "1"}
+    with SandboxProcess.start("dressage_trainer.learner:learn", limits=Limits(wall_seconds=250), scratch=scratch,
+                              threads=1, env=environment, read_only=[folder]) as process:  # fmt: skip
+        process.channel.send(spec().to_dict())
+        while (message := parse(process.channel.recv(timeout=240))).type != "done":
+            assert message.type != "failed", message
+        ended = process.wait(30)
+    assert time.monotonic() - begun < 250
+    # What was compiled ahead is what the learner asks for: had it compiled the update anew, it would have said so here.
+    assert "jit_update" not in ended.stderr_tail and "jit(update)" not in ended.stderr_tail, ended.stderr_tail
+    assert {path.name: path.stat().st_mtime for path in folder.iterdir()} == before
