@@ -37,13 +37,22 @@ _KEPT = 32
 _MAX_FILES = 200
 _MAX_BYTES = 64 * 2**20
 _SECONDS = 60.0
-_LIMITS = Limits(memory_bytes=4 * GIB, wall_seconds=_SECONDS)
-_SHAPES = ("num_envs", "num_steps", "minibatch_size", "epochs", "hidden_sizes", "normalize_observation", "normalize_reward")
+_SHAPES = (
+    "num_envs",
+    "num_steps",
+    "minibatch_size",
+    "epochs",
+    "hidden_sizes",
+    "normalize_observation",
+    "normalize_reward",
+)
 
 
 def default_folder(environment: Mapping[str, str]) -> Path:
     """Where compiled updates are kept unless told otherwise."""
-    base = environment.get("XDG_CACHE_HOME") or os.path.join(environment.get("HOME") or os.path.expanduser("~"), ".cache")
+    base = environment.get("XDG_CACHE_HOME") or os.path.join(
+        environment.get("HOME") or os.path.expanduser("~"), ".cache"
+    )
     return Path(base) / "dressage" / "compiled"
 
 
@@ -92,11 +101,19 @@ class CompiledCache:
         folder = self.root / key
         return folder if self._own(self.root) and self._own(folder) else None
 
-    def fill(self, key: str, request: Mapping[str, Any], *, scratch: Path, allow_unsandboxed: bool = False) -> bool:
+    def fill(
+        self,
+        key: str,
+        request: Mapping[str, Any],
+        *,
+        scratch: Path,
+        seconds: float = _SECONDS,
+        allow_unsandboxed: bool = False,
+    ) -> bool:
         """Compiles and keeps; whether there is something to find now. Blocks for some seconds; never raises for a failure."""
         log = structlog.get_logger("dressage.trainer.compiled")
         try:
-            made = _compile(request, scratch, allow_unsandboxed=allow_unsandboxed)
+            made = _compile(request, scratch, seconds=seconds, allow_unsandboxed=allow_unsandboxed)
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not self._own(self.root):
                 log.warning("compiled updates are not kept: others may write to the folder", folder=str(self.root))
@@ -126,13 +143,15 @@ class CompiledCache:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _compile(request: Mapping[str, Any], scratch: Path, *, allow_unsandboxed: bool) -> Sequence[Path]:
+def _compile(
+    request: Mapping[str, Any], scratch: Path, *, seconds: float, allow_unsandboxed: bool
+) -> Sequence[Path]:
     """The files that the warm-up made."""
     scratch.mkdir(parents=True, exist_ok=True)
     threads = int(request["threads"])
     with SandboxProcess.start(
         "dressage_trainer.warmup:warm",
-        limits=_LIMITS,
+        limits=Limits(memory_bytes=4 * GIB, wall_seconds=seconds),
         scratch=scratch,
         threads=threads,
         env=learner_environment(),
@@ -140,7 +159,7 @@ def _compile(request: Mapping[str, Any], scratch: Path, *, allow_unsandboxed: bo
     ) as process:
         os.setpriority(os.PRIO_PROCESS, process.pid, 19)
         process.channel.send(dict(request))
-        reply = process.channel.recv(timeout=_SECONDS)
+        reply = process.channel.recv(timeout=seconds)
     if reply.get("type") != "warmed":
         raise DressageError(f"the warm-up failed: {str(reply.get('message'))[:500]}")
     return [path for path in sorted((scratch / FOLDER).iterdir()) if path.is_file() and not path.is_symlink()]

@@ -89,7 +89,9 @@ def _build_groups(setup: MemberSetup) -> list[TrainedGroup]:
 
         return list(build_sb3(setup, make_batch=make_batch))
     if setup.spec.algorithm not in ("", "ppo"):
-        raise InvalidArgument(field="algorithm", value=setup.spec.algorithm, expected="ppo; the sb3 backend has sac too")
+        raise InvalidArgument(
+            field="algorithm", value=setup.spec.algorithm, expected="ppo; the sb3 backend has sac too"
+        )
     from dressage_trainer.groups import build_groups
 
     return list(build_groups(setup, make_batch=make_batch))

@@ -25,7 +25,9 @@ class TrainerSettings(BaseSettings):
     parent_pid: int | None = Field(None, description="end when this process, the parent, ends")
     redial_seconds: float = Field(600.0, gt=0, description="give up after so long without the orchestrator")
     allow_unsandboxed: bool = Field(False, description="run generated code even where the kernel lacks a sandbox")
-    compiled_cache: Path | None = Field(None, description="folder of compiled updates; if not set, the user's cache folder")
+    compiled_cache: Path | None = Field(
+        None, description="folder of compiled updates; if not set, the user's cache folder"
+    )
     log_format: Literal["json", "text"] = Field("json", description="one JSON object a line, or text for people")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least severe level written")
 

@@ -57,13 +57,13 @@ def test_a_folder_that_others_may_write_to_is_not_used(tmp_path):
     assert cache.find("key") is None
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(500)
 @pytest.mark.skipif(not capabilities().sufficient, reason="this kernel has no Landlock or seccomp")
 def test_the_warm_up_fills_what_a_learner_reads_and_cannot_write(tmp_path):
     cache, request = CompiledCache(tmp_path / "cache"), request_of(spec())
     key = key_of(request)
     assert cache.find(key) is None
-    assert cache.fill(key, request, scratch=tmp_path / "warmup")
+    assert cache.fill(key, request, scratch=tmp_path / "warmup", seconds=240.0)
     folder = cache.find(key)
     made = {path.name: path.stat() for path in folder.iterdir()}
     assert any(name.startswith("jit_update") for name in made)

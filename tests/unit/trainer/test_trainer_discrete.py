@@ -56,7 +56,7 @@ def sb3_update(settings, data, weights, seed):
 
     env = sb3.common.vec_env.DummyVecEnv([Spaces] * N)
     model = sb3.PPO("MlpPolicy", env, n_steps=T, batch_size=32, device="cpu", **settings,
-                    policy_kwargs=dict(activation_fn=torch.nn.Tanh, net_arch=dict(pi=list(HIDDEN), vf=list(HIDDEN))))  # fmt: skip
+                    policy_kwargs=dict(activation_fn=torch.nn.Tanh, net_arch=list(HIDDEN)))  # fmt: skip
     model.set_logger(sb3.common.logger.configure(None, []))
     policy, buffer = model.policy.to(torch.float64), model.rollout_buffer
     for name, value in weights.items():

@@ -236,7 +236,9 @@ def test_after_a_damaged_checkpoint_the_one_before_serves(tmp_path, how):
 
 def test_without_a_usable_checkpoint_training_begins_anew_and_says_so(tmp_path):
     whole = run(tmp_path / "run", spec("InvertedPendulum-v5", PENDULUM, steps=256))
-    messages = run(tmp_path / "run", spec("InvertedPendulum-v5", PENDULUM, steps=256, resume="checkpoints/7.safetensors"))
+    messages = run(
+        tmp_path / "run", spec("InvertedPendulum-v5", PENDULUM, steps=256, resume="checkpoints/7.safetensors")
+    )
     assert [m.reason for m in of_type(messages, "warning")] == ["CHECKPOINT_CORRUPT", "CHECKPOINT_FALLBACK"]
     assert "anew" in of_type(messages, "warning")[1].message
     assert_same_policies(whole[-1].policies, messages[-1].policies)

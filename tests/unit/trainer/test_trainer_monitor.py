@@ -63,7 +63,8 @@ def test_each_warning_comes_once_at_its_row(rows, expected):
     "rows",
     [
         [{"term_magnitude/a": 1.0}] * 9,  # one term alone is always all of it
-        [{"term_magnitude/a": 0.95, "term_magnitude/b": 0.05}] * 4 + [{"term_magnitude/a": 0.5, "term_magnitude/b": 0.5}],
+        [{"term_magnitude/a": 0.95, "term_magnitude/b": 0.05}] * 4
+        + [{"term_magnitude/a": 0.5, "term_magnitude/b": 0.5}],
         # A Gaussian's entropy is negative for small deviations; that is no collapse by itself.
         [{"std": 0.3, "entropy": 1.0}, {"std": 0.2, "entropy": -3.0}],
         [{"value_loss": None, "std": None, "approx_kl": None, "episode_return": None}] * 60,

@@ -13,10 +13,10 @@ pytest.importorskip("torch")
 sb3 = pytest.importorskip("stable_baselines3")
 sys.path.insert(0, str(Path(__file__).parent))
 
-from dressage.errors import FailedPrecondition
-from dressage.policies import Policy, PolicyCard, load, save_bundle, to_onnx, to_sb3
-from dressage_trainer import learner
-from dressage_trainer.messages import MemberTask, TrainSpec, parse
+from dressage.errors import FailedPrecondition  # noqa: E402
+from dressage.policies import Policy, PolicyCard, load, save_bundle, to_onnx, to_sb3  # noqa: E402
+from dressage_trainer import learner  # noqa: E402
+from dressage_trainer.messages import MemberTask, TrainSpec, parse  # noqa: E402
 
 REWARD = '''
 LATEX = "1"

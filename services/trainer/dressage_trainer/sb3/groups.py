@@ -128,9 +128,7 @@ class Sb3Group:
             gamma=h.discount,
             epsilon=EPSILON,
         )
-        self._model = models.make_model(
-            algorithm, h, self._normalizer, seed=member.seed, tuned_entropy=tuned_entropy
-        )
+        self._model = models.make_model(algorithm, h, self._normalizer, seed=member.seed, tuned_entropy=tuned_entropy)
         self._streams = _Streams()
         self._begin()
         self._chunk = self._chunk_steps(h)

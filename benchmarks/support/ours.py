@@ -1,0 +1,146 @@
+"""Our trainer's own parts, measured: the learner's groups with a reward, as `dressage train` runs them.
+
+Argument: one JSON object. ``environment``, ``members`` (lists of hyperparameters and seed), ``threads``, and one of
+``seconds`` (steady rate), ``updates`` (memory) or ``target`` with ``max_steps`` (time to a return).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+CHEETAH = r"""
+LATEX = r"v_x - 0.1\lVert a\rVert^2"
+TERMS = {"speed": "forward velocity, m/s", "effort": "squared action, times -0.1"}
+
+
+def reward(state, action, next_state, memory, np):
+    return {"speed": next_state.x_velocity, "effort": -0.1 * np.square(action).sum(-1)}
+"""
+WALKER = r"""
+LATEX = r"v_x + 1 - 0.001\lVert a\rVert^2"
+TERMS = {"speed": "forward velocity, m/s", "healthy": "1 for every step", "effort": "squared action, times -0.001"}
+
+
+def reward(state, action, next_state, memory, np):
+    speed = next_state.x_velocity
+    return {"speed": speed, "healthy": np.ones_like(speed), "effort": -0.001 * np.square(action).sum(-1)}
+"""
+# Ant's stock reward counts contact forces too; 0.5 is its control cost's weight.
+ANT = WALKER.replace("0.001", "0.5")
+REWARDS = {"HalfCheetah-v5": CHEETAH, "Hopper-v5": WALKER, "Walker2d-v5": WALKER, "Ant-v5": ANT}
+"""Rewards that follow the stock ones; returns are measured on stock Gymnasium by its own."""
+
+
+def build(given: dict[str, Any], root: Path) -> list[Any]:
+    """The learner's groups."""
+    from dressage.contracts.reward import load_reward
+    from dressage.envs.batch import EnvOptions, make_batch
+    from dressage.envs.cards import load_card
+    from dressage_trainer.groups import build_groups
+    from dressage_trainer.messages import MemberTask, TrainSpec
+    from dressage_trainer.run_members import MemberSetup
+
+    environment = given["environment"]
+    card, source = load_card(environment), REWARDS[environment]
+    members = tuple(MemberTask(f"m{i}", values, seed) for i, (values, seed) in enumerate(given["members"]))
+    spec = TrainSpec(environment=environment, reward_source=source, members=members, threads=given["threads"])
+    module = load_reward(source, card)
+    setup = MemberSetup(spec=spec, card=card, options=EnvOptions(), module=module, root=root, resumed=None)
+    return list(build_groups(setup, make_batch=make_batch))
+
+
+def rate(groups: list[Any], seconds: float, began: float) -> dict[str, float]:
+    """Steady steps per second over all members, and the seconds before the steady state."""
+
+    def update() -> int:
+        group = min(groups, key=lambda g: g.steps)
+        before = group.steps
+        group.advance(began=began)
+        group.snapshot()  # as the learner keeps one of every update
+        return (group.steps - before) * len(group.names)
+
+    for _ in groups:
+        update()
+    warm, steps, updates = time.perf_counter(), 0, 0
+    while updates < 3 * len(groups) or time.perf_counter() - warm < seconds:
+        steps += update()
+        updates += 1
+    now = time.perf_counter()
+    latest = [state.metrics for group in groups for state in group.states()]
+    collecting = [m["collect_steps_per_second"] for m in latest]
+    updating = [m["update_steps_per_second"] for m in latest]
+    return {
+        "rate": steps / (now - warm),
+        "startup_seconds": warm - began,
+        "collect_rate": sum(collecting) / len(collecting),
+        "update_rate": sum(updating) / len(updating),
+    }
+
+
+def memory(groups: list[Any], updates: int) -> dict[str, float]:
+    """The largest resident memory of this process, in MiB, after some updates."""
+    for _ in range(updates):
+        for group in groups:
+            group.advance(began=0.0)
+            kept = group.snapshot()
+    del kept
+    lines = Path("/proc/self/status").read_text().splitlines()
+    peak = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    return {"mebibytes": peak / 1024}
+
+
+def time_to(groups: list[Any], given: dict[str, Any], began: float) -> dict[str, Any]:
+    """Wall-clock seconds until the mean over members of the stock return of the deterministic policy reaches a target.
+
+    Training is looked at every ``every`` steps of a member; the clock stands still while policies are evaluated, since a
+    peer's recorded curve does not count that either.
+    """
+    target, every = float(given["target"]), int(given["every"])
+    paused, due, seen = 0.0, every, []
+    while (now := min(group.steps for group in groups)) < given["max_steps"]:
+        min(groups, key=lambda g: g.steps).advance(began=began)
+        if min(group.steps for group in groups) < due:
+            continue
+        due += every
+        stopped = time.perf_counter()
+        value = mean_return(groups, given["environment"], int(given["episodes"]))
+        seen.append([now, stopped - began - paused, value])
+        paused += time.perf_counter() - stopped
+        if value >= target:
+            return {"seconds": seen[-1][1], "reached": True, "curve": seen}
+    return {"seconds": time.perf_counter() - began - paused, "reached": False, "curve": seen}
+
+
+def mean_return(groups: list[Any], environment: str, episodes: int) -> float:
+    """Mean stock return over members and episodes on stock Gymnasium."""
+    from dressage.envs.reference import rollout
+    from dressage.policies import Policy, PolicyCard
+
+    values = []
+    for group in groups:
+        for member in group.policies():
+            policy = Policy(weights=member.weights, card=PolicyCard.from_dict(member.card))
+            played = rollout(policy.act, environment, range(1_000_000, 1_000_000 + episodes), batched=True)
+            values += [float(episode.reward.sum()) for episode in played]
+    return sum(values) / len(values)
+
+
+def main() -> None:
+    """Measures and prints one JSON object."""
+    began, given = time.perf_counter(), json.loads(sys.argv[1])
+    with tempfile.TemporaryDirectory() as folder:
+        groups = build(given, Path(folder))
+        if "target" in given:
+            result = time_to(groups, given, began)
+        elif "updates" in given:
+            result = memory(groups, given["updates"])
+        else:
+            result = rate(groups, given["seconds"], began)
+        for group in groups:
+            group.close()
+    print(json.dumps(result))

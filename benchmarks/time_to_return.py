@@ -1,0 +1,139 @@
+"""Wall-clock time until the mean over seeds reaches the return that the peer's preset has after 1M steps.
+
+The peer's trainings take a quarter of an hour a seed, so they are recorded once, by ``--record ENV``, into
+``benchmarks/recorded/time_to_return.json``: the return after 1M steps and the seconds, per seed, with the machine. Beside ours the
+peer runs for a short while again, and its recorded seconds are scaled by how fast it is here and now. An environment
+that has not been recorded, or that has no card here, is left out and named; with none the command ends with status 3.
+
+Ours: 3 seeds in one process, from the start of the process (imports and compilation count); the policies are evaluated every so many
+steps on stock Gymnasium, and that time does not count. ``ours`` and ``peer`` are seconds on the first environment; ``environments`` has all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from support.children import available, measure, versions
+
+ENVIRONMENTS = {"HalfCheetah-v5": 20.0, "Hopper-v5": 20.0, "Walker2d-v5": 20.0, "Ant-v5": 10.0}
+"""With the goal for each."""
+RECORDED = Path(__file__).parent / "recorded" / "time_to_return.json"
+PEER_STEPS = 1_000_000
+SEEDS = 3
+EVERY = 50_000
+MAX_STEPS = 5_000_000
+NOT_RECORDED = 3
+
+
+def recorded() -> dict[str, Any]:
+    """What has been recorded, by environment."""
+    if not RECORDED.is_file():
+        return {}
+    found: dict[str, Any] = json.loads(RECORDED.read_text("utf-8"))
+    return found
+
+
+def record(environment: str, *, cores: int, steps: int, episodes: int, seconds: float) -> None:
+    """Trains the peer, seed after seed, and writes down what came out and how fast it was."""
+    runs, speed = [], peer_speed(environment, cores=cores, seconds=seconds)
+    for seed in range(SEEDS):
+        told = {"environment": environment, "setting": "preset", "num_envs": 1, "seed": seed}
+        run = measure("peer", {**told, "record_steps": steps, "episodes": episodes}, threads=1, cores=cores)
+        runs.append({"seed": seed, **run})
+        print(f"{environment} seed {seed}: {statistics.mean(run['returns']):.0f} in {run['seconds']:.0f} s", file=sys.stderr)
+    machine = {"processor": platform.processor() or platform.machine(), "cores": cores, "peer_steps_per_second": speed}
+    entry = {"steps": steps, "runs": runs, "machine": machine, "versions": versions()}
+    RECORDED.parent.mkdir(parents=True, exist_ok=True)
+    RECORDED.write_text(json.dumps({**recorded(), environment: entry}, indent=2, sort_keys=True) + "\n", "utf-8")
+
+
+def peer_speed(environment: str, *, cores: int, seconds: float) -> float:
+    """The peer's steps per second here and now."""
+    told = {"environment": environment, "setting": "preset", "num_envs": 1, "seed": 0, "seconds": seconds}
+    return float(measure("peer", told, threads=1, cores=cores)["rate"])
+
+
+def one(environment: str, entry: dict[str, Any], *, cores: int, repeats: int, seconds: float) -> dict[str, Any]:
+    """Ours beside the recorded peer's, scaled."""
+    target = statistics.mean(statistics.mean(run["returns"]) for run in entry["runs"])
+    recorded_seconds = statistics.median(run["seconds"] for run in entry["runs"])
+    ours, peer = [], []
+    reached = True
+    for repeat in range(repeats):
+        members = [({}, repeat * SEEDS + seed) for seed in range(SEEDS)]
+        told = {"environment": environment, "members": members, "threads": cores, "target": target, "every": EVERY,
+                "max_steps": MAX_STEPS, "episodes": 4}  # fmt: skip
+        found = measure("ours", told, threads=cores, cores=cores)
+        reached = reached and found["reached"]
+        ours.append(found["seconds"])
+        now = peer_speed(environment, cores=cores, seconds=seconds)
+        peer.append(recorded_seconds * entry["machine"]["peer_steps_per_second"] / now)
+    mine, theirs = statistics.median(ours), statistics.median(peer)
+    return {
+        "target_return": round(target, 1),
+        "reached": reached,
+        "ours": round(mine, 1),
+        "peer": round(theirs),
+        "ratio": round(theirs / mine, 1) if reached else None,
+        "goal": ENVIRONMENTS[environment],
+        "spread": {"ours": [round(min(ours), 1), round(max(ours), 1)], "peer": [round(min(peer)), round(max(peer))]},
+    }
+
+
+def main() -> int:
+    """Measures and prints the object, or records."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cores", type=int, default=min(2, available()))
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=30.0, help="seconds of the peer's short run")
+    parser.add_argument("--record", metavar="ENV", choices=ENVIRONMENTS, help="record the peer's trainings on ENV")
+    parser.add_argument("--record-steps", type=int, default=PEER_STEPS, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.record:
+        record(given.record, cores=given.cores, steps=given.record_steps, episodes=10, seconds=given.seconds)
+        return 0
+    from dressage.envs.cards import ENVIRONMENT_IDS
+
+    known = recorded()
+    usable = [name for name in ENVIRONMENTS if name in known and name in ENVIRONMENT_IDS]
+    missing = [name for name in ENVIRONMENTS if name not in usable]
+    if not usable:
+        print(f"nothing is recorded yet: {sys.argv[0]} --record ENV, for {', '.join(missing)}", file=sys.stderr)
+        return NOT_RECORDED
+    found = {
+        name: one(name, known[name], cores=given.cores, repeats=given.repeats, seconds=given.seconds) for name in usable
+    }
+    first = found[usable[0]]
+    lines = [
+        f"{name}: {row['target_return']:,} reached after {row['ours']} s, the peer after {row['peer']:,} s: "
+        + (f"{row['ratio']} times sooner (goal {row['goal']:g})" if row["reached"] else "not reached by ours")
+        for name, row in found.items()
+    ]
+    absent = f" Not recorded: {', '.join(missing)}." if missing else ""
+    report = {
+        "name": "time_to_return",
+        "unit": f"seconds ({usable[0]})",
+        "ours": first["ours"],
+        "peer": first["peer"],
+        "ratio": first["ratio"],
+        "limit": None,
+        "share_of_limit": None,
+        "repeats": given.repeats,
+        "spread": first["spread"],
+        "cores": given.cores,
+        "versions": versions(),
+        "environments": found,
+        "notes": f"{SEEDS} seeds. " + ". ".join(lines) + "." + absent,
+    }
+    print(json.dumps(report))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

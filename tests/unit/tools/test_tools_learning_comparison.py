@@ -1,0 +1,48 @@
+"""The comparison's statistics; and, marked slow, the comparison itself."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+ROOT = Path(__file__).parents[3]
+_spec = importlib.util.spec_from_file_location("learning_comparison", ROOT / "tools" / "learning_comparison.py")
+comparison = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(comparison)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=7))
+def test_the_interquartile_mean_is_that_of_the_middle_half(values):
+    # Each value four times: the quarters are whole numbers then, and the mean is the plain one of the middle half.
+    ordered = np.sort(np.repeat(values, 4))
+    quarter = len(ordered) // 4
+    expected = ordered[quarter : len(ordered) - quarter].mean()
+    tolerance = 1e-6 * max(1.0, np.abs(ordered).max())
+    assert comparison.interquartile_mean(np.array(values)) == pytest.approx(expected, abs=tolerance)
+
+
+def test_a_difference_is_found_and_an_outlier_is_not_taken_for_one():
+    rng = np.random.default_rng(1)
+    base = rng.normal(100, 3, 10)
+    better = comparison.compare(base + 50, base, rng)
+    assert better["low"] > 0.3 and better["difference"] == pytest.approx(0.5, abs=0.05)
+    worse = comparison.compare(base - 50, base, rng)
+    assert worse["high"] < -0.3 and worse["low"] < comparison.MARGIN
+    lucky = base.copy()
+    lucky[0] = 10_000.0
+    assert abs(comparison.compare(lucky, base, rng)["difference"]) < 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * 3600)
+@pytest.mark.parametrize("environment", comparison.ENVIRONMENTS)
+def test_we_learn_what_sb3_learns(environment, tmp_path):
+    pytest.importorskip("stable_baselines3")
+    row = comparison.run(environment, seeds=10, steps=300_000, threads=2, episodes=10, work=tmp_path / "work",
+                         out=tmp_path / "out")  # fmt: skip
+    assert row["comparison"]["low"] > comparison.MARGIN, row["comparison"]

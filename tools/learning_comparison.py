@@ -1,0 +1,198 @@
+"""Does the stacked PPO learn what Stable-Baselines3's PPO learns? Many seeds, equal hyperparameters, the same environments.
+
+Both backends train the same members (seed by seed, the same hyperparameters) on the same batched simulation with the same
+reward; the deterministic policies are then evaluated on stock Gymnasium. Compared is the interquartile mean of the final returns
+over seeds; the difference's lower 95 % bootstrap bound should lie above -10 % of SB3's. Writes a table, a plot and the
+figures under ``docs/learning/``. Each part of the work is kept in a folder as it is done, so that an interrupted run goes on.
+
+    python tools/learning_comparison.py --env HalfCheetah-v5
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+OUT = ROOT / "docs" / "learning"
+ENVIRONMENTS = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")
+# SB3's own defaults but for the number of environments and the normalisation, so that neither side's tuning helps it.
+HYPERPARAMETERS: dict[str, Any] = dict(
+    num_envs=16, num_steps=128, minibatch_size=64, epochs=10, learning_rate=3e-4, discount=0.99, gae_lambda=0.95,
+    clip_range=0.2, entropy_coef=0.0, value_coef=0.5, max_grad_norm=0.5, initial_log_std=0.0, hidden_sizes=[64, 64],
+    normalize_observation=True, normalize_reward=True,
+)  # fmt: skip
+MARGIN = -0.10
+_RESAMPLES = 10_000
+
+
+def train(backend: str, environment: str, seeds: list[int], steps: int, *, threads: int, episodes: int) -> dict[str, Any]:
+    """Final stock returns of each seed's deterministic policy, and the learning curves by the trained reward."""
+    from dressage.contracts.reward import load_reward
+    from dressage.envs.batch import EnvOptions, make_batch
+    from dressage.envs.cards import load_card
+    from dressage_trainer.messages import MemberTask, TrainSpec
+    from dressage_trainer.run_members import MemberSetup
+    from support.ours import REWARDS
+
+    build: Any
+    if backend == "sb3":
+        from dressage_trainer.sb3.groups import build_groups as build
+    else:
+        from dressage_trainer.groups import build_groups as build
+    card, source = load_card(environment), REWARDS[environment]
+    members = tuple(MemberTask(f"s{seed}", HYPERPARAMETERS, seed) for seed in seeds)
+    spec = TrainSpec(
+        environment=environment, reward_source=source, members=members, steps_per_member=steps, threads=threads, backend=backend
+    )
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        module, root = load_reward(source, card), Path(folder)
+        setup = MemberSetup(spec=spec, card=card, options=EnvOptions(), module=module, root=root, resumed=None)
+        groups = list(build(setup, make_batch=make_batch))
+        while unfinished := [group for group in groups if group.steps < steps and not group.all_stopped]:
+            min(unfinished, key=lambda group: group.steps).advance(began=time.monotonic())
+        seconds = time.perf_counter() - began
+        policies = [policy for group in groups for policy in group.policies()]
+        for group in groups:
+            group.close()
+        curves = {member.member: _curve(root / "members" / member.member / "metrics.jsonl") for member in members}
+    returns = {policy.member: _returns(policy, environment, episodes) for policy in policies}
+    return {"returns": returns, "curves": curves, "seconds": seconds}
+
+
+def _curve(path: Path) -> list[list[float]]:
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    return [[row["step"], row["episode_return"]] for row in rows if row["episode_return"] is not None]
+
+
+def _returns(member: Any, environment: str, episodes: int) -> list[float]:
+    from dressage.envs.reference import rollout
+    from dressage.policies import Policy, PolicyCard
+
+    policy = Policy(weights=member.weights, card=PolicyCard.from_dict(member.card))
+    played = rollout(policy.act, environment, range(1_000_000, 1_000_000 + episodes), batched=True)
+    return [float(episode.reward.sum()) for episode in played]
+
+
+def interquartile_mean(values: np.ndarray) -> np.ndarray:
+    """Mean of the middle half over the last axis; partial weights where a quarter is no whole number."""
+    ordered = np.sort(values, axis=-1)
+    count = ordered.shape[-1]
+    edges = np.arange(count + 1) / count
+    weights = np.clip(np.minimum(edges[1:], 0.75) - np.maximum(edges[:-1], 0.25), 0.0, None) * 2.0
+    mean: np.ndarray = (ordered * weights).sum(-1)
+    return mean
+
+
+def compare(ours: np.ndarray, theirs: np.ndarray, rng: np.random.Generator) -> dict[str, float]:
+    """Interquartile means over seeds, and the relative difference with its 95 % bootstrap bounds."""
+    ours_again = interquartile_mean(rng.choice(ours, (_RESAMPLES, len(ours))))
+    theirs_again = interquartile_mean(rng.choice(theirs, (_RESAMPLES, len(theirs))))
+    mine, reference = float(interquartile_mean(ours)), float(interquartile_mean(theirs))
+    low, high = np.percentile(ours_again - theirs_again, [2.5, 97.5]) / abs(reference)
+    return {"ours": mine, "sb3": reference, "difference": (mine - reference) / abs(reference), "low": low, "high": high}
+
+
+def draw(environment: str, found: dict[str, dict[str, Any]], path: Path) -> None:
+    """Learning curves: each seed thin, the mean thick."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 5), dpi=120, layout="constrained")
+    axes: Any = figure.add_subplot()
+    for (backend, result), colour in zip(found.items(), ("C0", "C1"), strict=True):
+        members = [np.array(curve) for curve in result["curves"].values() if curve]
+        grid = np.linspace(max(m[0, 0] for m in members), min(m[-1, 0] for m in members), 200)
+        values = np.stack([np.interp(grid, m[:, 0], m[:, 1]) for m in members])
+        axes.plot(grid, values.T, color=colour, alpha=0.2, linewidth=0.8)
+        label = "stacked PPO (ours)" if backend == "jax" else "Stable-Baselines3 PPO"
+        axes.plot(grid, values.mean(0), color=colour, linewidth=2, label=f"{label}, {len(members)} seeds")
+    axes.set(xlabel="environment steps of each seed", ylabel="episode return", title=f"{environment}, equal hyperparameters")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path)
+
+
+def write_table(path: Path, rows: dict[str, Any]) -> None:
+    """The page with a row for each environment that has been compared."""
+    lines = [
+        "# Learning beside Stable-Baselines3",
+        "",
+        "Written by `tools/learning_comparison.py`: equal hyperparameters, the same batched environments, final returns of the "
+        "deterministic policies on stock Gymnasium. Interquartile means over seeds; the difference with its 95 % bootstrap bounds.",
+        "",
+        "| environment | seeds | steps | ours | SB3 | difference | 95 % bounds | lower bound above −10 % |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for name, row in sorted(rows.items()):
+        figures = row["comparison"]
+        lines.append(
+            f"| {name} | {row['seeds']} | {row['steps']:,} | {figures['ours']:.0f} | {figures['sb3']:.0f} | "
+            f"{figures['difference']:+.1%} | {figures['low']:+.1%} to {figures['high']:+.1%} | "
+            f"{'yes' if figures['low'] > MARGIN else 'no'} |"
+        )
+    lines += ["", *(f"![{name}]({name}.png)" for name in sorted(rows)), ""]
+    path.write_text("\n".join(lines), "utf-8")
+
+
+def run(environment: str, *, seeds: int, steps: int, threads: int, episodes: int, work: Path, out: Path) -> dict[str, Any]:
+    """Trains what is not yet there, compares, and writes; returns the environment's row."""
+    found: dict[str, dict[str, Any]] = {}
+    for backend in ("jax", "sb3"):
+        part = work / f"{environment}-{backend}-{seeds}x{steps}.json"
+        if not part.is_file():
+            told = dict(threads=threads, episodes=episodes)
+            result = train(backend, environment, list(range(seeds)), steps, **told)
+            part.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(json.dumps(result), "utf-8")
+        found[backend] = json.loads(part.read_text("utf-8"))
+    by_seed = {name: np.array([np.mean(v) for v in result["returns"].values()]) for name, result in found.items()}
+    row = {
+        "seeds": seeds,
+        "steps": steps,
+        "comparison": compare(by_seed["jax"], by_seed["sb3"], np.random.default_rng(0)),
+        "returns": {name: values.tolist() for name, values in by_seed.items()},
+        "seconds": {name: result["seconds"] for name, result in found.items()},
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    draw(environment, found, out / f"{environment}.png")
+    figures = out / "figures.json"
+    rows = json.loads(figures.read_text("utf-8")) if figures.is_file() else {}
+    rows[environment] = row
+    figures.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n", "utf-8")
+    write_table(out / "README.md", rows)
+    return row
+
+
+def main() -> int:
+    """Runs the comparison for the environments named."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--env", action="append", choices=ENVIRONMENTS, help="repeatable; all three if none is named")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=300_000)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--episodes", type=int, default=10)
+    parser.add_argument("--work", type=Path, default=ROOT / "out" / "learning", help="folder of finished parts")
+    parser.add_argument("--out", type=Path, default=OUT)
+    given = parser.parse_args()
+    worst = float("inf")
+    for environment in given.env or ENVIRONMENTS:
+        row = run(environment, seeds=given.seeds, steps=given.steps, threads=given.threads, episodes=given.episodes,
+                  work=given.work, out=given.out)  # fmt: skip
+        figures = row["comparison"]
+        worst = min(worst, figures["low"])
+        print(f"{environment}: {figures['difference']:+.1%}, {figures['low']:+.1%} to {figures['high']:+.1%}")
+    return 0 if worst > MARGIN else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
