@@ -1,7 +1,8 @@
 """Resident memory of a training of 9 members x 16 environments, beside one SB3 PPO process with 16 environments.
 
-Ours: the largest resident size of the one learner process, snapshots included. The peer: all of its processes together (resident
-sizes; shared pages counted in each, as its users see them; by proportional shares in the notes). ``limit`` is the goal, 1 GiB.
+Ours: the largest resident size of the one learner process, snapshots included. The peer: all of its processes
+together (resident sizes; shared pages counted in each, as its users see them; by proportional shares in the notes).
+``limit`` is the goal, 1 GiB.
 """
 
 from __future__ import annotations
@@ -31,7 +32,13 @@ def main() -> int:
         members = [({"num_envs": NUM_ENVS, "num_steps": 128}, seed) for seed in range(MEMBERS)]
         told = {"environment": ENVIRONMENT, "members": members, "threads": given.cores, "updates": given.updates}
         ours.append(measure("ours", told, threads=given.cores, cores=given.cores)["mebibytes"])
-        other = {"environment": ENVIRONMENT, "setting": "preset", "num_envs": NUM_ENVS, "seed": repeat, "memory_updates": 1}
+        other = {
+            "environment": ENVIRONMENT,
+            "setting": "preset",
+            "num_envs": NUM_ENVS,
+            "seed": repeat,
+            "memory_updates": 1,
+        }
         peer.append(measure("peer", other, threads=1, cores=given.cores))
     mine, theirs = statistics.median(ours), statistics.median(result["mebibytes"] for result in peer)
     report = {
@@ -49,8 +56,8 @@ def main() -> int:
         "versions": versions(),
         "notes": (
             f"Ours: {MEMBERS} members x {NUM_ENVS} environments on {ENVIRONMENT}, one process. The peer: one member with "
-            f"{NUM_ENVS} environments in {peer[0]['processes']} processes; {statistics.median(p['pss_mebibytes'] for p in peer):,.0f} "
-            f"MiB by proportional shares. Nine members would be nine times that. The limit is the goal."
+            f"{NUM_ENVS} environments in {peer[0]['processes']} processes; "
+            f"{statistics.median(p['pss_mebibytes'] for p in peer):,.0f} MiB by proportional shares. Nine members would be nine times that. The limit is the goal."
         ),
     }  # fmt: skip
     print(json.dumps(report))

@@ -1,8 +1,9 @@
 """How much a training slows down when another process keeps one core busy; ours, and SB3's PPO.
 
-The neighbour is a loop on the first core. Its fair share is half of that core, so that a training on all of C cores should keep
-(C - 1/2) / C of its speed: that is ``limit``, as a slowdown. The peer is SB3 PPO as Prompt2Policy runs it, with the libraries'
-own thread counts, as it is there; the notes give it with one thread too. ``ratio`` is how many times the peer's slowdown is ours.
+The neighbour is a loop on the first core. Its fair share is half of that core, so that a training on all of C cores
+should keep (C - 1/2) / C of its speed: that is ``limit``, as a slowdown. The peer is SB3 PPO as Prompt2Policy runs
+it, with the libraries' own thread counts, as it is there; the notes give it with one thread too. ``ratio`` is how
+many times the peer's slowdown is ours.
 """
 
 from __future__ import annotations
@@ -43,7 +44,13 @@ def ours(cores: int, seconds: float) -> float:
 
 def peer(cores: int, seconds: float, threads: int | None) -> float:
     """The peer's steps per second."""
-    given: dict[str, Any] = {"environment": ENVIRONMENT, "setting": "preset", "num_envs": 1, "seed": 0, "seconds": seconds}
+    given: dict[str, Any] = {
+        "environment": ENVIRONMENT,
+        "setting": "preset",
+        "num_envs": 1,
+        "seed": 0,
+        "seconds": seconds,
+    }
     return float(measure("peer", given, threads=threads, cores=cores)["rate"])
 
 

@@ -1,17 +1,20 @@
-"""Aggregate environment steps per second of 3 seeds x 3 configs on HalfCheetah-v5, beside SB3 PPO as Prompt2Policy runs it.
+"""Aggregate environment steps per second of 3 seeds x 3 configs on HalfCheetah-v5, beside SB3 PPO as Prompt2Policy runs
+it.
 
-The reward is speed - 0.1 * |a|^2. Ours: one process that trains all nine members. The peer: one process per member with
-`SubprocVecEnv`, `VecNormalize` and a Python reward for each step; as many processes at a time as cores, one thread each. Three
-settings: our preset (against the peer's preset), SB3's default hyperparameters on both sides (64 x 64, minibatch 64, 10 epochs), and the
-peer's own on both sides ([256, 256], minibatch 64, 20 epochs). ``ours``, ``peer`` and ``ratio`` are of the first; ``settings`` has all.
+The reward is speed - 0.1 * |a|^2. Ours: one process that trains all nine members. The peer: one process per member
+with `SubprocVecEnv`, `VecNormalize` and a Python reward for each step; as many processes at a time as cores, one
+thread each. Three settings: our preset (against the peer's preset), SB3's default hyperparameters on both sides (64 x
+64, minibatch 64, 10 epochs), and the peer's own on both sides ([256, 256], minibatch 64, 20 epochs). ``ours``,
+``peer`` and ``ratio`` are of the first; ``settings`` has all.
 
-Limits: bare `mujoco.batch` stepping (physics), and the floating-point work that the algorithm cannot do without, at the speed of
-this machine's own matrix product (arithmetic); ``limit`` is both one after the other.
+Limits: bare `mujoco.batch` stepping (physics), and the floating-point work that the algorithm cannot do without, at
+the speed of this machine's own matrix product (arithmetic); ``limit`` is both one after the other.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import time
@@ -51,7 +54,7 @@ def members(values: dict[str, Any]) -> list[tuple[dict[str, Any], int]]:
 def flops_per_step(h: Hyperparameters) -> float:
     """Floating-point operations that one environment step needs: inference once, and each epoch's forward and backward pass."""
     sizes = [OBSERVATION, *h.hidden_sizes]
-    body = sum(a * b for a, b in zip(sizes[:-1], sizes[1:], strict=True))
+    body = sum(a * b for a, b in itertools.pairwise(sizes))
     policy, value = body + sizes[-1] * ACTION, body + sizes[-1]
     # A pass forward is 2 operations a weight, backward 4 (for the weights and for the inputs).
     return 2.0 * policy + 6.0 * h.epochs * (policy + value)
@@ -95,7 +98,13 @@ def one_setting(name: str, *, cores: int, repeats: int, seconds: float) -> dict[
         given = {"environment": ENVIRONMENT, "members": members(values), "threads": cores, "seconds": seconds}
         ours.append(measure("ours", given, threads=cores, cores=cores))
         told = [
-            {"environment": ENVIRONMENT, "setting": peers, "num_envs": 1, "seed": repeat * cores + i, "seconds": seconds}
+            {
+                "environment": ENVIRONMENT,
+                "setting": peers,
+                "num_envs": 1,
+                "seed": repeat * cores + i,
+                "seconds": seconds,
+            }
             for i in range(min(cores, SEEDS * len(CONFIGS)))
         ]
         peer.append(sum(result["rate"] for result in measure_together("peer", told, threads=1, cores=cores)))
@@ -134,9 +143,7 @@ def main() -> int:
     parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=list(SETTINGS))
     given = parser.parse_args()
     names = list(dict.fromkeys(["preset", *given.settings]))
-    found = {
-        name: one_setting(name, cores=given.cores, repeats=given.repeats, seconds=given.seconds) for name in names
-    }
+    found = {name: one_setting(name, cores=given.cores, repeats=given.repeats, seconds=given.seconds) for name in names}
     first = found["preset"]
     lines = [
         f"{name}: ours {row['ours']:,}, peer {row['peer']:,}, {row['ratio']} times (goal {row['goal']:g}); limits: physics "

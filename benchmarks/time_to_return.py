@@ -1,12 +1,14 @@
 """Wall-clock time until the mean over seeds reaches the return that the peer's preset has after 1M steps.
 
 The peer's trainings take a quarter of an hour a seed, so they are recorded once, by ``--record ENV``, into
-``benchmarks/recorded/time_to_return.json``: the return after 1M steps and the seconds, per seed, with the machine. Beside ours the
-peer runs for a short while again, and its recorded seconds are scaled by how fast it is here and now. An environment
-that has not been recorded, or that has no card here, is left out and named; with none the command ends with status 3.
+``benchmarks/recorded/time_to_return.json``: the return after 1M steps and the seconds, per seed, with the machine.
+Beside ours the peer runs for a short while again, and its recorded seconds are scaled by how fast it is here and now.
+An environment that has not been recorded, or that has no card here, is left out and named; with none the command ends
+with status 3.
 
-Ours: 3 seeds in one process, from the start of the process (imports and compilation count); the policies are evaluated every so many
-steps on stock Gymnasium, and that time does not count. ``ours`` and ``peer`` are seconds on the first environment; ``environments`` has all.
+Ours: 3 seeds in one process, from the start of the process (imports and compilation count); the policies are
+evaluated every so many steps on stock Gymnasium, and that time does not count. ``ours`` and ``peer`` are seconds on
+the first environment; ``environments`` has all.
 """
 
 from __future__ import annotations
@@ -46,7 +48,10 @@ def record(environment: str, *, cores: int, steps: int, episodes: int, seconds: 
         told = {"environment": environment, "setting": "preset", "num_envs": 1, "seed": seed}
         run = measure("peer", {**told, "record_steps": steps, "episodes": episodes}, threads=1, cores=cores)
         runs.append({"seed": seed, **run})
-        print(f"{environment} seed {seed}: {statistics.mean(run['returns']):.0f} in {run['seconds']:.0f} s", file=sys.stderr)
+        print(
+            f"{environment} seed {seed}: {statistics.mean(run['returns']):.0f} in {run['seconds']:.0f} s",
+            file=sys.stderr,
+        )
     machine = {"processor": platform.processor() or platform.machine(), "cores": cores, "peer_steps_per_second": speed}
     entry = {"steps": steps, "runs": runs, "machine": machine, "versions": versions()}
     RECORDED.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,11 @@
-"""Does the stacked PPO learn what Stable-Baselines3's PPO learns? Many seeds, equal hyperparameters, the same environments.
+"""Does the stacked PPO learn what Stable-Baselines3's PPO learns? Many seeds, equal hyperparameters, the same
+environments.
 
-Both backends train the same members (seed by seed, the same hyperparameters) on the same batched simulation with the same
-reward; the deterministic policies are then evaluated on stock Gymnasium. Compared is the interquartile mean of the final returns
-over seeds; the difference's lower 95 % bootstrap bound should lie above -10 % of SB3's. Writes a table, a plot and the
-figures under ``docs/learning/``. Each part of the work is kept in a folder as it is done, so that an interrupted run goes on.
+Both backends train the same members (seed by seed, the same hyperparameters) on the same batched simulation with the
+same reward; the deterministic policies are then evaluated on stock Gymnasium. Compared is the interquartile mean of
+the final returns over seeds; the difference's lower 95 % bootstrap bound should lie above -10 % of SB3's. Writes a
+table, a plot and the figures under ``docs/learning/``. Each part of the work is kept in a folder as it is done, so
+that an interrupted run goes on.
 
     python tools/learning_comparison.py --env HalfCheetah-v5
 """
@@ -35,7 +37,9 @@ MARGIN = -0.10
 _RESAMPLES = 10_000
 
 
-def train(backend: str, environment: str, seeds: list[int], steps: int, *, threads: int, episodes: int) -> dict[str, Any]:
+def train(
+    backend: str, environment: str, seeds: list[int], steps: int, *, threads: int, episodes: int
+) -> dict[str, Any]:
     """Final stock returns of each seed's deterministic policy, and the learning curves by the trained reward."""
     from dressage.contracts.reward import load_reward
     from dressage.envs.batch import EnvOptions, make_batch
@@ -52,7 +56,12 @@ def train(backend: str, environment: str, seeds: list[int], steps: int, *, threa
     card, source = load_card(environment), REWARDS[environment]
     members = tuple(MemberTask(f"s{seed}", HYPERPARAMETERS, seed) for seed in seeds)
     spec = TrainSpec(
-        environment=environment, reward_source=source, members=members, steps_per_member=steps, threads=threads, backend=backend
+        environment=environment,
+        reward_source=source,
+        members=members,
+        steps_per_member=steps,
+        threads=threads,
+        backend=backend,
     )
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
@@ -116,7 +125,9 @@ def draw(environment: str, found: dict[str, dict[str, Any]], path: Path) -> None
         axes.plot(grid, values.T, color=colour, alpha=0.2, linewidth=0.8)
         label = "stacked PPO (ours)" if backend == "jax" else "Stable-Baselines3 PPO"
         axes.plot(grid, values.mean(0), color=colour, linewidth=2, label=f"{label}, {len(members)} seeds")
-    axes.set(xlabel="environment steps of each seed", ylabel="episode return", title=f"{environment}, equal hyperparameters")
+    axes.set(
+        xlabel="environment steps of each seed", ylabel="episode return", title=f"{environment}, equal hyperparameters"
+    )
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(path)
@@ -128,7 +139,8 @@ def write_table(path: Path, rows: dict[str, Any]) -> None:
         "# Learning beside Stable-Baselines3",
         "",
         "Written by `tools/learning_comparison.py`: equal hyperparameters, the same batched environments, final returns of the "
-        "deterministic policies on stock Gymnasium. Interquartile means over seeds; the difference with its 95 % bootstrap bounds.",
+        "deterministic policies on stock Gymnasium. Interquartile means over seeds; the difference with its 95 % bootstrap "
+        "bounds.",
         "",
         "| environment | seeds | steps | ours | SB3 | difference | 95 % bounds | lower bound above −10 % |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
@@ -144,7 +156,9 @@ def write_table(path: Path, rows: dict[str, Any]) -> None:
     path.write_text("\n".join(lines), "utf-8")
 
 
-def run(environment: str, *, seeds: int, steps: int, threads: int, episodes: int, work: Path, out: Path) -> dict[str, Any]:
+def run(
+    environment: str, *, seeds: int, steps: int, threads: int, episodes: int, work: Path, out: Path
+) -> dict[str, Any]:
     """Trains what is not yet there, compares, and writes; returns the environment's row."""
     found: dict[str, dict[str, Any]] = {}
     for backend in ("jax", "sb3"):

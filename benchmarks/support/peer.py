@@ -1,8 +1,8 @@
-"""Stable-Baselines3's PPO as Prompt2Policy runs it: one process per member, `SubprocVecEnv`, `VecNormalize`, a Python reward
-called for every step, its preset for the environment; and plain SB3 with its defaults.
+"""Stable-Baselines3's PPO as Prompt2Policy runs it: one process per member, `SubprocVecEnv`, `VecNormalize`, a Python
+reward called for every step, its preset for the environment; and plain SB3 with its defaults.
 
-Argument: one JSON object with ``environment``, ``setting`` ("preset" or "sb3_defaults"), ``num_envs``, ``seed`` and one of
-``seconds`` (steady rate), ``memory_updates``, or ``record_steps`` (a learning curve).
+Argument: one JSON object with ``environment``, ``setting`` ("preset" or "sb3_defaults"), ``num_envs``, ``seed`` and
+one of ``seconds`` (steady rate), ``memory_updates``, or ``record_steps`` (a learning curve).
 """
 
 from __future__ import annotations

@@ -87,6 +87,26 @@ def _machine() -> dict[str, Any]:
     return {"versions": versions, "python": platform.python_version(), "arch": platform.machine(), "cpu": digest}
 
 
+class Filling:
+    """A filling under way, which may be given up from another thread."""
+
+    def __init__(self) -> None:
+        self._process: SandboxProcess | None = None
+        self.given_up = False
+
+    def began(self, process: SandboxProcess) -> None:
+        """Take note of the process that compiles."""
+        self._process = process
+        if self.given_up:
+            process.kill()
+
+    def give_up(self) -> None:
+        """End it; nothing is kept then."""
+        self.given_up = True
+        if self._process is not None:
+            self._process.kill()
+
+
 @dataclass(frozen=True)
 class CompiledCache:
     """Folders of compiled code by key.
@@ -108,12 +128,14 @@ class CompiledCache:
         *,
         scratch: Path,
         seconds: float = _SECONDS,
+        filling: Filling | None = None,
         allow_unsandboxed: bool = False,
     ) -> bool:
         """Compiles and keeps; whether there is something to find now. Blocks for some seconds; never raises for a failure."""
         log = structlog.get_logger("dressage.trainer.compiled")
+        filling = filling or Filling()
         try:
-            made = _compile(request, scratch, seconds=seconds, allow_unsandboxed=allow_unsandboxed)
+            made = _compile(request, scratch, filling, seconds=seconds, allow_unsandboxed=allow_unsandboxed)
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not self._own(self.root):
                 log.warning("compiled updates are not kept: others may write to the folder", folder=str(self.root))
@@ -121,7 +143,8 @@ class CompiledCache:
             _keep(made, self.root, key)
             self._prune()
         except (DressageError, OSError) as error:
-            log.warning("the update could not be compiled ahead", error=str(error))
+            if not filling.given_up:
+                log.warning("the update could not be compiled ahead", error=str(error))
             return False
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -144,7 +167,7 @@ class CompiledCache:
 
 
 def _compile(
-    request: Mapping[str, Any], scratch: Path, *, seconds: float, allow_unsandboxed: bool
+    request: Mapping[str, Any], scratch: Path, filling: Filling, *, seconds: float, allow_unsandboxed: bool
 ) -> Sequence[Path]:
     """The files that the warm-up made."""
     scratch.mkdir(parents=True, exist_ok=True)
@@ -157,6 +180,7 @@ def _compile(
         env=learner_environment(),
         allow_unsandboxed=allow_unsandboxed,
     ) as process:
+        filling.began(process)
         os.setpriority(os.PRIO_PROCESS, process.pid, 19)
         process.channel.send(dict(request))
         reply = process.channel.recv(timeout=seconds)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from dressage.sandbox.pipe import ChannelClosed
 from dressage.sandbox.process import Exit, SandboxProcess
 
 from dressage_trainer import messages
-from dressage_trainer.compiled import CompiledCache, key_of, request_of
+from dressage_trainer.compiled import CompiledCache, Filling, key_of, request_of
 from dressage_trainer.delivery import INDEX, Delivery
 from dressage_trainer.evaluation import EvaluationSettings, EvaluatorPool
 from dressage_trainer.outcome import Outcome
@@ -37,6 +38,7 @@ _LEARNER = "dressage_trainer.learner:learn"
 _RESUME = "resume-{}.safetensors"
 _QUEUE = 16
 _SNAPSHOT_SECONDS = 25.0
+_FILL_SECONDS = 30.0
 
 Job = Callable[[], Awaitable[None]]
 
@@ -69,6 +71,7 @@ class Training:
         self._snapshot_staged, self._snapshot_stored = asyncio.Event(), asyncio.Event()
         self._fill: Callable[[], bool] | None = None
         self._filling: asyncio.Future[bool] | None = None
+        self._warm_up = Filling()
         self._log = structlog.get_logger("dressage.trainer.training")
 
     async def run(self) -> Outcome:
@@ -96,7 +99,18 @@ class Training:
             await asyncio.to_thread(learner.kill)
             learner.channel.close()
             if self._filling is not None:
-                await self._filling
+                await self._filled_or_told_to_leave(self._filling)
+
+    async def _filled_or_told_to_leave(self, filling: asyncio.Future[bool]) -> None:
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._context.terminate, self._context.work.stopped)]
+        try:
+            await asyncio.wait([filling, *waits], timeout=_FILL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if not filling.done():
+                await asyncio.to_thread(self._warm_up.give_up)
+                await filling
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     def _compiled_updates(self, spec: messages.TrainSpec) -> Path | None:
         """The folder of updates that were compiled for such shapes; else it is noted what to compile at the end."""
@@ -108,7 +122,8 @@ class Training:
         found = cache.find(key)
         if found is None:
             scratch, allow = self._context.scratch / "warmup", self._context.allow_unsandboxed
-            self._fill = lambda: cache.fill(key, request, scratch=scratch, allow_unsandboxed=allow)
+            told = {"scratch": scratch, "filling": self._warm_up, "allow_unsandboxed": allow}
+            self._fill = functools.partial(cache.fill, key, request, **told)
         return found
 
     def _start_learner(self, cores: int, compiled: Path | None) -> SandboxProcess:
