@@ -57,7 +57,8 @@ def main() -> int:
         "notes": (
             f"Ours: {MEMBERS} members x {NUM_ENVS} environments on {ENVIRONMENT}, one process. The peer: one member with "
             f"{NUM_ENVS} environments in {peer[0]['processes']} processes; "
-            f"{statistics.median(p['pss_mebibytes'] for p in peer):,.0f} MiB by proportional shares. Nine members would be nine times that. The limit is the goal."
+            f"{statistics.median(p['pss_mebibytes'] for p in peer):,.0f} MiB by proportional shares. "
+            f"Nine members would be nine times that. The limit is the goal."
         ),
     }  # fmt: skip
     print(json.dumps(report))
