@@ -83,7 +83,7 @@ class PartedBatch:
             name: np.array(self.divergences)
             if name == "divergences"
             else first.copy()
-            if name in _WHOLE_SNAPSHOT
+            if name in _WHOLE_SNAPSHOT or first.ndim == 0
             else np.concatenate([part[name] for part in parts])
             for name, first in parts[0].items()
         }
@@ -91,7 +91,10 @@ class PartedBatch:
     def restore(self, snapshot: Mapping[str, np.ndarray]) -> None:
         """Go on from a snapshot of a whole batch."""
         for index, (part, rows) in enumerate(zip(self._parts, self._rows, strict=True)):
-            mine = {name: value if name in _WHOLE_SNAPSHOT else value[rows] for name, value in snapshot.items()}
+            mine = {
+                name: value if name in _WHOLE_SNAPSHOT or np.ndim(value) == 0 else value[rows]
+                for name, value in snapshot.items()
+            }
             part.restore(mine if index == 0 else {**mine, "divergences": np.zeros_like(snapshot["divergences"])})
 
     def close(self) -> None:

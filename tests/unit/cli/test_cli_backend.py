@@ -1,0 +1,22 @@
+"""The backend and the algorithm on the command line."""
+
+from __future__ import annotations
+
+import pytest
+from dressage.cli.specs import SpecOptions, make_spec
+from dressage.errors import InvalidArgument
+
+
+def test_they_go_into_the_spec():
+    spec = make_spec(SpecOptions(intent="hop", environment="Hopper-v5", backend="sb3", algorithm="sac"))
+    assert (spec.backend, spec.algorithm) == ("sb3", "sac")
+    spec = make_spec(SpecOptions(intent="hop", environment="Hopper-v5"))
+    assert (spec.backend, spec.algorithm) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("given", "option"), [({"backend": "torch"}, "--backend"), ({"algorithm": "td3"}, "--algorithm")]
+)
+def test_unknown_ones_are_refused_by_name(given, option):
+    with pytest.raises(InvalidArgument, match=option):
+        make_spec(SpecOptions(intent="hop", environment="Hopper-v5", **given))
