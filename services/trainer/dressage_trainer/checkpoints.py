@@ -122,7 +122,7 @@ def read_newest(root: Path, candidates: Sequence[str]) -> tuple[Snapshot | None,
 
     :param candidates: paths relative to ``root``, the newest first.
     """
-    problems = []
+    problems: list[str] = []
     for relative in candidates:
         try:
             return read(root / relative), problems
