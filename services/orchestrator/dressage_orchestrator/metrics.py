@@ -21,3 +21,4 @@ STEPS_PER_SECOND = Gauge(
 JUDGMENT_SCORE = Histogram("dressage_judgment_score", "Scores of iterations.", buckets=_SCORES)
 BUDGET_EXHAUSTED = Counter("dressage_budget_exhausted", "Sessions that used up a budget.", ["kind"])
 WORKFLOW_RECOVERIES = Counter("dressage_workflow_recoveries", "Session workflows taken up again after a stop.")
+KUBERNETES_REQUESTS = Counter("dressage_kubernetes_requests", "Requests to the Kubernetes API server.", ["verb"])

@@ -33,9 +33,8 @@ from dressage_orchestrator.benchmarks import Benchmarks
 from dressage_orchestrator.clients import AgentClient, JudgeClient, RendererClient
 from dressage_orchestrator.database.engine import Database, sqlite_url
 from dressage_orchestrator.hub import Hub
+from dressage_orchestrator.launch.choice import open_launcher, pools_of, tokens_of
 from dressage_orchestrator.launch.controller import RunController
-from dressage_orchestrator.launch.local import LocalLauncher
-from dressage_orchestrator.launch.tokens import RunTokens, secret_of
 from dressage_orchestrator.lock import DataFolderLock
 from dressage_orchestrator.observe import keep_gauges
 from dressage_orchestrator.service import Sessions
@@ -72,6 +71,7 @@ async def _start(settings: Settings, store: ArtifactStore | None, stack: AsyncEx
     if settings.auth_token is None and not settings.address.startswith(_LOOPBACK):
         message = f"{settings.address} is not loopback: set DRESSAGE_ORCHESTRATOR_AUTH_TOKEN, or listen on 127.0.0.1"
         raise FailedPrecondition(message, reason="TOKEN_REQUIRED")
+    pools = pools_of(settings)
     folder = settings.data_dir.resolve()
     lock = DataFolderLock(folder)
     await asyncio.to_thread(lock.acquire)
@@ -84,7 +84,7 @@ async def _start(settings: Settings, store: ArtifactStore | None, stack: AsyncEx
     stack.callback(database.close)
     database.listener = hub.tell
     artifacts = store or open_store(settings.store_url or str(folder / "artifacts"))
-    tokens = RunTokens(secret_of(folder))
+    tokens = tokens_of(settings, folder)
     controller = RunController(
         database, tokens, token_seconds=settings.run_token_seconds, max_failures=settings.max_run_failures
     )
@@ -99,7 +99,8 @@ async def _start(settings: Settings, store: ArtifactStore | None, stack: AsyncEx
     )
     workflows = Workflows(engine, system_database_url=_workflow_url(settings, url))
     controller.notify = lambda session: workflows.wake(session, "run")
-    service = Sessions(settings=settings, database=database, agent=engine.agent, workflows=workflows)
+    names = frozenset(pools) if pools is not None else None
+    service = Sessions(settings=settings, database=database, agent=engine.agent, workflows=workflows, pools=names)
     benchmarks = Benchmarks(service, hub, parallel=settings.benchmark_parallel)
     runs = RunServicer(
         database=database,
@@ -112,14 +113,7 @@ async def _start(settings: Settings, store: ArtifactStore | None, stack: AsyncEx
     )
     server = _server(settings, engine, hub, service, benchmarks, runs)
 
-    launcher = LocalLauncher(
-        log_folder=folder / "logs",
-        on_end=controller.ended,
-        max_parallel=settings.max_parallel_runs,
-        command=settings.trainer_command,
-        hello_seconds=settings.hello_seconds,
-        stop_seconds=settings.stop_seconds,
-    )
+    launcher = await open_launcher(settings, pools=pools, folder=folder, controller=controller)
     controller.launcher = launcher
     # Callbacks run last in, first out: workflows leave first; then trainers end, while the server still takes their
     # last checkpoints; then the server drains.
@@ -127,8 +121,9 @@ async def _start(settings: Settings, store: ArtifactStore | None, stack: AsyncEx
     stack.push_async_callback(server.stop)
     stack.push_async_callback(launcher.close)
     stack.push_async_callback(runs.close)
-    controller.address = address
+    controller.address = settings.advertised_address or address
     if settings.recover:
+        await launcher.start()
         await asyncio.to_thread(workflows.launch)
         stack.push_async_callback(asyncio.to_thread, workflows.close, seconds=settings.grace_seconds + 5)
         await controller.recover()

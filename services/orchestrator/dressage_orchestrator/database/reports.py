@@ -47,8 +47,19 @@ def fence(row: RunRow | None, attempt: int) -> Fence:
 
 
 def hello(tx: Transaction, run: str, attempt: int) -> tuple[Fence, RunRow | None]:
-    """A trainer began: its run is RUNNING, if it is the one that was started."""
+    """A trainer began: its run is RUNNING, if it is the one that was started, or a later one.
+
+    A launcher may itself repeat an interrupted attempt; then the run's attempt follows the trainer's. One whose
+    predecessor said that a repeat would fail alike is not heard.
+    """
     row = runs.find(tx, run)
+    if row is not None and not row.ended and attempt > row.run.attempt > 0 and not row.run.HasField("failure"):
+
+        def follow(message: v1.Run) -> None:
+            message.attempt = max(message.attempt, attempt)
+
+        runs.change(tx, run, follow)
+        row = runs.find(tx, run)
     closed = fence(row, attempt)
     if closed is Fence.OPEN:
 

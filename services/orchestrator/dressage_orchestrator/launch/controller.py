@@ -12,16 +12,18 @@ from collections.abc import Callable
 from typing import Any
 
 import structlog
+from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 
 from dressage_orchestrator import metrics, names
 from dressage_orchestrator.clock import timestamp
-from dressage_orchestrator.database import runs, sessions
-from dressage_orchestrator.database.engine import Database
-from dressage_orchestrator.launch.protocol import Ended, ExitKind, Launch, Launcher
+from dressage_orchestrator.database import events, runs, sessions
+from dressage_orchestrator.database.engine import Database, Transaction
+from dressage_orchestrator.launch.protocol import Ended, ExitKind, Launch, Launcher, Notice
 from dressage_orchestrator.launch.tokens import RunTokens
 
 _LEAVE_SECONDS = 60.0
+_MAX_CONDITIONS = 50
 
 
 class RunController:
@@ -43,13 +45,15 @@ class RunController:
         self.address = ""
         self.notify: Callable[[str], None] = lambda session: None
 
-    @property
-    def cores(self) -> int:
-        """Cores that a run may use."""
-        return self.launcher.cores_per_run if self.launcher is not None else 1
+    def cores(self, pool: str) -> int:
+        """Cores that a run of that pool may use."""
+        return self.launcher.cores(pool) if self.launcher is not None else 1
 
     async def recover(self) -> int:
-        """Takes up all runs that have not ended, after this server started; how many. Their old trainers are gone."""
+        """Takes up all runs that have not ended, after this server started; how many.
+
+        Trainers that the launcher does not know are gone.
+        """
 
         def live() -> list[str]:
             with self._database.begin() as tx:
@@ -70,12 +74,35 @@ class RunController:
         if attempt is None:
             return
         expiry = int(time.time() + self._token_seconds)
-        token = self._tokens.make(name, attempt, expiry=expiry)
+        last = attempt + self.launcher.attempts_per_launch - 1
+        token = self._tokens.make(name, attempt, expiry=expiry, last=last)
 
         async def starting() -> bool:
-            return await asyncio.to_thread(self._starting, name, attempt)
+            return await self.starting(name, attempt)
 
-        self.launcher.submit(Launch(name, attempt, self.address, token), starting)
+        self.launcher.submit(Launch(name, attempt, self.address, token, row.run.pool), starting)
+
+    async def starting(self, name: str, attempt: int) -> bool:
+        """The attempt's turn has come; False when it is not wanted any more, or has said hello already."""
+        return await asyncio.to_thread(self._starting, name, attempt)
+
+    async def heard(self, name: str, attempt: int) -> bool:
+        """Whether the attempt's trainer has said hello, to whichever server."""
+        row = await asyncio.to_thread(self._find, name)
+        return row is None or row.ended or (row.run.attempt >= attempt and row.run.state == v1.RUN_STATE_RUNNING)
+
+    async def given_up(self, name: str) -> bool:
+        """Whether the run was cancelled or has failed, so that its trainer is to end."""
+        row = await asyncio.to_thread(self._find, name)
+        return row is not None and row.run.state in (v1.RUN_STATE_CANCELLED, v1.RUN_STATE_FAILED)
+
+    async def noticed(self, notice: Notice) -> None:
+        """Something about a run under way: it becomes a condition of the run and a warning of its session, once."""
+        over = await asyncio.to_thread(self._note, notice)
+        if over:
+            assert self.launcher is not None
+            await self.launcher.stop(notice.run)
+            await asyncio.to_thread(self.notify, names.parse_run(notice.run).session)
 
     async def ended(self, word: Ended) -> None:
         """A trainer ended: its run is done, repeated or failed."""
@@ -156,13 +183,14 @@ class RunController:
         """Writes what the end of an attempt means; whether another attempt is due."""
         with self._database.begin() as tx:
             row = runs.find(tx, word.run)
-            if row is None or row.ended or row.run.attempt != word.attempt:
+            if row is None or row.ended or not word.of(row.run.attempt):
                 return False
             if word.kind is ExitKind.CHECKPOINTED:
                 return True
             failure = self._failure(row, word)
-            metrics.RUN_FAILURES.labels(failure.reason).inc()
-            reported = row.run.HasField("failure")
+            if not word.counted:
+                metrics.RUN_FAILURES.labels(failure.reason).inc()
+            reported = row.run.HasField("failure") or word.final
             if word.kind is ExitKind.CODE_FAULT or reported or row.failures >= self._max_failures:
                 fault = word.kind is ExitKind.CODE_FAULT
                 runs.end(tx, word.run, v1.RUN_STATE_FAILED, failure, fault=fault)
@@ -177,10 +205,50 @@ class RunController:
             self._log.warning("run is repeated", run=word.run, attempt=word.attempt, reason=failure.reason)
             return True
 
+    def _note(self, notice: Notice) -> bool:
+        """Writes a notice down; whether the run has failed by it, as its trainer said that a repeat would end alike."""
+        with self._database.begin() as tx:
+            row = runs.find(tx, notice.run)
+            if row is None or row.ended:
+                return False
+            begin = f"attempt {notice.attempt}: "
+            known = [entry for entry in row.run.conditions if entry.type == notice.type]
+            if not any(entry.message.startswith(begin) for entry in known):
+                self._add_condition(tx, row, notice, begin)
+            if not notice.over or row.run.attempt != notice.attempt:
+                return False
+            if notice.counts and row.run.HasField("failure") and notice.type != "GENERATED_CODE_FAILED":
+                runs.end(tx, notice.run, v1.RUN_STATE_FAILED, row.run.failure)
+                return True
+
+            def between(run: v1.Run) -> None:
+                if run.state in (v1.RUN_STATE_STARTING, v1.RUN_STATE_RUNNING):
+                    run.state = v1.RUN_STATE_QUEUED
+
+            runs.change(tx, notice.run, between)
+            return False
+
+    def _add_condition(self, tx: Transaction, row: runs.RunRow, notice: Notice, begin: str) -> None:
+        message = f"{begin}{notice.message}; {notice.remedy}"
+
+        def add(run: v1.Run) -> None:
+            del run.conditions[: max(0, len(run.conditions) + 1 - _MAX_CONDITIONS)]
+            run.conditions.add(type=notice.type, message=message, time=timestamp(tx.now))
+
+        runs.change(tx, notice.run, add)
+        told = ev.Warning(reason=notice.type, message=message)
+        events.append(tx, row.session, ev.Event(warning=told), iteration=row.iteration)
+        if notice.counts:
+            metrics.RUN_FAILURES.labels(notice.type).inc()
+        log = self._log.warning if notice.counts else self._log.info
+        log("run condition", run=notice.run, attempt=notice.attempt, type=notice.type, message=notice.message)
+
     def _failure(self, row: runs.RunRow, word: Ended) -> v1.Failure:
         """Why the attempt failed: in the trainer's own words if it said, else by how it ended."""
         if row.run.HasField("failure"):
             return row.run.failure
+        if word.reason:
+            return v1.Failure(reason=word.reason, message=word.message, remedy=word.remedy)
         by_kind = {
             ExitKind.CODE_FAULT: ("GENERATED_CODE_FAILED", "the reward failed in training", "change the reward"),
             ExitKind.NO_HELLO: ("TRAINER_SILENT", "the trainer never reported", "see the run's log"),

@@ -70,7 +70,17 @@ class LocalLauncher:
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._hellos: dict[tuple[str, int], asyncio.Event] = {}
         self._log = structlog.get_logger("dressage.launcher")
-        self.cores_per_run = max(1, available_cores() // max_parallel)
+        self.pools: frozenset[str] | None = None
+        self.attempts_per_launch = 1
+        self._cores = max(1, available_cores() // max_parallel)
+
+    def cores(self, pool: str) -> int:
+        """Cores that a run may use: all are divided evenly, whatever the pool."""
+        return self._cores
+
+    async def start(self) -> int:
+        """Nothing outlives its process here."""
+        return 0
 
     def submit(self, launch: Launch, starting: Callable[[], Awaitable[bool]]) -> None:
         """Queues an attempt (see `Launcher.submit`). Call from the event loop."""
@@ -85,6 +95,10 @@ class LocalLauncher:
     def knows(self, run: str, attempt: int) -> bool:
         """Whether the attempt is queued or under way."""
         return (run, attempt) in self._tasks
+
+    def known(self) -> frozenset[str]:
+        """Runs that have a trainer queued or under way."""
+        return frozenset(run for run, _ in self._tasks)
 
     def said_hello(self, run: str, attempt: int) -> None:
         """Its trainer is there."""

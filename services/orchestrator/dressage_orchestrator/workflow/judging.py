@@ -157,7 +157,7 @@ def _score_assignment(flow: Flow, trained: Sequence[v1.Member], reward_source: s
     score.options.CopyFrom(spec.environment_options)
     score.episodes = spec.evaluation_episodes
     score.seed = defaults.CONFIRMATION_SEED
-    score.cores = flow.engine.controller.cores
+    score.cores = flow.engine.controller.cores(flow.spec.pool)
     for member in trained:
         step = member.evaluations[-1].env_step if member.evaluations else member.env_steps
         score.policies.add(member=member.name.rpartition("/")[2], bundle=member.policy, env_step=step)
