@@ -261,10 +261,12 @@ class KubernetesLauncher:
     async def _reconcile_all(self) -> None:
         """Looks at each Job of which there is news, and now and then at all of them, as time passes for them too."""
         self._dirty.update(self._jobs.items)
+        tick = time.monotonic() + _TICK_SECONDS
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), _TICK_SECONDS)
-            if not self._wake.is_set():
+                await asyncio.wait_for(self._wake.wait(), max(0.0, tick - time.monotonic()))
+            if time.monotonic() >= tick:
+                tick = time.monotonic() + _TICK_SECONDS
                 self._dirty.update(name for name, tracked in self._tracked.items() if not tracked.ended)
             self._wake.clear()
             names, self._dirty = self._dirty, set()
