@@ -10,7 +10,7 @@ DEMO_DIR ?= out/demo
 # Threads of numerical libraries in tests: the machine's cores are shared by parallel tests.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install demo test test-slow lint format proto bench docs clean
+.PHONY: help install demo test test-slow images e2e lint format proto bench docs clean
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,6 +30,13 @@ test: ## Unit and integration tests (under 10 minutes on 2 cores)
 test-slow: ## Long proofs; their results are recorded under docs/
 	@$(SYNC) --group dev --group reference
 	$(RUN)/pytest -m slow
+
+images: ## The five services' container images, with docker, podman or buildah; NAMES="…" for others
+	@tools/images $(NAMES)
+
+e2e: ## End-to-end tests on the Kubernetes cluster of KUBECONFIG (docs/kubernetes.md)
+	@$(SYNC) --group dev
+	PATH="$(CURDIR)/$(RUN):$$PATH" $(RUN)/pytest -n 0 -m cluster -o timeout=2400 tests/e2e/kubernetes tests/integration/kubernetes
 
 lint: ## Style, types, layers, protos, freshness of generated files
 	@$(SYNC) --group dev --group reference
