@@ -47,16 +47,12 @@ def fence(row: RunRow | None, attempt: int) -> Fence:
 
 
 def hello(tx: Transaction, run: str, attempt: int) -> tuple[Fence, RunRow | None]:
-<<<<<<< HEAD
     """A trainer began: its run is RUNNING, if it is the one that was started, or a later one.
 
     A launcher may itself repeat an interrupted attempt; then the run's attempt follows the trainer's. One whose
     predecessor said that a repeat would fail alike is not heard.
     """
-=======
-    """A trainer began: its run is RUNNING, if it is the one that was started."""
     tx.lock(names.session_name(names.parse_run(run).session))
->>>>>>> store
     row = runs.find(tx, run)
     if row is not None and not row.ended and attempt > row.run.attempt > 0 and not row.run.HasField("failure"):
 

@@ -11,7 +11,6 @@ from dressage_orchestrator.launch.controller import RunController
 from dressage_orchestrator.launch.kubernetes.pools import Pool, load_pools
 from dressage_orchestrator.launch.local import LocalLauncher
 from dressage_orchestrator.launch.protocol import Launcher
-from dressage_orchestrator.launch.tokens import RunTokens, secret_of
 from dressage_orchestrator.settings import Settings
 
 
@@ -29,12 +28,6 @@ def pools_of(settings: Settings) -> dict[str, Pool] | None:
         expected = f"one of {', '.join(sorted(pools))} (of {settings.kubernetes_pools_file})"
         raise InvalidArgument(field="default_pool", value=settings.default_pool, expected=expected)
     return pools
-
-
-def tokens_of(settings: Settings, folder: Path) -> RunTokens:
-    """Run tokens by the secret of the settings, else by one kept in the data folder."""
-    given = settings.run_token_secret
-    return RunTokens(given.get_secret_value().encode() if given else secret_of(folder))
 
 
 async def open_launcher(
