@@ -105,6 +105,10 @@ class RunController:
             self._log.warning("trainer did not leave and is stopped", run=name, attempt=attempt)
             await self.launcher.stop(name, attempt)
 
+    async def logs(self, name: str, *, tail_bytes: int) -> bytes | None:
+        """The end of the log of a run's trainers; None where nothing is kept."""
+        return None if self.launcher is None else await self.launcher.logs(name, tail_bytes=tail_bytes)
+
     def reopen(self, name: str) -> None:
         """Queues a run again that failed or was cancelled, to go on from its checkpoint (for a resumed session)."""
         with self._database.begin() as tx:
