@@ -254,7 +254,7 @@ def _server(
         exempt=(RUN_SERVICE,),
         grace_seconds=settings.grace_seconds,
     )
-    sessions = SessionServicer(service, hub)
+    sessions = SessionServicer(service, hub, engine.controller)
     environments, artifacts = EnvironmentServicer(), ArtifactServicer(engine.store)
     intents = IntentServicer(engine.agent, default_model=settings.default_model)
     bench = BenchmarkServicer(benchmarks, service, hub)

@@ -20,6 +20,7 @@ from dressage_orchestrator.database.reports import Fence
 from dressage_orchestrator.hub import Hub
 from dressage_orchestrator.launch.controller import RunController
 from dressage_orchestrator.launch.tokens import RunTokens
+from dressage_orchestrator.observe import count_last_words
 
 HELLO_SECONDS = 30.0
 GOODBYE_SECONDS = 60.0
@@ -109,8 +110,11 @@ class RunServicer:
             opened = runs.open_assignments(tx, hello.run) if report.HasField("progress") else []
         if report.HasField("progress") and heard is Fence.OPEN and row is not None and opened:
             environment = opened[0].train.environment or opened[0].score.environment
+            # At once, so that a short run shows; soon the sum over all runs under way takes its place.
             gauge = metrics.STEPS_PER_SECOND.labels(row.run.pool, environment)
             gauge.set(report.progress.steps_per_second)
+        if report.HasField("failed") and heard is Fence.OPEN:
+            count_last_words(report.failed)
         if heard is Fence.OPEN and row is not None and row.ended:
             self._ended(row.session)
         return heard

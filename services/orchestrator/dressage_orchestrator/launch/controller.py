@@ -136,7 +136,7 @@ class RunController:
                     self._watched.pop(name, None)
             elif over and (row is None or not row.ended or self._overdue(row.run)):
                 await self.launcher.stop(name, attempt)
-            elif row.run.state == v1.RUN_STATE_RUNNING:
+            elif row is not None and row.run.state == v1.RUN_STATE_RUNNING:
                 self.launcher.said_hello(name, attempt)
 
     async def ended(self, word: Ended) -> None:
@@ -166,6 +166,10 @@ class RunController:
         if row is not None and row.ended and self.launcher.knows(name, attempt):
             self._log.warning("trainer did not leave and is stopped", run=name, attempt=attempt)
             await self.launcher.stop(name, attempt)
+
+    async def logs(self, name: str, *, tail_bytes: int) -> bytes | None:
+        """The end of the log of a run's trainers; None where nothing is kept."""
+        return None if self.launcher is None else await self.launcher.logs(name, tail_bytes=tail_bytes)
 
     def reopen(self, name: str) -> None:
         """Queues a run again that failed or was cancelled, to go on from its checkpoint (for a resumed session)."""

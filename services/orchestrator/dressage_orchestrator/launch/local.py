@@ -114,6 +114,10 @@ class LocalLauncher:
         chosen = [t for (name, number), t in self._tasks.items() if name == run and attempt in (None, number)]
         await self._cancel(chosen)
 
+    async def logs(self, run: str, *, tail_bytes: int) -> bytes | None:
+        """The end of the run's log file (see `Launcher.logs`)."""
+        return await asyncio.to_thread(_tail_of, self._log_path(run), tail_bytes)
+
     async def close(self) -> None:
         """Ends all trainers."""
         await self._cancel(list(self._tasks.values()))
@@ -188,11 +192,14 @@ class LocalLauncher:
         _signal(process, signal.SIGKILL)
         await process.wait()
 
+    def _log_path(self, run: str) -> Path:
+        return self._log_folder / f"{run.replace('/', '_')}.log"
+
     async def _copy_output(self, process: Process, launch: Launch) -> str:
         """Writes what the trainer says to its log, up to a bound; returns the last lines."""
         assert process.stdout is not None
         self._log_folder.mkdir(parents=True, exist_ok=True)
-        path = self._log_folder / f"{launch.run.replace('/', '_')}.log"
+        path = self._log_path(launch.run)
         tail = b""
         with path.open("ab") as log:
             log.write(f"--- attempt {launch.attempt}\n".encode())
@@ -203,6 +210,15 @@ class LocalLauncher:
                     log.flush()
         text = tail.decode("utf-8", "replace").replace(launch.token, "[token]")
         return "\n".join(text.splitlines()[-_TAIL_LINES:])
+
+
+def _tail_of(path: Path, limit: int) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - limit))
+            return file.read(limit)
+    except FileNotFoundError:
+        return None
 
 
 def _signal(process: Process, number: signal.Signals) -> None:

@@ -125,6 +125,13 @@ class Launcher(Protocol):
         """Ends a run's trainers, queued or under way: asks, then kills. With an attempt, that one's only."""
         ...
 
+    async def logs(self, run: str, *, tail_bytes: int) -> bytes | None:
+        """The end of what the run's trainers wrote, all attempts that are kept, oldest first; None if nothing is kept.
+
+        :raises Unavailable: when what keeps it cannot be reached.
+        """
+        ...
+
     async def close(self) -> None:
         """Ends all trainers that would not outlive this process by design."""
         ...
