@@ -19,6 +19,8 @@ from dressage_orchestrator.database.engine import Database
 from dressage_orchestrator.database.reports import Fence
 from dressage_orchestrator.hub import Hub
 from dressage_orchestrator.launch.controller import RunController
+from dressage_orchestrator.launch.kubernetes.remedies import REMEDIES
+from dressage_orchestrator.launch.protocol import Notice
 from dressage_orchestrator.launch.tokens import RunTokens
 from dressage_orchestrator.observe import count_last_words
 
@@ -64,11 +66,20 @@ class RunServicer:
             return
         if self._controller.launcher is not None:
             self._controller.launcher.said_hello(hello.run, hello.attempt)
+        await self._tell_of_missing_sandbox(hello)
         welcome = work.Welcome(session=row.session, progress_interval_seconds=self._progress_seconds)
         yield work.WorkResponse(welcome=welcome)
         lease = _Lease(self, hello, row.session)
         async for answer in lease.answers(requests):
             yield answer
+
+    async def _tell_of_missing_sandbox(self, hello: work.Hello) -> None:
+        """A node whose kernel lacks a part of the sandbox becomes a condition of the run."""
+        offered = {name.partition("-")[0] for name in hello.sandbox_capabilities}
+        missing = sorted({"landlock", "seccomp"} - offered)
+        if hello.version and missing:
+            kind, seen = "SANDBOX_MISSING", f"the trainer's kernel has no {' and no '.join(missing)}"
+            await self._controller.noticed(Notice(hello.run, hello.attempt, kind, seen, REMEDIES[kind]))
 
     async def close(self) -> None:
         """Forgets about trainers that have yet to leave."""

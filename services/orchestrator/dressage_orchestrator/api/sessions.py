@@ -23,7 +23,7 @@ _LOOK_SECONDS = 2.0
 _WATCH_BATCH = 200
 _LOG_BYTES = 65_536
 # Nothing of ours writes it; a program that dumps its environment would.
-_RUN_TOKEN = re.compile(r"\b\d{9,15}\.[0-9a-f]{64}\b")
+_RUN_TOKEN = re.compile(r"\b\d{9,15}(?:\.\d{1,9}-\d{1,9})?\.[0-9a-f]{64}\b")
 
 
 class SessionServicer:

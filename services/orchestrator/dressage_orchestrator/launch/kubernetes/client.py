@@ -19,7 +19,7 @@ from typing import Any, Literal
 from dressage.errors import FailedPrecondition
 
 from dressage_orchestrator import metrics
-from dressage_orchestrator.launch.kubernetes.manifest import Owner
+from dressage_orchestrator.launch.kubernetes.manifest import CONTAINER, Owner
 
 Kind = Literal["jobs", "pods"]
 Json = dict[str, Any]
@@ -138,6 +138,18 @@ class ClusterClient:
         for event in sorted(page.get("items") or (), key=lambda event: event.get("lastTimestamp") or ""):
             found.setdefault(event["involvedObject"]["name"], []).append(str(event.get("message") or ""))
         return found
+
+    async def log(self, pod: str, *, lines: int) -> bytes:
+        """The last lines of what a pod's trainer wrote."""
+        await self._limit.take()
+        metrics.KUBERNETES_REQUESTS.labels("log").inc()
+
+        def read() -> bytes:
+            options = {"container": CONTAINER, "tail_lines": lines, "_request_timeout": _TIMEOUT}
+            response = _called(self._core.read_namespaced_pod_log, pod, self.namespace, **options)
+            return bytes(response.data)
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads, read)
 
     async def owner(self, name: str) -> Owner:
         """The ConfigMap that Jobs shall belong to.

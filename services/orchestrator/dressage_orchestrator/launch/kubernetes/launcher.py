@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
+from dressage.errors import Unavailable
 
 from dressage_orchestrator.launch.kubernetes.client import ClusterClient, ClusterError, Json
 from dressage_orchestrator.launch.kubernetes.manifest import Place, job_manifest, job_name
@@ -19,6 +20,7 @@ from dressage_orchestrator.launch.kubernetes.remedies import REMEDIES
 from dressage_orchestrator.launch.kubernetes.status import (
     Stage,
     View,
+    attempt_of,
     create_refused,
     first_attempt_of,
     observe,
@@ -27,6 +29,7 @@ from dressage_orchestrator.launch.kubernetes.status import (
 from dressage_orchestrator.launch.protocol import Ended, ExitKind, Launch, Listener, Notice, Noticer
 
 _ATTEMPTS = 10_000  # a Job on preemptible nodes may lose its pod often
+_LOG_LINES = 5000
 _TICK_SECONDS = 2.0
 _SYNC_SECONDS = 60.0
 _STOP_SECONDS = 30.0
@@ -172,6 +175,23 @@ class KubernetesLauncher:
         deleting = [self._spawn(self._delete(tracked)) for tracked in found if not tracked.ended]
         if deleting:
             await asyncio.wait(deleting, timeout=_STOP_SECONDS)
+
+    async def logs(self, run: str, *, tail_bytes: int) -> bytes | None:
+        """The ends of the logs of the run's pods, for as long as Kubernetes keeps those (see `Launcher.logs`)."""
+        owned = [(self._attempt_of(pod), pod) for pod in self._pods.items.values() if run_of(pod) == run]
+        parts = []
+        for attempt, pod in sorted(owned, key=lambda entry: entry[0]):
+            try:
+                text = await self._client.log(pod["metadata"]["name"], lines=_LOG_LINES)
+            except ClusterError as error:
+                if error.status == 0 or error.status >= 500:
+                    raise Unavailable(f"the pod's log: {error.message}", reason="POD_LOG_UNAVAILABLE") from None
+                continue  # its container has not started, or its node is gone
+            parts.append(f"--- attempt {attempt}\n".encode() + text)
+        return b"".join(parts)[-tail_bytes:] if parts else None
+
+    def _attempt_of(self, pod: Json) -> int:
+        return attempt_of(pod, first_attempt_of(pod))
 
     async def close(self) -> None:
         """Stops watching; Jobs go on."""

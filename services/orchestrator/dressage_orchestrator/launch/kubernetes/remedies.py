@@ -39,7 +39,6 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
         "DEADLINE_EXCEEDED": "raise the pool's deadlineSeconds, or train fewer steps",
         "SANDBOX_MISSING": "generated code is refused there: use nodes whose kernel has Landlock (5.13 or newer), or "
         "set the pool's allowUnsandboxed for code that you trust",
-        "SANDBOX_WAIVED": "the pool's allowUnsandboxed lets generated code run without it",
     }
 )
 """By condition type."""
