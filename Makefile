@@ -25,6 +25,7 @@ demo: install ## "run forward fast" on HalfCheetah-v5: a policy, its scores and 
 test: ## Unit and integration tests (under 10 minutes on 2 cores)
 	@$(SYNC) --group dev --group reference
 	@tools/system-packages egl
+	@tools/system-packages prometheus
 	$(RUN)/pytest -n 2 --dist loadfile --maxprocesses 2 --durations 15
 
 test-slow: ## Long proofs; their results are recorded under docs/
@@ -48,6 +49,8 @@ lint: ## Style, types, layers, protos, freshness of generated files
 	$(RUN)/buf lint build/api.binpb --config buf.yaml
 	$(RUN)/python tools/api_reference.py --check --image build/api.binpb
 	$(RUN)/python tools/generate_api.py --check
+	$(RUN)/python tools/chart_readme.py --check
+	$(RUN)/python -m tools.dashboards --check
 
 format: ## Formats the code
 	@$(SYNC) --group dev
@@ -62,9 +65,11 @@ bench: ## Speed beside a peer's, into docs/performance.md
 	@$(SYNC) --group dev --group reference
 	$(RUN)/python tools/bench.py
 
-docs: ## Regenerates what in docs/ is generated
+docs: ## Regenerates what is generated of docs/ and the chart
 	@$(SYNC) --group dev
 	$(RUN)/python tools/api_reference.py
+	$(RUN)/python tools/chart_readme.py
+	$(RUN)/python -m tools.dashboards
 
 clean: ## Removes what was built, not what was trained
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -151,17 +151,28 @@ priorityClassName: {{ . }}
 {{/* The artifact store: dict root, prefix. */}}
 {{- define "dressage.storeEnv" -}}
 {{- $values := .root.Values -}}
+{{- $external := $values.externalStore -}}
 {{- if $values.minio.enabled }}
-- {name: {{ .prefix }}_STORE_URL, value: "s3://{{ include "dressage.fullname" .root }}-minio:9000/{{ $values.store.bucket }}?tls=false"}
+- {name: {{ .prefix }}_STORE_URL, value: "s3://{{ $values.store.bucket }}"}
+- {name: DRESSAGE_S3_ENDPOINT, value: "http://{{ include "dressage.fullname" .root }}-minio.{{ .root.Release.Namespace }}.svc:9000"}
+- {name: DRESSAGE_S3_ADDRESSING, value: path}
+- {name: DRESSAGE_S3_CREATE_BUCKET, value: "true"}
 {{- else }}
-- {name: {{ .prefix }}_STORE_URL, value: {{ $values.externalStore.url | quote }}}
+- {name: {{ .prefix }}_STORE_URL, value: {{ $external.url | quote }}}
+- {name: DRESSAGE_S3_ENDPOINT, value: {{ $external.endpoint | quote }}}
+- {name: DRESSAGE_S3_REGION, value: {{ $external.region | quote }}}
+- {name: DRESSAGE_S3_ADDRESSING, value: {{ $external.addressing }}}
+- {name: DRESSAGE_S3_CREATE_BUCKET, value: {{ $external.createBucket | quote }}}
+{{- with $external.publicEndpoint }}
+- {name: DRESSAGE_S3_PUBLIC_ENDPOINT, value: {{ . | quote }}}
+{{- end }}
+{{- if $external.caConfigMap }}
+- {name: DRESSAGE_S3_CA_FILE, value: /etc/dressage/store-ca/ca.crt}
+{{- end }}
 {{- end }}
 {{- with include "dressage.storeSecret" .root }}
-{{ include "dressage.secretEnv" (dict "name" "AWS_ACCESS_KEY_ID" "secret" . "key" "access-key") }}
-{{ include "dressage.secretEnv" (dict "name" "AWS_SECRET_ACCESS_KEY" "secret" . "key" "secret-key") }}
-{{- end }}
-{{- if and (not $values.minio.enabled) $values.externalStore.caConfigMap }}
-- {name: SSL_CERT_FILE, value: /etc/dressage/store-ca/ca.crt}
+{{ include "dressage.secretEnv" (dict "name" "DRESSAGE_S3_ACCESS_KEY" "secret" . "key" "access-key") }}
+{{ include "dressage.secretEnv" (dict "name" "DRESSAGE_S3_SECRET_KEY" "secret" . "key" "secret-key") }}
 {{- end }}
 {{- end -}}
 
@@ -192,7 +203,7 @@ priorityClassName: {{ . }}
 {{- fail "postgresql.enabled is false: name a Secret with the database's URL in externalDatabase.existingSecret (key `url`)" -}}
 {{- end -}}
 {{- if and (not $v.minio.enabled) (not $v.externalStore.url) -}}
-{{- fail "minio.enabled is false: set externalStore.url, as s3://HOST/BUCKET" -}}
+{{- fail "minio.enabled is false: set externalStore.url, as s3://BUCKET" -}}
 {{- end -}}
 {{- if $v.networkPolicy.enabled -}}
 {{- if and (not $v.postgresql.enabled) (not $v.networkPolicy.externalDatabase.cidrs) -}}

@@ -245,7 +245,14 @@ def test_external_stores_replace_the_bundled_ones() -> None:
     assert env["DRESSAGE_ORCHESTRATOR_DATABASE_URL"]["valueFrom"] == {
         "secretKeyRef": {"name": "dressage-database", "key": "url"}
     }
-    assert env["DRESSAGE_ORCHESTRATOR_STORE_URL"]["value"] == "s3://s3.example.org/dressage/production"
+    assert env["DRESSAGE_ORCHESTRATOR_STORE_URL"]["value"] == "s3://dressage/production"
+    assert env["DRESSAGE_S3_ENDPOINT"]["value"] == "https://s3.example.org"
+    for pod in (pod for _, pod in pods("external-stores") if component(pod) in SERVICES):
+        container = pod["spec"]["containers"][0]
+        authority = next(e["value"] for e in container["env"] if e["name"] == "DRESSAGE_S3_CA_FILE")
+        mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+        volume = next(v for v in pod["spec"]["volumes"] if v["name"] == mounts[authority.removesuffix("/ca.crt")])
+        assert volume["configMap"] == {"name": "company-ca"}
 
 
 def test_monitors_come_only_where_the_cluster_knows_them_and_are_labelled() -> None:

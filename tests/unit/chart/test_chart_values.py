@@ -40,8 +40,8 @@ BAD = [
     (["nonsense=1"], "nonsense", "not allowed"),
     # What a schema cannot say.
     (["postgresql.enabled=false"], "externalDatabase.existingSecret", "postgresql.enabled is false"),
-    (["minio.enabled=false"], "externalStore.url", "s3://HOST/BUCKET"),
-    (["minio.enabled=false", "externalStore.url=s3://a/b"], "networkPolicy.externalStore.cidrs", "10.1.2.4/32"),
+    (["minio.enabled=false"], "externalStore.url", "s3://BUCKET"),
+    (["minio.enabled=false", "externalStore.url=s3://bucket/b"], "networkPolicy.externalStore.cidrs", "10.1.2.4/32"),
     (["ingress.enabled=true"], "ingress.host", "host name"),
     (["trainer.defaultPool=gpu"], "trainer.defaultPool", "cpu"),
 ]
