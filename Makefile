@@ -10,7 +10,7 @@ DEMO_DIR ?= out/demo
 # Threads of numerical libraries in tests: the machine's cores are shared by parallel tests.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install demo test test-slow lint format proto bench docs clean
+.PHONY: help install demo test test-slow images e2e lint format proto bench docs clean
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,11 +25,19 @@ demo: install ## "run forward fast" on HalfCheetah-v5: a policy, its scores and 
 test: ## Unit and integration tests (under 10 minutes on 2 cores)
 	@$(SYNC) --group dev --group reference
 	@tools/system-packages egl
+	@tools/system-packages prometheus
 	$(RUN)/pytest -n 2 --dist loadfile --maxprocesses 2 --durations 15
 
 test-slow: ## Long proofs; their results are recorded under docs/
 	@$(SYNC) --group dev --group reference
 	$(RUN)/pytest -m slow
+
+images: ## The five services' container images, with docker, podman or buildah; NAMES="…" for others
+	@tools/images $(NAMES)
+
+e2e: ## End-to-end tests on the Kubernetes cluster of KUBECONFIG (docs/kubernetes.md)
+	@$(SYNC) --group dev
+	PATH="$(CURDIR)/$(RUN):$$PATH" $(RUN)/pytest -n 0 -m cluster -o timeout=2400 tests/e2e/kubernetes tests/integration/kubernetes
 
 lint: ## Style, types, layers, protos, freshness of generated files
 	@$(SYNC) --group dev --group reference
@@ -41,6 +49,8 @@ lint: ## Style, types, layers, protos, freshness of generated files
 	$(RUN)/buf lint build/api.binpb --config buf.yaml
 	$(RUN)/python tools/api_reference.py --check --image build/api.binpb
 	$(RUN)/python tools/generate_api.py --check
+	$(RUN)/python tools/chart_readme.py --check
+	$(RUN)/python -m tools.dashboards --check
 
 format: ## Formats the code
 	@$(SYNC) --group dev
@@ -55,9 +65,11 @@ bench: ## Speed beside a peer's, into docs/performance.md
 	@$(SYNC) --group dev --group reference
 	$(RUN)/python tools/bench.py
 
-docs: ## Regenerates what in docs/ is generated
+docs: ## Regenerates what is generated of docs/ and the chart
 	@$(SYNC) --group dev
 	$(RUN)/python tools/api_reference.py
+	$(RUN)/python tools/chart_readme.py
+	$(RUN)/python -m tools.dashboards
 
 clean: ## Removes what was built, not what was trained
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -132,12 +132,13 @@ def serve(
     address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen.")] = "127.0.0.1:7400",
     token: Token = None,
     api_base: Annotated[str | None, typer.Option(metavar="URL", help="Endpoint of the model's provider.")] = None,
+    metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where Prometheus finds metrics.")] = None,
 ) -> None:
     """Run the whole stack on this machine until Ctrl-C."""
     from dressage.cli import options
     from dressage.cli import serve as work
 
-    work.serve(options.data_dir(data_dir), address=address, token=token, api_base=api_base)
+    work.serve(options.data_dir(data_dir), address=address, token=token, api_base=api_base, metrics=metrics)
 
 
 def check(

@@ -49,6 +49,7 @@ class LocalStack:
         address: str = "127.0.0.1:0",
         token: str | None = None,
         api_base: str | None = None,
+        metrics: str | None = None,
         log: TextIO | None = None,
     ) -> Self:
         """Starts the services on a data folder, which is made if need be.
@@ -56,6 +57,7 @@ class LocalStack:
         :param full: False for a stack that only serves what is recorded, without going on with unfinished sessions.
         :param address: where the public API listens; anything but loopback needs a token.
         :param api_base: endpoint of the language model's provider.
+        :param metrics: host:port where Prometheus finds the metrics of all services; none if not set.
         :param log: where the log goes, as text; by default JSON lines in `logs/server.log` of the data folder.
         :raises FailedPrecondition: if another server runs on the folder, or an extra is not installed.
         :raises InvalidArgument: for a bad setting.
@@ -72,7 +74,8 @@ class LocalStack:
         stack = cls(address="", artifacts=artifacts, token=token)
         common = {"store_url": str(artifacts), "auth_token": secrets.token_urlsafe(24), "metrics_address": None}
         common["internal_token"] = common["auth_token"]
-        public = {**common, "auth_token": token, "address": address, "data_dir": data_dir, "database_url": None}
+        # One process, one set of metrics: one service exposes those of all.
+        public = {**common, "metrics_address": metrics, "auth_token": token, "address": address, "data_dir": data_dir, "database_url": None}
         try:
             if not full and "recover" in _settings_type("dressage_orchestrator").model_fields:
                 stack.address = await stack._launch("dressage_orchestrator", {**public, "recover": False})

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import typer
 
-from dressage.cli import commands, output, sessions, stores
+from dressage.cli import commands, output, runs, sessions, stores
 from dressage.errors import DressageError
 
 _INTERRUPTED = 130
@@ -29,6 +29,7 @@ app = typer.Typer(
 )
 commands.register(app)
 app.add_typer(sessions.app, name="sessions")
+app.add_typer(runs.app, name="runs")
 app.add_typer(stores.environments, name="envs")
 app.add_typer(stores.artifacts, name="artifacts")
 app.add_typer(stores.benchmarks, name="benchmarks")

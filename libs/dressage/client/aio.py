@@ -229,6 +229,16 @@ class AsyncClient:
             for run in page.runs:
                 yield run
 
+    async def read_run_log(self, name: str, *, tail_bytes: int = 0) -> sessions_pb.ReadRunLogResponse:
+        """The end of the log of a run's trainers.
+
+        :param tail_bytes: at most so many bytes; 0: the server's default.
+        :raises NotFound: if there is no such run, or no log of it is kept.
+        """
+        request = sessions_pb.ReadRunLogRequest(name=name, tail_bytes=tail_bytes)
+        answer: sessions_pb.ReadRunLogResponse = await self._caller.unary(self._sessions.ReadRunLog, request)
+        return answer
+
     async def get_lineage(self, session: str) -> sessions_pb.Lineage:
         """The tree of iterations with scores and lessons."""
         request = sessions_pb.GetLineageRequest(name=names.session_name(session))

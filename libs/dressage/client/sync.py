@@ -199,6 +199,10 @@ class Client:
         """Runs of an iteration; `sessions/{s}/iterations/-` means those of all."""
         return self._loop.iterate(self._client.list_runs(iteration))
 
+    def read_run_log(self, name: str, *, tail_bytes: int = 0) -> sessions_pb.ReadRunLogResponse:
+        """See `AsyncClient.read_run_log`."""
+        return self._loop.run(self._client.read_run_log(name, tail_bytes=tail_bytes))
+
     def get_lineage(self, session: str) -> sessions_pb.Lineage:
         """The tree of iterations with scores and lessons."""
         return self._loop.run(self._client.get_lineage(session))

@@ -68,11 +68,17 @@ class _Token(
         return await continuation(self._with_token(details), requests)
 
 
-def connect(address: str, *, token: str | None = None) -> grpc.aio.Channel:
-    """A channel to ``address`` (host:port, or any gRPC target); nothing is dialled before the first call."""
+def connect(address: str, *, token: str | None = None, tls_ca: str = "") -> grpc.aio.Channel:
+    """A channel to ``address`` (host:port, or any gRPC target); nothing is dialled before the first call.
+
+    :param tls_ca: certificates in PEM by which the server is known; empty: no TLS.
+    """
     kinds = _Token(token) if token else None
     # grpc.aio sorts interceptors by their first matching kind, so each kind needs an object of its own.
     interceptors = [_only(kinds, kind) for kind in _KINDS] if kinds else None
+    if tls_ca:
+        credentials = grpc.ssl_channel_credentials(tls_ca.encode())
+        return grpc.aio.secure_channel(address, credentials, options=OPTIONS, interceptors=interceptors)
     return grpc.aio.insecure_channel(address, options=OPTIONS, interceptors=interceptors)
 
 

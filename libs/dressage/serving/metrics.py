@@ -48,6 +48,22 @@ def grpc_metrics(registry: CollectorRegistry = REGISTRY) -> GrpcMetrics:
     return _FAMILIES[key]
 
 
+_SANDBOX_KILLS: dict[int, Counter] = {}
+
+
+def sandbox_kills(registry: CollectorRegistry = REGISTRY) -> Counter:
+    """Generated code that the sandbox had to end, by reason; judge and orchestrator count in it, maybe in one process."""
+    key = id(registry)
+    if key not in _SANDBOX_KILLS:
+        kills = Counter(
+            "dressage_sandbox_kills", "Generated code that the sandbox had to end.", ["reason"], registry=registry
+        )
+        for reason in ("memory", "sandbox", "timeout"):
+            kills.labels(reason)
+        _SANDBOX_KILLS[key] = kills
+    return _SANDBOX_KILLS[key]
+
+
 def package_version() -> str:
     """The installed version of Dressage, ``unknown`` when it is not installed as a package."""
     try:

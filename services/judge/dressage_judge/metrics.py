@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from prometheus_client import Counter
+from dressage.serving.metrics import sandbox_kills
 
-SANDBOX_KILLS = Counter(
-    "dressage_sandbox_kills_total", "Generated code that had to be ended in the sandbox, by reason.", ["reason"]
-)
+SANDBOX_KILLS = sandbox_kills()

@@ -43,6 +43,7 @@ class LlmMetrics:
         self._requests.labels(*labels, "ok").inc()
         self._tokens.labels(*labels, "input").inc(usage.input_tokens)
         self._tokens.labels(*labels, "output").inc(usage.output_tokens)
+        self._hits.labels(role)  # 0, not absent, until a restart takes a reply from the journal
         if usage.dollars is not None:
             self._dollars.labels(*labels).inc(usage.dollars)
         self._seconds.labels(*labels).observe(seconds)

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+from dressage.serving.metrics import sandbox_kills
 from prometheus_client import Counter, Gauge, Histogram
 
 _SECONDS = (0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3600)
 _SCORES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 SESSIONS = Gauge("dressage_sessions", "Sessions that are not deleted, by state.", ["state", "method"])
+SESSION_SILENCE = Gauge(
+    "dressage_session_silence_seconds", "Seconds since the last event of the running session that is silent longest."
+)
 ITERATIONS = Counter("dressage_iterations", "Iterations that ended.", ["method", "outcome"])
 RUNS = Gauge("dressage_runs", "Runs by state.", ["pool", "state"])
 RUN_QUEUE_SECONDS = Histogram(
     "dressage_run_queue_seconds", "Seconds from asking for a run to its trainer's hello.", ["pool"], buckets=_SECONDS
 )
+RUN_OLDEST_QUEUED = Gauge(
+    "dressage_run_oldest_queued_seconds", "Seconds that the run which waits longest has waited so far.", ["pool"]
+)
 RUN_FAILURES = Counter("dressage_run_failures", "Attempts of runs that failed.", ["reason"])
 ENV_STEPS = Counter("dressage_env_steps", "Environment steps trained.", ["pool", "environment"])
 STEPS_PER_SECOND = Gauge(
-    "dressage_training_steps_per_second", "Environment steps per second of the latest report.", ["pool", "environment"]
+    "dressage_training_steps_per_second", "Environment steps per second of the runs under way.", ["pool", "environment"]
 )
+JUDGE_DISAGREEMENTS = Counter("dressage_judge_disagreements", "Rollouts that judges score too differently.")
 JUDGMENT_SCORE = Histogram("dressage_judgment_score", "Scores of iterations.", buckets=_SCORES)
 BUDGET_EXHAUSTED = Counter("dressage_budget_exhausted", "Sessions that used up a budget.", ["kind"])
 WORKFLOW_RECOVERIES = Counter("dressage_workflow_recoveries", "Session workflows taken up again after a stop.")
+KUBERNETES_REQUESTS = Counter("dressage_kubernetes_requests", "Requests to the Kubernetes API server.", ["verb"])
+SANDBOX_KILLS = sandbox_kills()
+
+# What has not happened yet is 0, not absent: so the first time shows as an increase.
+for _reason in ("GENERATED_CODE_FAILED", "TRAINER_FAILED", "TRAINER_LEFT_EARLY", "TRAINER_SILENT"):
+    RUN_FAILURES.labels(_reason)
+for _kind in ("dollars", "env_steps", "tokens", "wall_time"):
+    BUDGET_EXHAUSTED.labels(_kind)

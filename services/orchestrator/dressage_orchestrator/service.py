@@ -33,13 +33,25 @@ TEMPLATE_MODEL = "template/v1"
 
 
 class Sessions:
-    """Operations on sessions, for servicers and benchmarks alike."""
+    """Operations on sessions, for servicers and benchmarks alike.
 
-    def __init__(self, *, settings: Settings, database: Database, agent: AgentClient, workflows: Workflows) -> None:
+    :param pools: pools that there are; None: any name will do.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        database: Database,
+        agent: AgentClient,
+        workflows: Workflows,
+        pools: frozenset[str] | None = None,
+    ) -> None:
         self._settings = settings
         self._database = database
         self._agent = agent
         self._workflows = workflows
+        self._pools = pools
 
     async def transact(self, work: Callable[[Transaction], T]) -> T:
         """Runs the work in one transaction, in a thread."""
@@ -89,6 +101,9 @@ class Sessions:
             spec, default_model=self._settings.default_model, default_pool=self._settings.default_pool
         )
         _check_spec(full)
+        if self._pools is not None and full.pool not in self._pools:
+            expected = f"one of {', '.join(sorted(self._pools))}"
+            raise InvalidArgument(field="spec.pool", value=full.pool, expected=expected)
         method_of(full).validate(full)
         return full, await self._check_model(full)
 
@@ -289,6 +304,7 @@ def _owner(rollout: str) -> tuple[str, str]:
 
 
 def _store_label(tx: Transaction, request: pb.LabelRolloutRequest) -> None:
+    tx.lock(f"labels/{request.rollout}")
     count = tx.execute(sa.select(sa.func.count()).where(LABELS.c.rollout == request.rollout)).scalar_one()
     row = {"rollout": request.rollout, "number": count + 1, "score": request.score, "comment": request.comment}
     tx.execute(sa.insert(LABELS).values(**row, create_micros=micros(tx.now)))

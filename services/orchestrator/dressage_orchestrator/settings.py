@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from dressage.serving.settings import ServingSettings
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
 
@@ -15,7 +16,24 @@ class Settings(ServingSettings):
     model_config = SettingsConfigDict(env_prefix="DRESSAGE_ORCHESTRATOR_", extra="ignore", frozen=True)
 
     data_dir: Path = Field(Path("dressage-data"), description="folder of the databases, the lock, secrets and logs")
-    database_url: str | None = Field(None, description="SQLAlchemy URL; SQLite in the data folder if not set")
+    database_url: str | None = Field(
+        None, description="postgresql://user:password@host/name; SQLite in the data folder if not set", repr=False
+    )
+    migrate_on_start: bool = Field(
+        True, description="make or change the tables at start; false: `python -m dressage_orchestrator migrate` does"
+    )
+    executor_name: str = Field(
+        "",
+        pattern=r"^[A-Za-z0-9-]{0,80}$",
+        description="this server's name among others on the database: the pod's name",
+    )
+    heartbeat_seconds: float = Field(3.0, gt=0, le=60, description="seconds between two signs of life, on PostgreSQL")
+    lease_seconds: float = Field(
+        15.0, ge=1, le=3600, description="a server that gave no sign of life for so long is taken over from"
+    )
+    run_token_secret: SecretStr | None = Field(
+        None, min_length=16, description="signs run tokens; kept in the database or the data folder if not set"
+    )
     store_url: str | None = Field(None, description="artifact store; a folder of the data folder if not set")
     llm_agent_address: str = Field("127.0.0.1:7101", description="host:port of llm-agent")
     judge_address: str = Field("127.0.0.1:7102", description="host:port of judge")
@@ -37,4 +55,22 @@ class Settings(ServingSettings):
     recover: bool = Field(
         True, description="go on with what was under way; false: a server for reading, that runs none"
     )
+    launcher: Literal["local", "kubernetes"] = Field("local", description="trainers: processes here, or Jobs")
+    advertised_address: str | None = Field(
+        None, description="host:port that trainers dial, a Service's say; what is listened on if not set"
+    )
+    trainer_tls_ca_file: Path | None = Field(
+        None, description="certificates (PEM) by which trainers know the advertised address; no TLS if not set"
+    )
+    kubernetes_namespace: str | None = Field(None, description="namespace of the Jobs; this pod's own if not set")
+    kubernetes_pools_file: Path | None = Field(None, description="JSON file of pools (docs/kubernetes.md)")
+    kubernetes_instance: str = Field(
+        "dressage", pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$", description="tells our Jobs from others"
+    )
+    kubernetes_owner: str | None = Field(None, description="ConfigMap that owns the Jobs and is to outlive any pod")
+    kubernetes_requests_per_second: float = Field(
+        10.0, gt=0, le=1000, description="requests to the API server, lasting"
+    )
+    kubernetes_burst: int = Field(20, ge=1, le=1000, description="requests to the API server at once")
+    kubernetes_relist_seconds: float = Field(45.0, ge=1, le=600, description="seconds between two full lists of Jobs")
     benchmark_parallel: int = Field(2, ge=1, le=64, description="sessions of a benchmark at a time")

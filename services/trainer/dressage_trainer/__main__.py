@@ -41,7 +41,7 @@ def main() -> int:
     logs.configure(format=settings.log_format, level=settings.log_level)
     from dressage_trainer.supervisor import supervise
 
-    with logs.bind(run=settings.run, attempt=str(settings.attempt)):
+    with logs.bind(run=settings.run, attempt=str(settings.effective_attempt)):
         if settings.scratch is not None:
             settings.scratch.mkdir(parents=True, exist_ok=True)
             return int(asyncio.run(supervise(settings, settings.scratch)))

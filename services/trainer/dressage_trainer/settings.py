@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -19,7 +19,10 @@ class TrainerSettings(BaseSettings):
 
     address: str = Field(description="orchestrator to dial, host:port")
     run: str = Field(description="sessions/{s}/iterations/{i}/runs/{r}", pattern=r"^sessions/.+/runs/[a-z0-9-]+$")
-    attempt: int = Field(1, ge=1, description="attempt of the run that this process is")
+    attempt: int = Field(1, ge=1, description="attempt of the run, or of the first of the pods that follow each other")
+    failed_before: int = Field(0, ge=0, description="pods of the same Job that failed before this one")
+    interrupted_before: int = Field(0, ge=0, description="pods of the same Job that were interrupted before this one")
+    tls_ca: str = Field("", description="certificates (PEM) to know the orchestrator by; no TLS if empty")
     token: SecretStr = Field(description="run token")
     scratch: Path | None = Field(None, description="folder for this run's files; a temporary one if not set")
     parent_pid: int | None = Field(None, description="end when this process, the parent, ends")
@@ -30,6 +33,17 @@ class TrainerSettings(BaseSettings):
     )
     log_format: Literal["json", "text"] = Field("json", description="one JSON object a line, or text for people")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least severe level written")
+
+    @field_validator("failed_before", "interrupted_before", mode="before")
+    @classmethod
+    def _absent(cls, value: object) -> object:
+        # The annotations that these come from are absent on a Job's first pod, and give an empty string.
+        return value or 0
+
+    @property
+    def effective_attempt(self) -> int:
+        """The attempt that this process is."""
+        return self.attempt + self.failed_before + self.interrupted_before
 
 
 def take_token_from_environment() -> None:

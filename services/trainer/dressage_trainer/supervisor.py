@@ -34,12 +34,14 @@ async def supervise(settings: TrainerSettings, scratch: Path) -> ExitCode:
     log = structlog.get_logger("dressage.trainer")
     hello = pb.Hello(
         run=settings.run,
-        attempt=settings.attempt,
+        attempt=settings.effective_attempt,
         token=settings.token.get_secret_value(),
         version=package_version(),
         sandbox_capabilities=_sandbox_capabilities(),
     )
-    work = WorkStream(address=settings.address, hello=hello, redial_seconds=settings.redial_seconds)
+    work = WorkStream(
+        address=settings.address, hello=hello, redial_seconds=settings.redial_seconds, tls_ca=settings.tls_ca
+    )
     terminate = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate.set)
     context = TrainingContext(

@@ -44,8 +44,9 @@ class _State:
 class WorkStream:
     """One run's lease. Use `run` as a background task, the other methods from anywhere in the same event loop."""
 
-    def __init__(self, *, address: str, hello: pb.Hello, redial_seconds: float) -> None:
+    def __init__(self, *, address: str, hello: pb.Hello, redial_seconds: float, tls_ca: str = "") -> None:
         self._address = address
+        self._tls_ca = tls_ca
         self._hello = hello
         self._redial_seconds = redial_seconds
         self._state = _State()
@@ -85,7 +86,7 @@ class WorkStream:
         """Dials and serves one stream; True when there is no more work, False when it ended after having held."""
         welcomed = False
         self._outgoing = asyncio.Queue(_MAX_UNACCEPTED)
-        async with connect(self._address) as channel:
+        async with connect(self._address, tls_ca=self._tls_ca) as channel:
             call = pb_grpc.RunServiceStub(channel).Work(self._requests())
             try:
                 async for response in call:

@@ -32,6 +32,7 @@ class Trainer:
         self.attempt = options.attempt
         self.outgoing: queue.Queue[work.WorkRequest | None] = queue.Queue()
         hello = work.Hello(run=options.run, attempt=options.attempt, token=token, version="fake")
+        hello.sandbox_capabilities.extend(["landlock-5", "seccomp"])
         self.outgoing.put(work.WorkRequest(hello=hello))
         self.incoming = rpc.RunServiceStub(grpc.insecure_channel(options.address)).Work(self._said())
         self.sequence = 0

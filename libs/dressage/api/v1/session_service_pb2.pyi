@@ -436,6 +436,50 @@ class ListRunsResponse(google.protobuf.message.Message):
 Global___ListRunsResponse: typing_extensions.TypeAlias = ListRunsResponse
 
 @typing.final
+class ReadRunLogRequest(google.protobuf.message.Message):
+    """Asks for a run's log."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    TAIL_BYTES_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """`sessions/{s}/iterations/{i}/runs/{r}`."""
+    tail_bytes: builtins.int
+    """At most so many bytes, the last ones; 0 means 65536."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        tail_bytes: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "tail_bytes", b"tail_bytes"]) -> None: ...
+
+Global___ReadRunLogRequest: typing_extensions.TypeAlias = ReadRunLogRequest
+
+@typing.final
+class ReadRunLogResponse(google.protobuf.message.Message):
+    """The end of a run's log."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: builtins.int
+    TRUNCATED_FIELD_NUMBER: builtins.int
+    text: builtins.str
+    """What its trainers wrote, oldest first; what is no UTF-8 is replaced."""
+    truncated: builtins.bool
+    """Whether there is, or may be, more before it."""
+    def __init__(
+        self,
+        *,
+        text: builtins.str = ...,
+        truncated: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["text", b"text", "truncated", b"truncated"]) -> None: ...
+
+Global___ReadRunLogResponse: typing_extensions.TypeAlias = ReadRunLogResponse
+
+@typing.final
 class GetLineageRequest(google.protobuf.message.Message):
     """Asks for the lineage."""
 

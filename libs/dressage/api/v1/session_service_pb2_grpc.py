@@ -101,6 +101,11 @@ class SessionServiceStub(object):
                 request_serializer=dressage_dot_v1_dot_session__service__pb2.ListRunsRequest.SerializeToString,
                 response_deserializer=dressage_dot_v1_dot_session__service__pb2.ListRunsResponse.FromString,
                 _registered_method=True)
+        self.ReadRunLog = channel.unary_unary(
+                '/dressage.v1.SessionService/ReadRunLog',
+                request_serializer=dressage_dot_v1_dot_session__service__pb2.ReadRunLogRequest.SerializeToString,
+                response_deserializer=dressage_dot_v1_dot_session__service__pb2.ReadRunLogResponse.FromString,
+                _registered_method=True)
         self.GetLineage = channel.unary_unary(
                 '/dressage.v1.SessionService/GetLineage',
                 request_serializer=dressage_dot_v1_dot_session__service__pb2.GetLineageRequest.SerializeToString,
@@ -213,6 +218,13 @@ class SessionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadRunLog(self, request, context):
+        """The end of the log of a run's trainers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetLineage(self, request, context):
         """The tree of iterations with scores and lessons.
         """
@@ -301,6 +313,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.ListRuns,
                     request_deserializer=dressage_dot_v1_dot_session__service__pb2.ListRunsRequest.FromString,
                     response_serializer=dressage_dot_v1_dot_session__service__pb2.ListRunsResponse.SerializeToString,
+            ),
+            'ReadRunLog': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadRunLog,
+                    request_deserializer=dressage_dot_v1_dot_session__service__pb2.ReadRunLogRequest.FromString,
+                    response_serializer=dressage_dot_v1_dot_session__service__pb2.ReadRunLogResponse.SerializeToString,
             ),
             'GetLineage': grpc.unary_unary_rpc_method_handler(
                     servicer.GetLineage,
@@ -670,6 +687,33 @@ class SessionService(object):
             '/dressage.v1.SessionService/ListRuns',
             dressage_dot_v1_dot_session__service__pb2.ListRunsRequest.SerializeToString,
             dressage_dot_v1_dot_session__service__pb2.ListRunsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadRunLog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dressage.v1.SessionService/ReadRunLog',
+            dressage_dot_v1_dot_session__service__pb2.ReadRunLogRequest.SerializeToString,
+            dressage_dot_v1_dot_session__service__pb2.ReadRunLogResponse.FromString,
             options,
             channel_credentials,
             insecure,

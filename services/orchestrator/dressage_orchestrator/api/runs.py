@@ -19,7 +19,10 @@ from dressage_orchestrator.database.engine import Database
 from dressage_orchestrator.database.reports import Fence
 from dressage_orchestrator.hub import Hub
 from dressage_orchestrator.launch.controller import RunController
+from dressage_orchestrator.launch.kubernetes.remedies import REMEDIES
+from dressage_orchestrator.launch.protocol import Notice
 from dressage_orchestrator.launch.tokens import RunTokens
+from dressage_orchestrator.observe import count_last_words
 
 HELLO_SECONDS = 30.0
 GOODBYE_SECONDS = 60.0
@@ -63,11 +66,20 @@ class RunServicer:
             return
         if self._controller.launcher is not None:
             self._controller.launcher.said_hello(hello.run, hello.attempt)
+        await self._tell_of_missing_sandbox(hello)
         welcome = work.Welcome(session=row.session, progress_interval_seconds=self._progress_seconds)
         yield work.WorkResponse(welcome=welcome)
         lease = _Lease(self, hello, row.session)
         async for answer in lease.answers(requests):
             yield answer
+
+    async def _tell_of_missing_sandbox(self, hello: work.Hello) -> None:
+        """A node whose kernel lacks a part of the sandbox becomes a condition of the run."""
+        offered = {name.partition("-")[0] for name in hello.sandbox_capabilities}
+        missing = sorted({"landlock", "seccomp"} - offered)
+        if hello.version and missing:
+            kind, seen = "SANDBOX_MISSING", f"the trainer's kernel has no {' and no '.join(missing)}"
+            await self._controller.noticed(Notice(hello.run, hello.attempt, kind, seen, REMEDIES[kind]))
 
     async def close(self) -> None:
         """Forgets about trainers that have yet to leave."""
@@ -109,8 +121,11 @@ class RunServicer:
             opened = runs.open_assignments(tx, hello.run) if report.HasField("progress") else []
         if report.HasField("progress") and heard is Fence.OPEN and row is not None and opened:
             environment = opened[0].train.environment or opened[0].score.environment
+            # At once, so that a short run shows; soon the sum over all runs under way takes its place.
             gauge = metrics.STEPS_PER_SECOND.labels(row.run.pool, environment)
             gauge.set(report.progress.steps_per_second)
+        if report.HasField("failed") and heard is Fence.OPEN:
+            count_last_words(report.failed)
         if heard is Fence.OPEN and row is not None and row.ended:
             self._ended(row.session)
         return heard

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
-from dressage.errors import InvalidArgument
+from dressage.errors import InvalidArgument, NotFound
 
 from dressage_orchestrator import names
 from dressage_orchestrator.api import paging
 from dressage_orchestrator.database import events, runs, sessions
 from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.hub import Hub
+from dressage_orchestrator.launch.controller import RunController
 from dressage_orchestrator.service import Sessions
 
 _LOOK_SECONDS = 2.0
 _WATCH_BATCH = 200
+_LOG_BYTES = 65_536
+# Nothing of ours writes it; a program that dumps its environment would.
+_RUN_TOKEN = re.compile(r"\b\d{9,15}(?:\.\d{1,9}-\d{1,9})?\.[0-9a-f]{64}\b")
 
 
 class SessionServicer:
     """See `SessionService` in the protos."""
 
-    def __init__(self, service: Sessions, hub: Hub) -> None:
+    def __init__(self, service: Sessions, hub: Hub, controller: RunController) -> None:
         self._service = service
         self._hub = hub
+        self._controller = controller
 
     async def CreateSession(self, request: pb.CreateSessionRequest, context: Any) -> v1.Session:
         return await self._service.create(request)
@@ -123,6 +129,15 @@ class SessionServicer:
         token = paging.encode(found[size - 1][1], "runs", parent) if len(found) > size else ""
         return pb.ListRunsResponse(runs=[run for run, _ in found[:size]], next_page_token=token)
 
+    async def ReadRunLog(self, request: pb.ReadRunLogRequest, context: Any) -> pb.ReadRunLogResponse:
+        run = await self._service.transact(lambda tx: runs.get(tx, request.name).run)
+        limit = request.tail_bytes or _LOG_BYTES
+        found = await self._controller.logs(request.name, tail_bytes=limit)
+        if found is None:
+            raise NotFound(_no_log(run), reason="RUN_LOG_NOT_FOUND", metadata={"run": request.name})
+        text = _RUN_TOKEN.sub("[token]", found.decode("utf-8", "replace"))
+        return pb.ReadRunLogResponse(text=text, truncated=len(found) >= limit)
+
     async def GetLineage(self, request: pb.GetLineageRequest, context: Any) -> pb.Lineage:
         session = names.parse_session(request.name)
 
@@ -141,6 +156,12 @@ class SessionServicer:
 def _news(tx: Transaction, *, session: str, seen: int) -> tuple[bool, list[Any]]:
     ended = sessions.get(tx, session).state in sessions.ENDED
     return ended, events.after(tx, session, seen, limit=_WATCH_BATCH)
+
+
+def _no_log(run: v1.Run) -> str:
+    if run.state == v1.RUN_STATE_QUEUED:
+        return f"{run.name} waits for a trainer: there is no log yet"
+    return f"no log of {run.name} is kept: its trainer has not begun, or its pod or its log file is gone"
 
 
 def _sequence(token: str) -> int:

@@ -47,8 +47,20 @@ def fence(row: RunRow | None, attempt: int) -> Fence:
 
 
 def hello(tx: Transaction, run: str, attempt: int) -> tuple[Fence, RunRow | None]:
-    """A trainer began: its run is RUNNING, if it is the one that was started."""
+    """A trainer began: its run is RUNNING, if it is the one that was started, or a later one.
+
+    A launcher may itself repeat an interrupted attempt; then the run's attempt follows the trainer's. One whose
+    predecessor said that a repeat would fail alike is not heard.
+    """
+    tx.lock(names.session_name(names.parse_run(run).session))
     row = runs.find(tx, run)
+    if row is not None and not row.ended and attempt > row.run.attempt > 0 and not row.run.HasField("failure"):
+
+        def follow(message: v1.Run) -> None:
+            message.attempt = max(message.attempt, attempt)
+
+        runs.change(tx, run, follow)
+        row = runs.find(tx, run)
     closed = fence(row, attempt)
     if closed is Fence.OPEN:
 
@@ -68,6 +80,7 @@ def record(tx: Transaction, run: str, attempt: int, report: work.Report, *, prog
     :param progress_seconds: least time between two progress events of a run.
     :return: OPEN when it was applied, now or before; otherwise why the attempt is not heard.
     """
+    tx.lock(names.session_name(names.parse_run(run).session))
     row = runs.find(tx, run)
     closed = fence(row, attempt)
     if closed is not Fence.OPEN or row is None:

@@ -27,7 +27,11 @@ MAX_LOG_BYTES = 16 * 1024 * 1024
 _TAIL_BYTES = 4096
 _TAIL_LINES = 12
 
-_KEPT_NAMES = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LOGNAME", "VIRTUAL_ENV", "LD_LIBRARY_PATH"})
+_KEPT_NAMES = frozenset(
+    {"PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LOGNAME", "VIRTUAL_ENV", "LD_LIBRARY_PATH"}
+) | {
+    "DRESSAGE_S3_CA_FILE"  # a certificate, by which presigned URLs are trusted
+}
 _KEPT_PREFIXES = ("LC_", "PYTHON", "XDG_", "JAX_", "XLA_", "OMP_", "MUJOCO_", "DRESSAGE_TRAINER_")
 
 
@@ -70,7 +74,17 @@ class LocalLauncher:
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._hellos: dict[tuple[str, int], asyncio.Event] = {}
         self._log = structlog.get_logger("dressage.launcher")
-        self.cores_per_run = max(1, available_cores() // max_parallel)
+        self.pools: frozenset[str] | None = None
+        self.attempts_per_launch = 1
+        self._cores = max(1, available_cores() // max_parallel)
+
+    def cores(self, pool: str) -> int:
+        """Cores that a run may use: all are divided evenly, whatever the pool."""
+        return self._cores
+
+    async def start(self) -> int:
+        """Nothing outlives its process here."""
+        return 0
 
     def submit(self, launch: Launch, starting: Callable[[], Awaitable[bool]]) -> None:
         """Queues an attempt (see `Launcher.submit`). Call from the event loop."""
@@ -86,6 +100,10 @@ class LocalLauncher:
         """Whether the attempt is queued or under way."""
         return (run, attempt) in self._tasks
 
+    def known(self) -> frozenset[str]:
+        """Runs that have a trainer queued or under way."""
+        return frozenset(run for run, _ in self._tasks)
+
     def said_hello(self, run: str, attempt: int) -> None:
         """Its trainer is there."""
         if (run, attempt) in self._hellos:
@@ -95,6 +113,10 @@ class LocalLauncher:
         """Ends a run's trainers: SIGTERM, then SIGKILL."""
         chosen = [t for (name, number), t in self._tasks.items() if name == run and attempt in (None, number)]
         await self._cancel(chosen)
+
+    async def logs(self, run: str, *, tail_bytes: int) -> bytes | None:
+        """The end of the run's log file (see `Launcher.logs`)."""
+        return await asyncio.to_thread(_tail_of, self._log_path(run), tail_bytes)
 
     async def close(self) -> None:
         """Ends all trainers."""
@@ -170,11 +192,14 @@ class LocalLauncher:
         _signal(process, signal.SIGKILL)
         await process.wait()
 
+    def _log_path(self, run: str) -> Path:
+        return self._log_folder / f"{run.replace('/', '_')}.log"
+
     async def _copy_output(self, process: Process, launch: Launch) -> str:
         """Writes what the trainer says to its log, up to a bound; returns the last lines."""
         assert process.stdout is not None
         self._log_folder.mkdir(parents=True, exist_ok=True)
-        path = self._log_folder / f"{launch.run.replace('/', '_')}.log"
+        path = self._log_path(launch.run)
         tail = b""
         with path.open("ab") as log:
             log.write(f"--- attempt {launch.attempt}\n".encode())
@@ -185,6 +210,15 @@ class LocalLauncher:
                     log.flush()
         text = tail.decode("utf-8", "replace").replace(launch.token, "[token]")
         return "\n".join(text.splitlines()[-_TAIL_LINES:])
+
+
+def _tail_of(path: Path, limit: int) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - limit))
+            return file.read(limit)
+    except FileNotFoundError:
+        return None
 
 
 def _signal(process: Process, number: signal.Signals) -> None:

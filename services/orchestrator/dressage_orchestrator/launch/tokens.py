@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import re
 import secrets
 from pathlib import Path
 
 from dressage.errors import Unauthenticated
 
 _SECRET_BYTES = 32
+_BEGIN = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,9})-([0-9]{1,9}))?\Z", re.ASCII)
 
 
 class RunTokens:
@@ -24,12 +26,14 @@ class RunTokens:
             raise ValueError("a run token's secret needs at least 16 bytes")
         self._secret = secret
 
-    def make(self, run: str, attempt: int, *, expiry: int) -> str:
-        """The token of one attempt.
+    def make(self, run: str, attempt: int, *, expiry: int, last: int = 0) -> str:
+        """The token of one attempt, or of all from ``attempt`` to ``last``.
 
         :param expiry: seconds since the epoch until which it is good.
         """
-        return f"{expiry}.{self._sign(run, attempt, expiry)}"
+        attempts = f"{attempt}-{last}" if last > attempt else str(attempt)
+        begin = f"{expiry}.{attempts}" if last > attempt else str(expiry)
+        return f"{begin}.{self._sign(run, attempts, expiry)}"
 
     def check(self, token: str, run: str, attempt: int, *, now: float) -> None:
         """Accepts the token or says that it is wrong, without saying what would be right.
@@ -37,16 +41,25 @@ class RunTokens:
         :param now: seconds since the epoch.
         :raises Unauthenticated: when it was made for another run or attempt, has expired, or is no token.
         """
-        expiry, _, signature = token.partition(".")
-        good = expiry.isascii() and expiry.isdigit() and len(expiry) <= 15
-        expected = self._sign(run, attempt, int(expiry) if good else 0)
+        begin, _, signature = token.rpartition(".")
+        match = _BEGIN.match(begin)
+        expiry = int(match.group(1)) if match else 0
+        first, last = (int(match.group(2)), int(match.group(3))) if match and match.group(2) else (attempt, attempt)
+        attempts = f"{first}-{last}" if first != last else str(attempt)
+        expected = self._sign(run, attempts, expiry)
+        good = match is not None and first <= attempt <= last
         if not hmac.compare_digest(signature.encode(), expected.encode()) or not good:
             raise Unauthenticated("the run token is not of this run and attempt", reason="RUN_TOKEN_WRONG")
-        if now > int(expiry):
+        if now > expiry:
             raise Unauthenticated("the run token has expired", reason="RUN_TOKEN_EXPIRED")
 
-    def _sign(self, run: str, attempt: int, expiry: int) -> str:
-        return hmac.new(self._secret, f"{run}|{attempt}|{expiry}".encode(), hashlib.sha256).hexdigest()
+    def _sign(self, run: str, attempts: str, expiry: int) -> str:
+        return hmac.new(self._secret, f"{run}|{attempts}|{expiry}".encode(), hashlib.sha256).hexdigest()
+
+
+def fresh_secret() -> bytes:
+    """A new secret."""
+    return secrets.token_bytes(_SECRET_BYTES)
 
 
 def secret_of(folder: Path) -> bytes:
@@ -57,7 +70,7 @@ def secret_of(folder: Path) -> bytes:
     except FileExistsError:
         return path.read_bytes()
     with os.fdopen(descriptor, "wb") as file:
-        file.write(secrets.token_bytes(_SECRET_BYTES))
+        file.write(fresh_secret())
         file.flush()
         os.fsync(file.fileno())
     return path.read_bytes()

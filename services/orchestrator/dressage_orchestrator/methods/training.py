@@ -64,7 +64,7 @@ def train_assignment(flow: Flow, iteration: v1.Iteration, source: str) -> work.T
     told.evaluation_episodes = spec.evaluation_episodes
     told.evaluation_seed = defaults.EVALUATION_SEED
     told.checkpoint_seconds = flow.engine.settings.checkpoint_seconds
-    told.cores = flow.engine.controller.cores
+    told.cores = flow.engine.controller.cores(flow.spec.pool)
     told.provenance["intent"] = spec.intent
     told.provenance["iteration"] = iteration.name
     told.provenance["author"] = iteration.author

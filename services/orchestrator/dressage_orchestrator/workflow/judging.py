@@ -10,9 +10,10 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import FailedPrecondition
 
-from dressage_orchestrator import defaults, metrics, names
+from dressage_orchestrator import defaults, names
 from dressage_orchestrator.database import runs, sessions
 from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.observe import count_judgment
 from dressage_orchestrator.workflow import aggregate, budget
 from dressage_orchestrator.workflow.flow import Flow
 from dressage_orchestrator.workflow.run_wait import start_run, wait_run
@@ -76,7 +77,7 @@ def _judge_iteration(flow: Flow, number: int, run: str, judge_source: str) -> v1
             _tell(flow, tx, members, run, judgment, iteration.name, number)
     flow.put_json(number, "judgment.json", judgment)
     if first:
-        metrics.JUDGMENT_SCORE.observe(judgment.score)
+        count_judgment(judgment, (entry.judgment for entry in answer.rollouts))
     return judgment
 
 
@@ -157,7 +158,7 @@ def _score_assignment(flow: Flow, trained: Sequence[v1.Member], reward_source: s
     score.options.CopyFrom(spec.environment_options)
     score.episodes = spec.evaluation_episodes
     score.seed = defaults.CONFIRMATION_SEED
-    score.cores = flow.engine.controller.cores
+    score.cores = flow.engine.controller.cores(flow.spec.pool)
     for member in trained:
         step = member.evaluations[-1].env_step if member.evaluations else member.env_steps
         score.policies.add(member=member.name.rpartition("/")[2], bundle=member.policy, env_step=step)

@@ -1,0 +1,24 @@
+{{- define "dressage.databaseEnv" -}}
+{{- if .Values.postgresql.enabled }}
+{{ include "dressage.secretEnv" (dict "name" "POSTGRES_PASSWORD" "secret" (include "dressage.postgresqlSecret" .) "key" "password") }}
+- name: DRESSAGE_ORCHESTRATOR_DATABASE_URL
+  value: postgresql+psycopg://dressage:$(POSTGRES_PASSWORD)@{{ include "dressage.fullname" . }}-postgresql:5432/dressage
+{{- else }}
+{{ include "dressage.secretEnv" (dict "name" "DRESSAGE_ORCHESTRATOR_DATABASE_URL" "secret" .Values.externalDatabase.existingSecret "key" "url") }}
+{{- end }}
+{{- end -}}
+
+{{/* The pools as the launcher reads them: each with the images and ids that the values leave open. */}}
+{{- define "dressage.pools" -}}
+{{- $pools := dict -}}
+{{- range $name, $pool := .Values.pools -}}
+{{- if $pool -}}
+{{- $defaults := dict "image" (include "dressage.image" (dict "root" $ "name" $.Values.trainer.image)) "imagePullPolicy" $.Values.image.pullPolicy "serviceAccount" (printf "%s-trainer" (include "dressage.fullname" $)) -}}
+{{- $secrets := list -}}
+{{- range $.Values.image.pullSecrets }}{{ $secrets = append $secrets .name }}{{ end -}}
+{{- if $secrets }}{{ $_ := set $defaults "imagePullSecrets" $secrets }}{{ end -}}
+{{- $_ := set $pools $name (mergeOverwrite $defaults (deepCopy $pool)) -}}
+{{- end -}}
+{{- end -}}
+{{- dict "pools" $pools | toPrettyJson -}}
+{{- end -}}

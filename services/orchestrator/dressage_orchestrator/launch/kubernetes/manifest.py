@@ -1,0 +1,205 @@
+"""The Job of a run, as a plain manifest. Pure: the same run, attempt and pool give the same Job.
+
+It is an Indexed Job with one index, because only those count failed and ignored pods on the pod itself: a replacement
+learns from its annotations which attempt it is, with no orchestrator asked. `podFailurePolicy` tells whose fault an end
+was: exit 42 (generated code) ends the Job; a disruption, and exit 75 (checkpointed after SIGTERM), do not count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from dressage_orchestrator import names
+from dressage_orchestrator.launch.kubernetes.pools import Pool
+from dressage_orchestrator.launch.local import EXIT_CHECKPOINTED, EXIT_CODE_FAULT
+from dressage_orchestrator.launch.protocol import Launch
+
+CONTAINER = "trainer"
+LABEL_INSTANCE = "app.kubernetes.io/instance"
+LABEL_POOL = "dressage.io/pool"
+LABEL_SESSION = "dressage.io/session"
+ANNOTATION_RUN = "dressage.io/run"
+ANNOTATION_ATTEMPT = "dressage.io/first-attempt"
+FAILURES = "batch.kubernetes.io/job-index-failure-count"
+IGNORED = "batch.kubernetes.io/job-index-ignored-failure-count"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+USER = 10001
+_MAX_NAME = 61  # the pods of an Indexed Job are called {job}-0, and that is a host name of at most 63
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The object that the Jobs belong to, as a reference needs it."""
+
+    name: str
+    uid: str
+    kind: str = "ConfigMap"
+    api_version: str = "v1"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where Jobs go and whose they are.
+
+    :param instance: tells the Jobs of this installation from others of the namespace.
+    :param tls_ca: certificates in PEM by which trainers know the orchestrator; empty: no TLS.
+    """
+
+    namespace: str
+    instance: str
+    owner: Owner | None = None
+    tls_ca: str = ""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels of every Job and pod."""
+        return {
+            "app.kubernetes.io/name": "dressage",
+            "app.kubernetes.io/component": "trainer",
+            "app.kubernetes.io/managed-by": "dressage-orchestrator",
+            LABEL_INSTANCE: self.instance,
+        }
+
+    @property
+    def selector(self) -> str:
+        """Label selector of all our Jobs and pods."""
+        kept = ("app.kubernetes.io/component", "app.kubernetes.io/managed-by", LABEL_INSTANCE)
+        return ",".join(f"{key}={self.labels[key]}" for key in kept)
+
+
+def job_name(instance: str, run: str, attempt: int) -> str:
+    """The Job's name: at most 61 characters, the same for the same run and attempt, for people and for machines."""
+    parts = names.parse_run(run)
+    digest = hashlib.sha256(f"{instance}|{run}".encode()).hexdigest()[:10]
+    end = f"-{parts.iteration}-{parts.run[:16].strip('-')}-{digest}-{attempt}"
+    begin = re.sub(r"[^a-z0-9-]", "-", parts.session)[: _MAX_NAME - len(end) - len("run-")].strip("-")
+    return f"run-{begin}{end}"
+
+
+def job_manifest(launch: Launch, pool: Pool, place: Place) -> dict[str, Any]:
+    """The Job of a run's attempts from ``launch.attempt`` on."""
+    session = names.parse_run(launch.run).session
+    labels = {**pool.labels, **place.labels, LABEL_POOL: launch.pool, LABEL_SESSION: session[:63].strip("-")}
+    annotations = {**pool.annotations, ANNOTATION_RUN: launch.run, ANNOTATION_ATTEMPT: str(launch.attempt)}
+    metadata: dict[str, Any] = {
+        "name": job_name(place.instance, launch.run, launch.attempt),
+        "namespace": place.namespace,
+        "labels": {**labels, **({QUEUE_LABEL: pool.queue} if pool.queue else {})},
+        "annotations": annotations,
+    }
+    if place.owner is not None:
+        owner = place.owner
+        metadata["ownerReferences"] = [
+            {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
+        ]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": 1,
+            "parallelism": 1,
+            "backoffLimitPerIndex": pool.backoff_limit,
+            "podFailurePolicy": _failure_policy(),
+            "podReplacementPolicy": "Failed",  # never two pods of a run at a time
+            "activeDeadlineSeconds": pool.deadline_seconds,
+            "ttlSecondsAfterFinished": pool.ttl_seconds,
+            **({"suspend": True} if pool.queue else {}),
+            "template": {
+                "metadata": {"labels": labels, "annotations": annotations},
+                "spec": _pod_spec(launch, pool, place),
+            },
+        },
+    }
+
+
+def _failure_policy() -> dict[str, Any]:
+    def exits(code: int) -> dict[str, Any]:
+        return {"containerName": CONTAINER, "operator": "In", "values": [code]}
+
+    disrupted = [{"type": "DisruptionTarget", "status": "True"}]
+    return {
+        "rules": [
+            {"action": "FailJob", "onExitCodes": exits(EXIT_CODE_FAULT)},
+            {"action": "Ignore", "onPodConditions": disrupted},
+            {"action": "Ignore", "onExitCodes": exits(EXIT_CHECKPOINTED)},
+        ]
+    }
+
+
+def _pod_spec(launch: Launch, pool: Pool, place: Place) -> dict[str, Any]:
+    volumes = [{"name": "scratch", "emptyDir": _sized(pool.scratch_size, pool.scratch_medium)}]
+    mounts = [{"name": "scratch", "mountPath": "/tmp"}]
+    if pool.shm_size is not None:
+        volumes.append({"name": "shm", "emptyDir": _sized(pool.shm_size, "Memory")})
+        mounts.append({"name": "shm", "mountPath": "/dev/shm"})
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": pool.image,
+        "imagePullPolicy": pool.image_pull_policy,
+        "env": _environment(launch, pool, place),
+        "resources": pool.resources.model_dump(),
+        "volumeMounts": mounts,
+        # The last lines of the log become the status's message: no further request is needed to tell why it failed.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+    if pool.command:
+        container["command"] = list(pool.command)
+    optional = {
+        "nodeSelector": pool.node_selector,
+        "tolerations": list(pool.tolerations),
+        "affinity": pool.affinity,
+        "priorityClassName": pool.priority_class,
+        "runtimeClassName": pool.runtime_class,
+        "serviceAccountName": pool.service_account,
+        "imagePullSecrets": [{"name": name} for name in pool.image_pull_secrets],
+    }
+    return {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": pool.grace_seconds,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": volumes,
+        **{key: value for key, value in optional.items() if value},
+    }
+
+
+def _sized(size: str, medium: str) -> dict[str, Any]:
+    return {"sizeLimit": size, **({"medium": medium} if medium else {})}
+
+
+def _environment(launch: Launch, pool: Pool, place: Place) -> list[dict[str, Any]]:
+    """The trainer's settings; ours come last, so that a pool cannot replace them by accident."""
+    ours = {
+        "DRESSAGE_RUN_ADDRESS": launch.address,
+        "DRESSAGE_RUN_RUN": launch.run,
+        "DRESSAGE_RUN_ATTEMPT": str(launch.attempt),
+        "DRESSAGE_RUN_TOKEN": launch.token,
+        **({"DRESSAGE_RUN_ALLOW_UNSANDBOXED": "true"} if pool.allow_unsandboxed else {}),
+        **({"DRESSAGE_RUN_TLS_CA": place.tls_ca} if place.tls_ca else {}),
+    }
+    plain = [{"name": name, "value": value} for name, value in {**pool.env, **ours}.items()]
+    counted = {"DRESSAGE_RUN_FAILED_BEFORE": FAILURES, "DRESSAGE_RUN_INTERRUPTED_BEFORE": IGNORED}
+    return plain + [
+        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{key}']"}}}
+        for name, key in counted.items()
+    ]

@@ -1,0 +1,123 @@
+"""Pools: what the pods of a run look like, by name, from a mounted JSON file. Keys are camelCase, as in Helm values."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+from dressage.errors import InvalidArgument
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|k|M|G|T|Ki|Mi|Gi|Ti)?\Z")
+_FACTORS = {
+    None: 1.0,
+    "m": 1e-3,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "Ki": 2.0**10,
+    "Mi": 2.0**20,
+    "Gi": 2.0**30,
+    "Ti": 2.0**40,
+}
+_POOL_NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?\Z")
+
+Quantity = Annotated[str, Field(pattern=_QUANTITY.pattern.replace(r"\Z", "$"), coerce_numbers_to_str=True)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, coerce_numbers_to_str=True
+    )
+
+
+class Resources(_Model):
+    """What a pod asks for and may use: Kubernetes quantities by resource name."""
+
+    requests: dict[str, Quantity] = {"cpu": "1", "memory": "2Gi"}
+    limits: dict[str, Quantity] = {"memory": "4Gi"}
+
+
+class Pool(_Model):
+    """The pods of a pool."""
+
+    image: str = Field(min_length=1, description="image of the trainer")
+    image_pull_policy: str = Field("IfNotPresent", pattern="^(IfNotPresent|Always|Never)$")
+    image_pull_secrets: tuple[str, ...] = ()
+    command: tuple[str, ...] = Field((), description="program that starts a trainer; the image's entrypoint if empty")
+    env: dict[str, str] = Field({}, description="further environment variables of the trainer")
+    resources: Resources = Resources()
+    cores: int = Field(
+        0, ge=0, le=1024, description="cores to train on; 0: the CPU limit, else the request, rounded up"
+    )
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[dict[str, Any], ...] = ()
+    affinity: dict[str, Any] = {}
+    priority_class: str = ""
+    runtime_class: str = Field("", description="such as gvisor")
+    service_account: str = Field("", description="its token is never mounted")
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    queue: str = Field("", description="Kueue's LocalQueue; its Jobs are created suspended")
+    backoff_limit: int = Field(3, ge=0, le=100, description="failed pods of a run that are replaced")
+    deadline_seconds: int = Field(24 * 3600, ge=60, description="longest time that a run may be active")
+    ttl_seconds: int = Field(3600, ge=60, description="how long an ended Job stays, for its logs")
+    grace_seconds: int = Field(60, ge=5, le=3600, description="from SIGTERM to SIGKILL: the last checkpoint's upload")
+    scratch_size: Quantity = Field("4Gi", description="bound of the folder for files, /tmp")
+    scratch_medium: str = Field("", pattern="^(Memory)?$", description="Memory: the folder counts as memory")
+    shm_size: Quantity | None = Field(None, description="bound of /dev/shm; the runtime's default if not set")
+    allow_unsandboxed: bool = Field(False, description="run generated code where the node lacks Landlock or seccomp")
+
+    @property
+    def usable_cores(self) -> int:
+        """Cores that a run trains on."""
+        given = self.resources.limits.get("cpu") or self.resources.requests.get("cpu") or "1"
+        return self.cores or max(1, math.ceil(parse_quantity(given)))
+
+
+class _File(_Model):
+    pools: dict[str, Pool] = Field(min_length=1)
+
+
+def parse_quantity(text: str) -> float:
+    """A Kubernetes quantity as a number: ``"500m"`` is 0.5, ``"1Gi"`` is 2³⁰.
+
+    :raises InvalidArgument: when it is none.
+    """
+    match = _QUANTITY.match(text)
+    if match is None:
+        raise InvalidArgument(field="quantity", value=text, expected="a quantity such as 500m, 2 or 4Gi")
+    return float(match.group(1)) * _FACTORS[match.group(2)]
+
+
+def load_pools(path: Path) -> dict[str, Pool]:
+    """The pools of a file ``{"pools": {name: {...}}}``.
+
+    :raises InvalidArgument: naming the file, the field and what is wrong with it.
+    """
+    try:
+        return parse_pools(json.loads(path.read_text()))
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(
+            field="kubernetes_pools_file", value=str(path), expected=f"a JSON file: {error}"
+        ) from None
+
+
+def parse_pools(value: object) -> dict[str, Pool]:
+    """The pools of such a file's contents; see `load_pools`."""
+    try:
+        pools = _File.model_validate(value).pools
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "pools"
+        raise InvalidArgument(field=field, value="…", expected=f"pools as documented: {first['msg']}") from None
+    for name in pools:
+        if not _POOL_NAME.match(name):
+            expected = "names of lower-case letters, digits and hyphens, at most 63, that begin with a letter"
+            raise InvalidArgument(field="pools", value=name, expected=expected)
+    return pools

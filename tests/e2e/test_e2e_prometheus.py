@@ -1,0 +1,213 @@
+"""A real Prometheus scrapes a running system during a session: what the session implies is in it, and every query of the
+dashboards and alerts names metrics and labels that are there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from dressage.api.v1 import session_pb2 as pb
+from dressage.errors import DressageError
+from openai_server import Answer, ScriptedServer
+from serving import Server
+
+from tests.unit.chart.prometheus_tools import program, write_rules
+from tests.unit.chart.queries import Use, dashboards, queries_of, rule_queries, uses
+
+STEPS = 6_000
+MODEL = "openai/gpt-4o-mini"
+CRITERIA = json.dumps({"criteria": [{"title": "stands", "description": "pitch below 0.1 rad"}], "questions": []})
+# What DESIGN says that there is, besides what a dashboard happens to show.
+PROMISED = {
+    "grpc_server_started_total",
+    "grpc_server_handled_total",
+    "grpc_server_handling_seconds_bucket",
+    "grpc_server_in_flight",
+    "dressage_sessions",
+    "dressage_iterations_total",
+    "dressage_runs",
+    "dressage_run_queue_seconds_bucket",
+    "dressage_run_failures_total",
+    "dressage_env_steps_total",
+    "dressage_training_steps_per_second",
+    "dressage_judgment_score_bucket",
+    "dressage_judge_disagreements_total",
+    "dressage_llm_requests_total",
+    "dressage_llm_tokens_total",
+    "dressage_llm_cost_dollars_total",
+    "dressage_llm_request_seconds_bucket",
+    "dressage_llm_journal_hits_total",
+    "dressage_budget_exhausted_total",
+    "dressage_sandbox_kills_total",
+    "dressage_render_frames_total",
+    "dressage_render_seconds_bucket",
+    "dressage_artifact_bytes_total",
+    "dressage_artifact_errors_total",
+    "dressage_artifact_seconds_bucket",
+    "dressage_workflow_recoveries_total",
+    "dressage_build_info",
+}
+
+
+class Prometheus:
+    """Prometheus on loopback, scraping one target each second under the labels that a ServiceMonitor would give it."""
+
+    def __init__(self, folder: Path, target: str) -> None:
+        write_rules(folder / "rules.yaml")
+        scrape = {"job_name": "orchestrator", "static_configs": [{"targets": [target], "labels": {"namespace": "lab"}}]}
+        every = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+        config = {"global": every, "rule_files": [str(folder / "rules.yaml")], "scrape_configs": [scrape]}
+        (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
+        self.address = f"127.0.0.1:{free_port()}"
+        self._command = [
+            program("prometheus"),
+            f"--config.file={folder / 'prometheus.yaml'}",
+            f"--storage.tsdb.path={folder / 'prometheus'}",
+            f"--web.listen-address={self.address}",
+            "--log.level=warn",
+        ]
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Prometheus]:
+        """Runs it, and waits until it answers."""
+        process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            eventually(lambda: self._answers() or None, "Prometheus does not come up", seconds=60)
+            yield self
+        finally:
+            process.terminate()
+            process.wait(20)
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{self.address}/-/ready", timeout=2):
+            return True
+        return False
+
+    def get(self, path: str, **parameters: str) -> Any:
+        """The data of an answer of the API."""
+        url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(url, timeout=20) as response:
+            answer = json.load(response)
+        assert answer["status"] == "success", answer
+        return answer["data"]
+
+    def value(self, expression: str) -> float | None:
+        """The one value of an expression; None if there is none."""
+        result = self.get("query", query=expression)["result"]
+        return float(result[0]["value"][1]) if result else None
+
+    def labels(self) -> dict[str, set[str]]:
+        """The labels of each metric that was ever scraped."""
+        found: dict[str, set[str]] = {}
+        for series in self.get("series", **{"match[]": '{__name__=~".+"}'}):
+            found.setdefault(series["__name__"], set()).update(series.keys() - {"__name__"})
+        return found
+
+
+def eventually(look: Callable[[], Any], told: str, *, seconds: float = 60.0) -> Any:
+    """What ``look`` gives once it is not None."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if (seen := look()) is not None:
+            return seen
+        time.sleep(0.2)
+    raise AssertionError(told)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """Prometheus after a session by the template author, one question to a model and one failure of the store."""
+    folder = tmp_path_factory.mktemp("prometheus")
+    metrics = f"127.0.0.1:{free_port()}"
+    prometheus = Prometheus(folder, metrics)
+    keys = {"OPENAI_API_KEY": "sk-for-a-fake"}
+    with ScriptedServer([Answer(CRITERIA, repeat=True)]) as provider:
+        flags = ("--api-base", provider.url, "--metrics", metrics)
+        with (
+            Server(folder / "data", *flags, environment=keys) as server,
+            prometheus.running(),
+            server.client() as client,
+        ):
+            spec = pb.SessionSpec(
+                intent="balance the pole",
+                environment="environments/InvertedPendulum-v5",
+                seeds=1,
+                steps_per_member=STEPS,
+                evaluations=1,
+                evaluation_episodes=2,
+                max_iterations=1,
+            )
+            client.create_session(spec, session_id="scraped")
+            with contextlib.suppress(DressageError):  # whatever becomes of the reply: it was asked for and paid
+                client.elicit("balance the pole", "InvertedPendulum-v5", model=MODEL)
+            with pytest.raises(DressageError):  # no file system takes such a name
+                client.get_artifact("sessions/" + 300 * "a")
+            ended = client.wait_session("scraped")
+            assert ended.state in (pb.SESSION_STATE_SUCCEEDED, pb.SESSION_STATE_EXHAUSTED), ended
+            states = 'sum(dressage_sessions{state=~"succeeded|exhausted"})'
+            eventually(lambda: prometheus.value(states) or None, "the end of the session is not scraped")
+            yield prometheus
+
+
+def _asked() -> Iterator[tuple[str, str]]:
+    for name, document in dashboards().items():
+        for panel, expression in queries_of(document):
+            yield f"{name}: {panel}", expression
+
+
+def test_every_query_names_metrics_and_labels_that_were_scraped(scraped: Prometheus, tmp_path: Path) -> None:
+    labels = scraped.labels()
+    write_rules(tmp_path / "rules.yaml")
+    used = [(where, use) for where, text in [*_asked(), *rule_queries(tmp_path / "rules.yaml")] for use in uses(text)]
+    assert len(used) > 60
+    used += [("promised", Use(name, frozenset())) for name in PROMISED]
+    wrong = []
+    for where, use in used:
+        if use.metric not in labels:
+            wrong.append(f"{where}: no metric {use.metric}")
+        elif use.labels - labels[use.metric]:
+            wrong.append(f"{where}: {use.metric} has no labels {sorted(use.labels - labels[use.metric])}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_prometheus_takes_every_query_and_rule(scraped: Prometheus) -> None:
+    for where, expression in _asked():
+        answer = scraped.get("query", query=expression)
+        # What is a matter of failures may be empty; nothing else is, after a session.
+        if "!=" not in expression:
+            assert answer["result"], f"{where}: nothing for {expression}"
+    rules = [rule for group in scraped.get("rules")["groups"] for rule in group["rules"]]
+    assert len(rules) == 8
+    assert {rule["health"] for rule in rules} == {"ok"}
+    assert not [rule["name"] for rule in rules if rule["state"] == "firing"]
+
+
+def test_values_are_what_the_session_implies(scraped: Prometheus) -> None:
+    assert scraped.value("sum(dressage_iterations_total)") == 1
+    steps = scraped.value('sum(dressage_env_steps_total{environment="InvertedPendulum-v5"})')
+    assert steps is not None and STEPS <= steps < 2 * STEPS
+    assert scraped.value("sum(dressage_run_queue_seconds_count)") >= 1  # type: ignore[operator]
+    assert scraped.value("sum(dressage_judgment_score_count)") == 1
+    assert scraped.value(f'sum(dressage_llm_requests_total{{model="{MODEL}", outcome="ok"}})') >= 1  # type: ignore[operator]
+    assert scraped.value("sum(dressage_llm_cost_dollars_total)") > 0  # type: ignore[operator]
+    assert scraped.value("sum(dressage_render_frames_total)") > 0  # type: ignore[operator]
+    assert scraped.value("sum(dressage_run_failures_total)") == 0
+    assert scraped.value('sum(dressage_artifact_errors_total{operation="info"})') >= 1  # type: ignore[operator]
+    sessions = [series for series in scraped.get("series", **{"match[]": '{__name__=~"dressage_.+"}'})]
+    assert not any("scraped" in value for series in sessions for value in series.values()), "a session id in a label"
