@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as with_default
 from typing import Protocol
 
 from dressage.envs.cards import EnvironmentCard
@@ -11,10 +12,37 @@ from dressage.envs.options import EnvOptions
 from dressage.envs.state import Array, State
 from dressage.errors import InvalidArgument
 
-__all__ = ["BatchEnv", "BatchStep", "EnvOptions", "State", "make_batch"]
+__all__ = ["BatchEnv", "BatchStep", "EnvOptions", "Info", "State", "make_batch"]
 
 _MAX_ENVS = 65_536
 _MAX_THREADS = 1_024
+
+
+class Info(Mapping[str, Array]):
+    """Stock Gymnasium's ``info`` of a step as arrays (N, ...), computed when it is first read.
+
+    :param compute: gives the arrays by Gymnasium's names.
+    """
+
+    __slots__ = ("_compute", "_values")
+
+    def __init__(self, compute: Callable[[], Mapping[str, Array]] | None = None) -> None:
+        self._compute = compute
+        self._values: Mapping[str, Array] | None = None
+
+    def __getitem__(self, name: str) -> Array:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def _all(self) -> Mapping[str, Array]:
+        if self._values is None:
+            self._values = self._compute() if self._compute is not None else {}
+        return self._values
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +56,7 @@ class BatchStep:
     :param truncated: (N,) bool, by the time limit, or because the simulation diverged.
     :param state: the state before the step.
     :param next_state: the state after it, before auto-reset.
+    :param info: what stock Gymnasium's ``info`` holds for the step.
     """
 
     observation: Array
@@ -37,6 +66,7 @@ class BatchStep:
     truncated: Array
     state: State
     next_state: State
+    info: Info = with_default(default_factory=Info)
 
 
 class BatchEnv(Protocol):

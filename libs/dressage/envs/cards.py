@@ -25,6 +25,10 @@ ENVIRONMENT_IDS: tuple[str, ...] = (
     "Swimmer-v5",
     "InvertedDoublePendulum-v5",
     "Reacher-v5",
+    "Ant-v5",
+    "Humanoid-v5",
+    "HumanoidStandup-v5",
+    "Pusher-v5",
 )
 """Environments that have a card, in the order in which they are listed."""
 
@@ -49,12 +53,16 @@ class Field:
 
 @dataclass(frozen=True)
 class ObservationComponent:
-    """One number of the stock observation, in order; clipped to ±``clip`` where that is given."""
+    """One number of the stock observation, in order; clipped to ±``clip`` where that is given.
+
+    :param group: words for a block of numbers that belong together, which a description shows as one line; else empty.
+    """
 
     name: str
     unit: str
     meaning: str
     clip: float | None = None
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -121,6 +129,9 @@ class EnvironmentCard:
     def to_dict(self) -> dict[str, Any]:
         """The card as JSON-ready data."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        for component in plain["observation_components"]:
+            if not component["group"]:
+                del component["group"]
         return plain
 
     @classmethod

@@ -1,9 +1,9 @@
-"""`BatchEnv` on `mujoco.batch.Batch`: every environment is one row of the simulator's arrays.
+"""`BatchEnv` on MuJoCo: every environment is one row of the simulator's arrays.
 
-The simulator's arrays are live, so after each step the few that observation, reward and fields read are copied once;
-everything else is array operations on those copies. What stock Gymnasium does is followed in its order: reset the
-simulation, draw noise from the environment's own generator, compute the forward dynamics; then steps that carry
-the solver's warm start on (it is part of the simulator's state rows, and so of a snapshot).
+The simulator's arrays are live (`dressage.envs.engine`), so after each step the few that observation, reward and fields
+read are copied once; everything else is array operations on those copies. What stock Gymnasium does is followed in its
+order: reset the simulation, draw noise from the environment's own generator, compute the forward dynamics; then steps
+that carry the solver's warm start on (it is part of the simulator's state rows, and so of a snapshot).
 """
 
 from __future__ import annotations
@@ -15,24 +15,20 @@ from typing import Any
 
 import mujoco
 import numpy as np
-from mujoco.batch import Batch, SimulationError
 
 from dressage.envs import random_state
-from dressage.envs.batch import BatchStep
+from dressage.envs.batch import BatchStep, Info
 from dressage.envs.cards import EnvironmentCard
+from dressage.envs.engine import make_engine
 from dressage.envs.layout import layout_of
 from dressage.envs.loading import quiet_loading
 from dressage.envs.options import EnvOptions
-from dressage.envs.state import Array, State
+from dressage.envs.fields import sources_of, trackers_of
+from dressage.envs.state import Array, Raw, State
 from dressage.envs.tasks import task as task_of
 from dressage.envs.tasks.base import Rules
 from dressage.errors import FailedPrecondition, InvalidArgument, Unavailable
 
-_DIVERGENCE = [
-    int(mujoco.mjtWarning.mjWARN_BADQPOS),
-    int(mujoco.mjtWarning.mjWARN_BADQVEL),
-    int(mujoco.mjtWarning.mjWARN_BADQACC),
-]
 _RAW = "raw/"
 
 
@@ -60,16 +56,15 @@ class MujocoBatch:
         model = load_model(self._task.xml)
         self._time_step = float(model.opt.timestep) * (frame_skip := round(card.time_step / model.opt.timestep))
         self._frame_skip = frame_skip
-        self._batch: Any = Batch(model, num_envs, num_threads)
         bound = [entry for entry in self._task.fields(layout_of(model)) if fields is None or entry.field.name in fields]
         self._functions = {entry.field.name: entry.function for entry in bound}
-        sources = {"qpos", "qvel", *self._task.sources, *(name for entry in bound for name in entry.sources)}
-        self._live: dict[str, Array] = {name: self._batch.bind(name) for name in sorted(sources)}
-        self._ctrl: Array = self._batch.bind("ctrl")
+        self._trackers = trackers_of(bound)
+        sources = {"qpos", "qvel", *self._task.sources, *sources_of(bound)}
+        self._engine = make_engine(model, num_envs, num_threads=num_threads, sources=sources)
         self._initial_qpos = np.array(model.qpos0)
+        self._nv = int(model.nv)
         self._generators: list[np.random.Generator] = []
         self._elapsed = np.zeros(num_envs, dtype=np.int64)
-        self._warned = self._warnings()
         self._raw: dict[str, Array] = {}
         self._state = State()
 
@@ -80,7 +75,7 @@ class MujocoBatch:
             )
         self._generators = [random_state.generator(seed) for seed in seeds]
         self._restart(np.arange(self.num_envs))
-        self._adopt(self._copy())
+        self._adopt(self._started(self._copy(), None))
         return self._task.observation(self._raw)
 
     def state(self) -> State:
@@ -91,8 +86,7 @@ class MujocoBatch:
         self._require_reset()
         actions, refused = self._checked(actions)
         before, state = self._raw, self._state
-        self._ctrl[:] = actions
-        failed = self._advance()
+        failed = self._engine.step(actions, self._frame_skip)
         after = self._copy()
         outcome = self._task.outcome(before, after, actions, time_step=self._time_step, rules=self._rules)
         reward, terminated = outcome.reward, outcome.terminated
@@ -108,24 +102,28 @@ class MujocoBatch:
             )
             for name, array in after.items():
                 array[diverged] = before[name][diverged]
+        for name, tracker in self._trackers.items():
+            after[name] = tracker.step(before, after)
+        info = self._info(before, after, outcome.terms)
         final_observation = self._task.observation(after)
         done = terminated | truncated
         if not done.any():
             self._adopt(after)
             return BatchStep(
-                final_observation.copy(), final_observation, reward, terminated, truncated, state, self._state
+                final_observation.copy(), final_observation, reward, terminated, truncated, state, self._state, info
             )
         next_state = State(raw=after, functions=self._functions)
         self._restart(np.flatnonzero(done))
-        self._adopt(self._copy())
+        fresh = self._copy() | {name: after[name].copy() for name in self._trackers}
+        self._adopt(self._started(fresh, done))
         observation = self._task.observation(self._raw)
-        return BatchStep(observation, final_observation, reward, terminated, truncated, state, next_state)
+        return BatchStep(observation, final_observation, reward, terminated, truncated, state, next_state, info)
 
     def snapshot(self) -> dict[str, Array]:
         self._require_reset()
         return {
             "environment": np.frombuffer(self.card.id.encode(), dtype=np.uint8).copy(),
-            "simulation": self._batch.state.copy(),
+            "simulation": self._engine.state,
             "generators": random_state.pack(self._generators),
             "elapsed_steps": self._elapsed.copy(),
             "divergences": np.array(self.divergences, dtype=np.int64),
@@ -135,56 +133,55 @@ class MujocoBatch:
 
     def restore(self, snapshot: Mapping[str, Array]) -> None:
         self._check_snapshot(snapshot)
-        self._batch.state[:] = snapshot["simulation"]
+        self._engine.load(np.asarray(snapshot["simulation"]))
         self._generators = random_state.unpack(snapshot["generators"])
         self._elapsed = snapshot["elapsed_steps"].astype(np.int64)
         self.divergences = int(snapshot["divergences"])
-        self._warned = self._warnings()
-        self._adopt({name: np.array(snapshot[_RAW + name]) for name in self._live})
+        self._adopt({name: np.array(snapshot[_RAW + name]) for name in self._raw_shapes()})
 
     def _adopt(self, raw: dict[str, Array]) -> None:
         self._raw = raw
         self._state = State(raw=raw, functions=self._functions)
 
     def _copy(self) -> dict[str, Array]:
-        return {name: array.copy() for name, array in self._live.items()}
+        return {name: array.copy() for name, array in self._engine.live.items()}
+
+    def _started(self, raw: dict[str, Array], rows: Array | None) -> dict[str, Array]:
+        """``raw`` with what is tracked begun anew in these rows (None: in all)."""
+        for name, tracker in self._trackers.items():
+            start = tracker.start(raw)
+            if rows is None:
+                raw[name] = start
+            else:
+                raw[name][rows] = start[rows]
+        return raw
+
+    def _info(self, before: Raw, after: Raw, terms: Mapping[str, Array]) -> Info:
+        """Stock Gymnasium's ``info``; what is not known yet is computed if it is read."""
+        task, step, initial = self._task, self._time_step, self._initial_qpos
+        return Info(lambda: {**task.facts(before, after, time_step=step, initial_qpos=initial), **terms})
 
     def _restart(self, rows: Array) -> None:
-        self._batch.reset(rows, stage=int(mujoco.mjtStage.mjSTAGE_NONE))
-        qpos, qvel, nv = self._live["qpos"], self._live["qvel"], self._live["qvel"].shape[1]
+        qpos, qvel = np.empty((len(rows), len(self._initial_qpos))), np.empty((len(rows), self._nv))
         scale = self._rules.reset_noise_scale or 0.0
-        for row in rows:
-            start = self._task.start(self._generators[row], self._initial_qpos, nv=nv, scale=scale)
-            qpos[row], qvel[row] = start
-        self._batch.forward(rows)
+        for index, row in enumerate(rows):
+            start = self._task.start(self._generators[row], self._initial_qpos, nv=self._nv, scale=scale)
+            qpos[index], qvel[index] = start
+        self._engine.restart(rows, qpos, qvel)
         self._elapsed[rows] = 0
-        self._warned = self._warnings()
-
-    def _advance(self) -> Array | None:
-        """Step all simulations; the rows in which the simulator raised, if any."""
-        try:
-            self._batch.step(nstep=self._frame_skip)
-        except SimulationError as error:
-            return np.asarray(error.ids)
-        return None
-
-    def _warnings(self) -> Array:
-        counts: Array = self._batch.warning[:, _DIVERGENCE, 1]  # (last info, count); indexing by a list copies
-        return counts
 
     def _diverged(self, after: dict[str, Array], refused: Array | None, failed: Array | None) -> Array | None:
         """Rows to give up, or None. MuJoCo resets a diverged simulation silently, but counts a warning for it."""
-        warnings = self._warnings()
-        sound = refused is None and failed is None and np.array_equal(warnings, self._warned)
+        reset = self._engine.diverged()
+        sound = refused is None and failed is None and reset is None
         if sound and np.isfinite(after["qpos"]).all() and np.isfinite(after["qvel"]).all():
             return None
-        rows: Array = (warnings != self._warned).any(axis=1)
-        rows |= ~(np.isfinite(after["qpos"]).all(axis=1) & np.isfinite(after["qvel"]).all(axis=1))
-        if refused is not None:
-            rows |= refused
+        rows: Array = ~(np.isfinite(after["qpos"]).all(axis=1) & np.isfinite(after["qvel"]).all(axis=1))
+        for others in (reset, refused):
+            if others is not None:
+                rows |= others
         if failed is not None:
             rows[failed] = True
-        self._warned = warnings
         return rows
 
     def _checked(self, actions: Array) -> tuple[Array, Array | None]:
@@ -202,14 +199,18 @@ class MujocoBatch:
         if not self._raw:
             raise FailedPrecondition("the batch has no state yet: call reset(seeds) or restore(snapshot) first")
 
+    def _raw_shapes(self) -> dict[str, tuple[int, ...]]:
+        live = {name: array.shape for name, array in self._engine.live.items()}
+        return live | {name: (self.num_envs, *tracker.shape) for name, tracker in self._trackers.items()}
+
     def _check_snapshot(self, snapshot: Mapping[str, Array]) -> None:
         shapes: dict[str, tuple[int, ...]] = {
             "environment": (len(self.card.id.encode()),),
-            "simulation": self._batch.state.shape,
+            "simulation": self._engine.state.shape,
             "generators": (self.num_envs, random_state.WIDTH),
             "elapsed_steps": (self.num_envs,),
             "divergences": (),
-            **{_RAW + name: array.shape for name, array in self._live.items()},
+            **{_RAW + name: shape for name, shape in self._raw_shapes().items()},
         }
         for name, shape in shapes.items():
             if name not in snapshot:

@@ -19,6 +19,10 @@ _MODULES = {
     "Swimmer-v5": "swimmer",
     "InvertedDoublePendulum-v5": "inverted_double_pendulum",
     "Reacher-v5": "reacher",
+    "Ant-v5": "ant",
+    "Humanoid-v5": "humanoid",
+    "HumanoidStandup-v5": "humanoid_standup",
+    "Pusher-v5": "pusher",
 }
 
 
