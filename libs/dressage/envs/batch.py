@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dataclasses import field as with_default
 from typing import Protocol
 
+from dressage.envs import own
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.options import EnvOptions
 from dressage.envs.state import Array, State
@@ -74,12 +75,17 @@ class BatchEnv(Protocol):
 
     ``divergences`` counts the environment steps whose simulation diverged (or whose action was not finite): such a row
     is truncated with reward 0, its ``next_state`` and final observation repeat the last good ones.
+
+    ``action_kind`` is ``box`` or ``discrete``; a discrete action is one integer below ``num_actions``, and ``action_size``
+    is then 1.
     """
 
     num_envs: int
     card: EnvironmentCard
     observation_size: int
     action_size: int
+    action_kind: str
+    num_actions: int
     action_low: Array
     action_high: Array
     divergences: int
@@ -97,7 +103,7 @@ class BatchEnv(Protocol):
         ...
 
     def step(self, actions: Array) -> BatchStep:
-        """Apply actions (N, A) for one time step. Actions are not clipped here; the simulator clamps what it applies,
+        """Apply actions (N, A), or integers (N,) where they are discrete, for one time step. Box actions are not clipped here; the simulator clamps what it applies,
         and the stock reward's control cost counts them as given.
         """
         ...
@@ -119,9 +125,9 @@ def make_batch(
     options: EnvOptions | None = None,
     fields: Collection[str] | None = None,
 ) -> BatchEnv:
-    """A batch of environments on native threads.
+    """A batch of environments: MuJoCo's on native threads, others in this one.
 
-    :param env_id: an id that has a card, such as ``HalfCheetah-v5``.
+    :param env_id: an id that has a card, such as ``HalfCheetah-v5``, ``mjcf:dog`` or ``gymnasium:Pendulum-v1``.
     :param num_envs: 1 to 65,536.
     :param num_threads: threads that step the simulations, the caller's included.
     :param options: deviations from the stock environment.
@@ -135,6 +141,14 @@ def make_batch(
     _check_count("num_threads", num_threads, _MAX_THREADS)
     for name in fields or ():
         card.field(name)
+    if env_id.startswith(own.GYMNASIUM):
+        from dressage.envs.vector import VectorBatch
+
+        return VectorBatch(card, num_envs, options=options, fields=fields)
+    if env_id == "CartPole-v1":
+        from dressage.envs.cart_pole import CartPoleBatch
+
+        return CartPoleBatch(card, num_envs, options=options, fields=fields)
     from dressage.envs.mujoco_batch import MujocoBatch
 
     return MujocoBatch(card, num_envs, num_threads=num_threads, options=options, fields=fields)

@@ -22,7 +22,7 @@ from dressage.envs.state import Array
 POST_CONSTRAINT = frozenset({"cfrc_ext", "cfrc_int", "cacc"})
 """Arrays that only `mj_rnePostConstraint` fills."""
 
-_DIVERGENCE = [
+DIVERGENCE = [
     int(mujoco.mjtWarning.mjWARN_BADQPOS),
     int(mujoco.mjtWarning.mjWARN_BADQVEL),
     int(mujoco.mjtWarning.mjWARN_BADQACC),
@@ -111,7 +111,7 @@ class NativeEngine:
         return rows
 
     def _warnings(self) -> Array:
-        counts: Array = self._batch.warning[:, _DIVERGENCE, 1]  # (last info, count); indexing by a list copies
+        counts: Array = self._batch.warning[:, DIVERGENCE, 1]  # (last info, count); indexing by a list copies
         return counts
 
 
@@ -191,5 +191,5 @@ class DataEngine:
 
     def diverged(self) -> Array | None:
         # A reset, ours or MuJoCo's after a divergence, sets the counters to zero; MuJoCo then counts its own.
-        rows = np.array([bool(numbers[_DIVERGENCE].any()) for numbers in self._warnings])
+        rows = np.array([bool(numbers[DIVERGENCE].any()) for numbers in self._warnings])
         return rows if rows.any() else None

@@ -79,9 +79,11 @@ def scalar(
     return BoundField(Field(name, (), unit, meaning), read, (source,))
 
 
-def observation_field(size: int, sources: tuple[str, ...], function: FieldFunction) -> BoundField:
-    """The stock observation as a field."""
-    meaning = "the stock Gymnasium observation, component by component below"
+def observation_field(
+    size: int, sources: tuple[str, ...], function: FieldFunction, *, stock: bool = True
+) -> BoundField:
+    """The observation as a field."""
+    meaning = f"the {'stock Gymnasium ' if stock else ''}observation, component by component below"
     return BoundField(Field("observation", (size,), "mixed", meaning), function, sources)
 
 

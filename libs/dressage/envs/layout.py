@@ -6,6 +6,7 @@ about a model is typed in.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,13 +161,23 @@ def body_names(model: Any) -> tuple[str, ...]:
             model.geom(geom).name.removesuffix("_geom") if geom >= 0 else "",
             model.joint(joint).name if joint >= 0 else "",
         )
-        found.append(next((name for name in candidates if name and name not in found), f"body{index}"))
+        names = (identifier(name) for name in candidates if name)
+        found.append(next((name for name in names if name not in found), f"body{index}"))
     return tuple(found)
 
 
 def joint_names(model: Any) -> tuple[str, ...]:
     """A name for each joint: its own, else one after its number."""
-    return tuple(model.joint(index).name or f"joint{index}" for index in range(model.njnt))
+    found: list[str] = []
+    for index in range(model.njnt):
+        name = identifier(model.joint(index).name or f"joint{index}")
+        found.append(name if name not in found else f"{name}_{index}")
+    return tuple(found)
+
+
+def identifier(name: str) -> str:
+    """A name as part of a field's name: a model may call its parts ``leg-1/foot``."""
+    return re.sub(r"\W", "_", name, flags=re.ASCII)
 
 
 def _joints(model: Any, bodies: tuple[str, ...], capsules: dict[str, Capsule]) -> dict[str, Joint]:
@@ -207,7 +218,7 @@ def _actuator(model: Any, index: int) -> Actuator:
     gain, bias = model.actuator_gainprm[index], model.actuator_biasprm[index]
     limited = bool(model.actuator_ctrllimited[index])
     return Actuator(
-        name=model.actuator(index).name or joint or f"actuator{index}",
+        name=identifier(model.actuator(index).name or joint or f"actuator{index}"),
         joint=joint,
         # A motor has a fixed gain of one, no bias and no dynamics of its own.
         is_motor=on_joint and gain[0] == 1 and not bias.any() and int(model.actuator_dyntype[index]) == 0,

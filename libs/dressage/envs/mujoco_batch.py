@@ -8,12 +8,9 @@ that carry the solver's warm start on (it is part of the simulator's state rows,
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import mujoco
 import numpy as np
 
 from dressage.envs import random_state
@@ -21,13 +18,13 @@ from dressage.envs.batch import BatchStep, Info
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.engine import make_engine
 from dressage.envs.layout import layout_of
-from dressage.envs.loading import quiet_loading
 from dressage.envs.options import EnvOptions
+from dressage.envs.snapshots import check_snapshot, environment_bytes
 from dressage.envs.fields import sources_of, trackers_of
 from dressage.envs.state import Array, Raw, State
 from dressage.envs.tasks import task as task_of
 from dressage.envs.tasks.base import Rules
-from dressage.errors import FailedPrecondition, InvalidArgument, Unavailable
+from dressage.errors import FailedPrecondition, InvalidArgument
 
 _RAW = "raw/"
 
@@ -48,12 +45,13 @@ class MujocoBatch:
         self.num_envs = num_envs
         self.observation_size = card.observation_size
         self.action_size = card.action_size
+        self.action_kind, self.num_actions = card.action_kind, card.num_actions
         self.action_low = np.array([part.low for part in card.action], dtype=np.float32)
         self.action_high = np.array([part.high for part in card.action], dtype=np.float32)
         self.divergences = 0
         self._task = task_of(card.id)
         self._rules = rules_of(card, options)
-        model = load_model(self._task.xml)
+        model = self._task.load()
         self._time_step = float(model.opt.timestep) * (frame_skip := round(card.time_step / model.opt.timestep))
         self._frame_skip = frame_skip
         bound = [entry for entry in self._task.fields(layout_of(model)) if fields is None or entry.field.name in fields]
@@ -61,7 +59,7 @@ class MujocoBatch:
         self._trackers = trackers_of(bound)
         sources = {"qpos", "qvel", *self._task.sources, *sources_of(bound)}
         self._engine = make_engine(model, num_envs, num_threads=num_threads, sources=sources)
-        self._initial_qpos = np.array(model.qpos0)
+        self._initial_qpos = self._task.initial_qpos(model)
         self._nv = int(model.nv)
         self._generators: list[np.random.Generator] = []
         self._elapsed = np.zeros(num_envs, dtype=np.int64)
@@ -122,7 +120,7 @@ class MujocoBatch:
     def snapshot(self) -> dict[str, Array]:
         self._require_reset()
         return {
-            "environment": np.frombuffer(self.card.id.encode(), dtype=np.uint8).copy(),
+            "environment": environment_bytes(self.card.id),
             "simulation": self._engine.state,
             "generators": random_state.pack(self._generators),
             "elapsed_steps": self._elapsed.copy(),
@@ -132,7 +130,14 @@ class MujocoBatch:
         }
 
     def restore(self, snapshot: Mapping[str, Array]) -> None:
-        self._check_snapshot(snapshot)
+        shapes: dict[str, tuple[int, ...]] = {
+            "simulation": self._engine.state.shape,
+            "generators": (self.num_envs, random_state.WIDTH),
+            "elapsed_steps": (self.num_envs,),
+            "divergences": (),
+            **{_RAW + name: shape for name, shape in self._raw_shapes().items()},
+        }
+        check_snapshot(snapshot, self.card.id, shapes)
         self._engine.load(np.asarray(snapshot["simulation"]))
         self._generators = random_state.unpack(snapshot["generators"])
         self._elapsed = snapshot["elapsed_steps"].astype(np.int64)
@@ -203,25 +208,6 @@ class MujocoBatch:
         live = {name: array.shape for name, array in self._engine.live.items()}
         return live | {name: (self.num_envs, *tracker.shape) for name, tracker in self._trackers.items()}
 
-    def _check_snapshot(self, snapshot: Mapping[str, Array]) -> None:
-        shapes: dict[str, tuple[int, ...]] = {
-            "environment": (len(self.card.id.encode()),),
-            "simulation": self._engine.state.shape,
-            "generators": (self.num_envs, random_state.WIDTH),
-            "elapsed_steps": (self.num_envs,),
-            "divergences": (),
-            **{_RAW + name: shape for name, shape in self._raw_shapes().items()},
-        }
-        for name, shape in shapes.items():
-            if name not in snapshot:
-                raise InvalidArgument(field=f"snapshot.{name}", value=None, expected="an array; it is missing")
-            if np.shape(snapshot[name]) != shape:
-                raise InvalidArgument(
-                    field=f"snapshot.{name}", value=np.shape(snapshot[name]), expected=f"shape {shape}"
-                )
-        if bytes(np.asarray(snapshot["environment"], dtype=np.uint8)) != self.card.id.encode():
-            raise InvalidArgument(field="snapshot.environment", value="another", expected=self.card.id)
-
 
 def rules_of(card: EnvironmentCard, options: EnvOptions) -> Rules:
     """The options as they hold: what is given, else the card's defaults."""
@@ -231,18 +217,3 @@ def rules_of(card: EnvironmentCard, options: EnvOptions) -> Rules:
         terminate_when_unhealthy=values.get("terminate_when_unhealthy"),
         reset_noise_scale=values.get("reset_noise_scale"),
     )
-
-
-def load_model(xml: str) -> Any:
-    """Compile one of the models that the Gymnasium distribution carries, without importing Gymnasium.
-
-    :param xml: file name.
-    :raises Unavailable: when Gymnasium is not installed.
-    """
-    spec = importlib.util.find_spec("gymnasium")
-    if spec is None or spec.origin is None:
-        raise Unavailable(
-            "gymnasium, which carries the robots' models, is not installed: pip install 'dressage[trainer]'"
-        )
-    with quiet_loading():
-        return mujoco.MjModel.from_xml_path(str(Path(spec.origin).parent / "envs" / "mujoco" / "assets" / xml))

@@ -43,7 +43,9 @@ class Ant(Task):
     title = "four-legged robot"
     description = (
         "A round torso on four legs on level ground, free to move in space. Each leg has a hip that swings it level and "
-        "an ankle that lifts and lowers the shin, moved by two motors. It can walk any way, turn, jump and fall over; "
+        "an ankle that lifts and lowers the shin, moved by two motors: hip_1, ankle_1 and body left_ankle at the front left, "
+        "hip_2, ankle_2 and right_ankle at the back left, hip_3, ankle_3 and third_ankle at the back right, hip_4, ankle_4 "
+        "and fourth_ankle at the front right. It can walk any way, turn, jump and fall over; "
         "x is the forward direction."
     )
     xml = "ant.xml"

@@ -9,12 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from dressage.envs.cards import ActionComponent, ObservationComponent
 from dressage.envs.fields import BoundField, motors
 from dressage.envs.layout import Layout
+from dressage.envs.loading import load_model
 from dressage.envs.state import Array, Raw
 
 
@@ -50,8 +52,18 @@ class Task(ABC):
     stock_reward: str
     example_intents: tuple[str, ...]
     can_terminate: bool = True
+    # Id of an environment that starts with the same robot standing, where this one does not; its heights are measured.
+    stands_as: str = ""
     # Simulator arrays that observation and step read besides qpos and qvel.
     sources: tuple[str, ...] = ()
+
+    def load(self) -> Any:
+        """The compiled model, an ``mujoco.MjModel``."""
+        return load_model(self.xml)
+
+    def initial_qpos(self, model: Any) -> Array:
+        """The ``qpos`` (nq,) that an episode starts from, noise aside."""
+        return np.array(model.qpos0)
 
     @abstractmethod
     def observation(self, raw: Raw) -> Array:

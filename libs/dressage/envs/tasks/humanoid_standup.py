@@ -42,6 +42,7 @@ class HumanoidStandup(Humanoid):
         "crawl",
     )
     can_terminate = False
+    stands_as = "Humanoid-v5"
 
     def outcome(self, before: Raw, after: Raw, action: Array, *, time_step: float, rules: Rules) -> Outcome:
         up = (after["qpos"][:, 2] - 0) / _PHYSICS_STEP
