@@ -62,7 +62,7 @@ def render_video(
     from dressage_renderer.stage import Stage
 
     options, begin = options or RenderOptions(), clock()
-    time_axis = _times(trajectory)
+    time_axis = times_of(trajectory)
     moments = frame_times(options, duration=float(time_axis[-1]))
     overlay = None
     if options.overlay:
@@ -71,10 +71,10 @@ def render_video(
     wanted = set(still_indices(len(moments), options.stills)) if stills is not None else set()
     pictures: list[Path] = []
     with Stage(trajectory.environment, width=options.width, height=options.height, camera=options.camera) as stage:
-        qpos = _positions(trajectory, stage.model.nq)
-        with _encoder(path, options) as write:
+        qpos = positions(trajectory, stage.model.nq)
+        with encoder(path, options) as write:
             for index, moment in enumerate(moments):
-                frame = stage.draw(_state_at(stage, time_axis, qpos, float(moment)))
+                frame = stage.draw(state_at(stage, time_axis, qpos, float(moment)))
                 if overlay is not None:
                     overlay.draw(frame, float(moment))
                 write(frame)
@@ -84,14 +84,16 @@ def render_video(
     return RenderReport(len(moments), len(moments) / options.fps, clock() - begin, tuple(pictures))
 
 
-def _times(trajectory: Trajectory) -> Any:
+def times_of(trajectory: Trajectory) -> Any:
+    """Seconds of the states, (T+1,)."""
     times = np.asarray(trajectory.time, dtype=np.float64)
     if not (np.isfinite(times).all() and (np.diff(times) > 0).all()):
         raise InvalidArgument(field="trajectory.time", value=times[:8].tolist(), expected="ascending seconds")
     return times
 
 
-def _positions(trajectory: Trajectory, size: int) -> Any:
+def positions(trajectory: Trajectory, size: int) -> Any:
+    """Generalised positions of the states, (T+1, size)."""
     qpos = np.asarray(trajectory.qpos, dtype=np.float64)
     if qpos.ndim != 2 or qpos.shape[1] != size:
         expected = f"(T+1, {size}) positions, as {trajectory.environment}'s model has them"
@@ -105,7 +107,8 @@ def _positions(trajectory: Trajectory, size: int) -> Any:
     return qpos
 
 
-def _state_at(stage: Any, time_axis: Any, qpos: Any, moment: float) -> Any:
+def state_at(stage: Any, time_axis: Any, qpos: Any, moment: float) -> Any:
+    """The positions at a moment (s), between two states interpolated."""
     left = int(np.searchsorted(time_axis, moment + SLACK, side="right")) - 1
     if left >= len(time_axis) - 1:
         return qpos[-1]
@@ -114,7 +117,7 @@ def _state_at(stage: Any, time_axis: Any, qpos: Any, moment: float) -> Any:
 
 
 @contextmanager
-def _encoder(path: Path, options: RenderOptions) -> Iterator[Callable[[Any], None]]:
+def encoder(path: Path, options: RenderOptions) -> Iterator[Callable[[Any], None]]:
     """A function that appends a frame (H, W, 3); on leaving, the file takes its name, or is gone after an error."""
     import av
 
