@@ -169,7 +169,7 @@ class ScriptedServer:
         self._stopping.wait(600)
 
 
-def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:
+def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:  # noqa: C901 - a class within, of small methods
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -185,21 +185,23 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:
         def _answer(self, answer: Answer, model: str) -> None:
             if answer.fault == "stall":
                 server.stall()
-                return
-            if answer.status != 200:
-                extra = {} if answer.retry_after is None else {"Retry-After": f"{answer.retry_after:g}"}
-                self._send(answer.status, _error(answer.text or "injected fault", answer.status), extra)
-                return
-            data = json.dumps(_completion(answer, model)).encode()
-            if answer.fault == "truncate":
-                self._send(200, data[: len(data) // 2])
-            elif answer.fault == "drip":
-                self._send(200, data[: len(data) // 2], declared=len(data))
-                server.stall()
             elif answer.fault == "endless":
                 self._pour()
-            elif answer.fault == "cut":
-                self._send(200, data[: len(data) // 2], declared=len(data))
+            elif answer.status != 200:
+                extra = {} if answer.retry_after is None else {"Retry-After": f"{answer.retry_after:g}"}
+                self._send(answer.status, _error(answer.text or "injected fault", answer.status), extra)
+            else:
+                self._complete(answer.fault, json.dumps(_completion(answer, model)).encode())
+
+        def _complete(self, fault: Fault, data: bytes) -> None:
+            half = data[: len(data) // 2]
+            if fault == "truncate":
+                self._send(200, half)
+            elif fault == "drip":
+                self._send(200, half, declared=len(data))
+                server.stall()
+            elif fault == "cut":
+                self._send(200, half, declared=len(data))
                 self.connection.shutdown(socket.SHUT_RDWR)
                 self.close_connection = True
             else:

@@ -20,7 +20,9 @@ Tool = Callable[[str, Mapping[str, Any]], Awaitable[str]]
 """What runs a tool: the call's id and its arguments to text. InvalidArgument and NotFound are told to the model."""
 
 MAX_TOOL_CALLS = 32
-_DESCRIBE_SECONDS = 30.0
+_DESCRIBE_SECONDS = 120.0
+"""The first call of a fresh llm-agent waits for its client library to be imported."""
+
 _MAX_RESULT_BYTES = 200_000
 
 

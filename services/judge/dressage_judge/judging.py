@@ -22,7 +22,7 @@ _SHOWN, _NAMED = 6, 50
 _AS_JUDGE = """
 
 def judge(trajectory, np):
-    return {"score": 0.0, "criteria": {}, "evidence": check(trajectory, np)}
+    return {"score": 0.0, "criteria": {"measured": 0.0}, "evidence": check(trajectory, np)}
 """
 
 DEFAULT_THRESHOLD = 0.7
