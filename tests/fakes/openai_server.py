@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 HUGE_BYTES = 10 * 1024 * 1024
+ENDLESS_BYTES = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,20 @@ class Request:
 
     body: dict[str, Any]
     headers: dict[str, str]
+
+    def pictures(self) -> list[str]:
+        """Data URLs of all pictures and clips in the messages, in order."""
+        parts = [
+            part
+            for message in self.body.get("messages", [])
+            for part in (message.get("content") if isinstance(message.get("content"), list) else [])
+        ]
+        return [
+            (part.get("image_url") or part.get("video_url") or {}).get("url", "")
+            or part.get("file", {}).get("file_data", "")
+            for part in parts
+            if part.get("type") != "text"
+        ]
 
     def text(self, role: str = "") -> str:
         """All text of the messages of a role (``system``, ``user``, …); of all roles if empty."""
@@ -54,7 +69,7 @@ class Call:
 
 
 Condition = str | Callable[[Request], bool] | None
-Fault = Literal["stall", "cut", "truncate", "huge", ""]
+Fault = Literal["stall", "cut", "truncate", "huge", "drip", "endless", ""]
 
 
 @dataclass(frozen=True)
@@ -67,7 +82,8 @@ class Answer:
     :param status: HTTP status; other than 200 sends an error body.
     :param retry_after: value of the Retry-After header.
     :param fault: ``stall`` (never answers), ``cut`` (closes the connection within the body), ``truncate`` (half of the JSON,
-        as if whole), ``huge`` (10 MB of text).
+        as if whole), ``huge`` (10 MB of text), ``drip`` (half of the body, then nothing more), ``endless`` (a body without a
+        declared length that goes on for half a gigabyte, as long as somebody reads).
     :param repeat: whether it may be used again and again.
     """
 
@@ -100,6 +116,7 @@ class ScriptedServer:
         self.requests: list[Request] = []
         self.unexpected: list[Request] = []
         self.unauthorised = 0
+        self.endless_bytes = 0
         self._left = list(script)
         self._key = key
         self._lock = threading.Lock()
@@ -152,7 +169,7 @@ class ScriptedServer:
         self._stopping.wait(600)
 
 
-def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:
+def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:  # noqa: C901 - a class within, of small methods
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -168,20 +185,42 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:
         def _answer(self, answer: Answer, model: str) -> None:
             if answer.fault == "stall":
                 server.stall()
-                return
-            if answer.status != 200:
+            elif answer.fault == "endless":
+                self._pour()
+            elif answer.status != 200:
                 extra = {} if answer.retry_after is None else {"Retry-After": f"{answer.retry_after:g}"}
                 self._send(answer.status, _error(answer.text or "injected fault", answer.status), extra)
-                return
-            data = json.dumps(_completion(answer, model)).encode()
-            if answer.fault == "truncate":
-                self._send(200, data[: len(data) // 2])
-            elif answer.fault == "cut":
-                self._send(200, data[: len(data) // 2], declared=len(data))
+            else:
+                self._complete(answer.fault, json.dumps(_completion(answer, model)).encode())
+
+        def _complete(self, fault: Fault, data: bytes) -> None:
+            half = data[: len(data) // 2]
+            if fault == "truncate":
+                self._send(200, half)
+            elif fault == "drip":
+                self._send(200, half, declared=len(data))
+                server.stall()
+            elif fault == "cut":
+                self._send(200, half, declared=len(data))
                 self.connection.shutdown(socket.SHUT_RDWR)
                 self.close_connection = True
             else:
                 self._send(200, data)
+
+        def _pour(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            piece = b"x" * 65536
+            try:
+                for _ in range(ENDLESS_BYTES // len(piece)):
+                    self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+                    server.endless_bytes += len(piece)
+            except OSError:
+                return  # nobody reads any more, which is what a client should come to
+            finally:
+                self.close_connection = True
 
         def _send(
             self, status: int, data: bytes, extra: dict[str, str] | None = None, declared: int | None = None

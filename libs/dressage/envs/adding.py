@@ -102,7 +102,9 @@ def add_registered(env_id: str) -> EnvironmentCard:
     finally:
         env.close()
     with _Replacing(folder):
-        return _finish(EnvironmentCard.from_dict({**card.to_dict(), "fields": [vars(entry) for entry in fields]}), folder)
+        return _finish(
+            EnvironmentCard.from_dict({**card.to_dict(), "fields": [vars(entry) for entry in fields]}), folder
+        )
 
 
 class _Replacing:

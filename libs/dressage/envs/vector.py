@@ -73,7 +73,9 @@ class Adapter:
             self.low, self.high = np.zeros(1), np.full(1, self.num_actions - 1.0)
         elif isinstance(self._action, spaces.Box) and np.issubdtype(self._action.dtype, np.floating):
             self.num_actions = 0
-            self.low, self.high = (np.ravel(bound).astype(np.float64) for bound in (self._action.low, self._action.high))
+            self.low, self.high = (
+                np.ravel(bound).astype(np.float64) for bound in (self._action.low, self._action.high)
+            )
             if not (np.isfinite(self.low) & np.isfinite(self.high)).all():
                 raise InvalidArgument(field="environment", value=env_id, expected="actions with finite bounds")
         else:

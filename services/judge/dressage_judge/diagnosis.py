@@ -36,8 +36,13 @@ def failure_tags(result: JudgeResult, *, threshold: float) -> list[str]:
     if result.score >= threshold:
         return []
     weakest = sorted(result.criteria.items(), key=lambda item: (item[1], item[0]))
-    tags = [_NOT_TAG.sub("_", name.lower()).strip("_")[:40] for name, score in weakest if score < threshold]
-    return [tag for tag in dict.fromkeys(tags) if tag]
+    tags = [tag(name) for name, score in weakest if score < threshold]
+    return [name for name in dict.fromkeys(tags) if name]
+
+
+def tag(name: str) -> str:
+    """A criterion's name as a tag; empty where nothing is left of it."""
+    return _NOT_TAG.sub("_", name.lower()).strip("_")[:40]
 
 
 def _evidence(evidence: Mapping[str, float], about: list[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,6 +17,13 @@ from dressage.errors import FailedPrecondition, InvalidArgument, NotFound
 
 from dressage_judge.controls import control_trajectories, null_failures, require_controls
 from dressage_judge.sandboxed import JudgeFailure, SandboxRunner
+
+_SHOWN, _NAMED = 6, 50
+_AS_JUDGE = """
+
+def judge(trajectory, np):
+    return {"score": 0.0, "criteria": {"measured": 0.0}, "evidence": check(trajectory, np)}
+"""
 
 DEFAULT_THRESHOLD = 0.7
 """Pass threshold where a request has none; a session's default, too."""
@@ -109,6 +116,27 @@ class CodeJudge:
             for key, result, score in zip(rollouts, results[: len(episodes)], scores, strict=True)
         ]
 
+    async def measure(self, code: str, environment: str, rollout: str, *, timeout: float | None) -> dict[str, float]:
+        """What ``check(trajectory, np)`` of a piece of code measures on a rollout.
+
+        It runs as a judge whose evidence is what it returns, under a judge's rules and bounds.
+
+        :raises InvalidArgument: with the rule and the line, where the code fails; ``CHECK_FAILED``.
+        """
+        source = code.rstrip() + _AS_JUDGE
+        violations = lint_judge(source, load_card(environment))
+        if violations:
+            first = violations[0]
+            raise _unmeasured(first.rule, first.line, first.message)
+        episodes = await asyncio.to_thread(self._load, [rollout], environment)
+        try:
+            results = await self._runner.judge(source, episodes, timeout=timeout)
+        except JudgeFailure as error:
+            raise _unmeasured(
+                error.failure.rule, error.failure.line, error.failure.message, error.failure.seen
+            ) from error
+        return dict(results[0].evidence)
+
     def _load(self, rollouts: Sequence[str], environment: str) -> list[Trajectory]:
         with tempfile.TemporaryDirectory(prefix="dressage-judge-") as folder:
             return [self._read(key, environment, Path(folder) / "rollout.npz") for key in rollouts]
@@ -129,20 +157,31 @@ class CodeJudge:
         return trajectory
 
     def _blame(self, error: JudgeFailure, rollouts: Sequence[str]) -> FailedPrecondition:
-        where = f"one of {len(rollouts)} rollouts"
-        if error.place is not None:
-            played = "" if error.place < len(rollouts) else " (played backwards)"
-            where = rollouts[error.place % len(rollouts)] + played
-        elif len(rollouts) == 1:
-            where = rollouts[0]
+        names = list(dict.fromkeys(rollouts[place % len(rollouts)] for place in error.places))
+        first = names[0]
+        if error.places[0] >= len(rollouts):
+            first += " (played backwards)"
+        more = len(names) - 1
+        where = (
+            first if not more else f"{first} and {more} other{'s' if more > 1 else ''} ({', '.join(names[1:_SHOWN])})"
+        )
         failure = error.failure
-        self._log.warning("judge failed", rollout=where, rule=failure.rule, line=failure.line)
-        return _failed(where, failure.rule, failure.line, failure.message, failure.seen)
+        self._log.warning("judge failed", rollouts=names[:_SHOWN], rule=failure.rule, line=failure.line)
+        metadata = {"rollout": first, "rollouts": ",".join(names[:_NAMED])}
+        return _failed(where, failure.rule, failure.line, failure.message, failure.seen, metadata)
 
 
-def _failed(rollout: str, rule: str, line: int, message: str, seen: str) -> FailedPrecondition:
-    where = f" on {rollout}" if rollout else ""
+def _failed(
+    where: str, rule: str, line: int, message: str, seen: str, metadata: Mapping[str, str] | None = None
+) -> FailedPrecondition:
+    on = f" on {where}" if where else ""
     at = f" at line {line}" if line else ""
-    told = f"the judge failed{where}{at}: {message}" + (f" Seen: {seen}" if seen else "")
-    metadata = {"rollout": rollout, "rule": rule, "line": str(line)}
-    return FailedPrecondition(told, reason="JUDGE_FAILED", metadata=metadata)
+    told = f"the judge failed{on}{at}: {message}" + (f" Seen: {seen}" if seen else "")
+    details = {"rollout": "", **(metadata or {}), "rule": rule, "line": str(line)}
+    return FailedPrecondition(told, reason="JUDGE_FAILED", metadata=details)
+
+
+def _unmeasured(rule: str, line: int, message: str, seen: str = "") -> InvalidArgument:
+    at = f", line {line}" if line else ""
+    told = f"the check failed ({rule}{at}): {message}" + (f" Seen: {seen}" if seen else "")
+    return InvalidArgument(told, field="code", reason="CHECK_FAILED")

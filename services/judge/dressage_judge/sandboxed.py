@@ -36,6 +36,7 @@ MARGIN_SECONDS = 1.0
 _LEAST_SECONDS = 1.0
 _BATCH_BYTES = 64 << 20
 _SECONDS_PER_ROLLOUT = 2.0
+_PROBES, _PROBES_KILLED = 12, 6
 KILLED = {"time_budget": "timeout", "memory_budget": "memory", "sandbox": "sandbox"}
 """Rules of a report by which the sandbox ended the code, and the reason that is counted."""
 
@@ -109,7 +110,7 @@ class SandboxRunner:
     ) -> list[JudgeResult]:
         """Verdicts in the order of the trajectories, from one sandbox for each 64 MiB of them.
 
-        :raises JudgeFailure: naming the trajectory by its place.
+        :raises JudgeFailure: naming the trajectories by their places.
         """
         results: list[JudgeResult] = []
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
@@ -118,8 +119,8 @@ class SandboxRunner:
             try:
                 results += await self._judge(source, part, deadline)
             except JudgeError as error:
-                place, found = await self._culprit(source, part, deadline, error)
-                raise JudgeFailure(None if place is None else first + place, found) from error
+                places, found = await self._culprits(source, part, deadline, error)
+                raise JudgeFailure([first + place for place in places], found) from error
         return results
 
     def close(self) -> None:
@@ -143,21 +144,45 @@ class SandboxRunner:
                 metrics.SANDBOX_KILLS.labels(KILLED[error.rule]).inc()
             raise
 
-    async def _culprit(
+    async def _culprits(
         self, source: str, part: Sequence[Trajectory], deadline: float | None, error: JudgeError
-    ) -> tuple[int | None, CheckFailure]:
-        """Which trajectory the judge fails on, by halving. Code that had to be ended is not started again for that."""
-        low, high, failure = 0, len(part), error.failure
-        while high - low > 1:
-            if error.rule in KILLED:
-                return None, failure
-            middle = (low + high) // 2
+    ) -> tuple[list[int], CheckFailure]:
+        """On which trajectories the judge fails, by halving, and how it fails on the first.
+
+        A bounded number of sandboxes is started for that, and none past the deadline: then what fails together is named
+        together. So it is where neither half fails alone: they are too much at once.
+        """
+        found: list[tuple[int, CheckFailure]] = []
+        most, probes = (_PROBES_KILLED if error.rule in KILLED else _PROBES), 0
+
+        async def fails(low: int, high: int) -> CheckFailure | None:
+            nonlocal probes
+            probes += 1
             try:
-                await self._judge(source, part[low:middle], deadline)
-                low = middle
+                await self._judge(source, part[low:high], deadline)
             except JudgeError as narrower:
-                high, failure = middle, narrower.failure
-        return low, failure
+                return narrower.failure
+            return None
+
+        async def search(low: int, high: int, failure: CheckFailure) -> None:
+            halves = [(low, (low + high) // 2), ((low + high) // 2, high)] if high - low > 1 else []
+            if not halves or probes + len(halves) > most:
+                found.extend((place, failure) for place in range(low, high))
+                return
+            faults = []
+            for half in halves:
+                try:
+                    faults.append(await fails(*half))
+                except DeadlineExceeded:
+                    faults.append(failure)
+            if not any(faults):
+                found.extend((place, failure) for place in range(low, high))
+            for half, fault in zip(halves, faults, strict=True):
+                if fault is not None:
+                    await search(*half, fault)
+
+        await search(0, len(part), error.failure)
+        return [place for place, _ in found], found[0][1]
 
     async def _run(self, call: Callable[[Limits], Result], timeout: float | None, *, rollouts: int = 0) -> Result:
         if self._pending >= self._bounds.concurrent + self._bounds.max_waiting:
@@ -184,14 +209,15 @@ class SandboxRunner:
 
 
 class JudgeFailure(Exception):
-    """A judge failed on a rollout.
+    """A judge failed.
 
-    :param place: index of the rollout, None where the whole call had to be ended.
+    :param places: indices of the rollouts that it fails on, at least one.
+    :param failure: how it fails on the first of them.
     """
 
-    def __init__(self, place: int | None, failure: CheckFailure) -> None:
+    def __init__(self, places: Sequence[int], failure: CheckFailure) -> None:
         super().__init__(str(failure))
-        self.place = place
+        self.places = tuple(places)
         self.failure = failure
 
 

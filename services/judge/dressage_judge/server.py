@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 from dressage.api.internal.v1 import judge_service_pb2 as pb
 from dressage.api.internal.v1 import judge_service_pb2_grpc as rpc
-from dressage.api.v1 import event_pb2, session_pb2
-from dressage.contracts import JudgeResult
 
-from dressage_judge.diagnosis import diagnose, failure_tags
-from dressage_judge.judging import DEFAULT_THRESHOLD, CheckedCode, CodeJudge, JudgedRollout
+from dressage_judge.judging import CodeJudge
+from dressage_judge.messages import check_response
+from dressage_judge.verdicts import Verdicts
 
 FULL_NAME = "dressage.internal.v1.JudgeService"
 
@@ -18,8 +18,9 @@ FULL_NAME = "dressage.internal.v1.JudgeService"
 class JudgeServicer(rpc.JudgeServiceServicer):
     """Serves `JudgeService`."""
 
-    def __init__(self, judge: CodeJudge) -> None:
+    def __init__(self, judge: CodeJudge, verdicts: Verdicts) -> None:
         self._judge = judge
+        self._verdicts = verdicts
 
     async def Check(self, request: pb.CheckRequest, context: Any) -> pb.CheckResponse:
         """Check a generated reward or judge in the sandbox."""
@@ -38,55 +39,12 @@ class JudgeServicer(rpc.JudgeServiceServicer):
 
     async def Judge(self, request: pb.JudgeRequest, context: Any) -> pb.JudgeResponse:
         """Judge recorded rollouts."""
-        judged = await self._judge.judge(
-            request.judge_source,
-            request.environment,
-            list(request.rollouts),
-            time_reversed=request.judge_time_reversed,
-            timeout=context.time_remaining(),
-        )
-        threshold = request.pass_threshold or DEFAULT_THRESHOLD
-        return pb.JudgeResponse(rollouts=[rollout_judgment(each, threshold=threshold) for each in judged])
+        return pb.JudgeResponse(rollouts=await self._verdicts.all(request, timeout=context.time_remaining()))
 
-
-def check_response(checked: CheckedCode) -> pb.CheckResponse:
-    """A check's result as a message."""
-    report = checked.report
-    return pb.CheckResponse(
-        ok=report.ok,
-        failures=[
-            event_pb2.CheckFailure(rule=each.rule, line=each.line, message=each.message, seen=each.seen)
-            for each in report.failures
-        ],
-        terms=report.terms,
-        latex=report.latex,
-        style=report.style,
-        milliseconds_per_thousand_rows=report.milliseconds_per_step,
-        control_scores=checked.control_scores,
-    )
-
-
-def rollout_judgment(judged: JudgedRollout, *, threshold: float) -> pb.RolloutJudgment:
-    """A verdict on a rollout as a message."""
-    message = pb.RolloutJudgment(rollout=judged.rollout, judgment=judgment(judged.result, threshold=threshold))
-    if judged.reversed_score is not None:
-        message.time_reversed_score = judged.reversed_score
-    return message
-
-
-def judgment(result: JudgeResult, *, threshold: float) -> session_pb2.Judgment:
-    """The judgment that a code judge's verdict on one rollout amounts to."""
-    verdict = session_pb2.Verdict(
-        kind=session_pb2.JUDGE_KIND_CODE, score=result.score, votes=1, spread=0.0, evidence=result.evidence
-    )
-    return session_pb2.Judgment(
-        score=result.score,
-        passed=result.score >= threshold,
-        criteria=[session_pb2.CriterionScore(name=name, score=score) for name, score in result.criteria.items()],
-        diagnosis=diagnose(result, threshold=threshold),
-        failure_tags=failure_tags(result, threshold=threshold),
-        verdicts=[verdict],
-        samples=[result.score],
-        interval_low=result.score,
-        interval_high=result.score,
-    )
+    async def StreamJudge(self, request: pb.StreamJudgeRequest, context: Any) -> AsyncIterator[pb.StreamJudgeResponse]:
+        """Judge recorded rollouts and tell each verdict as soon as it stands."""
+        async for said in self._verdicts.stream(request.request, timeout=context.time_remaining()):
+            if isinstance(said, str):
+                yield pb.StreamJudgeResponse(progress=said)
+            else:
+                yield pb.StreamJudgeResponse(rollout=said)

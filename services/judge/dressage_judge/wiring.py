@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import shutil
 
+import grpc
 from dressage.api.internal.v1 import judge_service_pb2_grpc as rpc
 from dressage.artifacts import ArtifactStore
+from dressage.serving.channels import connect
 from dressage.serving.server import GrpcServer, RunningService
 from dressage.serving.stores import open_service_store
 
+from dressage_judge.clients import AgentClient, RendererClient
 from dressage_judge.judging import CodeJudge
+from dressage_judge.looking import VideoJudge
 from dressage_judge.sandboxed import SandboxBounds, SandboxRunner, scratch_folder
 from dressage_judge.server import FULL_NAME, JudgeServicer
 from dressage_judge.settings import Settings
+from dressage_judge.verdicts import Verdicts
 
 
 async def start(settings: Settings, *, store: ArtifactStore | None = None) -> RunningService:
@@ -42,13 +47,32 @@ async def start(settings: Settings, *, store: ArtifactStore | None = None) -> Ru
         grace_seconds=settings.grace_seconds,
     )
     judge = CodeJudge(store=store, runner=runner)
-    server.add(rpc.add_JudgeServiceServicer_to_server, JudgeServicer(judge), FULL_NAME)
+    channels: list[grpc.aio.Channel] = []
+    verdicts = Verdicts(code=judge, video=_video_judge(settings, judge, channels))
+    server.add(rpc.add_JudgeServiceServicer_to_server, JudgeServicer(judge, verdicts), FULL_NAME)
     address = await server.start()
 
     async def stop() -> None:
         await server.stop()
+        for channel in channels:
+            await channel.close()
         runner.close()
         if not settings.scratch:
             shutil.rmtree(scratch, ignore_errors=True)
 
     return RunningService(address, stop)
+
+
+def _video_judge(settings: Settings, code: CodeJudge, channels: list[grpc.aio.Channel]) -> VideoJudge | None:
+    """The judge of video; None where the settings name no llm-agent or no renderer.
+
+    :param channels: opened ones are added, for the caller to close.
+    """
+    if not settings.llm_agent_address or not settings.renderer_address:
+        return None
+    for address in (settings.llm_agent_address, settings.renderer_address):
+        channels.append(connect(address, token=settings.internal_token))
+    agent, renderer = channels[-2:]
+    return VideoJudge(
+        agent=AgentClient(agent), renderer=RendererClient(renderer), code=code, seconds=settings.looking_seconds
+    )

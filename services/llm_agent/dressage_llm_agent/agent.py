@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from dressage.artifacts.store import ArtifactStore
-from dressage.envs.cards import load_card
-from dressage.errors import DeadlineExceeded, InvalidArgument, ResourceExhausted
+from dressage.envs.cards import EnvironmentCard, load_card
+from dressage.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, ResourceExhausted
 
 from dressage_llm_agent.conversation import Conversation, Options, Outcome, Progress, ToolCaller
 from dressage_llm_agent.costs import Allowance, Ledger
+from dressage_llm_agent.footage import PictureLoader
 from dressage_llm_agent.journal import Journal, NoJournal, StoreJournal
 from dressage_llm_agent.metrics import LlmMetrics
 from dressage_llm_agent.provider.base import CompletionRequest, ModelDescription, Provider, Reply
 from dressage_llm_agent.provider.redaction import Redactor
+from dressage_llm_agent.provider.vision import Vision
 from dressage_llm_agent.roles.registry import role_of
-from dressage_llm_agent.tasks import RoleTask
+from dressage_llm_agent.roles.video_judge.role import combine
+from dressage_llm_agent.tasks import AnyTask, Ballot, LookingTask, RoleTask, VideoJudgeTask
 from dressage_llm_agent.template import MODEL as TEMPLATE
 from dressage_llm_agent.template import author
 
@@ -60,11 +63,14 @@ class Agent:
         now: Callable[[], datetime],
         limits: Limits | None = None,
         sampling: Sampling | None = None,
+        vision: Vision | None = None,
     ) -> None:
         self._limits = limits or Limits()
         self._sampling = sampling or Sampling()
         self._provider = _Gate(provider, self._limits.concurrent_requests)
         self._store = store
+        self._pictures = PictureLoader(store)
+        self._vision = vision or Vision()
         self._default_model = default_model
         self._redactor = redactor
         self._metrics = metrics
@@ -77,7 +83,7 @@ class Agent:
 
     async def answer(
         self,
-        task: RoleTask,
+        task: AnyTask,
         *,
         session: str,
         key: str,
@@ -85,32 +91,64 @@ class Agent:
         allowance: Allowance,
         caller: ToolCaller,
         progress: Progress,
+        thinking: str = "",
     ) -> Outcome:
         """The task's result and its cost.
 
         :param session: ``sessions/{session}``; empty outside of a session, where nothing is journalled.
-        :raises DressageError: see `author.answer` and `Conversation.run`; ``LLM_AGENT_BUSY`` and ``LLM_TASK_TIMEOUT`` besides.
+        :param thinking: effort; empty: the setting for the role.
+        :raises DressageError: see `author.answer` and `Conversation.run`; ``LLM_AGENT_BUSY`` and ``LLM_TASK_TIMEOUT`` besides,
+            ``TEMPLATE_NO_SUCH_ROLE`` and ``LLM_CANNOT_SEE``.
         """
-        if self.model(model) == TEMPLATE:
+        name = self.model(model)
+        role = role_of(task).name
+        if name == TEMPLATE:
+            if not isinstance(task, RoleTask):
+                message = f"the built-in author plays no {role}; configure a language model for that"
+                raise FailedPrecondition(message, reason="TEMPLATE_NO_SUCH_ROLE", metadata={"role": role})
             return Outcome(await asyncio.to_thread(author.answer, task), Ledger())
         card = load_card(task.brief.environment)
-        role = role_of(task)
-        conversation = Conversation(
-            role=role,
-            options=self._options(self.model(model), role.name, allowance),
-            provider=self._provider,
-            journal=self._journal(session, key),
-            caller=caller,
-            progress=progress,
-            metrics=self._metrics,
-        )
+        if isinstance(task, LookingTask):
+            task = await self._shown(task, name)
+        options = self._options(name, role, allowance, thinking)
+
+        def converse(sample: int, ledger: Ledger) -> Conversation:
+            return Conversation(
+                role=role_of(task),
+                options=replace(options, sample=sample),
+                provider=self._provider,
+                journal=self._journal(session, key),
+                caller=caller,
+                progress=progress,
+                metrics=self._metrics,
+                load=self._pictures.load,
+                ledger=ledger,
+            )
+
         async with self._place():
             try:
                 async with asyncio.timeout(self._limits.task_seconds):
-                    return await conversation.run(task, card)
+                    if isinstance(task, VideoJudgeTask):
+                        return await _vote(task, card, converse, one_by_one=allowance != Allowance())
+                    return await converse(0, Ledger()).run(task, card)
             except TimeoutError:
-                message = f"the task of {role.name} did not end within {self._limits.task_seconds:g} s"
+                message = f"the task of {role} did not end within {self._limits.task_seconds:g} s"
                 raise DeadlineExceeded(message, reason="LLM_TASK_TIMEOUT") from None
+
+    async def _shown(self, task: LookingTask, model: str) -> LookingTask:
+        """The task with its footage in the form that the model takes.
+
+        :raises FailedPrecondition: ``LLM_CANNOT_SEE``.
+        """
+        described = await self._provider.describe(model)
+        if not described.can_see:
+            message = (
+                f"{model} is not known to see pictures; name a model that does, or list it in "
+                "DRESSAGE_LLM_AGENT_VISION_MODELS if it does all the same"
+            )
+            raise FailedPrecondition(message, reason="LLM_CANNOT_SEE", metadata={"model": model})
+        dialect = self._vision.dialect(model, can_watch=described.can_watch)
+        return replace(task, footage=replace(task.footage, dialect=dialect))
 
     async def describe(self, model: str) -> ModelDescription:
         """What a model is and costs; the default if ``model`` is empty."""
@@ -125,11 +163,10 @@ class Agent:
             )
         return await self._provider.describe(name)
 
-    def _options(self, model: str, role: str, allowance: Allowance) -> Options:
+    def _options(self, model: str, role: str, allowance: Allowance, thinking: str) -> Options:
         sampling = self._sampling
-        return Options(
-            model, sampling.max_output_tokens, sampling.temperature, sampling.thinking.get(role, ""), allowance
-        )
+        effort = thinking or sampling.thinking.get(role, "")
+        return Options(model, sampling.max_output_tokens, sampling.temperature, effort, allowance)
 
     def _journal(self, session: str, key: str) -> Journal:
         if not session or self._store is None:
@@ -149,6 +186,34 @@ class Agent:
             yield
         finally:
             self._tasks -= 1
+
+
+async def _vote(
+    task: VideoJudgeTask,
+    card: EnvironmentCard,
+    converse: Callable[[int, Ledger], Conversation],
+    *,
+    one_by_one: bool,
+) -> Outcome:
+    """The verdict of independent conversations on one task, which count into one ledger.
+
+    :param one_by_one: so that a budget is held to between the votes; otherwise all are asked for at once.
+    """
+    ledger = Ledger()
+    outcomes: list[Outcome | BaseException]
+    if one_by_one:
+        outcomes = [await converse(sample, ledger).run(task, card) for sample in range(task.votes)]
+    else:
+        # All are awaited also when one fails: a reply that is under way is paid for, and belongs in the journal.
+        asked = [converse(sample, ledger).run(task, card) for sample in range(task.votes)]
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    ballots = []
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+        assert isinstance(outcome.result, Ballot)
+        ballots.append(outcome.result)
+    return Outcome(combine(task, ballots), ledger)
 
 
 class _Gate:

@@ -7,7 +7,6 @@ messages, so a repeat after a crash walks the same turns through the journal and
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
@@ -16,13 +15,14 @@ from typing import Any, Protocol
 from dressage.envs.cards import EnvironmentCard
 from dressage.errors import DressageError, FailedPrecondition, ResourceExhausted
 
+from dressage_llm_agent.arguments import read_arguments
 from dressage_llm_agent.costs import Allowance, Ledger
 from dressage_llm_agent.journal import Journal, ToolOutcome
 from dressage_llm_agent.metrics import LlmMetrics
-from dressage_llm_agent.provider.base import CompletionRequest, Message, Provider, Reply, ToolCall, ToolSpec
+from dressage_llm_agent.provider.base import CompletionRequest, Message, Provider, Reply, ToolCall
 from dressage_llm_agent.roles import prompts
-from dressage_llm_agent.roles.base import MAX_TOOL_ROUNDS, ReplyProblem, Role
-from dressage_llm_agent.tasks import RoleResult, RoleTask
+from dressage_llm_agent.roles.base import ReplyProblem, Role
+from dressage_llm_agent.tasks import AnyResult, AnyTask
 
 MAX_CALLS_PER_TURN = 8
 _MAX_QUOTED_REPLY = 100_000
@@ -40,29 +40,42 @@ class ToolCaller(Protocol):
 
 
 Progress = Callable[[str], Awaitable[None]]
+Load = Callable[[tuple[Message, ...]], Awaitable[tuple[Message, ...]]]
+
+
+async def _as_they_are(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    return messages
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a role's model is asked."""
+    """How a role's model is asked.
+
+    :param sample: number of this conversation among several on the same task (votes), from 0.
+    """
 
     model: str
     max_output_tokens: int | None = None
     temperature: float | None = None
     thinking: str = ""
     allowance: Allowance = field(default_factory=Allowance)
+    sample: int = 0
 
 
 @dataclass(frozen=True)
 class Outcome:
     """A task's result and what it cost."""
 
-    result: RoleResult
+    result: AnyResult
     ledger: Ledger
 
 
 class Conversation:
-    """One task under way; used once."""
+    """One task under way; used once.
+
+    :param load: gives messages the pictures that they name.
+    :param ledger: what is counted into; several conversations on one task share one.
+    """
 
     def __init__(
         self,
@@ -74,6 +87,8 @@ class Conversation:
         caller: ToolCaller,
         progress: Progress,
         metrics: LlmMetrics,
+        load: Load = _as_they_are,
+        ledger: Ledger | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._role = role
@@ -84,21 +99,22 @@ class Conversation:
         self._progress = progress
         self._metrics = metrics
         self._clock = clock
-        self._ledger = Ledger()
+        self._load = load
+        self._ledger = ledger or Ledger()
         self._turn = 0
         self._calls = 0
 
-    async def run(self, task: RoleTask, card: EnvironmentCard) -> Outcome:
+    async def run(self, task: AnyTask, card: EnvironmentCard) -> Outcome:
         """The task's result.
 
         :raises FailedPrecondition: ``LLM_REPLY_UNUSABLE`` where the repaired reply cannot be used either.
         :raises ResourceExhausted: ``LLM_BUDGET_EXHAUSTED``, or ``LLM_TOOL_LOOP`` where the model will not stop calling tools.
         :raises DressageError: what the provider or the journal raise.
         """
-        messages = list(self._role.messages(task, card))
+        messages = list(await self._load(self._role.messages(task, card)))
         rounds, repaired = 0, False
         while True:
-            allowed = bool(self._role.tools) and rounds < MAX_TOOL_ROUNDS
+            allowed = bool(self._role.tools) and rounds < self._role.tool_rounds
             request = self._request(messages, tools_allowed=allowed)
             reply = await self._ask(request)
             messages.append(Message("assistant", reply.text[:_MAX_QUOTED_REPLY], reply.tool_calls))
@@ -128,6 +144,7 @@ class Conversation:
             max_output_tokens=self._options.max_output_tokens,
             temperature=self._options.temperature,
             thinking=self._options.thinking,
+            sample=self._options.sample,
         )
 
     async def _ask(self, request: CompletionRequest) -> Reply:
@@ -177,7 +194,7 @@ class Conversation:
         await self._progress(f"{self._role.name} calls {call.name}")
         return await self._caller.call(str(self._calls), call.name, arguments)
 
-    def _parse(self, reply: Reply, task: RoleTask) -> RoleResult:
+    def _parse(self, reply: Reply, task: AnyTask) -> AnyResult:
         if not reply.text.strip():
             raise ReplyProblem("the reply was empty")
         try:
@@ -195,37 +212,3 @@ class Conversation:
     def _loop(self, rounds: int) -> ResourceExhausted:
         message = f"{self._options.model} as {self._role.name} called tools for {rounds} rounds and would not answer"
         return ResourceExhausted(message, reason="LLM_TOOL_LOOP", metadata={"role": self._role.name})
-
-
-def read_arguments(text: str, spec: ToolSpec) -> dict[str, Any]:
-    """A tool call's arguments.
-
-    :raises ValueError: in words for the model, where they are no JSON object of the tool's parameters.
-    """
-    try:
-        value = json.loads(text or "{}")
-    except ValueError as error:
-        raise ValueError(f"the arguments of {spec.name} are no JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"the arguments of {spec.name} must be a JSON object, not {type(value).__name__}")
-    properties: Mapping[str, Mapping[str, Any]] = spec.parameters["properties"]
-    if unknown := sorted(set(value) - set(properties)):
-        names = ", ".join(properties) or "no arguments"
-        raise ValueError(f"{spec.name} has no argument {unknown[0][:60]!r}; it takes {names}")
-    for name in spec.parameters["required"]:
-        if name not in value:
-            raise ValueError(f"{spec.name} needs the argument {name}: {properties[name].get('description', '')}")
-    return {name: _read_argument(spec.name, name, given, properties[name]) for name, given in value.items()}
-
-
-def _read_argument(tool: str, name: str, value: Any, schema: Mapping[str, Any]) -> Any:
-    """One argument; a whole number may come as a float or as a string of digits."""
-    if schema["type"] != "integer":
-        return value
-    if isinstance(value, str) and value.strip().isdigit():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
-        raise ValueError(f"{tool}: {name} is {value!r}; it must be a whole number")
-    if value < schema["minimum"]:
-        raise ValueError(f"{tool}: {name} is {value!r}; it must be at least {schema['minimum']}")
-    return int(value)

@@ -197,6 +197,12 @@ def _message(message: Any) -> dict[str, Any]:
         plain["tool_calls"] = [_call(call) for call in message.tool_calls]
     if message.tool_call_id:
         plain["tool_call_id"] = message.tool_call_id
+    if message.attachments:
+        # The pictures lie in the store already.
+        plain["attachments"] = [
+            {"key": each.key, "mime": each.mime, "sha256": each.sha256, "bytes": len(each.data)}
+            for each in message.attachments
+        ]
     return plain
 
 

@@ -72,6 +72,7 @@ class AgentServicer(agent_service_pb2_grpc.AgentServiceServicer):
                 allowance=translate.to_allowance(task.remaining_budget),
                 caller=_Caller(requests, lines, self._tool_seconds),
                 progress=progress,
+                thinking=task.thinking,
             )
             spent = outcome.ledger
             _log.info("answered", role=role, model=model, requests=spent.requests, journal_hits=spent.journal_hits)

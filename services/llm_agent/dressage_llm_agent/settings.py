@@ -8,6 +8,8 @@ from dressage.serving.settings import ServingSettings
 from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
+from dressage_llm_agent.provider.vision import SEEING
+from dressage_llm_agent.tasks import Dialect
 from dressage_llm_agent.template import MODEL
 
 Thinking = Literal["", "off", "low", "medium", "high"]
@@ -39,4 +41,11 @@ class Settings(ServingSettings):
     temperature: float | None = Field(None, ge=0, le=2, description="sampling temperature; none: the model's own")
     thinking: dict[str, Thinking] = Field(
         default_factory=dict, description="thinking effort by role: off, low, medium, high; absent: the model's own"
+    )
+    vision_models: list[str] = Field(
+        list(SEEING), description="patterns of models that see, beside those of which litellm knows it"
+    )
+    video_dialects: dict[str, Dialect] = Field(
+        default_factory=dict,
+        description="how models are shown episodes, by pattern: video, video_url, grid, frames; absent: by the provider",
     )

@@ -8,10 +8,14 @@ from dressage.api.internal.v1 import agent_service_pb2 as agent
 from dressage.api.v1 import session_pb2
 from dressage.errors import InvalidArgument
 
+from dressage_llm_agent import translate_video
 from dressage_llm_agent.costs import Allowance, Ledger
 from dressage_llm_agent.provider.base import ModelDescription
 from dressage_llm_agent.tasks import (
+    AnyResult,
+    AnyTask,
     Brief,
+    CodeReviewerTask,
     Criterion,
     ElicitorResult,
     ElicitorTask,
@@ -21,32 +25,37 @@ from dressage_llm_agent.tasks import (
     HyperparameterValue,
     JudgeAuthorTask,
     JudgeProposal,
+    KnownLesson,
     PastIteration,
+    Review,
     ReviserTask,
     Revision,
     RewardAuthorTask,
     RewardProposal,
-    RoleResult,
-    RoleTask,
+    Subject,
 )
 
 
-def to_task(message: agent.Task) -> RoleTask:
+def to_task(message: agent.Task) -> AnyTask:
     """The role's task.
 
     :raises InvalidArgument: where a role's input is none that there is.
     """
     match message.WhichOneof("role"):
         case "elicitor":
-            return ElicitorTask(_brief(message.elicitor.brief))
+            return ElicitorTask(brief_of(message.elicitor.brief))
         case "reward_author":
-            return RewardAuthorTask(_brief(message.reward_author.brief))
+            return RewardAuthorTask(brief_of(message.reward_author.brief))
         case "judge_author":
-            return JudgeAuthorTask(_brief(message.judge_author.brief), message.judge_author.pass_threshold)
+            return JudgeAuthorTask(brief_of(message.judge_author.brief), message.judge_author.pass_threshold)
         case "fixer":
             return _fixer(message.fixer)
         case "reviser":
             return _reviser(message.reviser)
+        case "code_reviewer":
+            return _reviewer(message.code_reviewer)
+        case "video_criteria" | "video_judge" | "video_question" | "synthesiser" as role:
+            return translate_video.to_task(role, message, brief_of)
     raise InvalidArgument(field="role", value=None, expected="one of the roles")
 
 
@@ -65,7 +74,7 @@ def from_ledger(ledger: Ledger) -> session_pb2.Cost:
     return cost
 
 
-def from_result(result: RoleResult, *, ledger: Ledger, model: str) -> agent.TaskResult:
+def from_result(result: AnyResult, *, ledger: Ledger, model: str) -> agent.TaskResult:
     """The last message of a conversation."""
     message = agent.TaskResult(cost=from_ledger(ledger), model=model, journal_hits=ledger.journal_hits)
     match result:
@@ -78,13 +87,20 @@ def from_result(result: RoleResult, *, ledger: Ledger, model: str) -> agent.Task
         case JudgeProposal():
             message.judge.CopyFrom(
                 agent.JudgeProposal(
-                    source=result.source, null_controls=result.null_controls, reasoning=result.reasoning
+                    source=result.source,
+                    null_controls=result.null_controls,
+                    reasoning=result.reasoning,
+                    null_controls_reasoning=result.null_controls_reasoning,
                 )
             )
         case FixedCode():
             message.fixed.CopyFrom(agent.FixedCode(source=result.source, explanation=result.explanation))
         case Revision():
             message.revision.CopyFrom(_revision(result))
+        case Review():
+            message.review.CopyFrom(_review(result))
+        case _:
+            translate_video.put_result(message, result)
     return message
 
 
@@ -95,6 +111,8 @@ def from_description(description: ModelDescription) -> agent.DescribeModelRespon
         language_model=description.language_model,
         configured=description.configured,
         problem=description.problem,
+        can_see=description.can_see,
+        can_watch=description.can_watch,
     )
     if description.input_dollars_per_million is not None:
         message.input_dollars_per_million = description.input_dollars_per_million
@@ -103,7 +121,8 @@ def from_description(description: ModelDescription) -> agent.DescribeModelRespon
     return message
 
 
-def _brief(message: agent.Brief) -> Brief:
+def brief_of(message: agent.Brief) -> Brief:
+    """What every author needs to know."""
     criteria = tuple(Criterion(c.title, c.description, c.category, c.default_on) for c in message.criteria)
     return Brief(message.intent, message.environment.removeprefix("environments/"), criteria)
 
@@ -119,22 +138,55 @@ def _criterion(criterion: Criterion) -> session_pb2.IntentCriterion:
 
 def _fixer(message: agent.FixerTask) -> FixerTask:
     failures = tuple(Failure(f.rule, f.line, f.message, f.seen) for f in message.failures)
-    if message.subject == "reward":
-        return FixerTask(_brief(message.brief), "reward", message.source, failures)
-    if message.subject == "judge":
-        return FixerTask(_brief(message.brief), "judge", message.source, failures)
-    raise InvalidArgument(field="fixer.subject", value=message.subject, expected="'reward' or 'judge'")
+    return FixerTask(
+        brief_of(message.brief),
+        _subject(message.subject, "fixer"),
+        message.source,
+        failures,
+        message.round,
+        tuple(message.earlier_explanations),
+    )
+
+
+def _reviewer(message: agent.CodeReviewerTask) -> CodeReviewerTask:
+    return CodeReviewerTask(
+        brief_of(message.brief),
+        _subject(message.subject, "code_reviewer"),
+        message.source,
+        message.round,
+        tuple(message.earlier_findings),
+        message.pass_threshold,
+    )
+
+
+def _subject(value: str, role: str) -> Subject:
+    if value == "reward":
+        return "reward"
+    if value == "judge":
+        return "judge"
+    raise InvalidArgument(field=f"{role}.subject", value=value, expected="'reward' or 'judge'")
+
+
+def _review(review: Review) -> agent.Review:
+    findings = [
+        agent.ReviewFinding(kind=each.kind, severity=each.severity, line=each.line, message=each.message)
+        for each in review.findings
+    ]
+    return agent.Review(approved=review.approved, findings=findings, source=review.source, summary=review.summary)
 
 
 def _reviser(message: agent.ReviserTask) -> ReviserTask:
     return ReviserTask(
-        brief=_brief(message.brief),
+        brief=brief_of(message.brief),
         history=tuple(_iteration(iteration) for iteration in message.history),
         notes=tuple(message.notes),
         lessons=tuple(message.lessons),
         tune_hyperparameters=message.tune_hyperparameters,
         iterations_without_improvement=message.iterations_without_improvement,
         dynamics=message.dynamics,
+        known_lessons=tuple(KnownLesson(k.number, k.tier, k.text, k.iteration) for k in message.known_lessons),
+        tried_changes=tuple(message.tried_changes),
+        best_iteration=message.best_iteration,
     )
 
 
@@ -163,6 +215,12 @@ def _revision(revision: Revision) -> agent.Revision:
         planned_change=revision.planned_change,
         source=revision.source,
         hyperparameter_reasoning=revision.hyperparameter_reasoning,
+        lesson_tier=revision.lesson_tier,
+        lesson_updates=[
+            agent.LessonUpdate(number=u.number, tier=u.tier, reason=u.reason) for u in revision.lesson_updates
+        ],
+        heeded_notes=revision.heeded_notes,
+        structural_rewrite=revision.structural_rewrite,
     )
     if revision.hyperparameters:
         message.hyperparameters.CopyFrom(_write_hyperparameters(revision.hyperparameters))

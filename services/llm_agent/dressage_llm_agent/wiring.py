@@ -18,6 +18,7 @@ from dressage_llm_agent.provider.base import Provider
 from dressage_llm_agent.provider.litellm_provider import LitellmProvider
 from dressage_llm_agent.provider.redaction import Redactor
 from dressage_llm_agent.provider.retrying import RetryingProvider, RetryPolicy
+from dressage_llm_agent.provider.vision import Vision
 from dressage_llm_agent.server import AgentServicer
 from dressage_llm_agent.settings import Settings
 
@@ -51,8 +52,9 @@ def make_agent(settings: Settings, *, store: ArtifactStore | None = None, provid
     """The agent that the settings describe."""
     key = settings.api_key.get_secret_value() if settings.api_key else None
     redactor = Redactor.from_environment(os.environ, key or "")
+    vision = Vision(tuple(settings.vision_models), dict(settings.video_dialects))
     inner = provider or LitellmProvider(
-        api_base=settings.api_base, api_key=key, deadline=settings.request_seconds, redactor=redactor
+        api_base=settings.api_base, api_key=key, deadline=settings.request_seconds, redactor=redactor, vision=vision
     )
     policy = RetryPolicy(settings.attempts, settings.first_wait_seconds, settings.longest_wait_seconds)
     return Agent(
@@ -64,4 +66,5 @@ def make_agent(settings: Settings, *, store: ArtifactStore | None = None, provid
         now=lambda: datetime.now(UTC),
         limits=Limits(settings.task_seconds, settings.concurrent_requests, settings.concurrent_tasks),
         sampling=Sampling(settings.max_output_tokens, settings.temperature, dict(settings.thinking)),
+        vision=vision,
     )

@@ -22,6 +22,7 @@ Series = npt.NDArray[np.float64]
 _SPEED_WINDOW = 0.2
 """Seconds over which the shown speed is averaged: a raw gait velocity flickers too fast to read."""
 
+_HEIGHTS = ("height", "z_position", "torso_height")
 _DIM_BITS = 2
 """The strip keeps a quarter of the picture's brightness, so that white text stands out."""
 
@@ -32,12 +33,14 @@ class Readings:
 
     :param time: (T+1,) s.
     :param speed: (T+1,) m/s, averaged over the last 0.2 s; None where the environment has no forward speed.
-    :param total: (T+1,) reward summed up to that state.
+    :param total: (T+1,) reward summed up to that state; None to leave it out.
+    :param height: (T+1,) m; None to leave it out.
     """
 
     time: Series
     speed: Series | None
-    total: Series
+    total: Series | None
+    height: Series | None = None
 
     def text(self, moment: float) -> list[str]:
         """The texts to show at a moment (s), left to right."""
@@ -45,21 +48,26 @@ class Readings:
         parts = [f"{moment:.2f} s"]
         if self.speed is not None:
             parts.append(f"{self.speed[at] + 0.0:.2f} m/s")
-        return [*parts, f"return {self.total[at]:.1f}"]
+        if self.height is not None:
+            parts.append(f"height {self.height[at] + 0.0:.2f} m")
+        return parts if self.total is None else [*parts, f"return {self.total[at]:.1f}"]
 
 
-def readings(trajectory: Trajectory, *, term: str = "") -> Readings:
+def readings(trajectory: Trajectory, *, term: str = "", state_only: bool = False) -> Readings:
     """The overlay's numbers of a trajectory.
 
     :param term: field with a reward per step; empty for the stock reward.
+    :param state_only: leave the return out and write the height: a judge must not be told how well it is going.
     :raises InvalidArgument: when there is no such field with one number a step.
     """
     time = np.asarray(trajectory.time, dtype=np.float64)
     steps = len(time) - 1
-    total = np.concatenate([[0.0], np.cumsum(_rewards(trajectory, term, steps))])
+    total = None if state_only else np.concatenate([[0.0], np.cumsum(_rewards(trajectory, term, steps))])
     velocity = trajectory.fields.get("x_velocity")
     speed = None if velocity is None else _trailing_mean(np.asarray(velocity, dtype=np.float64), time)
-    return Readings(time, speed, total)
+    raised = next((trajectory.fields[name] for name in _HEIGHTS if name in trajectory.fields), None)
+    height = np.asarray(raised, dtype=np.float64) if state_only and raised is not None and raised.ndim == 1 else None
+    return Readings(time, speed, total, height)
 
 
 def _rewards(trajectory: Trajectory, term: str, steps: int) -> Series:

@@ -24,7 +24,9 @@ from typing import IO, Any
 from dressage.errors import Aborted, DeadlineExceeded, Internal, ResourceExhausted
 
 from dressage_renderer.child import child_environment
+from dressage_renderer.frames import Sampled
 from dressage_renderer.options import RenderOptions
+from dressage_renderer.sampling import SamplingOptions
 from dressage_renderer.video import RenderReport
 from dressage_renderer.worker import restore_error
 
@@ -47,6 +49,38 @@ class RenderJob:
     options: RenderOptions
     stills: Path | None = None
 
+    def request(self) -> dict[str, Any]:
+        """What a worker is handed."""
+        return {
+            "kind": "video",
+            "trajectory": str(self.trajectory),
+            "video": str(self.video),
+            "options": self.options.to_dict(),
+            "stills": str(self.stills) if self.stills else None,
+        }
+
+
+@dataclass(frozen=True)
+class FramesJob:
+    """Frames to take.
+
+    :param trajectory: file to read.
+    :param folder: where the pictures go.
+    """
+
+    trajectory: Path
+    folder: Path
+    options: SamplingOptions
+
+    def request(self) -> dict[str, Any]:
+        """What a worker is handed."""
+        return {
+            "kind": "frames",
+            "trajectory": str(self.trajectory),
+            "folder": str(self.folder),
+            "options": self.options.to_dict(),
+        }
+
 
 class RenderPool:
     """Draws videos in child processes.
@@ -66,7 +100,12 @@ class RenderPool:
         self._closed = False
 
     def render(self, job: RenderJob, *, timeout: float, cancelled: threading.Event | None = None) -> RenderReport:
-        """Draw a video; blocks until it is there.
+        """Draw a video; blocks until it is there. Raises as `sample` does."""
+        report = self._do(job, timeout=timeout, cancelled=cancelled)
+        return RenderReport(report["frames"], report["duration"], report["seconds"], tuple(map(Path, report["stills"])))
+
+    def sample(self, job: FramesJob, *, timeout: float, cancelled: threading.Event | None = None) -> Sampled:
+        """Take frames; blocks until they are there.
 
         :param timeout: seconds, waiting for a worker included.
         :param cancelled: when set, the drawing is stopped.
@@ -75,6 +114,12 @@ class RenderPool:
         :raises Aborted: when it was cancelled.
         :raises Internal: when the worker crashed twice.
         """
+        report = self._do(job, timeout=timeout, cancelled=cancelled)
+        files: dict[str, Any] = {name: tuple(map(Path, report[name])) for name in ("frames", "pages")}
+        clip = Path(report["clip"]) if report["clip"] else None
+        return Sampled(**(report | files | {"times": tuple(report["times"]), "clip": clip}))
+
+    def _do(self, job: RenderJob | FramesJob, *, timeout: float, cancelled: threading.Event | None) -> dict[str, Any]:
         deadline = time.monotonic() + timeout
         if not self._places.acquire(blocking=False):
             raise ResourceExhausted(
@@ -119,14 +164,11 @@ class _Worker:
         self._complaints: IO[bytes] | None = None
         self._stopped = False
 
-    def do(self, job: RenderJob, *, deadline: float, timeout: float, cancelled: threading.Event) -> RenderReport:
-        """Hand the job over and wait for the answer."""
-        request = {
-            "trajectory": str(job.trajectory),
-            "video": str(job.video),
-            "options": job.options.to_dict(),
-            "stills": str(job.stills) if job.stills else None,
-        }
+    def do(
+        self, job: RenderJob | FramesJob, *, deadline: float, timeout: float, cancelled: threading.Event
+    ) -> dict[str, Any]:
+        """Hand the job over and wait for the worker's report."""
+        request = job.request()
         for attempt in range(_ATTEMPTS):
             try:
                 reply = self._ask(request, deadline=deadline, timeout=timeout, cancelled=cancelled)
@@ -141,8 +183,8 @@ class _Worker:
                 raise
         if "error" in reply:
             raise restore_error(reply["error"])
-        report = reply["report"]
-        return RenderReport(report["frames"], report["duration"], report["seconds"], tuple(map(Path, report["stills"])))
+        report: dict[str, Any] = reply["report"]
+        return report
 
     def kill(self) -> None:
         """End the process for good. A thread that waits for its answer sees it end and cleans up."""

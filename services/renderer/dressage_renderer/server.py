@@ -8,6 +8,7 @@ from dressage.api.internal.v1 import renderer_service_pb2 as pb
 from dressage.api.internal.v1 import renderer_service_pb2_grpc as rpc
 
 from dressage_renderer.options import RenderOptions
+from dressage_renderer.sampling import SamplingOptions
 from dressage_renderer.service import Renderer
 
 FULL_NAME = "dressage.internal.v1.RendererService"
@@ -35,6 +36,47 @@ class RendererServicer(rpc.RendererServiceServicer):
             render_seconds=rendered.report.seconds,
             frame_keys=rendered.frame_keys,
         )
+
+    async def RenderFrames(self, request: pb.RenderFramesRequest, context: Any) -> pb.RenderFramesResponse:
+        """Take frames of a recorded trajectory and store them."""
+        stored = await self._renderer.sample(
+            trajectory=request.trajectory,
+            prefix=request.prefix,
+            options=sampling_of(request),
+            timeout=context.time_remaining(),
+        )
+        return pb.RenderFramesResponse(
+            frames=stored.frames,
+            times=stored.times,
+            pages=stored.pages,
+            clip=stored.clip,
+            fps=stored.fps,
+            start=stored.start,
+            end=stored.end,
+            episode_seconds=stored.episode_seconds,
+            reused=stored.reused,
+        )
+
+
+def sampling_of(request: pb.RenderFramesRequest) -> SamplingOptions:
+    """The request's options; 0 means the default.
+
+    :raises InvalidArgument: for a value out of range or a window that ends before it begins.
+    """
+    default = SamplingOptions()
+    return SamplingOptions(
+        fps=request.fps or default.fps,
+        start=request.start,
+        end=request.end or None,
+        max_frames=request.max_frames or default.max_frames,
+        width=request.width or default.width,
+        height=request.height or default.height,
+        camera=request.camera,
+        overlay=request.overlay,
+        motion_trail=request.motion_trail,
+        pages=request.pages,
+        clip=request.clip,
+    )
 
 
 def options_of(request: pb.RenderRequest) -> RenderOptions:

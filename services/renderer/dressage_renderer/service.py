@@ -15,7 +15,9 @@ from dressage.errors import NotFound
 
 from dressage_renderer import metrics
 from dressage_renderer.options import RenderOptions
-from dressage_renderer.pool import RenderJob, RenderPool
+from dressage_renderer.pool import FramesJob, RenderJob, RenderPool
+from dressage_renderer.sampling import SamplingOptions
+from dressage_renderer.stored import StoredFrames, read_list, store_frames
 from dressage_renderer.video import RenderReport
 
 
@@ -76,6 +78,48 @@ class Renderer:
             "rendered", video=video, frames=rendered.report.frames, seconds=round(rendered.report.seconds, 2)
         )
         return rendered
+
+    async def sample(
+        self, *, trajectory: str, prefix: str, options: SamplingOptions, timeout: float | None
+    ) -> StoredFrames:
+        """Take frames and store them below a prefix, once: a repeat gives what is there.
+
+        What a model was shown must stay what it was, or the journal of its replies would not hold. So the list
+        (``frames.json``) comes last and is never replaced, and a picture is never written over.
+
+        :raises NotFound: when there is no such trajectory.
+        :raises InvalidArgument: for what is no artifact key.
+        :raises FailedPrecondition: ``FRAMES_DIFFER`` where other pictures lie below the prefix.
+        """
+        prefix = prefix.rstrip("/")
+        check_key(prefix)
+        bound = self._timeout if timeout is None else min(timeout, self._timeout)
+        cancelled = threading.Event()
+
+        def work() -> StoredFrames:
+            known = read_list(self._store, prefix, options)
+            return known or self._sample(trajectory, prefix, options, bound, cancelled)
+
+        try:
+            stored = await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        if not stored.reused:
+            metrics.FRAMES.inc(len(stored.frames))
+        self._log.info("sampled", prefix=prefix, frames=len(stored.frames), reused=stored.reused)
+        return stored
+
+    def _sample(
+        self, trajectory: str, prefix: str, options: SamplingOptions, timeout: float, cancelled: threading.Event
+    ) -> StoredFrames:
+        with tempfile.TemporaryDirectory(prefix="dressage-frames-") as name:
+            folder = Path(name)
+            source, pictures = folder / "trajectory.npz", folder / "pictures"
+            pictures.mkdir()
+            source.write_bytes(self._fetch(trajectory))
+            sampled = self._pool.sample(FramesJob(source, pictures, options), timeout=timeout, cancelled=cancelled)
+            return store_frames(self._store, prefix, sampled, options)
 
     async def close(self) -> None:
         """Stop the workers."""

@@ -64,10 +64,11 @@ class Stage:
         self._visible, self._untouched = mujoco.MjvOption(), mujoco.MjvPerturb()
         self._pixels = np.empty((height, width, 3), dtype=np.uint8)
 
-    def draw(self, qpos: Vector) -> Frame:
+    def draw(self, qpos: Vector, *, aim: bool = True) -> Frame:
         """The picture (H, W, 3) of a state, a new array.
 
         :param qpos: (nq,) generalised positions.
+        :param aim: whether the camera follows the robot there; False leaves it where it was.
         """
         mujoco, model, data = self._mujoco, self.model, self._data
         data.qpos[:] = qpos
@@ -76,13 +77,34 @@ class Stage:
         mujoco.mj_comPos(model, data)
         mujoco.mj_camlight(model, data)
         mujoco.mj_tendon(model, data)
-        if self._follow is not None:
+        if aim and self._follow is not None:
             self._follow.aim(self._camera, data)
         every = mujoco.mjtCatBit.mjCAT_ALL
         mujoco.mjv_updateScene(model, data, self._visible, self._untouched, self._camera, every, self._scene)
         mujoco.mjr_render(self._viewport, self._scene, self._context)
         mujoco.mjr_readPixels(self._pixels, None, self._viewport, self._context)
         return np.ascontiguousarray(self._pixels[::-1])
+
+    def robot_mask(self) -> npt.NDArray[np.bool_]:
+        """Where (H, W) the last drawn picture shows something else than floor or nothing."""
+        mujoco = self._mujoco
+        flags = (mujoco.mjtRndFlag.mjRND_SEGMENT, mujoco.mjtRndFlag.mjRND_IDCOLOR)
+        for flag in flags:
+            self._scene.flags[flag] = True
+        mujoco.mjr_render(self._viewport, self._scene, self._context)
+        mujoco.mjr_readPixels(self._pixels, None, self._viewport, self._context)
+        for flag in flags:
+            self._scene.flags[flag] = False
+        numbers = self._pixels[::-1].astype(np.int32) @ np.array([1, 1 << 8, 1 << 16])
+        # Colours are segment numbers counted from 1; 0 is where nothing is.
+        shown = np.zeros(self._scene.ngeom + 1, dtype=bool)
+        for place in range(self._scene.ngeom):
+            geom = self._scene.geoms[place]
+            solid = geom.objtype == mujoco.mjtObj.mjOBJ_GEOM and geom.type != mujoco.mjtGeom.mjGEOM_PLANE
+            if solid and 0 <= geom.segid < self._scene.ngeom:
+                shown[geom.segid + 1] = True
+        mask: npt.NDArray[np.bool_] = shown[np.clip(numbers, 0, self._scene.ngeom)]
+        return mask
 
     def between(self, first: Vector, second: Vector, share: float) -> Vector:
         """The positions ``share`` (0 to 1) of the way from one state to the next, along the shortest rotation."""

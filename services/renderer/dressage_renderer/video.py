@@ -65,7 +65,7 @@ def render_video(
     from dressage_renderer.stage import Stage
 
     options, begin = options or RenderOptions(), clock()
-    time_axis = _times(trajectory)
+    time_axis = times_of(trajectory)
     moments = frame_times(options, duration=float(time_axis[-1]))
     overlay = None
     if options.overlay:
@@ -74,7 +74,7 @@ def render_video(
     wanted = {float(moments[index]) for index in still_indices(len(moments), options.stills)}
     pictures: list[Path] = []
     with Stage(trajectory.environment, width=options.width, height=options.height, camera=options.camera) as stage:
-        qpos = _positions(trajectory, stage.model.nq)
+        qpos = positions(trajectory, stage.model.nq)
 
         def finish(frame: Any, moment: float) -> None:
             if overlay is not None:
@@ -83,20 +83,22 @@ def render_video(
                 pictures.append(stills / f"{len(pictures):04d}.png")
                 Image.fromarray(frame).save(pictures[-1])
 
-        with _encoder(path, options, finish=finish) as write:
+        with encoder(path, options, finish=finish) as write:
             for moment in moments.tolist():
-                write(stage.draw(_state_at(stage, time_axis, qpos, moment)), moment)
+                write(stage.draw(state_at(stage, time_axis, qpos, moment)), moment)
     return RenderReport(len(moments), len(moments) / options.fps, clock() - begin, tuple(pictures))
 
 
-def _times(trajectory: Trajectory) -> Any:
+def times_of(trajectory: Trajectory) -> Any:
+    """Seconds of the states, (T+1,)."""
     times = np.asarray(trajectory.time, dtype=np.float64)
     if not (np.isfinite(times).all() and (np.diff(times) > 0).all()):
         raise InvalidArgument(field="trajectory.time", value=times[:8].tolist(), expected="ascending seconds")
     return times
 
 
-def _positions(trajectory: Trajectory, size: int) -> Any:
+def positions(trajectory: Trajectory, size: int) -> Any:
+    """Generalised positions of the states, (T+1, size)."""
     qpos = np.asarray(trajectory.qpos, dtype=np.float64)
     if qpos.ndim != 2 or qpos.shape[1] != size:
         expected = f"(T+1, {size}) positions, as {trajectory.environment}'s model has them"
@@ -110,7 +112,8 @@ def _positions(trajectory: Trajectory, size: int) -> Any:
     return qpos
 
 
-def _state_at(stage: Any, time_axis: Any, qpos: Any, moment: float) -> Any:
+def state_at(stage: Any, time_axis: Any, qpos: Any, moment: float) -> Any:
+    """The positions at a moment (s), between two states interpolated."""
     left = int(np.searchsorted(time_axis, moment + SLACK, side="right")) - 1
     if left >= len(time_axis) - 1:
         return qpos[-1]
@@ -119,13 +122,14 @@ def _state_at(stage: Any, time_axis: Any, qpos: Any, moment: float) -> Any:
 
 
 @contextmanager
-def _encoder(path: Path, options: RenderOptions, *, finish: Callable[[Any, float], None]) -> Iterator[Any]:
+def encoder(path: Path, options: RenderOptions, *, finish: Callable[[Any, float], None] | None = None) -> Iterator[Any]:
     """A function that appends a frame (H, W, 3) of a moment (s); on leaving, the file takes its name, or is gone.
 
     Frames are finished (the overlay) and encoded in a thread of their own, while the next is drawn: both release the
     interpreter's lock. The queue is short, so that a slow encoder holds the drawing up instead of filling the memory.
 
-    :param finish: called with each frame and its moment before it is encoded, in that thread.
+    :param finish: called with each frame and its moment before it is encoded, in that thread; None: frames are
+        encoded as they are.
     """
     import av
 
@@ -137,13 +141,14 @@ def _encoder(path: Path, options: RenderOptions, *, finish: Callable[[Any, float
             stream.codec_context.thread_count = 1
 
             def encode(frame: Any, moment: float) -> None:
-                finish(frame, moment)
+                if finish is not None:
+                    finish(frame, moment)
                 container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
 
             with ThreadPoolExecutor(1, thread_name_prefix="encode") as pool:
                 pending: deque[Future[None]] = deque()
 
-                def write(frame: Any, moment: float) -> None:
+                def write(frame: Any, moment: float = 0.0) -> None:
                     while len(pending) >= _QUEUED_FRAMES:
                         pending.popleft().result()
                     pending.append(pool.submit(encode, frame, moment))

@@ -34,30 +34,53 @@ def main() -> None:
 def handle(job: dict[str, Any]) -> dict[str, Any]:
     """Do one job.
 
-    :param job: ``trajectory`` and ``video`` (paths), ``options`` (see `RenderOptions`), ``stills`` (folder or None).
+    :param job: ``kind`` ``video``: ``trajectory`` and ``video`` (paths), ``options`` (`RenderOptions`), ``stills`` (folder or
+        None); ``frames``: ``trajectory``, ``folder``, ``options`` (see `SamplingOptions`).
     :returns: ``{"report": …}``, or ``{"error": …}`` for an error that a person should see.
     """
+    try:
+        return {"report": _take_frames(job) if job.get("kind") == "frames" else _draw_video(job)}
+    except DressageError as error:
+        return {"error": describe_error(error)}
+    except MemoryError:
+        return {"error": describe_error(Internal("not enough memory to draw this video", reason="OUT_OF_MEMORY"))}
+
+
+def _draw_video(job: dict[str, Any]) -> dict[str, Any]:
     from dressage.envs.trajectory import Trajectory
 
     from dressage_renderer.options import RenderOptions
     from dressage_renderer.video import render_video
 
-    try:
-        trajectory = Trajectory.load(Path(job["trajectory"]))
-        options = RenderOptions.from_dict(job["options"])
-        stills = Path(job["stills"]) if job["stills"] else None
-        report = render_video(trajectory, Path(job["video"]), options, stills=stills)
-    except DressageError as error:
-        return {"error": describe_error(error)}
-    except MemoryError:
-        return {"error": describe_error(Internal("not enough memory to draw this video", reason="OUT_OF_MEMORY"))}
+    trajectory = Trajectory.load(Path(job["trajectory"]))
+    options = RenderOptions.from_dict(job["options"])
+    stills = Path(job["stills"]) if job["stills"] else None
+    report = render_video(trajectory, Path(job["video"]), options, stills=stills)
     return {
-        "report": {
-            "frames": report.frames,
-            "duration": report.duration,
-            "seconds": report.seconds,
-            "stills": [str(path) for path in report.stills],
-        }
+        "frames": report.frames,
+        "duration": report.duration,
+        "seconds": report.seconds,
+        "stills": [str(path) for path in report.stills],
+    }
+
+
+def _take_frames(job: dict[str, Any]) -> dict[str, Any]:
+    from dressage.envs.trajectory import Trajectory
+
+    from dressage_renderer.frames import sample_frames
+    from dressage_renderer.sampling import SamplingOptions
+
+    trajectory = Trajectory.load(Path(job["trajectory"]))
+    sampled = sample_frames(trajectory, Path(job["folder"]), SamplingOptions.from_dict(job["options"]))
+    return {
+        "times": list(sampled.times),
+        "frames": [str(path) for path in sampled.frames],
+        "pages": [str(path) for path in sampled.pages],
+        "clip": str(sampled.clip) if sampled.clip else None,
+        "fps": sampled.fps,
+        "start": sampled.start,
+        "end": sampled.end,
+        "episode_seconds": sampled.episode_seconds,
     }
 
 

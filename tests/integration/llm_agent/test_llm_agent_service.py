@@ -149,11 +149,15 @@ async def test_the_template_author_answers_without_a_provider(tmp_path):
 
 
 async def test_every_role_with_a_language_model(tmp_path):
-    criteria = json.dumps({"criteria": [{"title": "fast", "description": "4 m/s"}], "questions": ["how fast?"]})
+    wanted = [{"title": f"fast {n}", "description": f"{n} m/s", "category": "gait"} for n in range(5)]
+    criteria = json.dumps({"criteria": wanted, "questions": ["how fast?"]})
     script = [
         Answer(f"```json\n{criteria}\n```", when="the elicitor"),
         Answer(GOOD_REWARD, when="the reward author"),
-        Answer(f"## Null controls\nrandom, motionless\n```python\n{JUDGE}```", when="the judge author"),
+        Answer(
+            f"## Null controls\nrandom, motionless\nBoth stay where they are.\n```python\n{JUDGE}```",
+            when="the judge author",
+        ),
         Answer(f"## Explanation\nA colon.\n```python\n{REWARD}```", when="the fixer"),
         Answer(REVISION, when="the reviser"),
     ]
@@ -182,6 +186,7 @@ async def test_every_role_with_a_language_model(tmp_path):
         assert not result.cost.HasField("dollars")  # the scripted model has no price; that is not 0
     assert results["elicitor"].elicitor.questions == ["how fast?"]
     assert results["judge"].judge.null_controls == ["random", "motionless"]
+    assert results["judge"].judge.null_controls_reasoning == "Both stay where they are."
     assert results["revision"].revision.based_on == 1
     assert "shape, line 5: must be (N,) (seen: (N, 6))" in fixer.text("user")
     # Outside of a session nothing is kept; each reply within one is.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 
 import pytest
@@ -81,13 +82,19 @@ def test_all_problems_of_a_judge_are_named_at_once():
 def test_null_controls(line, controls):
     task = JudgeAuthorTask(BRIEF, 0.7)
     code = "def judge(trajectory, np):\n    return {}\n"
-    assert role_of(task).parse(f"## Null controls\n{line}\n{block(code)}", task).null_controls == controls
+    assert role_of(task).parse(f"## Null controls\n{line}\nSo it is.\n{block(code)}", task).null_controls == controls
+    assert "why each contradicts" in problems(f"## Null controls\n{line}\n{block(code)}", task)
 
 
-def revision(json='{"entropy_coef": 0.01}', based_on="1", code=CODE):
+def wanted(first=None, **more):
+    rest = [{"title": f"c{n}", "description": f"{n} m/s", "category": "gait"} for n in range(5)]
+    return json.dumps({"criteria": [first, *rest[1:]] if first else rest} | more)
+
+
+def revision(json='{"entropy_coef": 0.01}', based_on="1", code=CODE, why="Why.", lesson="l", more=""):
     return (
-        f"## Diagnosis\nd\n## Lesson\nl\n## Based on\n{based_on}\n## Planned change\np\n"
-        f"## Hyperparameters\nWhy.\n{block(json, 'json')}\n{block(code)}"
+        f"## Diagnosis\nd\n## Lesson\n{lesson}\n{more}## Based on\n{based_on}\n## Planned change\np\n"
+        f"## Hyperparameters\n{why}\n{block(json, 'json')}\n{block(code)}"
     )
 
 
@@ -109,6 +116,7 @@ def test_a_revision_with_hyperparameters():
         ({"based_on": "7"}, "names iteration 7, but there are 1 to 1"),
         ({"based_on": "first"}, "must hold the number"),
         ({"based_on": ""}, "'## Based on' is missing"),
+        ({"why": ""}, "must say why"),
     ],
 )
 def test_what_is_wrong_with_a_revision_is_said(changes, said):
@@ -120,10 +128,13 @@ def test_what_is_wrong_with_a_revision_is_said(changes, said):
     [
         ("no json", "no readable JSON"),
         ("[]", "a list, not an object"),
-        ('{"criteria": []}', "at least one"),
-        ('{"criteria": [{"description": "x"}]}', "criteria[0] must be an object with a 'title'"),
-        ('{"criteria": [{"title": "x", "default_on": "yes"}]}', "true or false"),
-        ('{"criteria": [{"title": "x"}], "questions": [1]}', "list of strings"),
+        ('{"criteria": []}', "5 to 10 objects, not 0 entries"),
+        (wanted(first={"description": "1 m"}), "criteria[0] must be an object with a 'title'"),
+        (wanted(first={"title": "x", "description": "fast"}), "a threshold in numbers"),
+        (wanted(first={"title": "x", "description": "1 m", "category": "looks"}), "one of gait, posture"),
+        (wanted(first={"title": "x", "description": "1 m", "category": "gait", "default_on": "yes"}), "true or false"),
+        (wanted(questions=[1]), "list of strings"),
+        (wanted(first={"title": "C1", "description": "1 m", "category": "gait"}), "two criteria have the title 'c1'"),
     ],
 )
 def test_what_is_wrong_with_criteria_is_said(text, said):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 MessageRole = Literal["system", "user", "assistant", "tool"]
@@ -31,6 +31,25 @@ class ToolSpec:
     parameters: Mapping[str, Any]
 
 
+AttachmentKind = Literal["image", "video", "video_url"]
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """A picture or a clip that goes with a message.
+
+    :param kind: ``video`` is sent as a file, ``video_url`` as vLLM takes it.
+    :param key: where it lies in the artifact store.
+    :param sha256: hash of ``data``; both are empty until it is loaded.
+    """
+
+    kind: AttachmentKind
+    key: str
+    mime: str
+    sha256: str = ""
+    data: bytes = field(default=b"", repr=False, compare=False)
+
+
 @dataclass(frozen=True)
 class Message:
     """One message of a conversation."""
@@ -39,6 +58,7 @@ class Message:
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
+    attachments: tuple[Attachment, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,8 +81,15 @@ class CompletionRequest:
     sample: int = 0
 
     def sha256(self) -> str:
-        """Hash of the request in a canonical form, for the journal."""
-        canonical = json.dumps(asdict(self), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        """Hash of the request in a canonical form, for the journal; of attachments their hashes count."""
+        bare = replace(self, messages=tuple(replace(message, attachments=()) for message in self.messages))
+        plain = asdict(bare)
+        for message, written in zip(self.messages, plain["messages"], strict=True):
+            # Left out where there are none: texts keep the hash that they had before there were pictures.
+            del written["attachments"]
+            if message.attachments:
+                written["attachments"] = [[each.kind, each.mime, each.sha256] for each in message.attachments]
+        canonical = json.dumps(plain, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 
 
@@ -90,7 +117,11 @@ class Reply:
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """What is known of a model; prices are per million tokens, None where unknown."""
+    """What is known of a model; prices are per million tokens, None where unknown.
+
+    :param can_see: it takes pictures.
+    :param can_watch: it takes video as a file.
+    """
 
     model: str
     language_model: bool
@@ -98,6 +129,8 @@ class ModelDescription:
     input_dollars_per_million: float | None = None
     output_dollars_per_million: float | None = None
     problem: str = ""
+    can_see: bool = False
+    can_watch: bool = False
 
 
 class ProviderFault(Exception):

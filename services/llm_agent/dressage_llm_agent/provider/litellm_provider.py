@@ -23,7 +23,10 @@ from dressage_llm_agent.provider.base import (
     ToolCall,
     Usage,
 )
+from dressage_llm_agent.provider.bounded import bound_replies, too_long
 from dressage_llm_agent.provider.redaction import Redactor
+from dressage_llm_agent.provider.thinking import thinking_arguments
+from dressage_llm_agent.provider.vision import Vision, describe_sight, to_part
 
 MAX_REPLY_BYTES = 1024 * 1024
 _SHOWN_ERROR = 300
@@ -40,23 +43,32 @@ class LitellmProvider:
     :param api_base: address of an OpenAI-compatible server, for all models; None: each provider's own.
     :param api_key: key for all models; None: each provider's own variable in the environment.
     :param deadline: seconds for one request, > 0.
+    :param vision: what the operator says about models and pictures.
     """
 
     def __init__(
-        self, *, api_base: str | None = None, api_key: str | None = None, deadline: float = 180.0, redactor: Redactor
+        self,
+        *,
+        api_base: str | None = None,
+        api_key: str | None = None,
+        deadline: float = 180.0,
+        redactor: Redactor,
+        vision: Vision | None = None,
     ) -> None:
         self._api_base = api_base
         self._api_key = api_key or (_NO_KEY if api_base else None)
         self._deadline = deadline
         self._redactor = redactor
+        self._vision = vision or Vision()
 
     async def complete(self, request: CompletionRequest) -> Reply:
         """One request, sent once; see `Provider`."""
         litellm = await asyncio.to_thread(load_litellm)
+        arguments = self._arguments(request) | thinking_arguments(litellm, request.model, request.thinking)
         try:
             # litellm's own timeout bounds each read; ours bounds the whole.
             async with asyncio.timeout(self._deadline):
-                response = await litellm.acompletion(**self._arguments(request))
+                response = await litellm.acompletion(**arguments)
         except TimeoutError:
             raise ProviderFault("timeout", f"the model did not answer within {self._deadline:g} s") from None
         except Exception as error:
@@ -74,6 +86,7 @@ class LitellmProvider:
             return ModelDescription(model, language_model=True, configured=False, problem=problem)
         sent, received = _prices(litellm, model)
         missing = [] if self._api_key else _missing_keys(litellm, model)
+        can_see, can_watch = describe_sight(litellm, model, self._vision)
         problem = f"no key is configured: set {', '.join(missing)}" if missing else ""
         return ModelDescription(
             model,
@@ -82,6 +95,8 @@ class LitellmProvider:
             input_dollars_per_million=sent,
             output_dollars_per_million=received,
             problem=problem,
+            can_see=can_see,
+            can_watch=can_watch,
         )
 
     def _arguments(self, request: CompletionRequest) -> dict[str, Any]:
@@ -110,11 +125,11 @@ class LitellmProvider:
             arguments["max_tokens"] = request.max_output_tokens
         if request.temperature is not None:
             arguments["temperature"] = request.temperature
-        if request.thinking:
-            arguments["reasoning_effort"] = "none" if request.thinking == "off" else request.thinking
         return {name: value for name, value in arguments.items() if value is not None}
 
     def _fault(self, error: Exception) -> ProviderFault:
+        if (refusal := too_long(error)) is not None:
+            return ProviderFault("too_large", str(refusal))
         status = getattr(error, "status_code", None)
         kind = _kind(type(error).__name__, status if isinstance(status, int) else None)
         if kind == "auth":
@@ -134,7 +149,9 @@ def load_litellm() -> Any:
         os.environ.setdefault("LITELLM_TELEMETRY", "False")
         os.environ.setdefault("LITELLM_LOG", "ERROR")
         import litellm
+        from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler
 
+        bound_replies(AsyncHTTPHandler)
         # At debug level these log whole requests, and what people wrote with them.
         for name in _TALKATIVE:
             logging.getLogger(name).setLevel(logging.WARNING)
@@ -172,6 +189,9 @@ def _seconds(headers: Mapping[str, str]) -> float | None:
 
 def _to_openai(message: Message) -> dict[str, Any]:
     plain: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.attachments:
+        text = {"type": "text", "text": message.content}
+        plain["content"] = [text, *(to_part(attachment) for attachment in message.attachments)]
     if message.tool_calls:
         plain["content"] = message.content or None
         plain["tool_calls"] = [

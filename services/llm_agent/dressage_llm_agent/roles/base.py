@@ -7,10 +7,7 @@ from typing import Generic, Protocol, TypeVar
 from dressage.envs.cards import EnvironmentCard
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
-from dressage_llm_agent.tasks import RoleResult
-
-MAX_TOOL_ROUNDS = 16
-"""Replies with tool calls that a role may give before it must answer."""
+from dressage_llm_agent.tasks import AnyResult
 
 TaskT = TypeVar("TaskT", contravariant=True)
 
@@ -36,11 +33,16 @@ class Role(Protocol, Generic[TaskT]):
         """What it may ask the caller for."""
         ...
 
+    @property
+    def tool_rounds(self) -> int:
+        """Replies with tool calls that it may give before it must answer."""
+        ...
+
     def messages(self, task: TaskT, card: EnvironmentCard) -> tuple[Message, ...]:
         """How the conversation begins."""
         ...
 
-    def parse(self, text: str, task: TaskT) -> RoleResult:
+    def parse(self, text: str, task: TaskT) -> AnyResult:
         """The typed result that a reply holds.
 
         :raises ReplyProblem: with everything that is wrong with it.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dressage_llm_agent.provider.base import Message
+from dressage_llm_agent.provider.base import Attachment, Message
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -24,6 +25,11 @@ def opening(role: str, **values: object) -> tuple[Message, ...]:
         Message("system", render(f"{role}/system.j2", **values)),
         Message("user", render(f"{role}/user.j2", **values)),
     )
+
+
+def with_attachments(messages: tuple[Message, ...], attachments: tuple[Attachment, ...]) -> tuple[Message, ...]:
+    """The messages with pictures beside the last one."""
+    return (*messages[:-1], replace(messages[-1], attachments=attachments))
 
 
 def repair(role: str, problems: tuple[str, ...]) -> Message:

@@ -16,6 +16,7 @@ class Fixer:
 
     name = "fixer"
     tools: tuple[ToolSpec, ...] = ()
+    tool_rounds = 0
 
     def messages(self, task: FixerTask, card: EnvironmentCard) -> tuple[Message, ...]:
         """See `Role`."""
@@ -26,6 +27,8 @@ class Fixer:
             subject=task.subject,
             source=task.source,
             failures=task.failures,
+            round=task.round,
+            earlier=task.earlier_explanations,
             array_names=" ".join(sorted(REWARD_NAMES)),
         )
 

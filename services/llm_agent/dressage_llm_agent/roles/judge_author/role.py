@@ -18,6 +18,7 @@ class JudgeAuthor:
 
     name = "judge_author"
     tools: tuple[ToolSpec, ...] = ()
+    tool_rounds = 0
 
     def messages(self, task: JudgeAuthorTask, card: EnvironmentCard) -> tuple[Message, ...]:
         """See `Role`."""
@@ -38,9 +39,21 @@ class JudgeAuthor:
         problems += missing
         if not missing:
             controls = _controls(found["null controls"], problems)
+        reasoning = found.get("reasoning", "")
+        why = _why(found.get("null controls", "")) or reasoning
+        if not missing and not why:
+            problems.append(
+                "say below '## Null controls' why each contradicts the behaviour, and why the others do not"
+            )
         if problems:
             raise ReplyProblem(*problems)
-        return JudgeProposal(source, controls, found.get("reasoning") or prose(text))
+        return JudgeProposal(source, controls, reasoning or prose(text), why)
+
+
+def _why(text: str) -> str:
+    """The section's text after the line of names."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return "\n".join(lines[1:])
 
 
 def _controls(text: str, problems: list[str]) -> tuple[str, ...]:

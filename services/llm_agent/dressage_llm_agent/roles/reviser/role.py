@@ -12,12 +12,16 @@ from dressage.envs.cards import EnvironmentCard
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
-from dressage_llm_agent.roles.base import MAX_TOOL_ROUNDS, ReplyProblem
+from dressage_llm_agent.roles.base import ReplyProblem
 from dressage_llm_agent.roles.replies import blocks, missing_sections, python_source, sections
+from dressage_llm_agent.roles.reviser import annotations as said
 from dressage_llm_agent.roles.reviser.tools import TOOLS
 from dressage_llm_agent.tasks import HyperparameterValue, ReviserTask, Revision
 
-_STUCK = 3
+STUCK = 3
+"""Iterations without a new best after which a structural rewrite is asked for."""
+
+TOOL_ROUNDS = 16
 # Name to (lowest, highest, whole number), as the model is told; the orchestrator brings what lies outside into these bounds.
 _HYPERPARAMETERS: dict[str, tuple[float, float, bool]] = {
     "learning_rate": (1e-6, 3e-3, False),
@@ -40,6 +44,7 @@ class Reviser:
 
     name = "reviser"
     tools: tuple[ToolSpec, ...] = TOOLS
+    tool_rounds = TOOL_ROUNDS
 
     def messages(self, task: ReviserTask, card: EnvironmentCard) -> tuple[Message, ...]:
         """See `Role`."""
@@ -50,14 +55,17 @@ class Reviser:
             card=card.describe(),
             history=task.history,
             notes=task.notes,
-            lessons=task.lessons,
+            lessons=[f"{entry.number}. [{entry.tier}] {entry.text}" for entry in task.known_lessons] or task.lessons,
+            numbered_lessons=bool(task.known_lessons),
+            tried_changes=task.tried_changes,
+            best_iteration=task.best_iteration,
             dynamics=task.dynamics,
             iterations_without_improvement=task.iterations_without_improvement,
-            rewrite=task.iterations_without_improvement >= _STUCK,
+            rewrite=task.iterations_without_improvement >= STUCK,
             tune=task.tune_hyperparameters,
             hyperparameters=", ".join(bounds),
             array_names=" ".join(sorted(REWARD_NAMES)),
-            max_rounds=MAX_TOOL_ROUNDS,
+            max_rounds=TOOL_ROUNDS,
         )
 
     def parse(self, text: str, task: ReviserTask) -> Revision:
@@ -72,11 +80,20 @@ class Reviser:
         problems += missing_sections(found, ["Diagnosis", "Lesson", "Based on", "Planned change"])
         based_on = _based_on(found.get("based on", ""), task, problems)
         changes = _hyperparameters(text, problems) if task.tune_hyperparameters else {}
+        if changes and not found.get("hyperparameters"):
+            problems.append("'## Hyperparameters' must say why each of them changes")
+        heeded = said.heeded_notes(found.get("notes", ""), task.notes, problems)
+        updates = said.lesson_updates(found.get("lesson updates", ""), task.known_lessons, problems)
         if problems:
             raise ReplyProblem(*problems)
+        tier, lesson = said.lesson(found["lesson"])
         return Revision(
             diagnosis=found["diagnosis"],
-            lesson=found["lesson"],
+            lesson=lesson,
+            lesson_tier=tier,
+            lesson_updates=updates,
+            heeded_notes=heeded,
+            structural_rewrite=task.iterations_without_improvement >= STUCK,
             planned_change=found["planned change"],
             source=source,
             based_on=based_on,

@@ -16,6 +16,7 @@ class RewardAuthor:
 
     name = "reward_author"
     tools: tuple[ToolSpec, ...] = ()
+    tool_rounds = 0
 
     def messages(self, task: RewardAuthorTask, card: EnvironmentCard) -> tuple[Message, ...]:
         """See `Role`."""

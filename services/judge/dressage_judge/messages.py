@@ -1,0 +1,53 @@
+"""Checks and verdicts as messages."""
+
+from __future__ import annotations
+
+from dressage.api.internal.v1 import judge_service_pb2 as pb
+from dressage.api.v1 import event_pb2, session_pb2
+from dressage.contracts import JudgeResult
+
+from dressage_judge.diagnosis import diagnose, failure_tags
+from dressage_judge.judging import CheckedCode, JudgedRollout
+
+
+def check_response(checked: CheckedCode) -> pb.CheckResponse:
+    """A check's result as a message."""
+    report = checked.report
+    return pb.CheckResponse(
+        ok=report.ok,
+        failures=[
+            event_pb2.CheckFailure(rule=each.rule, line=each.line, message=each.message, seen=each.seen)
+            for each in report.failures
+        ],
+        terms=report.terms,
+        latex=report.latex,
+        style=report.style,
+        milliseconds_per_thousand_rows=report.milliseconds_per_step,
+        control_scores=checked.control_scores,
+    )
+
+
+def rollout_judgment(judged: JudgedRollout, *, threshold: float) -> pb.RolloutJudgment:
+    """A verdict on a rollout as a message."""
+    message = pb.RolloutJudgment(rollout=judged.rollout, judgment=judgment(judged.result, threshold=threshold))
+    if judged.reversed_score is not None:
+        message.time_reversed_score = judged.reversed_score
+    return message
+
+
+def judgment(result: JudgeResult, *, threshold: float) -> session_pb2.Judgment:
+    """The judgment that a code judge's verdict on one rollout amounts to."""
+    verdict = session_pb2.Verdict(
+        kind=session_pb2.JUDGE_KIND_CODE, score=result.score, votes=1, spread=0.0, evidence=result.evidence
+    )
+    return session_pb2.Judgment(
+        score=result.score,
+        passed=result.score >= threshold,
+        criteria=[session_pb2.CriterionScore(name=name, score=score) for name, score in result.criteria.items()],
+        diagnosis=diagnose(result, threshold=threshold),
+        failure_tags=failure_tags(result, threshold=threshold),
+        verdicts=[verdict],
+        samples=[result.score],
+        interval_low=result.score,
+        interval_high=result.score,
+    )

@@ -1,0 +1,1 @@
+"""Code to findings and corrected code."""

@@ -1,0 +1,87 @@
+"""The code reviewer: findings as JSON and, unless it approves, one corrected module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dressage.contracts.namespace import REWARD_NAMES
+from dressage.envs.cards import EnvironmentCard
+
+from dressage_llm_agent.provider.base import Message, ToolSpec
+from dressage_llm_agent.roles import prompts
+from dressage_llm_agent.roles.base import ReplyProblem
+from dressage_llm_agent.roles.replies import blocks, json_object, python_source
+from dressage_llm_agent.tasks import FINDING_KINDS, CodeReviewerTask, Finding, Review
+
+MAX_ROUNDS = 3
+_MOST_FINDINGS = 20
+_MESSAGE = 1000
+_SEVERITIES = ("blocker", "warning")
+
+
+class CodeReviewer:
+    """See `dressage_llm_agent.roles.base.Role`."""
+
+    name = "code_reviewer"
+    tools: tuple[ToolSpec, ...] = ()
+    tool_rounds = 0
+
+    def messages(self, task: CodeReviewerTask, card: EnvironmentCard) -> tuple[Message, ...]:
+        """See `Role`."""
+        return prompts.opening(
+            self.name,
+            brief=task.brief,
+            card=card.describe(),
+            subject=task.subject,
+            source=task.source,
+            round=task.round,
+            rounds=MAX_ROUNDS,
+            earlier=task.earlier_findings,
+            pass_threshold=f"{task.pass_threshold:g}",
+            kinds=" | ".join(FINDING_KINDS),
+            array_names=" ".join(sorted(REWARD_NAMES)),
+        )
+
+    def parse(self, text: str, task: CodeReviewerTask) -> Review:
+        """See `Role`; a review that names a blocker does not approve, whatever it says."""
+        data = json_object("\n".join(f"```json\n{b.text}```" for b in blocks(text) if b.language == "json") or text)
+        problems: list[str] = []
+        approved, summary = data.get("approved"), data.get("summary", "")
+        if not isinstance(approved, bool):
+            problems.append("'approved' must be true or false")
+        if not isinstance(summary, str):
+            problems.append("'summary' must be a string")
+        entries = data.get("findings", [])
+        if not isinstance(entries, list):
+            raise ReplyProblem(*problems, "'findings' must be a list")
+        findings = tuple(_finding(index, entry, problems) for index, entry in enumerate(entries[:_MOST_FINDINGS]))
+        blocked = any(finding.severity == "blocker" for finding in findings)
+        if approved is False and not blocked:
+            problems.append("what is not approved needs a finding with the severity 'blocker'")
+        source = ""
+        if blocked:
+            try:
+                source = python_source(text, function=task.subject)
+            except ReplyProblem as problem:
+                problems += problem.problems
+        if problems:
+            raise ReplyProblem(*problems)
+        return Review(not blocked, findings, source, summary[:_MESSAGE])
+
+
+def _finding(index: int, entry: Any, problems: list[str]) -> Finding:
+    where = f"findings[{index}]"
+    if not isinstance(entry, dict) or not isinstance(entry.get("message"), str) or not entry["message"].strip():
+        problems.append(f"{where} must be an object with a 'message'")
+        return Finding("other", "warning", 0, "?")
+    kind, severity, line = entry.get("kind"), entry.get("severity"), entry.get("line", 0)
+    if kind not in FINDING_KINDS:
+        kind = "other"
+    if severity not in _SEVERITIES:
+        problems.append(f"{where}.severity is {str(severity)[:40]!r}; it must be one of {', '.join(_SEVERITIES)}")
+        severity = "warning"
+    known = isinstance(line, int) and not isinstance(line, bool) and line > 0
+    return Finding(str(kind), str(severity), line if known else 0, entry["message"].strip()[:_MESSAGE])
+
+
+ROLE = CodeReviewer()

@@ -1,0 +1,65 @@
+"""What a revision says beside the code: the lesson and its tier, changes of earlier lessons, and how notes are heeded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from dressage_llm_agent.tasks import LESSON_TIERS, RETIRED, KnownLesson, LessonUpdate
+
+_TIER = re.compile(r"^\W*(HARD|STRONG|SOFT)\b\W*", re.IGNORECASE)
+_UPDATE = re.compile(r"^\W*(\d+)\W+([A-Za-z]+)\b\W*(.*)$")
+_NUMBERED = re.compile(r"^\W*(\d+)\s*[.):-]\s*(.+)$")
+_SHOWN_NOTE = 300
+
+
+def lesson(text: str) -> tuple[str, str]:
+    """A lesson's tier and its text; SOFT where no tier is named, since one iteration proves little."""
+    match = _TIER.match(text)
+    if match is None:
+        return "SOFT", text.strip()
+    return match[1].upper(), text[match.end() :].strip() or text.strip()
+
+
+def lesson_updates(text: str, known: Sequence[KnownLesson], problems: list[str]) -> tuple[LessonUpdate, ...]:
+    """The lines ``number: TIER: reason`` of a section; one that says none is none."""
+    updates = []
+    numbers = {entry.number for entry in known}
+    for line in text.splitlines():
+        if not any(character.isdigit() for character in line):
+            continue
+        match = _UPDATE.match(line)
+        tier = match[2].upper() if match else ""
+        if match is None or tier not in (*LESSON_TIERS, RETIRED):
+            tiers = ", ".join((*LESSON_TIERS, RETIRED))
+            problems.append(
+                f"'## Lesson updates' must hold lines 'number: TIER: reason' with a tier of {tiers}: {line[:80]}"
+            )
+        elif int(match[1]) not in numbers:
+            problems.append(f"'## Lesson updates' names lesson {match[1]}, which there is not")
+        elif not match[3].strip():
+            problems.append(f"'## Lesson updates' must say why lesson {match[1]} becomes {tier}")
+        else:
+            updates.append(LessonUpdate(int(match[1]), tier, match[3].strip()))
+    return tuple(updates)
+
+
+def heeded_notes(text: str, notes: Sequence[str], problems: list[str]) -> tuple[str, ...]:
+    """For each note its words, quoted, and how the revision heeds them.
+
+    :param text: the section, with a numbered line for each note.
+    """
+    answers = {int(match[1]): match[2].strip() for line in text.splitlines() if (match := _NUMBERED.match(line))}
+    if len(notes) == 1 and not answers and text.strip():
+        answers = {1: text.strip()}
+    missing = [number for number in range(1, len(notes) + 1) if number not in answers]
+    if missing:
+        shown = ", ".join(str(number) for number in missing)
+        problems.append(f"'## Notes' must say in numbered lines how each note is heeded; number {shown} is missing")
+        return ()
+    return tuple(f"“{_short(note)}”: {answers[number]}" for number, note in enumerate(notes, start=1))
+
+
+def _short(note: str) -> str:
+    line = " ".join(note.split())
+    return line if len(line) <= _SHOWN_NOTE else line[: _SHOWN_NOTE - 1] + "…"

@@ -1,0 +1,1 @@
+"""Two verdicts that differ to one."""

@@ -1,0 +1,95 @@
+"""The synthesiser: each criterion of both judges settled; the score follows by the fixed rubric."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dressage.contracts.rubric import STATUS_SCORES, status_mean, weighted
+from dressage.envs.cards import EnvironmentCard
+
+from dressage_llm_agent.provider.base import Message
+from dressage_llm_agent.roles import prompts
+from dressage_llm_agent.roles.base import ReplyProblem
+from dressage_llm_agent.roles.replies import json_object
+from dressage_llm_agent.roles.synthesiser.tools import TOOLS
+from dressage_llm_agent.tasks import SettledCriterion, Synthesis, SynthesiserTask
+
+TOOL_ROUNDS = 3
+_DECIDERS = ("code", "video", "both")
+_WHOLE = "the whole"
+_EVIDENCE, _REASONING = 600, 2000
+
+
+class Synthesiser:
+    """See `dressage_llm_agent.roles.base.Role`."""
+
+    name = "synthesiser"
+    tools = TOOLS
+    tool_rounds = TOOL_ROUNDS
+
+    def messages(self, task: SynthesiserTask, card: EnvironmentCard) -> tuple[Message, ...]:
+        """See `Role`."""
+        return prompts.opening(
+            self.name,
+            brief=task.brief,
+            card=card.describe(),
+            episode_seconds=task.episode_seconds,
+            code_score=task.code_score,
+            code_criteria=_code_criteria(task),
+            code_evidence=task.code_evidence,
+            judge_source=task.judge_source,
+            video_score=task.video_score,
+            video_spread=task.video_spread,
+            visual_scores=task.visual_scores,
+            max_rounds=TOOL_ROUNDS,
+        )
+
+    def parse(self, text: str, task: SynthesiserTask) -> Synthesis:
+        """See `Role`."""
+        data = json_object(text)
+        entries = data.get("criteria")
+        if not isinstance(entries, list):
+            raise ReplyProblem("'criteria' must be a list of objects")
+        problems: list[str] = []
+        names = {"code": list(_code_criteria(task)), "video": [entry.criterion.title for entry in task.visual_scores]}
+        settled = [
+            entry
+            for source, wanted in names.items()
+            for name in wanted
+            if (entry := _settled(source, name, entries, problems)) is not None
+        ]
+        decided_by, reasoning = data.get("decided_by"), data.get("reasoning")
+        if decided_by not in _DECIDERS:
+            problems.append(f"'decided_by' is {str(decided_by)[:40]!r}; it must be one of {', '.join(_DECIDERS)}")
+        if not isinstance(reasoning, str) or not reasoning.strip():
+            problems.append("'reasoning' must say which evidence decided")
+        if problems:
+            raise ReplyProblem(*problems)
+        means = {source: status_mean(e.status for e in settled if e.source == source) for source in names}
+        score = weighted(means["code"], means["video"])
+        return Synthesis(score, str(decided_by), tuple(settled), str(reasoning).strip()[:_REASONING])
+
+
+def _code_criteria(task: SynthesiserTask) -> dict[str, float]:
+    """The code judge's criteria; a judge that names none has one, its score."""
+    return dict(task.code_criteria) or {_WHOLE: task.code_score}
+
+
+def _settled(source: str, name: str, entries: list[Any], problems: list[str]) -> SettledCriterion | None:
+    wanted = (source, name.lower().strip(" .:"))
+    for entry in entries:
+        if not isinstance(entry, dict):
+            continue
+        if (entry.get("source"), str(entry.get("name")).lower().strip(" .:")) != wanted:
+            continue
+        status, evidence = entry.get("status"), entry.get("evidence")
+        if status not in STATUS_SCORES:
+            problems.append(f"the status of {name!r} is {str(status)[:40]!r}; it must be met, partly or not_met")
+        if not isinstance(evidence, str) or not evidence.strip():
+            problems.append(f"{name!r} needs the evidence that settles it")
+        return SettledCriterion(name, source, str(status), str(evidence)[:_EVIDENCE])
+    problems.append(f"the criterion {name!r} (source {source}) is missing")
+    return None
+
+
+ROLE = Synthesiser()

@@ -1,0 +1,1 @@
+"""Intent to what one would have to see."""

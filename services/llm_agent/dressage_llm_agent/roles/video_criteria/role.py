@@ -1,0 +1,53 @@
+"""What one would have to see: one JSON object of visual criteria. Asked once in a session: all rollouts are held to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dressage.envs.cards import EnvironmentCard
+
+from dressage_llm_agent.provider.base import Message, ToolSpec
+from dressage_llm_agent.roles import prompts
+from dressage_llm_agent.roles.base import ReplyProblem
+from dressage_llm_agent.roles.replies import json_object
+from dressage_llm_agent.tasks import VideoCriteria, VideoCriteriaTask, VisualCriterion
+
+FEWEST, MOST = 3, 6
+_TITLE, _DESCRIPTION = 120, 600
+
+
+class VideoCriteriaRole:
+    """See `dressage_llm_agent.roles.base.Role`."""
+
+    name = "video_criteria"
+    tools: tuple[ToolSpec, ...] = ()
+    tool_rounds = 0
+
+    def messages(self, task: VideoCriteriaTask, card: EnvironmentCard) -> tuple[Message, ...]:
+        """See `Role`."""
+        return prompts.opening(self.name, brief=task.brief, card=card.describe(), fewest=FEWEST, most=MOST)
+
+    def parse(self, text: str, task: VideoCriteriaTask) -> VideoCriteria:
+        """See `Role`."""
+        entries = json_object(text).get("criteria")
+        if not isinstance(entries, list) or not FEWEST <= len(entries) <= MOST:
+            raise ReplyProblem(f"'criteria' must be a list of {FEWEST} to {MOST} objects")
+        problems: list[str] = []
+        criteria = tuple(_criterion(index, entry, problems) for index, entry in enumerate(entries))
+        titles = [criterion.title.lower() for criterion in criteria]
+        problems += [f"two criteria have the title {t!r}" for t in sorted(set(titles)) if titles.count(t) > 1]
+        if problems:
+            raise ReplyProblem(*problems)
+        return VideoCriteria(criteria)
+
+
+def _criterion(index: int, entry: Any, problems: list[str]) -> VisualCriterion:
+    texts = [entry.get(name) if isinstance(entry, dict) else None for name in ("title", "description")]
+    title, description = (text.strip() if isinstance(text, str) else "" for text in texts)
+    if not title or not description:
+        problems.append(f"criteria[{index}] must be an object with a 'title' and a 'description'")
+        return VisualCriterion(f"? {index}")
+    return VisualCriterion(title[:_TITLE], description[:_DESCRIPTION])
+
+
+ROLE = VideoCriteriaRole()

@@ -1,0 +1,1 @@
+"""Pictures and a question to an answer."""

@@ -1,0 +1,158 @@
+"""From a recorded trajectory to pictures for a model: frames, pages with numbered frames, a clip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from dressage.envs.trajectory import Trajectory
+
+from dressage_renderer.options import RenderOptions
+from dressage_renderer.sampling import SamplingOptions, page_grid, rate_of, sample_times
+from dressage_renderer.video import encoder, positions, state_at, times_of
+
+Picture = npt.NDArray[np.uint8]
+
+_GHOSTS = 4
+_DIFFERENCE = 24
+"""By how much a pixel must differ from the present frame's to belong to a ghost, of 255."""
+
+_GAP = 4
+_PAPER = 245
+_CLIP_FPS = 30.0
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What was drawn.
+
+    :param times: seconds of the episode, one for each frame.
+    :param frames: files in order of time.
+    :param clip: file; None if there is none.
+    """
+
+    times: tuple[float, ...]
+    frames: tuple[Path, ...]
+    pages: tuple[Path, ...]
+    clip: Path | None
+    fps: float
+    start: float
+    end: float
+    episode_seconds: float
+
+
+def sample_frames(trajectory: Trajectory, folder: Path, options: SamplingOptions) -> Sampled:
+    """Draw sampled frames into a folder (``0000.png``, …, ``page-0.png``, …, ``clip.mp4``).
+
+    :raises InvalidArgument: for a bad window or camera, or states that are not of this environment's model.
+    :raises FailedPrecondition: where EGL is missing.
+    """
+    axis = times_of(trajectory)
+    duration = float(axis[-1])
+    moments = sample_times(options, duration=duration)
+    pictures = _draw(trajectory, axis, moments, options)
+    frames = tuple(folder / f"{place:04d}.png" for place in range(len(pictures)))
+    for path, picture in zip(frames, pictures, strict=True):
+        _save(path, picture)
+    pages = []
+    for number, (first, count, columns) in enumerate(page_grid(len(pictures)) if options.pages else []):
+        pages.append(folder / f"page-{number}.png")
+        _save(pages[-1], compose_page(pictures[first : first + count], first=first + 1, columns=columns))
+    fps = rate_of(moments, options)
+    clip = _write_clip(folder / "clip.mp4", pictures, fps, options) if options.clip else None
+    return Sampled(
+        tuple(float(moment) for moment in moments),
+        frames,
+        tuple(pages),
+        clip,
+        fps,
+        float(moments[0]),
+        float(moments[-1]),
+        duration,
+    )
+
+
+def compose_page(pictures: list[Picture], *, first: int, columns: int) -> Picture:
+    """One picture of many, row by row, each with its number at its lower left.
+
+    :param pictures: (H, W, 3) each, of one size, at least one.
+    :param first: number of the first.
+    """
+    from PIL import Image, ImageDraw, ImageFont
+
+    height, width = pictures[0].shape[:2]
+    rows = -(-len(pictures) // columns)
+    page = np.full((rows * (height + _GAP) - _GAP, columns * (width + _GAP) - _GAP, 3), _PAPER, dtype=np.uint8)
+    for place, picture in enumerate(pictures):
+        top, left = (place // columns) * (height + _GAP), (place % columns) * (width + _GAP)
+        page[top : top + height, left : left + width] = picture
+    image = Image.fromarray(page)
+    pen, size = ImageDraw.Draw(image), max(12, height // 14)
+    font = ImageFont.load_default(size=size)
+    for place in range(len(pictures)):
+        bottom, left = (place // columns) * (height + _GAP) + height, (place % columns) * (width + _GAP)
+        text = str(first + place)
+        box = (left, bottom - size - 6, left + round(pen.textlength(text, font=font)) + 10, bottom)
+        pen.rectangle(box, fill=(0, 0, 0))
+        pen.text((left + 5, bottom - 3), text, fill=(255, 255, 255), font=font, anchor="lb")
+    return np.asarray(image)
+
+
+def blend_ghosts(present: Picture, robot: npt.NDArray[np.bool_], ghosts: list[Picture]) -> Picture:
+    """The present frame with pale pictures of the moments before it, the earliest palest; the robot itself stays as it is.
+
+    :param present: (H, W, 3).
+    :param robot: (H, W), where the robot is in it.
+    :param ghosts: the same view of earlier states, the earliest first.
+    """
+    out = present.astype(np.float32)
+    for place, ghost in enumerate(ghosts):
+        strength = 0.5 * (place + 1) / len(ghosts)
+        moved = (np.abs(ghost.astype(np.int16) - present).max(axis=2) > _DIFFERENCE) & ~robot
+        out[moved] = (1 - strength) * out[moved] + strength * ghost[moved]
+    return out.round().astype(np.uint8)
+
+
+def _draw(trajectory: Trajectory, axis: Any, moments: Any, options: SamplingOptions) -> list[Picture]:
+    from dressage_renderer.overlay import Overlay, readings
+    from dressage_renderer.stage import Stage
+
+    overlay = None
+    if options.overlay:
+        numbers = readings(trajectory, state_only=True)
+        overlay = Overlay(numbers, width=options.width, height=options.height)
+    pictures = []
+    with Stage(trajectory.environment, width=options.width, height=options.height, camera=options.camera) as stage:
+        qpos = positions(trajectory, stage.model.nq)
+        step = 1.0 / options.fps
+        for moment in moments:
+            picture = stage.draw(state_at(stage, axis, qpos, float(moment)))
+            if options.motion_trail and moment > axis[0]:
+                earlier = [max(float(moment) - step * (_GHOSTS - k) / 2, 0.0) for k in range(_GHOSTS)]
+                robot = stage.robot_mask()
+                ghosts = [stage.draw(state_at(stage, axis, qpos, at), aim=False) for at in earlier]
+                picture = blend_ghosts(picture, robot, ghosts)
+            if overlay is not None:
+                overlay.draw(picture, float(moment))
+            pictures.append(picture)
+    return pictures
+
+
+def _save(path: Path, picture: Picture) -> None:
+    from PIL import Image
+
+    Image.fromarray(picture).save(path, compress_level=6)
+
+
+def _write_clip(path: Path, pictures: list[Picture], fps: float, options: SamplingOptions) -> Path:
+    """A clip as fast as the episode; each frame stands still until the next, so that no provider's own sampling skips one."""
+    repeats = max(1, round(_CLIP_FPS / fps)) if fps < _CLIP_FPS else 1
+    shape = RenderOptions(width=options.width, height=options.height, fps=min(max(fps * repeats, 1.0), 240.0))
+    with encoder(path, shape) as write:
+        for picture in pictures:
+            for _ in range(repeats):
+                write(picture)
+    return path

@@ -1,0 +1,93 @@
+"""Two verdicts to one, by the fixed rubric; and the purse that a judgment's model calls are paid from."""
+
+from __future__ import annotations
+
+import pytest
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
+from dressage.api.internal.v1 import judge_service_pb2 as pb
+from dressage.api.v1 import session_pb2
+from dressage.contracts.rubric import agree, status_mean, weighted
+from dressage.errors import ResourceExhausted
+from dressage_judge import merging
+from dressage_judge.evidence import frames_prefix
+from dressage_judge.looking import mark
+from dressage_judge.spending import Purse
+from hypothesis import given
+from hypothesis import strategies as st
+
+score = st.floats(0, 1)
+
+
+@given(code=score, video=score)
+def test_the_weighted_score_lies_between_the_two(code, video):
+    low, high = sorted((code, video))
+    assert low - 1e-12 <= weighted(code, video) <= high + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("code", "video", "agreed"), [(0.9, 0.7, True), (0.7, 0.9, True), (0.9, 0.69, False), (0.0, 1.0, False)]
+)
+def test_what_agreement_is(code, video, agreed):
+    assert agree(code, video) is agreed and merging.need_synthesis(code, video) is not agreed
+
+
+def test_statuses_count_as_the_rubric_says():
+    assert status_mean(["met", "partly", "not_met"]) == 0.5 and status_mean([]) == 0
+    with pytest.raises(KeyError):
+        status_mean(["perhaps"])
+
+
+def judged(code: float) -> pb.RolloutJudgment:
+    judgment = session_pb2.Judgment(
+        score=code, passed=code >= 0.7, failure_tags=["slow"], diagnosis="Slow.", samples=[code]
+    )
+    judgment.criteria.add(name="speed", score=code)
+    return pb.RolloutJudgment(rollout="r.npz", judgment=judgment)
+
+
+def verdict(video: float) -> agent_pb.VideoVerdict:
+    criterion = agent_pb.VisualCriterion(title="speed")
+    seen = agent_pb.VisualScore(criterion=criterion, score=video, statuses=["met"] * 3)
+    return agent_pb.VideoVerdict(score=video, votes=[video] * 3, criteria=[seen], dialect="grid")
+
+
+@given(code=score, video=score)
+def test_a_disagreement_that_nobody_settles_never_passes_on_one_judge_alone(code, video):
+    decision = merging.unsettled(code, video, "no time")
+    assert decision.score == min(code, video)
+
+
+def test_a_merged_judgment_passes_by_its_own_score():
+    message = judged(0.6)
+    merging.merge(message, verdict(0.8), merging.by_rubric(0.6, 0.8), threshold=0.65)
+    assert message.judgment.score == pytest.approx(0.68) and message.judgment.passed
+    assert not message.judgment.failure_tags and [c.name for c in message.judgment.criteria] == [
+        "speed",
+        "video: speed",
+    ]
+    assert message.merge.agreed and message.judgment.samples == [pytest.approx(0.68)]
+    failing = judged(0.1)
+    merging.merge(failing, verdict(0.0), merging.by_rubric(0.1, 0.0), threshold=0.65)
+    assert failing.judgment.failure_tags == ["slow", "speed"]
+
+
+def test_a_purse_holds_to_the_budget_over_all_rollouts():
+    whole = Purse(session_pb2.Budget(tokens=100, dollars=1.0))
+    first, second = whole.beside(), whole.beside()
+    first.pay(session_pb2.Cost(requests=1, input_tokens=60, output_tokens=10, dollars=0.4))
+    assert second.left().tokens == 30 and second.left().dollars == pytest.approx(0.6)
+    assert second.spent.requests == 0 and first.spent.requests == whole.spent.requests == 1
+    second.pay(session_pb2.Cost(requests=1, input_tokens=40))
+    with pytest.raises(ResourceExhausted, match="no tokens are left"):
+        first.left()
+    assert not whole.spent.HasField("dollars") and first.spent.dollars == 0.4  # unknown is not nothing
+
+
+def test_frames_lie_beside_the_rollouts():
+    assert frames_prefix("s/members/m/rollouts/100_p10.npz", "a") == "s/members/m/frames/100_p10/a"
+    assert frames_prefix("r/3.npz", "a") == "r/3-frames/a"
+
+
+def test_a_mark_differs_with_every_part():
+    marks = {mark("a", "bc"), mark("ab", "c"), mark("a"), mark(pb.VideoOptions(fps=1)), mark(pb.VideoOptions(fps=2))}
+    assert len(marks) == 5

@@ -1,0 +1,75 @@
+"""What a revision says of lessons and notes, and what switches thinking off."""
+
+from __future__ import annotations
+
+import pytest
+from dressage_llm_agent.provider.base import ProviderFault
+from dressage_llm_agent.provider.litellm_provider import load_litellm
+from dressage_llm_agent.provider.thinking import thinking_arguments
+from dressage_llm_agent.roles.prompts import render
+from dressage_llm_agent.roles.reviser import annotations as said
+from dressage_llm_agent.tasks import KnownLesson, LessonUpdate
+
+KNOWN = (KnownLesson(1, "SOFT", "speed pays"), KnownLesson(4, "HARD", "never stand"))
+
+
+@pytest.mark.parametrize(
+    ("text", "lesson"),
+    [
+        ("HARD: never pay for standing", ("HARD", "never pay for standing")),
+        ("**strong** - pay for speed", ("STRONG", "pay for speed")),
+        ("Softly does it", ("SOFT", "Softly does it")),
+    ],
+)
+def test_a_lesson_has_a_tier(text, lesson):
+    assert said.lesson(text) == lesson
+
+
+def test_lessons_change_their_tiers_with_a_reason():
+    problems: list[str] = []
+    text = "- 4: RETIRED: it stood in the best iteration\n1. strong: seen twice\nnone else"
+    assert said.lesson_updates(text, KNOWN, problems) == (
+        LessonUpdate(4, "RETIRED", "it stood in the best iteration"),
+        LessonUpdate(1, "STRONG", "seen twice"),
+    )
+    assert not problems
+    said.lesson_updates("2: HARD: x\n1: SOLID: x\n1: HARD", KNOWN, problems)
+    assert "lesson 2, which there is not" in problems[0] and "tier of HARD" in problems[1] and "say why" in problems[2]
+
+
+def test_notes_are_quoted_with_how_they_are_heeded():
+    problems: list[str] = []
+    heeded = said.heeded_notes("1. a term for the knees\n2) no change: it does", ["bend the\nknees", "go on"], problems)
+    assert heeded == ("“bend the knees”: a term for the knees", "“go on”: no change: it does") and not problems
+    assert said.heeded_notes("A new term.", ["knees"], problems) == ("“knees”: A new term.",)
+    assert said.heeded_notes("1. yes", ["a", "b"], problems) == () and "number 2 is missing" in problems[0]
+    assert said.heeded_notes("", [], []) == ()
+
+
+@pytest.mark.parametrize(
+    ("model", "sent"),
+    [
+        ("openai/gpt-5.1", {"reasoning_effort": "none"}),
+        ("gemini/gemini-2.5-flash", {"reasoning_effort": "none"}),
+        ("anthropic/claude-sonnet-4-5", {}),
+        ("hosted_vllm/qwen3", {"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}),
+        ("openai/my-own-server", {"reasoning_effort": "none"}),
+    ],
+)
+def test_off_is_sent_in_the_providers_words(model, sent):
+    assert thinking_arguments(load_litellm(), model, "off") == sent
+
+
+@pytest.mark.parametrize("model", ["openai/o3", "openai/gpt-5", "gemini/gemini-2.5-pro", "gemini/gemini-3-pro-preview"])
+def test_a_model_that_cannot_stop_thinking_is_refused(model):
+    with pytest.raises(ProviderFault, match="cannot stop thinking"):
+        thinking_arguments(load_litellm(), model, "off")
+    assert thinking_arguments(load_litellm(), model, "low") == {"reasoning_effort": "low"}
+    assert thinking_arguments(load_litellm(), model, "") == {}
+
+
+def test_every_repair_template_quotes_what_was_wrong():
+    from dressage_llm_agent.roles.registry import role_names
+
+    for role in role_names():
+        assert "there is no code" in render(f"{role}/repair.j2", problems=["there is no code"])
