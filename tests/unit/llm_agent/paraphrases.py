@@ -150,7 +150,6 @@ KNOWN: tuple[Known, ...] = (
     _known(REACHER, "reach the target with little effort", "reach", "energy_saving"),
     _known(REACHER, "get to the target as fast as possible", "reach", "fast"),
     _known(REACHER, "stay still", "stand"),
-    _known(REACHER, "spin the arm round", "spin"),
 )
 
 
@@ -202,6 +201,7 @@ DECLINED: tuple[Declined, ...] = (
     Declined(REACHER, "walk to the target", "an arm cannot walk"),
     Declined(REACHER, "reach the target but not quickly", "a negated quality"),
     Declined(REACHER, "reach", "does not say what to reach"),
+    Declined(REACHER, "spin the arm round", "it spins whatever it does, so that a judge could not tell"),
     Declined(REACHER, "throw the target away", "throwing is not known"),
     Declined(DOUBLE, "reach the target", "no target"),
 )

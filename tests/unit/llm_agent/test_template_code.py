@@ -11,19 +11,14 @@ from dressage.contracts.source import lint_judge, lint_reward
 from dressage.envs.cards import list_cards, load_card
 from dressage.envs.reference import motionless_policy, random_policy, rollout
 from dressage.envs.trajectory import Trajectory, load_check_trajectories
-from dressage.errors import InvalidArgument
 from dressage_llm_agent.tasks import NULL_CONTROLS, Brief
 from dressage_llm_agent.template.author import elicit, write_judge, write_reward
 from dressage_llm_agent.template.parser import parse
-from dressage_llm_agent.template.vocabulary import KNOWN_BEHAVIOURS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paraphrases import CHEETAH, HOPPER, KNOWN, PENDULUM
 
-# Example intents of the cards that are not the template author's yet.
-NOT_YET = {(CHEETAH, "hop in place"), (CHEETAH, "do a backflip")}
-CARDS = [card for card in list_cards() if card.id in KNOWN_BEHAVIOURS]
-EXAMPLES = [(card.id, text) for card in CARDS for text in card.example_intents if (card.id, text) not in NOT_YET]
+EXAMPLES = [(card.id, text) for card in list_cards() for text in card.example_intents]
 ALL = sorted({(case.environment, case.text) for case in KNOWN} | set(EXAMPLES))
 
 
@@ -200,9 +195,3 @@ def test_the_elicitor_states_the_judges_criteria():
     result = elicit(Brief("hop forward fast", HOPPER))
     assert len(result.criteria) >= 4
     assert all(c.title and c.description and c.category and c.default_on for c in result.criteria)
-
-
-def test_the_cards_examples_that_are_not_known_are_declined():
-    for environment, text in NOT_YET:
-        with pytest.raises(InvalidArgument):
-            write_reward(Brief(text, environment))
