@@ -49,6 +49,7 @@ class LocalStack:
         address: str = "127.0.0.1:0",
         token: str | None = None,
         api_base: str | None = None,
+        recordings: Path | None = None,
         log: TextIO | None = None,
     ) -> Self:
         """Starts the services on a data folder, which is made if need be.
@@ -56,6 +57,7 @@ class LocalStack:
         :param full: False for a stack that only serves what is recorded, without going on with unfinished sessions.
         :param address: where the public API listens; anything but loopback needs a token.
         :param api_base: endpoint of the language model's provider.
+        :param recordings: folder of recorded sessions, for models named `recorded/NAME`.
         :param log: where the log goes, as text; by default JSON lines in `logs/server.log` of the data folder.
         :raises FailedPrecondition: if another server runs on the folder, or an extra is not installed.
         :raises InvalidArgument: for a bad setting.
@@ -78,6 +80,8 @@ class LocalStack:
                 stack.address = await stack._launch("dressage_orchestrator", {**public, "recover": False})
                 return stack
             model = {"api_base": api_base} if api_base else {}
+            if recordings is not None:
+                model["recordings"] = str(recordings)
             agent = await stack._launch("dressage_llm_agent", {**common, **model})
             renderer = await stack._launch("dressage_renderer", common)
             leaves = {"llm_agent_address": agent, "renderer_address": renderer}

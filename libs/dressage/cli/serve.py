@@ -12,7 +12,9 @@ from dressage.cli.local_stack import LocalStack
 from dressage.client.discovery import find_local_server
 
 
-def serve(data_dir: Path, *, address: str, token: str | None, api_base: str | None) -> None:
+def serve(
+    data_dir: Path, *, address: str, token: str | None, api_base: str | None, recordings: Path | None = None
+) -> None:
     """Serves until a signal; running sessions are stopped at a checkpoint and go on with the next server.
 
     :raises FailedPrecondition: if a server runs on the data folder already.
@@ -24,14 +26,18 @@ def serve(data_dir: Path, *, address: str, token: str | None, api_base: str | No
             reason="ALREADY_SERVING",
             metadata={"address": running.address, "pid": str(running.pid)},
         )
-    asyncio.run(_serve(data_dir, address=address, token=token, api_base=api_base))
+    asyncio.run(_serve(data_dir, address=address, token=token, api_base=api_base, recordings=recordings))
 
 
-async def _serve(data_dir: Path, *, address: str, token: str | None, api_base: str | None) -> None:
+async def _serve(
+    data_dir: Path, *, address: str, token: str | None, api_base: str | None, recordings: Path | None
+) -> None:
     loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
-    stack = await LocalStack.start(data_dir, address=address, token=token, api_base=api_base, log=sys.stderr)
+    stack = await LocalStack.start(
+        data_dir, address=address, token=token, api_base=api_base, recordings=recordings, log=sys.stderr
+    )
     try:
         print(f"serving on {stack.address}, data in {data_dir}; Ctrl-C stops", flush=True)
         await stopping.wait()

@@ -18,6 +18,8 @@ from dressage_llm_agent.journal import Journal, NoJournal, StoreJournal
 from dressage_llm_agent.metrics import LlmMetrics
 from dressage_llm_agent.provider.base import CompletionRequest, ModelDescription, Provider, Reply
 from dressage_llm_agent.provider.redaction import Redactor
+from dressage_llm_agent.recorded import PREFIX as RECORDED
+from dressage_llm_agent.recorded import RecordedJournal, Recordings
 from dressage_llm_agent.roles.registry import role_of
 from dressage_llm_agent.tasks import RoleTask
 from dressage_llm_agent.template import MODEL as TEMPLATE
@@ -46,6 +48,7 @@ class Agent:
     """Answers tasks.
 
     :param store: where replies are journalled; None: nowhere.
+    :param recordings: what models named ``recorded/…`` stand for.
     :param now: the present time, UTC.
     """
 
@@ -60,11 +63,13 @@ class Agent:
         now: Callable[[], datetime],
         limits: Limits | None = None,
         sampling: Sampling | None = None,
+        recordings: Recordings | None = None,
     ) -> None:
         self._limits = limits or Limits()
         self._sampling = sampling or Sampling()
         self._provider = _Gate(provider, self._limits.concurrent_requests)
         self._store = store
+        self._recordings = recordings or Recordings(None)
         self._default_model = default_model
         self._redactor = redactor
         self._metrics = metrics
@@ -99,7 +104,7 @@ class Agent:
             role=role,
             options=self._options(self.model(model), role.name, allowance),
             provider=self._provider,
-            journal=self._journal(session, key),
+            journal=self._journal(session, key, model=self.model(model), role=role.name),
             caller=caller,
             progress=progress,
             metrics=self._metrics,
@@ -123,6 +128,8 @@ class Agent:
                 input_dollars_per_million=0.0,
                 output_dollars_per_million=0.0,
             )
+        if name.startswith(RECORDED):
+            return await asyncio.to_thread(self._recordings.describe, name)
         return await self._provider.describe(name)
 
     def _options(self, model: str, role: str, allowance: Allowance) -> Options:
@@ -131,7 +138,13 @@ class Agent:
             model, sampling.max_output_tokens, sampling.temperature, sampling.thinking.get(role, ""), allowance
         )
 
-    def _journal(self, session: str, key: str) -> Journal:
+    def _journal(self, session: str, key: str, *, model: str, role: str) -> Journal:
+        own = self._own_journal(session, key)
+        if not model.startswith(RECORDED):
+            return own
+        return RecordedJournal(own, self._recordings.open(model), key=key, role=role)
+
+    def _own_journal(self, session: str, key: str) -> Journal:
         if not session or self._store is None:
             return NoJournal()
         if not session.startswith("sessions/"):
