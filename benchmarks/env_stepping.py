@@ -17,7 +17,7 @@ from collections.abc import Callable
 import gymnasium
 import numpy as np
 from dressage.envs import make_batch
-from dressage.envs.mujoco_batch import load_model
+from dressage.envs.loading import load_model
 from dressage.envs.tasks import task
 from mujoco.batch import Batch
 

@@ -107,7 +107,7 @@ def measure_peer(cores: int, seconds: float) -> dict[str, float]:
 def measure_limit(cores: int, seconds: float) -> dict[str, float]:
     """Environment steps per second of bare batched simulation with random actions."""
     import numpy as np
-    from dressage.envs.mujoco_batch import load_model
+    from dressage.envs.loading import load_model
     from dressage_trainer.ppo.presets import preset
     from mujoco.batch import Batch
 

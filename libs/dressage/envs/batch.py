@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as with_default
 from typing import Protocol
 
+from dressage.envs import own
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.options import EnvOptions
 from dressage.envs.state import Array, State
 from dressage.errors import InvalidArgument
 
-__all__ = ["BatchEnv", "BatchStep", "EnvOptions", "State", "make_batch"]
+__all__ = ["BatchEnv", "BatchStep", "EnvOptions", "Info", "State", "make_batch"]
 
 _MAX_ENVS = 65_536
 _MAX_THREADS = 1_024
+
+
+class Info(Mapping[str, Array]):
+    """Stock Gymnasium's ``info`` of a step as arrays (N, ...), computed when it is first read.
+
+    :param compute: gives the arrays by Gymnasium's names.
+    """
+
+    __slots__ = ("_compute", "_values")
+
+    def __init__(self, compute: Callable[[], Mapping[str, Array]] | None = None) -> None:
+        self._compute = compute
+        self._values: Mapping[str, Array] | None = None
+
+    def __getitem__(self, name: str) -> Array:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def _all(self) -> Mapping[str, Array]:
+        if self._values is None:
+            self._values = self._compute() if self._compute is not None else {}
+        return self._values
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +57,7 @@ class BatchStep:
     :param truncated: (N,) bool, by the time limit, or because the simulation diverged.
     :param state: the state before the step.
     :param next_state: the state after it, before auto-reset.
+    :param info: what stock Gymnasium's ``info`` holds for the step.
     """
 
     observation: Array
@@ -37,6 +67,7 @@ class BatchStep:
     truncated: Array
     state: State
     next_state: State
+    info: Info = with_default(default_factory=Info)
 
 
 class BatchEnv(Protocol):
@@ -44,12 +75,17 @@ class BatchEnv(Protocol):
 
     ``divergences`` counts the environment steps whose simulation diverged (or whose action was not finite): such a row
     is truncated with reward 0, its ``next_state`` and final observation repeat the last good ones.
+
+    ``action_kind`` is ``box`` or ``discrete``; a discrete action is one integer below ``num_actions``, and ``action_size``
+    is then 1.
     """
 
     num_envs: int
     card: EnvironmentCard
     observation_size: int
     action_size: int
+    action_kind: str
+    num_actions: int
     action_low: Array
     action_high: Array
     divergences: int
@@ -67,7 +103,7 @@ class BatchEnv(Protocol):
         ...
 
     def step(self, actions: Array) -> BatchStep:
-        """Apply actions (N, A) for one time step. Actions are not clipped here; the simulator clamps what it applies,
+        """Apply actions (N, A), or integers (N,) where they are discrete, for one time step. Box actions are not clipped here; the simulator clamps what it applies,
         and the stock reward's control cost counts them as given.
         """
         ...
@@ -89,9 +125,9 @@ def make_batch(
     options: EnvOptions | None = None,
     fields: Collection[str] | None = None,
 ) -> BatchEnv:
-    """A batch of environments on native threads.
+    """A batch of environments: MuJoCo's on native threads, others in this one.
 
-    :param env_id: an id that has a card, such as ``HalfCheetah-v5``.
+    :param env_id: an id that has a card, such as ``HalfCheetah-v5``, ``mjcf:dog`` or ``gymnasium:Pendulum-v1``.
     :param num_envs: 1 to 65,536.
     :param num_threads: threads that step the simulations, the caller's included.
     :param options: deviations from the stock environment.
@@ -105,6 +141,14 @@ def make_batch(
     _check_count("num_threads", num_threads, _MAX_THREADS)
     for name in fields or ():
         card.field(name)
+    if env_id.startswith(own.GYMNASIUM):
+        from dressage.envs.vector import VectorBatch
+
+        return VectorBatch(card, num_envs, options=options, fields=fields)
+    if env_id == "CartPole-v1":
+        from dressage.envs.cart_pole import CartPoleBatch
+
+        return CartPoleBatch(card, num_envs, options=options, fields=fields)
     from dressage.envs.mujoco_batch import MujocoBatch
 
     return MujocoBatch(card, num_envs, num_threads=num_threads, options=options, fields=fields)

@@ -15,6 +15,7 @@ from dataclasses import field as with_default
 from importlib import resources
 from typing import Any, Literal
 
+from dressage.envs import own
 from dressage.errors import InvalidArgument, NotFound
 
 ENVIRONMENT_IDS: tuple[str, ...] = (
@@ -25,6 +26,11 @@ ENVIRONMENT_IDS: tuple[str, ...] = (
     "Swimmer-v5",
     "InvertedDoublePendulum-v5",
     "Reacher-v5",
+    "Ant-v5",
+    "Humanoid-v5",
+    "HumanoidStandup-v5",
+    "Pusher-v5",
+    "CartPole-v1",
 )
 """Environments that have a card, in the order in which they are listed."""
 
@@ -49,12 +55,16 @@ class Field:
 
 @dataclass(frozen=True)
 class ObservationComponent:
-    """One number of the stock observation, in order; clipped to ±``clip`` where that is given."""
+    """One number of the stock observation, in order; clipped to ±``clip`` where that is given.
+
+    :param group: words for a block of numbers that belong together, which a description shows as one line; else empty.
+    """
 
     name: str
     unit: str
     meaning: str
     clip: float | None = None
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,7 +87,10 @@ class EnvironmentCard:
     :param scales: reference numbers: ``random_return`` (mean stock return of uniformly random actions),
         ``random_episode_steps``, ``motionless_return``, and for walkers ``standing_height`` (m) and
         ``typical_speed`` (m/s).
+    :param action: what each number of a Box action does; of a discrete action the one entry that says what each choice
+        does, its bounds 0 and ``num_actions`` - 1.
     :param options: names and default values of the options that `EnvOptions` accepts here.
+    :param num_actions: choices of a discrete action, numbered from 0; 0 for a Box action.
     """
 
     id: str
@@ -96,11 +109,17 @@ class EnvironmentCard:
     scales: Mapping[str, float] = with_default(default_factory=dict)
     example_intents: tuple[str, ...] = ()
     options: Mapping[str, OptionValue] = with_default(default_factory=dict)
+    num_actions: int = 0
 
     @property
     def action_size(self) -> int:
-        """Number of action components."""
+        """Number of action components; 1 where the action is discrete."""
         return len(self.action)
+
+    @property
+    def action_shape(self) -> tuple[int, ...]:
+        """Shape of one action: (A,), or () where it is a single integer."""
+        return () if self.action_kind == "discrete" else (self.action_size,)
 
     @property
     def field_names(self) -> tuple[str, ...]:
@@ -121,6 +140,9 @@ class EnvironmentCard:
     def to_dict(self) -> dict[str, Any]:
         """The card as JSON-ready data."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        for component in plain["observation_components"]:
+            if not component["group"]:
+                del component["group"]
         return plain
 
     @classmethod
@@ -152,9 +174,11 @@ class EnvironmentCard:
 def load_card(env_id: str) -> EnvironmentCard:
     """The card of an environment.
 
-    :param env_id: a Gymnasium id, such as ``HalfCheetah-v5``.
+    :param env_id: a Gymnasium id, such as ``HalfCheetah-v5``, or one of the user's own (`dressage.envs.own`).
     :raises NotFound: listing the known ids, the nearest first.
     """
+    if own.is_own(env_id):
+        return EnvironmentCard.from_dict(own.read_card(env_id))
     if env_id not in ENVIRONMENT_IDS:
         shown = env_id if len(env_id) <= 60 else env_id[:57] + "..."
         known = ", ".join(_nearest_first(env_id))
@@ -167,8 +191,8 @@ def load_card(env_id: str) -> EnvironmentCard:
 
 
 def list_cards() -> tuple[EnvironmentCard, ...]:
-    """The cards of all environments."""
-    return tuple(load_card(env_id) for env_id in ENVIRONMENT_IDS)
+    """The cards of all environments, the user's own last."""
+    return tuple(load_card(env_id) for env_id in (*ENVIRONMENT_IDS, *own.own_ids()))
 
 
 @functools.cache

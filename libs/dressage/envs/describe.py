@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterator
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dressage.envs.cards import EnvironmentCard
+    from dressage.envs.cards import EnvironmentCard, Field, ObservationComponent
+
+_WIDTH = 380
+# Fields that exist once for each body or foot: their line says what it is of any, and lists the names.
+_FAMILIES = ("xpos_", "xvel_", "contact_", "height_", "touching_")
+_LAGGING = ("xpos_", "xvel_", "height_", "touching_", "contact_")
 
 
 def describe(card: EnvironmentCard) -> str:
@@ -13,26 +21,73 @@ def describe(card: EnvironmentCard) -> str:
     episode = card.max_episode_steps * card.time_step
     lines = [
         f"{card.id}: {card.title}",
-        card.description,
+        *textwrap.wrap(card.description, _WIDTH),
         "",
         f"Time step: {card.time_step:g} s. Episode: at most {card.max_episode_steps} steps ({episode:g} s).",
         f"Termination: {card.termination}",
         f"Stock reward (for reference): {card.stock_reward}",
         "",
         "State fields (N = number of environments; a trajectory has T+1 rows instead):",
+        *_fields(card),
     ]
-    for entry in card.fields:
-        shape = ", ".join(("N", *map(str, entry.shape)))
-        shape = shape if entry.shape else "N,"
-        lines.append(f"  {entry.name} ({shape}) {entry.unit} — {entry.meaning}")
-    lines.append("  (xpos_*, xvel_*, height_* and touching_* lag by up to one physics substep, as in stock Gymnasium.)")
-    lines += ["", f"Action ({card.action_kind}), shape (N, {card.action_size}):"]
-    for index, part in enumerate(card.action):
-        lines.append(f"  [{index}] {part.name} in [{part.low:g}, {part.high:g}] {part.unit} — {part.meaning}")
+    lines += ["", *_action(card)]
     lines += ["", f"observation (N, {card.observation_size}), component by component:"]
-    for index, component in enumerate(card.observation_components):
-        clip = f", clipped to ±{component.clip:g}" if component.clip is not None else ""
-        lines.append(f"  [{index}] {component.name} ({component.unit}{clip}) — {component.meaning}")
+    lines += _observation(card.observation_components)
     lines += ["", "Scales, measured on the live environment:"]
     lines += [f"  {name} = {value:g}" for name, value in card.scales.items()]
     return "\n".join(lines) + "\n"
+
+
+def _fields(card: EnvironmentCard) -> Iterator[str]:
+    for _, run in groupby(card.fields, key=_kind):
+        entries = list(run)
+        first = entries[0]
+        shape = ", ".join(("N", *map(str, first.shape))) if first.shape else "N,"
+        if len(entries) == 1:
+            yield f"  {first.name} ({shape}) {first.unit} — {first.meaning}"
+            continue
+        names = ", ".join(entry.name for entry in entries)
+        family = next(prefix for prefix in _FAMILIES if first.name.startswith(prefix))
+        body = first.name.removeprefix(family)
+        text = f"each ({shape}) {first.unit} — {_generic(first.meaning, body)}: {names}"
+        yield from textwrap.wrap(text, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+    if any(entry.name.startswith(_LAGGING) for entry in card.fields):
+        yield "  (xpos_*, xvel_*, height_*, touching_* and contact_* lag by up to one physics substep, as in stock Gymnasium.)"
+
+
+def _kind(entry: Field) -> tuple[object, ...]:
+    """Equal for the fields of one family that differ by the body's name only."""
+    for prefix in _FAMILIES:
+        if entry.name.startswith(prefix):
+            body = entry.name.removeprefix(prefix)
+            return prefix, entry.shape, entry.unit, _generic(entry.meaning, body)
+    return (entry.name,)
+
+
+def _generic(meaning: str, body: str) -> str:
+    return meaning.replace(f" {body}", " it")
+
+
+def _action(card: EnvironmentCard) -> Iterator[str]:
+    if card.action_kind == "discrete":
+        yield f"Action (discrete), shape (N,), an integer from 0 to {card.num_actions - 1}:"
+        for part in card.action:
+            yield f"  {part.meaning}"
+        return
+    yield f"Action ({card.action_kind}), shape (N, {card.action_size}):"
+    for index, part in enumerate(card.action):
+        yield f"  [{index}] {part.name} in [{part.low:g}, {part.high:g}] {part.unit} — {part.meaning}"
+
+
+def _observation(components: tuple[ObservationComponent, ...]) -> Iterator[str]:
+    """A line for each component, or for each run of components of one group."""
+    numbered = enumerate(components)
+    for group, run in groupby(numbered, key=lambda pair: pair[1].group or pair[0]):
+        entries = list(run)
+        index, first = entries[0]
+        clip = f", clipped to ±{first.clip:g}" if first.clip is not None else ""
+        if isinstance(group, int):
+            yield f"  [{index}] {first.name} ({first.unit}{clip}) — {first.meaning}"
+            continue
+        ends = f"{first.name} … {entries[-1][1].name}"
+        yield f"  [{index}]–[{entries[-1][0]}] {group}{clip}; {ends}"

@@ -9,7 +9,7 @@ derives (``xpos``, ``cvel``, geom poses) is, as stock Gymnasium reports it, up t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,20 +17,52 @@ import numpy as np
 from dressage.envs.cards import ActionComponent, Field, ObservationComponent
 from dressage.envs.layout import Joint, Layout
 from dressage.envs.state import Array, FieldFunction, Raw
+from dressage.errors import Internal
 
 _TORSO = "torso"
+
+
+@dataclass(frozen=True)
+class Tracker:
+    """An array that depends on how the episode went, not on the present state alone (an unwrapped angle).
+
+    :param name: under which fields find it among the simulator arrays.
+    :param shape: of one row.
+    :param sources: simulator arrays that it reads.
+    :param start: its value (N, ...) at the beginning of an episode.
+    :param step: its next value, from the arrays before (its own among them) and after a step.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    sources: tuple[str, ...]
+    start: Callable[[Raw], Array]
+    step: Callable[[Raw, Raw], Array]
 
 
 @dataclass(frozen=True)
 class BoundField:
     """A field and how to compute it.
 
-    :param sources: names of the simulator arrays that ``function`` reads.
+    :param sources: names of the simulator arrays that ``function`` reads, the tracker's left out.
+    :param tracker: what it reads besides.
     """
 
     field: Field
     function: FieldFunction
     sources: tuple[str, ...]
+    tracker: Tracker | None = None
+
+
+def trackers_of(bound: Iterable[BoundField]) -> dict[str, Tracker]:
+    """The trackers that these fields read, by name."""
+    return {entry.tracker.name: entry.tracker for entry in bound if entry.tracker is not None}
+
+
+def sources_of(bound: Sequence[BoundField]) -> set[str]:
+    """The simulator arrays that these fields read."""
+    tracked = {name for tracker in trackers_of(bound).values() for name in tracker.sources}
+    return tracked | {name for entry in bound for name in entry.sources}
 
 
 def scalar(
@@ -47,9 +79,11 @@ def scalar(
     return BoundField(Field(name, (), unit, meaning), read, (source,))
 
 
-def observation_field(size: int, sources: tuple[str, ...], function: FieldFunction) -> BoundField:
-    """The stock observation as a field."""
-    meaning = "the stock Gymnasium observation, component by component below"
+def observation_field(
+    size: int, sources: tuple[str, ...], function: FieldFunction, *, stock: bool = True
+) -> BoundField:
+    """The observation as a field."""
+    meaning = f"the {'stock Gymnasium ' if stock else ''}observation, component by component below"
     return BoundField(Field("observation", (size,), "mixed", meaning), function, sources)
 
 
@@ -116,6 +150,15 @@ def body_fields(layout: Layout, *, velocities: bool = True) -> list[BoundField]:
     return found
 
 
+def contact_fields(layout: Layout) -> list[BoundField]:
+    """Size of the contact force on each body that can touch something."""
+    found = []
+    for name in layout.colliding:
+        words = f"size of the total contact force on {name}, 0 when nothing touches it"
+        found.append(BoundField(Field(f"contact_{name}", (), "N", words), _contact(layout.bodies[name]), ("cfrc_ext",)))
+    return found
+
+
 def foot_fields(layout: Layout, bodies: Iterable[str]) -> list[BoundField]:
     """Height of the lowest point of each foot above the floor at z = 0, and whether it touches the floor."""
     found = []
@@ -143,6 +186,8 @@ def motors(layout: Layout) -> tuple[ActionComponent, ...]:
     """The action components of a model whose actuators are motors."""
     parts = []
     for actuator in layout.actuators:
+        if not actuator.is_motor or actuator.low is None or actuator.high is None:
+            raise Internal(f"actuator {actuator.name!r} is no motor of one joint with a limited control")
         joint, short = layout.joint(actuator.joint), short_name(actuator.joint)
         kind, unit = ("torque", "N m") if joint.is_hinge else ("force", "N")
         moves = f"; positive = {short} moves {joint.moves}" if joint.moves else ""
@@ -155,10 +200,19 @@ def joint_components(layout: Layout, *, skip: int = 0, clip: float | None = None
     """Observation made of ``qpos`` (the first ``skip`` left out) and ``qvel`` (clipped to ±``clip``)."""
     by_qpos = sorted(layout.joints.values(), key=lambda joint: joint.qpos)
     by_qvel = sorted(layout.joints.values(), key=lambda joint: joint.qvel)
-    return tuple(_position_component(joint) for joint in by_qpos[skip:]) + tuple(
-        ObservationComponent(f"{joint.name}_velocity", _unit(joint) + "/s", f"velocity of joint {joint.name}", clip)
-        for joint in by_qvel
+    return tuple(joint_component(joint) for joint in by_qpos[skip:]) + tuple(
+        joint_component(joint, rate=True, clip=clip) for joint in by_qvel
     )
+
+
+def joint_component(joint: Joint, *, rate: bool = False, clip: float | None = None) -> ObservationComponent:
+    """A joint's angle (or position) in the observation, or the rate of it."""
+    if rate:
+        return ObservationComponent(
+            f"{joint.name}_velocity", _unit(joint) + "/s", f"velocity of joint {joint.name}", clip
+        )
+    kind = "angle" if joint.is_hinge else "position"
+    return ObservationComponent(f"{joint.name}_{kind}", _unit(joint), f"{kind} of joint {joint.name}", clip)
 
 
 def short_name(joint: str) -> str:
@@ -166,13 +220,18 @@ def short_name(joint: str) -> str:
     return joint.removesuffix("_joint").removesuffix("_rot")
 
 
-def _position_component(joint: Joint) -> ObservationComponent:
-    kind = "angle" if joint.is_hinge else "position"
-    return ObservationComponent(f"{joint.name}_{kind}", _unit(joint), f"{kind} of joint {joint.name}")
-
-
 def _unit(joint: Joint) -> str:
     return "rad" if joint.is_hinge else "m"
+
+
+def _contact(body: int) -> FieldFunction:
+    """MuJoCo's ``cfrc_ext`` is a torque, then a force, in the directions of the world's axes."""
+
+    def read(raw: Raw) -> Array:
+        force: Array = np.sqrt(np.square(raw["cfrc_ext"][:, body, 3:]).sum(axis=-1))
+        return force
+
+    return read
 
 
 def _position(body: int) -> FieldFunction:

@@ -12,16 +12,19 @@ import inspect
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dressage.envs.cards import ENVIRONMENT_IDS, EnvironmentCard, OptionValue
+from dressage.envs import cart_pole
+from dressage.envs.cards import ENVIRONMENT_IDS, EnvironmentCard, OptionValue, load_card
 from dressage.envs.layout import layout_of
 from dressage.envs.options import EnvOptions
 from dressage.envs.tasks import task as task_of
+from dressage.envs.tasks.base import Task
 from dressage.envs.trajectory import Trajectory
 
 DATA = Path(__file__).parent / "data"
@@ -29,6 +32,9 @@ _EPISODES = 20
 _CHECK_STEPS = 150
 _SEEDS = (11, 12)
 _TOLERANCE = 0.1
+_SETTLED_STEPS = 20
+# Numbers in a check episode at most: a robot whose observation is long gets a shorter one.
+_CHECK_NUMBERS = 30_000
 _OPTION_NAMES = ("terminate_when_unhealthy", "reset_noise_scale")
 
 
@@ -39,34 +45,50 @@ def build_card(env_id: str, *, measure: bool = True) -> EnvironmentCard:
     """
     import gymnasium
 
-    task = task_of(env_id)
     env = gymnasium.make(env_id)
-    stock: Any = env.unwrapped
-    layout = layout_of(stock.model)
-    fields = tuple(entry.field for entry in task.fields(layout))
     steps = env.spec.max_episode_steps if env.spec is not None else None
     if steps is None:
         raise SystemExit(f"{env_id} has no time limit")
-    card = EnvironmentCard(
-        id=env_id,
+    stock: Any = env.unwrapped
+    if env_id == cart_pole.ENV_ID:
+        card = cart_pole.build_card(stock, max_episode_steps=int(steps))
+    else:
+        options = {"max_episode_steps": int(steps), **_options(type(stock))}
+        card = card_of_task(task_of(env_id), stock.model, time_step=float(stock.dt), options=options)
+        _verify(card, stock)
+    env.close()
+    return with_scales(card) if measure else card
+
+
+def card_of_task(task: Task, model: Any, *, time_step: float, options: Mapping[str, OptionValue]) -> EnvironmentCard:
+    """The card of a task on a live model, scales left out."""
+    layout = layout_of(model)
+    components = task.observation_components(layout)
+    return EnvironmentCard(
+        id=task.env_id,
         title=task.title,
         description=task.description,
-        fields=fields,
-        observation_components=task.observation_components(layout),
+        fields=tuple(entry.field for entry in task.fields(layout)),
+        observation_components=components,
         action=task.action(layout),
         action_kind="box",
-        observation_size=int(stock.observation_space.shape[0]),
-        time_step=float(stock.dt),
-        max_episode_steps=int(steps),
+        observation_size=len(components),
+        time_step=time_step,
+        max_episode_steps=int(options["max_episode_steps"]),
         can_terminate=task.can_terminate,
         termination=task.termination,
         stock_reward=task.stock_reward,
         example_intents=task.example_intents,
-        options={"max_episode_steps": int(steps), **_options(type(stock))},
+        options=dict(options),
     )
-    _verify(card, stock)
-    env.close()
-    return EnvironmentCard.from_dict({**card.to_dict(), "scales": _scales(card)}) if measure else card
+
+
+def with_scales(card: EnvironmentCard, *, episodes: int = _EPISODES) -> EnvironmentCard:
+    """The card with its scales measured. It must be on disk already, without them.
+
+    :param episodes: of the random policy.
+    """
+    return replace(card, scales=_scales(card, episodes))
 
 
 def _options(kind: Any) -> dict[str, OptionValue]:
@@ -76,7 +98,7 @@ def _options(kind: Any) -> dict[str, OptionValue]:
 
 def _verify(card: EnvironmentCard, stock: Any) -> None:
     """What a task says about its environment must hold on the live one."""
-    if card.observation_size != len(card.observation_components):
+    if card.observation_size != int(stock.observation_space.shape[0]):
         raise SystemExit(f"{card.id}: {len(card.observation_components)} observation components described")
     low = np.array([part.low for part in card.action], dtype=np.float32)
     high = np.array([part.high for part in card.action], dtype=np.float32)
@@ -84,9 +106,9 @@ def _verify(card: EnvironmentCard, stock: Any) -> None:
         raise SystemExit(f"{card.id}: the action bounds are not the action space's")
 
 
-def _scales(card: EnvironmentCard) -> dict[str, float]:
+def _scales(card: EnvironmentCard, episodes: int) -> dict[str, float]:
     """Reference numbers, from stock episodes of a random and of a motionless policy."""
-    seeds = range(1000, 1000 + _EPISODES)
+    seeds = range(1000, 1000 + episodes)
     noise = _episodes(card, "random", seeds)
     still = _episodes(card, "motionless", range(1000, 1003))
     scales = {
@@ -99,13 +121,27 @@ def _scales(card: EnvironmentCard) -> dict[str, float]:
         scales["random_forward_speed"] = _mean([float(speed) for speed in travelled])
         scales["random_speed"] = _mean([float(np.abs(episode.x_velocity).mean()) for episode in noise])
     if "z_position" in card.field_names:
-        # A robot that cannot end its episode settles to its standing height; one that falls has it at the start.
-        rows = slice(0, 1) if card.can_terminate else slice(-20, None)
-        height = _mean([float(episode.z_position[rows].mean()) for episode in still])
+        height = _settled(still, "z_position")
+        if stands_as := _stands_as(card.id):
+            scales["lying_height"] = height
+            standing = _episodes(load_card(stands_as), "motionless", range(1000, 1003), 1)
+            scales["standing_head_height"] = _settled(standing, "head_height")
+            height = _settled(standing, "z_position")
         gravity = 9.81
         scales["standing_height"] = height
         scales["typical_speed"] = math.sqrt(gravity * height)  # Froude number 1: a brisk run for a body of this size
     return {name: float(f"{value:.4g}") for name, value in scales.items()}
+
+
+def _stands_as(env_id: str) -> str:
+    return "" if env_id == cart_pole.ENV_ID else task_of(env_id).stands_as
+
+
+def _settled(still: Sequence[Trajectory], field: str) -> float:
+    """What a field comes to in motionless episodes. A robot that stays up settles; one that falls had it at the start."""
+    lasting = all(episode.truncated and episode.num_steps > _SETTLED_STEPS for episode in still)
+    rows = slice(-_SETTLED_STEPS, None) if lasting else slice(0, 1)
+    return _mean([float(episode.fields[field][rows].mean()) for episode in still])
 
 
 def _mean(values: list[float]) -> float:
@@ -137,16 +173,25 @@ def write(env_id: str) -> None:
     path = _card_path(env_id)
     path.parent.mkdir(parents=True, exist_ok=True)
     # Policies and recordings read the card, so it is written twice: first without scales.
-    path.write_text(_text(build_card(env_id, measure=False)), "utf-8")
+    path.write_text(card_text(build_card(env_id, measure=False)), "utf-8")
     card = build_card(env_id)
-    path.write_text(_text(card), "utf-8")
-    folder = DATA / "trajectories" / env_id
+    path.write_text(card_text(card), "utf-8")
+    write_check_episodes(card, DATA / "trajectories" / env_id)
+
+
+def write_check_episodes(card: EnvironmentCard, folder: Path) -> None:
+    """Record the episodes on which rewards and judges are checked."""
     folder.mkdir(parents=True, exist_ok=True)
     from dressage.envs.trajectory import CHECK_KINDS
 
     for kind in CHECK_KINDS:
-        for index, episode in enumerate(_episodes(card, kind, _SEEDS, _CHECK_STEPS)):
+        for index, episode in enumerate(_episodes(card, kind, _SEEDS, _check_steps(card))):
             episode.save(folder / f"{kind}_{index}.npz", compress=True)
+
+
+def _check_steps(card: EnvironmentCard) -> int:
+    width = sum(math.prod(entry.shape) for entry in card.fields)
+    return min(_CHECK_STEPS, _CHECK_NUMBERS // width)
 
 
 def differences(env_id: str) -> list[str]:
@@ -165,7 +210,7 @@ def differences(env_id: str) -> list[str]:
     return sorted(found)
 
 
-def _text(card: EnvironmentCard) -> str:
+def card_text(card: EnvironmentCard) -> str:
     return json.dumps(card.to_dict(), indent=1, ensure_ascii=False) + "\n"
 
 

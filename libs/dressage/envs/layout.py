@@ -6,17 +6,19 @@ about a model is typed in.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dressage.errors import Internal
-
 # Values of MuJoCo's mjtGeom and mjtJoint, which are part of its stable API.
+_SPHERE = 2
 _CAPSULE = 3
+_FREE = 0
 _SLIDE = 2
 _HINGE = 3
+_JOINT_TRANSMISSION = 0
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,21 @@ class Joint:
 
 
 @dataclass(frozen=True)
+class FreeJoint:
+    """A body that moves freely: 7 numbers in ``qpos`` (position, quaternion), 6 in ``qvel`` (both velocities).
+
+    :param body: name of the body.
+    """
+
+    name: str
+    body: str
+    qpos: int
+    qvel: int
+
+
+@dataclass(frozen=True)
 class Capsule:
-    """A capsule geom: its axis is the geom's own z axis.
+    """A capsule geom, or a sphere (of half length 0): its axis is the geom's own z axis.
 
     :param far_end: +1 when the end towards the axis' direction is the farther one from the body's origin, else -1.
     """
@@ -55,22 +70,35 @@ class Capsule:
 
 @dataclass(frozen=True)
 class Actuator:
-    """A motor: the applied joint torque or force is ``gear`` times the control, clamped to low..high."""
+    """What one number of the control drives.
 
+    :param joint: the joint that it acts on; empty where it acts on something else (a tendon, a site).
+    :param is_motor: the applied joint torque or force is ``gear`` times the control.
+    :param low: the control is clamped to low..high; None: it is not.
+    """
+
+    name: str
     joint: str
+    is_motor: bool
     gear: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True)
 class Layout:
     """Names, addresses and sizes of one model.
 
-    :param bodies: body ids by name, the world excluded, in the model's order.
+    :param joints: joints with one degree of freedom, by name.
+    :param free: bodies that move freely.
+    :param bodies: body ids by name, the world excluded, in the model's order. One that the model does not name is called
+        after its geom or joint.
     :param body_origins: position (m) of each body in the model's reference pose, in its parent's frame.
     :param body_root: id of the root body of the kinematic tree that each body belongs to.
-    :param body_capsule: the last capsule geom of each body that has one.
+    :param body_capsule: the last capsule geom of each body that has one, else its last sphere.
+    :param colliding: names of the bodies that can touch another one, or the floor.
+    :param geoms: ids of the named geoms.
+    :param geom_places: position (m) of each named geom in its body's frame.
     :param timestep: physics time step, s.
     """
 
@@ -78,10 +106,14 @@ class Layout:
     nv: int
     nu: int
     joints: dict[str, Joint]
+    free: tuple[FreeJoint, ...]
     bodies: dict[str, int]
     body_origins: dict[str, tuple[float, float, float]]
     body_capsule: dict[str, Capsule]
     body_root: dict[str, int]
+    colliding: tuple[str, ...]
+    geoms: dict[str, int]
+    geom_places: dict[str, tuple[float, float, float]]
     sites: dict[str, int]
     actuators: tuple[Actuator, ...]
     timestep: float
@@ -94,68 +126,137 @@ class Layout:
 def layout_of(model: Any) -> Layout:
     """Read the layout off a compiled model.
 
-    :param model: a ``mujoco.MjModel`` whose joints all have one degree of freedom.
+    :param model: a ``mujoco.MjModel``.
     """
-    capsules = _capsules(model)
-    data = _reference_pose(model)
-    joints = {}
-    for index in range(model.njnt):
-        view = model.joint(index)
-        if int(view.type[0]) not in (_SLIDE, _HINGE):
-            raise Internal(f"joint {view.name!r} has more than one degree of freedom")
-        limited = bool(model.jnt_limited[index])
-        adr = int(model.jnt_qposadr[index])
-        joints[view.name] = Joint(
-            name=view.name,
-            qpos=adr,
-            qvel=int(model.jnt_dofadr[index]),
-            is_hinge=int(view.type[0]) == _HINGE,
-            low=float(model.jnt_range[index, 0]) if limited else None,
-            high=float(model.jnt_range[index, 1]) if limited else None,
-            reference=float(model.qpos0[adr]),
-            moves=_moves(model, data, index, capsules),
-            nose_up=_nose_up(model, data, index),
-        )
-    bodies = {model.body(index).name: index for index in range(1, model.nbody)}
-    joint_names = [model.joint(index).name for index in range(model.njnt)]
+    names = body_names(model)
+    capsules = _capsules(model, names)
+    bodies = {names[index]: index for index in range(1, model.nbody)}
+    geoms = {model.geom(index).name: index for index in range(model.ngeom) if model.geom(index).name}
     return Layout(
         nq=int(model.nq),
         nv=int(model.nv),
         nu=int(model.nu),
-        joints=joints,
+        joints=_joints(model, names, capsules),
+        free=_free_joints(model, names),
         bodies=bodies,
         body_origins={name: _triple(model.body_pos[index]) for name, index in bodies.items()},
         body_capsule=capsules,
         body_root={name: int(model.body_rootid[index]) for name, index in bodies.items()},
+        colliding=tuple(name for name, index in bodies.items() if _collides(model, index)),
+        geoms=geoms,
+        geom_places={name: _triple(model.geom_pos[index]) for name, index in geoms.items()},
         sites={model.site(index).name: index for index in range(model.nsite)},
-        actuators=tuple(
-            Actuator(
-                joint=joint_names[int(model.actuator_trnid[index, 0])],
-                gear=float(model.actuator_gear[index, 0]),
-                low=float(model.actuator_ctrlrange[index, 0]),
-                high=float(model.actuator_ctrlrange[index, 1]),
-            )
-            for index in range(model.nu)
-        ),
+        actuators=tuple(_actuator(model, index) for index in range(model.nu)),
         timestep=float(model.opt.timestep),
     )
 
 
-def _capsules(model: Any) -> dict[str, Capsule]:
+def body_names(model: Any) -> tuple[str, ...]:
+    """A name for each body, the world's first: its own, else that of its first geom, else that of its first joint."""
+    found: list[str] = []
+    for index in range(model.nbody):
+        geom, joint = int(model.body_geomadr[index]), int(model.body_jntadr[index])
+        candidates = (
+            model.body(index).name,
+            model.geom(geom).name.removesuffix("_geom") if geom >= 0 else "",
+            model.joint(joint).name if joint >= 0 else "",
+        )
+        names = (identifier(name) for name in candidates if name)
+        found.append(next((name for name in names if name not in found), f"body{index}"))
+    return tuple(found)
+
+
+def joint_names(model: Any) -> tuple[str, ...]:
+    """A name for each joint: its own, else one after its number."""
+    found: list[str] = []
+    for index in range(model.njnt):
+        name = identifier(model.joint(index).name or f"joint{index}")
+        found.append(name if name not in found else f"{name}_{index}")
+    return tuple(found)
+
+
+def identifier(name: str) -> str:
+    """A name as part of a field's name: a model may call its parts ``leg-1/foot``."""
+    return re.sub(r"\W", "_", name, flags=re.ASCII)
+
+
+def _joints(model: Any, bodies: tuple[str, ...], capsules: dict[str, Capsule]) -> dict[str, Joint]:
+    data = _reference_pose(model)
     found = {}
-    for index in range(model.ngeom):
-        body = int(model.geom_bodyid[index])
-        if body == 0 or int(model.geom_type[index]) != _CAPSULE:
+    for index, name in enumerate(joint_names(model)):
+        kind, adr = int(model.jnt_type[index]), int(model.jnt_qposadr[index])
+        if kind not in (_SLIDE, _HINGE):
             continue
-        found[model.body(body).name] = Capsule(
-            name=model.geom(index).name,
-            id=index,
-            radius=float(model.geom_size[index, 0]),
-            half_length=float(model.geom_size[index, 1]),
-            margin=float(model.geom_margin[index]),
-            far_end=1 if float(np.dot(_local_axis(model.geom_quat[index]), model.geom_pos[index])) >= 0 else -1,
+        limited = bool(model.jnt_limited[index])
+        found[name] = Joint(
+            name=name,
+            qpos=adr,
+            qvel=int(model.jnt_dofadr[index]),
+            is_hinge=kind == _HINGE,
+            low=float(model.jnt_range[index, 0]) if limited else None,
+            high=float(model.jnt_range[index, 1]) if limited else None,
+            reference=float(model.qpos0[adr]),
+            moves=_moves(model, data, index, capsules.get(bodies[int(model.jnt_bodyid[index])])),
+            nose_up=_nose_up(model, data, index),
         )
     return found
+
+
+def _free_joints(model: Any, bodies: tuple[str, ...]) -> tuple[FreeJoint, ...]:
+    return tuple(
+        FreeJoint(
+            name, bodies[int(model.jnt_bodyid[index])], int(model.jnt_qposadr[index]), int(model.jnt_dofadr[index])
+        )
+        for index, name in enumerate(joint_names(model))
+        if int(model.jnt_type[index]) == _FREE
+    )
+
+
+def _actuator(model: Any, index: int) -> Actuator:
+    on_joint = int(model.actuator_trntype[index]) == _JOINT_TRANSMISSION
+    joint = joint_names(model)[int(model.actuator_trnid[index, 0])] if on_joint else ""
+    gain, bias = model.actuator_gainprm[index], model.actuator_biasprm[index]
+    limited = bool(model.actuator_ctrllimited[index])
+    return Actuator(
+        name=identifier(model.actuator(index).name or joint or f"actuator{index}"),
+        joint=joint,
+        # A motor has a fixed gain of one, no bias and no dynamics of its own.
+        is_motor=on_joint and gain[0] == 1 and not bias.any() and int(model.actuator_dyntype[index]) == 0,
+        gear=float(model.actuator_gear[index, 0]),
+        low=float(model.actuator_ctrlrange[index, 0]) if limited else None,
+        high=float(model.actuator_ctrlrange[index, 1]) if limited else None,
+    )
+
+
+def _collides(model: Any, body: int) -> bool:
+    """Whether a geom of the body may touch one of another body, by their collision masks and the explicit pairs."""
+    own = np.flatnonzero(np.asarray(model.geom_bodyid) == body)
+    others = np.flatnonzero(np.asarray(model.geom_bodyid) != body)
+    kinds, affinities = np.asarray(model.geom_contype), np.asarray(model.geom_conaffinity)
+    masks = (kinds[own, None] & affinities[others]) | (affinities[own, None] & kinds[others])
+    paired = {int(geom) for geom in (*model.pair_geom1, *model.pair_geom2)}
+    return bool(masks.any()) or bool(paired & {int(geom) for geom in own})
+
+
+def _capsules(model: Any, bodies: tuple[str, ...]) -> dict[str, Capsule]:
+    found: dict[str, Capsule] = {}
+    for wanted in (_SPHERE, _CAPSULE):  # a capsule takes the place of a sphere
+        for index in np.flatnonzero(np.asarray(model.geom_type) == wanted):
+            body = int(model.geom_bodyid[index])
+            if body != 0:
+                found[bodies[body]] = _capsule(model, int(index), wanted)
+    return found
+
+
+def _capsule(model: Any, index: int, kind: int) -> Capsule:
+    return Capsule(
+        name=model.geom(index).name,
+        id=index,
+        radius=float(model.geom_size[index, 0]),
+        half_length=float(model.geom_size[index, 1]) if kind == _CAPSULE else 0.0,
+        margin=float(model.geom_margin[index]),
+        far_end=1 if float(np.dot(_local_axis(model.geom_quat[index]), model.geom_pos[index])) >= 0 else -1,
+    )
 
 
 def _local_axis(quaternion: Any) -> tuple[float, float, float]:
@@ -175,13 +276,12 @@ def _reference_pose(model: Any) -> Any:
 _DIRECTIONS = (("backward (-x)", "forward (+x)"), ("right (-y)", "left (+y)"), ("down (-z)", "up (+z)"))
 
 
-def _moves(model: Any, data: Any, joint: int, capsules: dict[str, Capsule]) -> str:
+def _moves(model: Any, data: Any, joint: int, capsule: Capsule | None) -> str:
     """Direction in which a positive joint velocity takes the middle of the joint's body, in the reference pose."""
     axis = np.asarray(data.xaxis[joint])
     if int(model.jnt_type[joint]) == _SLIDE:
         motion = axis
     else:
-        capsule = capsules.get(model.body(int(model.jnt_bodyid[joint])).name)
         if capsule is None:
             return ""
         motion = np.cross(axis, data.geom_xpos[capsule.id] - data.xanchor[joint])

@@ -6,9 +6,14 @@ a running simulation are left alone: the handler is in place during the loading 
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dressage.errors import InvalidArgument, Unavailable
 
 # The handler is one for the whole process.
 _LOCK = threading.RLock()
@@ -27,3 +32,38 @@ def quiet_loading() -> Iterator[list[str]]:
             yield warnings
         finally:
             mujoco.set_mju_user_warning(before)
+
+
+def load_archive(path: Path) -> Any:
+    """Compile the model of an archive that `MjSpec.to_zip` wrote.
+
+    :raises Unavailable: when it is not there.
+    :raises InvalidArgument: when it cannot be compiled.
+    """
+    import mujoco
+
+    if not path.is_file():
+        raise Unavailable(f"the model {path.parent.name!r} is not there: {path.name} is missing")
+    try:
+        with quiet_loading():
+            return mujoco.MjSpec.from_zip(str(path)).compile()
+    except ValueError as error:
+        message = f"the model of {path.parent.name!r} does not compile: {error}"
+        raise InvalidArgument(message, field="environment", expected="a model that this MuJoCo compiles") from error
+
+
+def load_model(xml: str) -> Any:
+    """Compile one of the models that the Gymnasium distribution carries, without importing Gymnasium.
+
+    :param xml: file name.
+    :raises Unavailable: when Gymnasium is not installed.
+    """
+    spec = importlib.util.find_spec("gymnasium")
+    if spec is None or spec.origin is None:
+        raise Unavailable(
+            "gymnasium, which carries the robots' models, is not installed: pip install 'dressage[trainer]'"
+        )
+    import mujoco
+
+    with quiet_loading():
+        return mujoco.MjModel.from_xml_path(str(Path(spec.origin).parent / "envs" / "mujoco" / "assets" / xml))

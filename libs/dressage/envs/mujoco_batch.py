@@ -1,38 +1,31 @@
-"""`BatchEnv` on `mujoco.batch.Batch`: every environment is one row of the simulator's arrays.
+"""`BatchEnv` on MuJoCo: every environment is one row of the simulator's arrays.
 
-The simulator's arrays are live, so after each step the few that observation, reward and fields read are copied once;
-everything else is array operations on those copies. What stock Gymnasium does is followed in its order: reset the
-simulation, draw noise from the environment's own generator, compute the forward dynamics; then steps that carry
-the solver's warm start on (it is part of the simulator's state rows, and so of a snapshot).
+The simulator's arrays are live (`dressage.envs.engine`), so after each step the few that observation, reward and fields
+read are copied once; everything else is array operations on those copies. What stock Gymnasium does is followed in its
+order: reset the simulation, draw noise from the environment's own generator, compute the forward dynamics; then steps
+that carry the solver's warm start on (it is part of the simulator's state rows, and so of a snapshot).
 """
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import mujoco
 import numpy as np
-from mujoco.batch import Batch, SimulationError
 
 from dressage.envs import random_state
-from dressage.envs.batch import BatchStep
+from dressage.envs.batch import BatchStep, Info
 from dressage.envs.cards import EnvironmentCard
+from dressage.envs.engine import make_engine
 from dressage.envs.layout import layout_of
-from dressage.envs.loading import quiet_loading
 from dressage.envs.options import EnvOptions
-from dressage.envs.state import Array, State
+from dressage.envs.snapshots import check_snapshot, environment_bytes
+from dressage.envs.fields import sources_of, trackers_of
+from dressage.envs.state import Array, Raw, State
 from dressage.envs.tasks import task as task_of
 from dressage.envs.tasks.base import Rules
-from dressage.errors import FailedPrecondition, InvalidArgument, Unavailable
+from dressage.errors import FailedPrecondition, InvalidArgument
 
-_DIVERGENCE = [
-    int(mujoco.mjtWarning.mjWARN_BADQPOS),
-    int(mujoco.mjtWarning.mjWARN_BADQVEL),
-    int(mujoco.mjtWarning.mjWARN_BADQACC),
-]
 _RAW = "raw/"
 
 
@@ -52,24 +45,24 @@ class MujocoBatch:
         self.num_envs = num_envs
         self.observation_size = card.observation_size
         self.action_size = card.action_size
+        self.action_kind, self.num_actions = card.action_kind, card.num_actions
         self.action_low = np.array([part.low for part in card.action], dtype=np.float32)
         self.action_high = np.array([part.high for part in card.action], dtype=np.float32)
         self.divergences = 0
         self._task = task_of(card.id)
         self._rules = rules_of(card, options)
-        model = load_model(self._task.xml)
+        model = self._task.load()
         self._time_step = float(model.opt.timestep) * (frame_skip := round(card.time_step / model.opt.timestep))
         self._frame_skip = frame_skip
-        self._batch: Any = Batch(model, num_envs, num_threads)
         bound = [entry for entry in self._task.fields(layout_of(model)) if fields is None or entry.field.name in fields]
         self._functions = {entry.field.name: entry.function for entry in bound}
-        sources = {"qpos", "qvel", *self._task.sources, *(name for entry in bound for name in entry.sources)}
-        self._live: dict[str, Array] = {name: self._batch.bind(name) for name in sorted(sources)}
-        self._ctrl: Array = self._batch.bind("ctrl")
-        self._initial_qpos = np.array(model.qpos0)
+        self._trackers = trackers_of(bound)
+        sources = {"qpos", "qvel", *self._task.sources, *sources_of(bound)}
+        self._engine = make_engine(model, num_envs, num_threads=num_threads, sources=sources)
+        self._initial_qpos = self._task.initial_qpos(model)
+        self._nv = int(model.nv)
         self._generators: list[np.random.Generator] = []
         self._elapsed = np.zeros(num_envs, dtype=np.int64)
-        self._warned = self._warnings()
         self._raw: dict[str, Array] = {}
         self._state = State()
 
@@ -80,7 +73,7 @@ class MujocoBatch:
             )
         self._generators = [random_state.generator(seed) for seed in seeds]
         self._restart(np.arange(self.num_envs))
-        self._adopt(self._copy())
+        self._adopt(self._started(self._copy(), None))
         return self._task.observation(self._raw)
 
     def state(self) -> State:
@@ -91,8 +84,7 @@ class MujocoBatch:
         self._require_reset()
         actions, refused = self._checked(actions)
         before, state = self._raw, self._state
-        self._ctrl[:] = actions
-        failed = self._advance()
+        failed = self._engine.step(actions, self._frame_skip)
         after = self._copy()
         outcome = self._task.outcome(before, after, actions, time_step=self._time_step, rules=self._rules)
         reward, terminated = outcome.reward, outcome.terminated
@@ -108,24 +100,28 @@ class MujocoBatch:
             )
             for name, array in after.items():
                 array[diverged] = before[name][diverged]
+        for name, tracker in self._trackers.items():
+            after[name] = tracker.step(before, after)
+        info = self._info(before, after, outcome.terms)
         final_observation = self._task.observation(after)
         done = terminated | truncated
         if not done.any():
             self._adopt(after)
             return BatchStep(
-                final_observation.copy(), final_observation, reward, terminated, truncated, state, self._state
+                final_observation.copy(), final_observation, reward, terminated, truncated, state, self._state, info
             )
         next_state = State(raw=after, functions=self._functions)
         self._restart(np.flatnonzero(done))
-        self._adopt(self._copy())
+        fresh = self._copy() | {name: after[name].copy() for name in self._trackers}
+        self._adopt(self._started(fresh, done))
         observation = self._task.observation(self._raw)
-        return BatchStep(observation, final_observation, reward, terminated, truncated, state, next_state)
+        return BatchStep(observation, final_observation, reward, terminated, truncated, state, next_state, info)
 
     def snapshot(self) -> dict[str, Array]:
         self._require_reset()
         return {
-            "environment": np.frombuffer(self.card.id.encode(), dtype=np.uint8).copy(),
-            "simulation": self._batch.state.copy(),
+            "environment": environment_bytes(self.card.id),
+            "simulation": self._engine.state,
             "generators": random_state.pack(self._generators),
             "elapsed_steps": self._elapsed.copy(),
             "divergences": np.array(self.divergences, dtype=np.int64),
@@ -134,57 +130,63 @@ class MujocoBatch:
         }
 
     def restore(self, snapshot: Mapping[str, Array]) -> None:
-        self._check_snapshot(snapshot)
-        self._batch.state[:] = snapshot["simulation"]
+        shapes: dict[str, tuple[int, ...]] = {
+            "simulation": self._engine.state.shape,
+            "generators": (self.num_envs, random_state.WIDTH),
+            "elapsed_steps": (self.num_envs,),
+            "divergences": (),
+            **{_RAW + name: shape for name, shape in self._raw_shapes().items()},
+        }
+        check_snapshot(snapshot, self.card.id, shapes)
+        self._engine.load(np.asarray(snapshot["simulation"]))
         self._generators = random_state.unpack(snapshot["generators"])
         self._elapsed = snapshot["elapsed_steps"].astype(np.int64)
         self.divergences = int(snapshot["divergences"])
-        self._warned = self._warnings()
-        self._adopt({name: np.array(snapshot[_RAW + name]) for name in self._live})
+        self._adopt({name: np.array(snapshot[_RAW + name]) for name in self._raw_shapes()})
 
     def _adopt(self, raw: dict[str, Array]) -> None:
         self._raw = raw
         self._state = State(raw=raw, functions=self._functions)
 
     def _copy(self) -> dict[str, Array]:
-        return {name: array.copy() for name, array in self._live.items()}
+        return {name: array.copy() for name, array in self._engine.live.items()}
+
+    def _started(self, raw: dict[str, Array], rows: Array | None) -> dict[str, Array]:
+        """``raw`` with what is tracked begun anew in these rows (None: in all)."""
+        for name, tracker in self._trackers.items():
+            start = tracker.start(raw)
+            if rows is None:
+                raw[name] = start
+            else:
+                raw[name][rows] = start[rows]
+        return raw
+
+    def _info(self, before: Raw, after: Raw, terms: Mapping[str, Array]) -> Info:
+        """Stock Gymnasium's ``info``; what is not known yet is computed if it is read."""
+        task, step, initial = self._task, self._time_step, self._initial_qpos
+        return Info(lambda: {**task.facts(before, after, time_step=step, initial_qpos=initial), **terms})
 
     def _restart(self, rows: Array) -> None:
-        self._batch.reset(rows, stage=int(mujoco.mjtStage.mjSTAGE_NONE))
-        qpos, qvel, nv = self._live["qpos"], self._live["qvel"], self._live["qvel"].shape[1]
+        qpos, qvel = np.empty((len(rows), len(self._initial_qpos))), np.empty((len(rows), self._nv))
         scale = self._rules.reset_noise_scale or 0.0
-        for row in rows:
-            start = self._task.start(self._generators[row], self._initial_qpos, nv=nv, scale=scale)
-            qpos[row], qvel[row] = start
-        self._batch.forward(rows)
+        for index, row in enumerate(rows):
+            start = self._task.start(self._generators[row], self._initial_qpos, nv=self._nv, scale=scale)
+            qpos[index], qvel[index] = start
+        self._engine.restart(rows, qpos, qvel)
         self._elapsed[rows] = 0
-        self._warned = self._warnings()
-
-    def _advance(self) -> Array | None:
-        """Step all simulations; the rows in which the simulator raised, if any."""
-        try:
-            self._batch.step(nstep=self._frame_skip)
-        except SimulationError as error:
-            return np.asarray(error.ids)
-        return None
-
-    def _warnings(self) -> Array:
-        counts: Array = self._batch.warning[:, _DIVERGENCE, 1]  # (last info, count); indexing by a list copies
-        return counts
 
     def _diverged(self, after: dict[str, Array], refused: Array | None, failed: Array | None) -> Array | None:
         """Rows to give up, or None. MuJoCo resets a diverged simulation silently, but counts a warning for it."""
-        warnings = self._warnings()
-        sound = refused is None and failed is None and np.array_equal(warnings, self._warned)
+        reset = self._engine.diverged()
+        sound = refused is None and failed is None and reset is None
         if sound and np.isfinite(after["qpos"]).all() and np.isfinite(after["qvel"]).all():
             return None
-        rows: Array = (warnings != self._warned).any(axis=1)
-        rows |= ~(np.isfinite(after["qpos"]).all(axis=1) & np.isfinite(after["qvel"]).all(axis=1))
-        if refused is not None:
-            rows |= refused
+        rows: Array = ~(np.isfinite(after["qpos"]).all(axis=1) & np.isfinite(after["qvel"]).all(axis=1))
+        for others in (reset, refused):
+            if others is not None:
+                rows |= others
         if failed is not None:
             rows[failed] = True
-        self._warned = warnings
         return rows
 
     def _checked(self, actions: Array) -> tuple[Array, Array | None]:
@@ -202,24 +204,9 @@ class MujocoBatch:
         if not self._raw:
             raise FailedPrecondition("the batch has no state yet: call reset(seeds) or restore(snapshot) first")
 
-    def _check_snapshot(self, snapshot: Mapping[str, Array]) -> None:
-        shapes: dict[str, tuple[int, ...]] = {
-            "environment": (len(self.card.id.encode()),),
-            "simulation": self._batch.state.shape,
-            "generators": (self.num_envs, random_state.WIDTH),
-            "elapsed_steps": (self.num_envs,),
-            "divergences": (),
-            **{_RAW + name: array.shape for name, array in self._live.items()},
-        }
-        for name, shape in shapes.items():
-            if name not in snapshot:
-                raise InvalidArgument(field=f"snapshot.{name}", value=None, expected="an array; it is missing")
-            if np.shape(snapshot[name]) != shape:
-                raise InvalidArgument(
-                    field=f"snapshot.{name}", value=np.shape(snapshot[name]), expected=f"shape {shape}"
-                )
-        if bytes(np.asarray(snapshot["environment"], dtype=np.uint8)) != self.card.id.encode():
-            raise InvalidArgument(field="snapshot.environment", value="another", expected=self.card.id)
+    def _raw_shapes(self) -> dict[str, tuple[int, ...]]:
+        live = {name: array.shape for name, array in self._engine.live.items()}
+        return live | {name: (self.num_envs, *tracker.shape) for name, tracker in self._trackers.items()}
 
 
 def rules_of(card: EnvironmentCard, options: EnvOptions) -> Rules:
@@ -230,18 +217,3 @@ def rules_of(card: EnvironmentCard, options: EnvOptions) -> Rules:
         terminate_when_unhealthy=values.get("terminate_when_unhealthy"),
         reset_noise_scale=values.get("reset_noise_scale"),
     )
-
-
-def load_model(xml: str) -> Any:
-    """Compile one of the models that the Gymnasium distribution carries, without importing Gymnasium.
-
-    :param xml: file name.
-    :raises Unavailable: when Gymnasium is not installed.
-    """
-    spec = importlib.util.find_spec("gymnasium")
-    if spec is None or spec.origin is None:
-        raise Unavailable(
-            "gymnasium, which carries the robots' models, is not installed: pip install 'dressage[trainer]'"
-        )
-    with quiet_loading():
-        return mujoco.MjModel.from_xml_path(str(Path(spec.origin).parent / "envs" / "mujoco" / "assets" / xml))

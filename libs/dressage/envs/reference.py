@@ -1,7 +1,7 @@
 """Episodes on the reference implementation, stock Gymnasium: what scores and judgments rest on.
 
 Nothing of the batched simulation takes part here but the definitions of the fields, which read the same arrays off a
-single stock environment's ``MjData``.
+single stock environment (`dressage.envs.stock`).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 
 from dressage.envs.cards import EnvironmentCard, load_card
-from dressage.envs.layout import layout_of
-from dressage.envs.loading import quiet_loading
+from dressage.envs.fields import trackers_of
 from dressage.envs.options import EnvOptions
 from dressage.envs.state import Array
-from dressage.envs.tasks import task as task_of
+from dressage.envs.stock import make_stock, source_of
 from dressage.envs.trajectory import Trajectory
 from dressage.errors import InvalidArgument
 
 Policy = Callable[[Array], Array]
-"""From one observation (D,) to one action (A,), or, for batched rollouts, from (n, D) to (n, A)."""
+"""From one observation (D,) to one action (A,), or, for batched rollouts, from (n, D) to (n, A). A discrete action is a
+single integer: (), and (n,)."""
 
 
 def rollout(
@@ -60,48 +60,48 @@ def rollout(
 def random_policy(env_id: str, seed: int) -> Policy:
     """Uniformly random actions between the action bounds, for one observation or a batch of them."""
     card = load_card(env_id)
-    low = np.array([part.low for part in card.action], dtype=np.float32)
-    high = np.array([part.high for part in card.action], dtype=np.float32)
+    low, high = _bounds(card)
     rng = np.random.default_rng(seed)
 
     def act(observation: Array) -> Array:
+        if card.action_kind == "discrete":
+            return np.asarray(rng.integers(card.num_actions, size=observation.shape[:-1]))
         return rng.uniform(low, high, size=(*observation.shape[:-1], len(low))).astype(np.float32)
 
     return act
 
 
 def motionless_policy(env_id: str) -> Policy:
-    """The zero action, always."""
-    size = load_card(env_id).action_size
-    return lambda observation: np.zeros((*observation.shape[:-1], size), dtype=np.float32)
+    """The zero action, always; of a discrete action, the first choice."""
+    card = load_card(env_id)
+    if card.action_kind == "discrete":
+        return lambda observation: np.zeros(observation.shape[:-1], dtype=np.int64)
+    return lambda observation: np.zeros((*observation.shape[:-1], card.action_size), dtype=np.float32)
 
 
 def untrained_policy(env_id: str, seed: int) -> Policy:
     """The deterministic actions of a randomly initialised tanh network of two hidden layers of 64."""
     card = load_card(env_id)
-    low = np.array([part.low for part in card.action])
-    high = np.array([part.high for part in card.action])
+    low, high = (bound.astype(np.float64) for bound in _bounds(card))
     rng = np.random.default_rng(seed)
-    sizes = (card.observation_size, 64, 64, card.action_size)
+    sizes = (card.observation_size, 64, 64, card.num_actions or card.action_size)
     layers = [rng.standard_normal(shape) / np.sqrt(shape[0]) for shape in pairwise(sizes)]
 
     def act(observation: Array) -> Array:
         hidden = observation
         for weight in layers:
             hidden = np.tanh(hidden @ weight)
+        if card.action_kind == "discrete":
+            return np.asarray(hidden.argmax(axis=-1))
         action: Array = (low + (hidden + 1) / 2 * (high - low)).astype(np.float32)
         return action
 
     return act
 
 
-def make_stock(card: EnvironmentCard, options: EnvOptions) -> Any:
-    """The stock Gymnasium environment with these options."""
-    import gymnasium
-
-    given: dict[str, Any] = dict(options.given())
-    with quiet_loading():
-        return gymnasium.make(card.id, **given)
+def _bounds(card: EnvironmentCard) -> tuple[Array, Array]:
+    low = np.array([part.low for part in card.action], dtype=np.float32)
+    return low, np.array([part.high for part in card.action], dtype=np.float32)
 
 
 def _alone(policy: Policy, card: EnvironmentCard, seed: int, options: EnvOptions, env: Any) -> Trajectory:
@@ -129,19 +129,18 @@ def _together(policy: Policy, card: EnvironmentCard, seeds: Sequence[int], optio
 
 
 class _Episode:
-    """One stock environment, and what has been recorded of its episode."""
+    """One reference environment, and what has been recorded of its episode."""
 
     def __init__(self, card: EnvironmentCard, seed: int, options: EnvOptions, env: Any) -> None:
         self.card, self.seed, self.options = card, seed, options
         self._env = env
-        self._data = env.unwrapped.data
-        self._bound = task_of(card.id).fields(layout_of(env.unwrapped.model))
-        self._sources = sorted({"qpos", "qvel", *(name for entry in self._bound for name in entry.sources)})
-        self._rows: dict[str, list[Array]] = {name: [] for name in self._sources}
+        self._source = source_of(card, env)
+        self._trackers = trackers_of(self._source.bound)
+        self._rows: list[dict[str, Array]] = []
         self._actions: list[Array] = []
         self._rewards: list[float] = []
         self.terminated = self.truncated = False
-        self.observation: Array = env.reset(seed=seed)[0]
+        self.observation: Array = self._source.flat(env.reset(seed=seed)[0])
         self._record()
 
     @property
@@ -149,34 +148,49 @@ class _Episode:
         return self.terminated or self.truncated
 
     def step(self, action: Array) -> None:
-        action = np.asarray(action)
-        if action.shape != (self.card.action_size,) or not np.isfinite(action).all():
-            expected = f"{self.card.action_size} finite numbers at step {len(self._rewards)}"
-            raise InvalidArgument(field="action", value=action.tolist(), expected=expected)
-        self.observation, reward, terminated, truncated, _ = self._env.step(action)
+        action = self._checked(np.asarray(action))
+        given = self._source.action(action)
+        observation, reward, terminated, truncated, _ = self._env.step(given)
+        self.observation = self._source.flat(observation)
         self.terminated, self.truncated = bool(terminated), bool(truncated)
         self._actions.append(action.astype(np.float64))
         self._rewards.append(float(reward))
         self._record()
 
     def trajectory(self) -> Trajectory:
-        raw = {name: np.stack(rows) for name, rows in self._rows.items()}
+        raw = {name: np.concatenate([row[name] for row in self._rows]) for name in self._rows[0]}
+        positions, velocities = self._source.motion(raw)
         return Trajectory(
             environment=self.card.id,
             seed=self.seed,
-            fields={entry.field.name: np.ascontiguousarray(entry.function(raw)) for entry in self._bound},
+            fields={entry.field.name: np.ascontiguousarray(entry.function(raw)) for entry in self._source.bound},
             action=np.stack(self._actions),
             reward=np.array(self._rewards),
             terminated=self.terminated,
             truncated=self.truncated,
-            qpos=raw["qpos"],
-            qvel=raw["qvel"],
+            qpos=positions,
+            qvel=velocities,
             metadata={
                 "options": self.options.given(),
-                "versions": {name: distributions.version(name) for name in ("gymnasium", "mujoco", "numpy")},
+                "versions": {name: distributions.version(name) for name in self._source.packages},
             },
         )
 
+    def _checked(self, action: Array) -> Array:
+        step = len(self._rewards)
+        if self.card.action_kind == "discrete":
+            count = self.card.num_actions
+            if action.shape != () or action.dtype.kind not in "iu" or not 0 <= int(action) < count:
+                expected = f"an integer from 0 to {count - 1} at step {step}"
+                raise InvalidArgument(field="action", value=action.tolist(), expected=expected)
+        elif action.shape != (self.card.action_size,) or not np.isfinite(action).all():
+            expected = f"{self.card.action_size} finite numbers at step {step}"
+            raise InvalidArgument(field="action", value=action.tolist(), expected=expected)
+        return action
+
     def _record(self) -> None:
-        for name, rows in self._rows.items():
-            rows.append(np.array(getattr(self._data, name)))
+        """The present state as one row, with what is followed through the episode."""
+        row = {name: array[None] for name, array in self._source.read(self.observation, len(self._rewards)).items()}
+        for name, tracker in self._trackers.items():
+            row[name] = tracker.step(self._rows[-1], row) if self._rows else tracker.start(row)
+        self._rows.append(row)

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from dressage.envs import own
 from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.envs.state import Array, _unknown_field
 from dressage.errors import InvalidArgument
@@ -49,7 +50,7 @@ class Trajectory:
     """A recorded episode of T steps. Fields are also attributes: ``trajectory.x_velocity``.
 
     :param fields: (T+1, ...) arrays by field name.
-    :param action: (T, A), as given to the environment.
+    :param action: (T, A), as given to the environment; (T,) where it is a single integer.
     :param reward: (T,) stock reward.
     :param qpos: (T+1, nq) float64 simulator positions.
     :param qvel: (T+1, nv) float64 simulator velocities.
@@ -156,9 +157,15 @@ def load_check_trajectories(env_id: str) -> dict[str, list[Trajectory]]:
     :raises NotFound: for an unknown environment.
     """
     load_card(env_id)
+    if own.is_own(env_id):
+        return _check_files(own.folder_of(env_id) / own.TRAJECTORIES)
     folder = resources.files("dressage.envs").joinpath("data", "trajectories", env_id)
     with resources.as_file(folder) as path:
-        return {kind: [Trajectory.load(file) for file in sorted(path.glob(f"{kind}_*.npz"))] for kind in CHECK_KINDS}
+        return _check_files(path)
+
+
+def _check_files(folder: Path) -> dict[str, list[Trajectory]]:
+    return {kind: [Trajectory.load(file) for file in sorted(folder.glob(f"{kind}_*.npz"))] for kind in CHECK_KINDS}
 
 
 def _reversed_field(card: EnvironmentCard, name: str, array: Array) -> Array:

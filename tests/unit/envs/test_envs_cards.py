@@ -62,7 +62,7 @@ def test_positive_pitch_lifts_the_nose(env_id: str) -> None:
     """On the live model: turn the torso by the pitch of the card, and see where a point ahead of it goes."""
     import mujoco
     from dressage.envs.layout import layout_of
-    from dressage.envs.mujoco_batch import load_model
+    from dressage.envs.loading import load_model
     from dressage.envs.tasks import task
 
     model = load_model(task(env_id).xml)

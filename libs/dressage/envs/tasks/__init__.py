@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 
+from dressage.envs import own
 from dressage.envs.cards import load_card
 from dressage.envs.tasks.base import Task
 
@@ -19,6 +20,10 @@ _MODULES = {
     "Swimmer-v5": "swimmer",
     "InvertedDoublePendulum-v5": "inverted_double_pendulum",
     "Reacher-v5": "reacher",
+    "Ant-v5": "ant",
+    "Humanoid-v5": "humanoid",
+    "HumanoidStandup-v5": "humanoid_standup",
+    "Pusher-v5": "pusher",
 }
 
 
@@ -27,6 +32,10 @@ def task(env_id: str) -> Task:
 
     :raises dressage.errors.NotFound: listing the known ids, the nearest first.
     """
+    if env_id.startswith(own.MODEL):
+        from dressage.envs.tasks.own_model import OwnModel
+
+        return OwnModel(env_id)
     if env_id not in _MODULES:
         load_card(env_id)  # raises the NotFound that lists the known ids
     found: Task = importlib.import_module(f"dressage.envs.tasks.{_MODULES[env_id]}").TASK

@@ -7,22 +7,29 @@ ranges) are stock Gymnasium v5's, held to it by the parity tests.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from dressage.envs.cards import ActionComponent, ObservationComponent
 from dressage.envs.fields import BoundField, motors
 from dressage.envs.layout import Layout
+from dressage.envs.loading import load_model
 from dressage.envs.state import Array, Raw
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Stock reward (N,) and termination (N,) of one step."""
+    """Stock reward (N,) and termination (N,) of one step.
+
+    :param terms: parts of the reward (N,), named as in stock Gymnasium's ``info``.
+    """
 
     reward: Array
     terminated: Array
+    terms: Mapping[str, Array]
 
 
 @dataclass(frozen=True)
@@ -45,8 +52,18 @@ class Task(ABC):
     stock_reward: str
     example_intents: tuple[str, ...]
     can_terminate: bool = True
+    # Id of an environment that starts with the same robot standing, where this one does not; its heights are measured.
+    stands_as: str = ""
     # Simulator arrays that observation and step read besides qpos and qvel.
     sources: tuple[str, ...] = ()
+
+    def load(self) -> Any:
+        """The compiled model, an ``mujoco.MjModel``."""
+        return load_model(self.xml)
+
+    def initial_qpos(self, model: Any) -> Array:
+        """The ``qpos`` (nq,) that an episode starts from, noise aside."""
+        return np.array(model.qpos0)
 
     @abstractmethod
     def observation(self, raw: Raw) -> Array:
@@ -59,6 +76,13 @@ class Task(ABC):
         :param action: (N, A) as given to the step; its dtype counts, since stock Gymnasium computes its control
             cost in the dtype of the action.
         """
+
+    def facts(self, before: Raw, after: Raw, *, time_step: float, initial_qpos: Array) -> dict[str, Array]:
+        """What stock Gymnasium's ``info`` says of a step besides the parts of the reward.
+
+        :param initial_qpos: the model's reference ``qpos``.
+        """
+        return {}
 
     @abstractmethod
     def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
@@ -84,6 +108,35 @@ class Task(ABC):
 def control_cost(action: Array, weight: float) -> Array:
     """``weight`` times the squared norm of each row's action, in the action's dtype as stock Gymnasium has it."""
     cost: Array = weight * np.square(action).sum(axis=-1)
+    return cost
+
+
+def column_rate(before: Raw, after: Raw, column: int, time_step: float) -> Array:
+    """Mean rate (N,) of one entry of ``qpos`` over a step."""
+    rate: Array = (after["qpos"][:, column] - before["qpos"][:, column]) / time_step
+    return rate
+
+
+def planar_facts(before: Raw, after: Raw, *, time_step: float, initial_qpos: Array) -> dict[str, Array]:
+    """`Task.facts` of a torso whose x and z come first in ``qpos``."""
+    qpos = after["qpos"]
+    return {
+        "x_position": qpos[:, 0],
+        "z_distance_from_origin": qpos[:, 1] - initial_qpos[1],
+        "x_velocity": column_rate(before, after, 0, time_step),
+    }
+
+
+def distance_from_origin(raw: Raw) -> Array:
+    """Horizontal distance (N,) in m of a body whose x and y come first in ``qpos``."""
+    distance: Array = np.sqrt(np.square(raw["qpos"][:, :2]).sum(axis=1))
+    return distance
+
+
+def contact_cost(raw: Raw, weight: float) -> Array:
+    """``weight`` times the sum of the squared contact forces and torques on all bodies, (N,)."""
+    forces = raw["cfrc_ext"]
+    cost: Array = weight * np.square(forces.reshape(len(forces), -1)).sum(axis=1)
     return cost
 
 

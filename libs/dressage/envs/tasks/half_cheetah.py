@@ -8,6 +8,7 @@ from dressage.envs.cards import ObservationComponent
 from dressage.envs.fields import (
     BoundField,
     body_fields,
+    contact_fields,
     foot_fields,
     joint_components,
     joint_fields,
@@ -21,6 +22,7 @@ from dressage.envs.tasks.base import (
     Outcome,
     Rules,
     Task,
+    column_rate,
     control_cost,
     normal_velocity_start,
     positions_and_velocities,
@@ -58,8 +60,12 @@ class HalfCheetah(Task):
         return positions_and_velocities(raw, skip=1)
 
     def outcome(self, before: Raw, after: Raw, action: Array, *, time_step: float, rules: Rules) -> Outcome:
-        velocity = (after["qpos"][:, 0] - before["qpos"][:, 0]) / time_step
-        return Outcome(velocity - control_cost(action, _CONTROL_COST), np.zeros(len(velocity), dtype=bool))
+        velocity, cost = column_rate(before, after, 0, time_step), control_cost(action, _CONTROL_COST)
+        terms = {"reward_forward": velocity, "reward_ctrl": -cost}
+        return Outcome(velocity - cost, np.zeros(len(velocity), dtype=bool), terms)
+
+    def facts(self, before: Raw, after: Raw, *, time_step: float, initial_qpos: Array) -> dict[str, Array]:
+        return {"x_position": after["qpos"][:, 0], "x_velocity": column_rate(before, after, 0, time_step)}
 
     def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
         return normal_velocity_start(rng, layout_qpos, nv, scale)
@@ -71,6 +77,7 @@ class HalfCheetah(Task):
             *planar_root(layout, ahead="the head rises; a backflip turns this way"),
             *joint_fields(layout, _LEG_JOINTS),
             *foot_fields(layout, ("bfoot", "ffoot")),
+            *contact_fields(layout),
             *body_fields(layout),
         ]
 

@@ -8,6 +8,7 @@ from dressage.envs.cards import ObservationComponent
 from dressage.envs.fields import (
     BoundField,
     body_fields,
+    contact_fields,
     foot_fields,
     joint_components,
     joint_fields,
@@ -21,7 +22,9 @@ from dressage.envs.tasks.base import (
     Outcome,
     Rules,
     Task,
+    column_rate,
     control_cost,
+    planar_facts,
     positions_and_velocities,
     uniform_start,
 )
@@ -65,10 +68,15 @@ class Hopper(Task):
         height, angle = qpos[:, 1], qpos[:, 2]
         healthy = (height > _HEALTHY_HEIGHT) & (np.abs(angle) < _HEALTHY_ANGLE)
         healthy &= (np.abs(qpos[:, 2:]) < _HEALTHY_STATE).all(axis=1) & (np.abs(qvel) < _HEALTHY_STATE).all(axis=1)
-        velocity = (qpos[:, 0] - before["qpos"][:, 0]) / time_step
-        reward = (velocity + healthy * _HEALTHY_REWARD) - control_cost(action, _CONTROL_COST)
+        velocity = column_rate(before, after, 0, time_step)
+        survive, cost = healthy * _HEALTHY_REWARD, control_cost(action, _CONTROL_COST)
+        reward = (velocity + survive) - cost
         terminated = ~healthy if rules.terminate_when_unhealthy else np.zeros(len(reward), dtype=bool)
-        return Outcome(reward, terminated)
+        terms = {"reward_forward": velocity, "reward_ctrl": -cost, "reward_survive": survive}
+        return Outcome(reward, terminated, terms)
+
+    def facts(self, before: Raw, after: Raw, *, time_step: float, initial_qpos: Array) -> dict[str, Array]:
+        return planar_facts(before, after, time_step=time_step, initial_qpos=initial_qpos)
 
     def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
         return uniform_start(rng, layout_qpos, nv, scale)
@@ -80,6 +88,7 @@ class Hopper(Task):
             *planar_root(layout, ahead="it leans backward"),
             *joint_fields(layout, ("thigh_joint", "leg_joint", "foot_joint")),
             *foot_fields(layout, ("foot",)),
+            *contact_fields(layout),
             *body_fields(layout),
         ]
 

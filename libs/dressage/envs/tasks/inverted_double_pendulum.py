@@ -53,7 +53,9 @@ class InvertedDoublePendulum(Task):
         terminated = height <= _HEALTHY_HEIGHT
         distance = 0.01 * x**2 + (height - 2) ** 2
         speed = 1e-3 * first**2 + 5e-3 * second**2
-        return Outcome(_HEALTHY_REWARD * ~terminated - distance - speed, terminated)
+        survive = _HEALTHY_REWARD * ~terminated
+        terms = {"reward_survive": survive, "distance_penalty": -distance, "velocity_penalty": -speed}
+        return Outcome(survive - distance - speed, terminated, terms)
 
     def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
         return normal_velocity_start(rng, layout_qpos, nv, scale)

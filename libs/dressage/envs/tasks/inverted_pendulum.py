@@ -47,7 +47,8 @@ class InvertedPendulum(Task):
         qpos, qvel = after["qpos"], after["qvel"]
         finite = np.isfinite(qpos).all(axis=1) & np.isfinite(qvel).all(axis=1)
         terminated = ~finite | (np.abs(qpos[:, 1]) > _HEALTHY_ANGLE)
-        return Outcome((~terminated).astype(np.float64), terminated)
+        survive = (~terminated).astype(np.float64)
+        return Outcome(survive, terminated, {"reward_survive": survive})
 
     def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
         return uniform_start(rng, layout_qpos, nv, scale)

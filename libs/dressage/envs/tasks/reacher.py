@@ -49,8 +49,9 @@ class Reacher(Task):
         return out
 
     def outcome(self, before: Raw, after: Raw, action: Array, *, time_step: float, rules: Rules) -> Outcome:
-        reward = -np.linalg.norm(_to_target(after), axis=-1) - control_cost(action, 1)
-        return Outcome(reward, np.zeros(len(reward), dtype=bool))
+        distance, cost = np.linalg.norm(_to_target(after), axis=-1), control_cost(action, 1)
+        terms = {"reward_dist": -distance, "reward_ctrl": -cost}
+        return Outcome(-distance - cost, np.zeros(len(cost), dtype=bool), terms)
 
     def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
         qpos = rng.uniform(low=-_START_NOISE, high=_START_NOISE, size=len(layout_qpos)) + layout_qpos

@@ -20,7 +20,9 @@ from dressage.envs.tasks.base import (
     Outcome,
     Rules,
     Task,
+    column_rate,
     control_cost,
+    distance_from_origin,
     positions_and_velocities,
     uniform_start,
 )
@@ -47,8 +49,18 @@ class Swimmer(Task):
         return positions_and_velocities(raw, skip=2)
 
     def outcome(self, before: Raw, after: Raw, action: Array, *, time_step: float, rules: Rules) -> Outcome:
-        velocity = (after["qpos"][:, 0] - before["qpos"][:, 0]) / time_step
-        return Outcome(velocity - control_cost(action, _CONTROL_COST), np.zeros(len(velocity), dtype=bool))
+        velocity, cost = column_rate(before, after, 0, time_step), control_cost(action, _CONTROL_COST)
+        terms = {"reward_forward": velocity, "reward_ctrl": -cost}
+        return Outcome(velocity - cost, np.zeros(len(velocity), dtype=bool), terms)
+
+    def facts(self, before: Raw, after: Raw, *, time_step: float, initial_qpos: Array) -> dict[str, Array]:
+        return {
+            "x_position": after["qpos"][:, 0],
+            "y_position": after["qpos"][:, 1],
+            "distance_from_origin": distance_from_origin(after),
+            "x_velocity": column_rate(before, after, 0, time_step),
+            "y_velocity": column_rate(before, after, 1, time_step),
+        }
 
     def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
         return uniform_start(rng, layout_qpos, nv, scale)

@@ -1,0 +1,160 @@
+"""Describing a user's own environments: from a model file or a Gymnasium id to a folder that `dressage.envs.own` reads.
+
+This runs on the user's machine, on the user's own files, with the simulator at hand. Everything in a card is read off the
+compiled model or the live environment.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+from dressage.envs import own
+from dressage.envs.cards import ActionComponent, EnvironmentCard, ObservationComponent
+from dressage.envs.generate import card_of_task, card_text, with_scales, write_check_episodes
+from dressage.envs.loading import quiet_loading
+from dressage.errors import InvalidArgument
+
+_TIME_STEP = 0.02
+_EPISODE_STEPS = 1_000
+_EPISODES = 4
+_MAX_EPISODE_STEPS = 1_000_000
+_RESET_NOISE = 0.01
+
+
+def add_model(
+    path: Path, *, name: str = "", time_step: float | None = None, max_episode_steps: int = _EPISODE_STEPS
+) -> EnvironmentCard:
+    """Describe a model in MuJoCo's XML and keep it, with what it includes, as ``mjcf:NAME``. One of that name is replaced.
+
+    :param name: letters, digits, ``_``, ``.``, ``-``; empty: the file's name.
+    :param time_step: seconds between actions, rounded to the physics time step; None: about 0.02.
+    :raises InvalidArgument: for a file that MuJoCo does not compile, one without actuators, a bad number or name.
+    """
+    import mujoco
+
+    if not 1 <= max_episode_steps <= _MAX_EPISODE_STEPS:
+        expected = f"an integer from 1 to {_MAX_EPISODE_STEPS}"
+        raise InvalidArgument(field="max_episode_steps", value=max_episode_steps, expected=expected)
+    env_id = own.MODEL + (name or path.stem)
+    folder = own.folder_of(env_id)
+    try:
+        with quiet_loading():
+            spec = mujoco.MjSpec.from_file(str(path))
+            model = spec.compile()
+    except (ValueError, OSError) as error:
+        expected = f"a model file that MuJoCo compiles ({error})"
+        raise InvalidArgument(field="model", value=str(path), expected=expected) from error
+    if model.nu == 0:
+        raise InvalidArgument(field="model", value=str(path), expected="a model with at least one actuator")
+    step = _action_time(float(model.opt.timestep), time_step)
+    with _Replacing(folder):
+        with quiet_loading():
+            spec.to_zip(str(folder / own.MODEL_FILE))
+        from dressage.envs.tasks import task
+
+        options = {"max_episode_steps": max_episode_steps, "reset_noise_scale": _RESET_NOISE}
+        card = card_of_task(task(env_id), task(env_id).load(), time_step=step, options=options)
+        return _finish(card, folder)
+
+
+def add_registered(env_id: str) -> EnvironmentCard:
+    """Describe an environment that is registered with Gymnasium and keep its card as ``gymnasium:ID``.
+
+    :param env_id: ``gymnasium:ID``.
+    :raises NotFound: when Gymnasium knows no such id.
+    :raises InvalidArgument: for one whose observation or action a trainer cannot use.
+    """
+    from dressage.envs.vector import Adapter, bound_fields, make_registered
+
+    folder = own.folder_of(env_id)
+    env = make_registered(env_id, None)
+    try:
+        adapter, steps = Adapter(env, env_id), env.spec.max_episode_steps or _EPISODE_STEPS
+        card = EnvironmentCard(
+            id=env_id,
+            title=f"Gymnasium's {env_id.removeprefix(own.GYMNASIUM)}",
+            description=(
+                "An environment of Gymnasium or of a package that registers with it. It runs through a plain adapter, one "
+                "environment after another in Python, so training is much slower than in the batched environments, and "
+                "rewards and judges can read its observation only."
+            ),
+            fields=(),
+            observation_components=tuple(
+                ObservationComponent(f"observation_{index}", "mixed", f"number {index} of the observation")
+                for index in range(adapter.size)
+            ),
+            action=_actions(adapter),
+            action_kind="discrete" if adapter.num_actions else "box",
+            num_actions=adapter.num_actions,
+            observation_size=adapter.size,
+            time_step=_seconds(env),
+            max_episode_steps=int(steps),
+            can_terminate=True,
+            termination="as the environment decides.",
+            stock_reward="as the environment computes it",
+            example_intents=("get a high stock reward",),
+            options={"max_episode_steps": int(steps)},
+        )
+        fields = tuple(entry.field for entry in bound_fields(card))
+    finally:
+        env.close()
+    with _Replacing(folder):
+        return _finish(EnvironmentCard.from_dict({**card.to_dict(), "fields": [vars(entry) for entry in fields]}), folder)
+
+
+class _Replacing:
+    """An empty folder to write to; what was there comes back if the writing fails."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._before = folder, folder.with_name(f".{folder.name}.before")
+
+    def __enter__(self) -> None:
+        shutil.rmtree(self._before, ignore_errors=True)
+        if self._folder.exists():
+            self._folder.rename(self._before)
+        self._folder.mkdir(parents=True)
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            if self._before.exists():
+                self._before.rename(self._folder)
+        shutil.rmtree(self._before, ignore_errors=True)
+
+
+def _finish(card: EnvironmentCard, folder: Path) -> EnvironmentCard:
+    """Writes the card, measures on it, writes it again with the scales; then the check episodes."""
+    path = folder / own.CARD_FILE
+    path.write_text(card_text(card), "utf-8")
+    card = with_scales(card, episodes=_EPISODES)
+    path.write_text(card_text(card), "utf-8")
+    write_check_episodes(card, folder / own.TRAJECTORIES)
+    return card
+
+
+def _action_time(physics: float, wanted: float | None) -> float:
+    if wanted is not None and not (math.isfinite(wanted) and physics <= wanted <= 10):
+        expected = f"seconds from the physics time step, {physics:g}, to 10"
+        raise InvalidArgument(field="time_step", value=wanted, expected=expected)
+    return physics * max(1, round((wanted or _TIME_STEP) / physics))
+
+
+def _actions(adapter: Any) -> tuple[ActionComponent, ...]:
+    if adapter.num_actions:
+        words = f"one of {adapter.num_actions} choices, 0 to {adapter.num_actions - 1}"
+        return (ActionComponent("choice", 0, adapter.num_actions - 1, "1", words),)
+    return tuple(
+        ActionComponent(f"action_{index}", float(low), float(high), "1", f"number {index} of the action")
+        for index, (low, high) in enumerate(zip(adapter.low, adapter.high, strict=True))
+    )
+
+
+def _seconds(env: Any) -> float:
+    """Seconds of a step: what the environment says of itself, else its pictures' rate, else 1."""
+    stock = env.unwrapped
+    found = getattr(stock, "dt", None) or getattr(stock, "tau", None)
+    rate = env.metadata.get("render_fps")
+    return float(found) if isinstance(found, int | float) and found > 0 else 1 / rate if rate else 1.0

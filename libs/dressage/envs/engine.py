@@ -1,0 +1,195 @@
+"""N simulations of one MuJoCo model behind one small interface, in two ways.
+
+`NativeEngine` is `mujoco.batch.Batch`: one call steps all simulations on native threads. It never fills what
+`mj_rnePostConstraint` computes, the contact forces (``cfrc_ext``). `DataEngine` keeps one ``MjData`` per simulation and
+steps them from Python threads: MuJoCo's functions release the interpreter's lock, so they run side by side, and what stock
+Gymnasium does after a step can be done after each. `make_engine` chooses the second only where something reads
+what the first cannot give (docs/decisions/0010-contact-forces.md has the figures).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+import mujoco
+import numpy as np
+from mujoco.batch import Batch, SimulationError
+
+from dressage.envs.state import Array
+
+POST_CONSTRAINT = frozenset({"cfrc_ext", "cfrc_int", "cacc"})
+"""Arrays that only `mj_rnePostConstraint` fills."""
+
+DIVERGENCE = [
+    int(mujoco.mjtWarning.mjWARN_BADQPOS),
+    int(mujoco.mjtWarning.mjWARN_BADQVEL),
+    int(mujoco.mjtWarning.mjWARN_BADQACC),
+]
+_STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)  # the solver's warm start is part of it
+# Simulations that a thread takes at a time: few enough that a thread which lost its core leaves the rest to the others.
+_BLOCK = 4
+
+
+class Engine(Protocol):
+    """N simulations. ``live`` holds what was asked for, by MuJoCo's names, (N, ...), as of the last call."""
+
+    live: dict[str, Array]
+
+    @property
+    def state(self) -> Array:
+        """(N, S) float64: all that the future depends on but the controls to come; a copy."""
+        ...
+
+    def load(self, state: Array) -> None:
+        """Go on from what `state` gave. ``live`` is stale until the next step."""
+        ...
+
+    def step(self, actions: Array, count: int) -> Array | None:
+        """Set the controls (N, nu) and do ``count`` physics steps; the rows in which the simulator raised, if any."""
+        ...
+
+    def restart(self, rows: Array, qpos: Array, qvel: Array) -> None:
+        """Reset these simulations, set their positions and velocities, compute the forward dynamics."""
+        ...
+
+    def diverged(self) -> Array | None:
+        """(N,) bool: rows that MuJoCo has reset since the last call because they diverged; None: none."""
+        ...
+
+
+def make_engine(model: Any, count: int, *, num_threads: int, sources: Collection[str]) -> Engine:
+    """The faster engine that can give these arrays.
+
+    :param model: ``mujoco.MjModel``.
+    :param sources: names of the arrays of ``live``; ``qpos`` and ``qvel`` must be among them.
+    """
+    if POST_CONSTRAINT & set(sources):
+        return DataEngine(model, count, num_threads=num_threads, sources=sources)
+    return NativeEngine(model, count, num_threads=num_threads, sources=sources)
+
+
+class NativeEngine:
+    """See `Engine`."""
+
+    def __init__(self, model: Any, count: int, *, num_threads: int, sources: Collection[str]) -> None:
+        self._batch: Any = Batch(model, count, num_threads)
+        self.live: dict[str, Array] = {name: self._batch.bind(name) for name in sorted(sources)}
+        self._ctrl: Array = self._batch.bind("ctrl")
+        self._warned = self._warnings()
+
+    @property
+    def state(self) -> Array:
+        copy: Array = self._batch.state.copy()
+        return copy
+
+    def load(self, state: Array) -> None:
+        self._batch.state[:] = state
+        self._warned = self._warnings()
+
+    def step(self, actions: Array, count: int) -> Array | None:
+        self._ctrl[:] = actions
+        try:
+            self._batch.step(nstep=count)
+        except SimulationError as error:
+            return np.asarray(error.ids)
+        return None
+
+    def restart(self, rows: Array, qpos: Array, qvel: Array) -> None:
+        self._batch.reset(rows, stage=int(mujoco.mjtStage.mjSTAGE_NONE))
+        self.live["qpos"][rows], self.live["qvel"][rows] = qpos, qvel
+        self._batch.forward(rows)
+        self._warned = self._warnings()
+
+    def diverged(self) -> Array | None:
+        warnings = self._warnings()
+        if np.array_equal(warnings, self._warned):
+            return None
+        rows: Array = (warnings != self._warned).any(axis=1)
+        self._warned = warnings
+        return rows
+
+    def _warnings(self) -> Array:
+        counts: Array = self._batch.warning[:, DIVERGENCE, 1]  # (last info, count); indexing by a list copies
+        return counts
+
+
+class DataEngine:
+    """See `Engine`; also fills `POST_CONSTRAINT`, as stock Gymnasium does: after each step, and not after a reset."""
+
+    def __init__(self, model: Any, count: int, *, num_threads: int, sources: Collection[str]) -> None:
+        self._model, self._count = model, count
+        self._datas = [mujoco.MjData(model) for _ in range(count)]
+        # Views of each MjData are made once: looking one up costs more than copying what it shows. Plain numbers (time)
+        # have none.
+        self._numbers = [name for name in sorted(sources) if not isinstance(getattr(self._datas[0], name), np.ndarray)]
+        names = sorted(set(sources) - set(self._numbers))
+        self._views = [[getattr(data, name) for name in names] for data in self._datas]
+        self._ctrls = [data.ctrl for data in self._datas]
+        self._warnings = [data.warning.number for data in self._datas]
+        self.live: dict[str, Array] = {
+            name: np.zeros((count, *view.shape), view.dtype) for name, view in zip(names, self._views[0], strict=True)
+        }
+        self._rows = [[output[row] for output in self.live.values()] for row in range(count)]
+        self.live |= {name: np.zeros(count) for name in self._numbers}
+        self._actions = np.zeros((count, model.nu))
+        self._state_size = mujoco.mj_stateSize(model, _STATE)
+        helpers = min(num_threads, -(-count // _BLOCK)) - 1
+        self._helpers = helpers
+        self._pool = ThreadPoolExecutor(helpers, thread_name_prefix="simulate") if helpers > 0 else None
+
+    @property
+    def state(self) -> Array:
+        rows = np.empty((self._count, self._state_size))
+        for data, row in zip(self._datas, rows, strict=True):
+            mujoco.mj_getState(self._model, data, row, _STATE)
+        return rows
+
+    def load(self, state: Array) -> None:
+        for data, row in zip(self._datas, state, strict=True):
+            mujoco.mj_resetData(self._model, data)
+            mujoco.mj_setState(self._model, data, row, _STATE)
+
+    def step(self, actions: Array, count: int) -> Array | None:
+        self._actions[:] = actions
+        failed: list[int] = []
+        blocks = iter(range(0, self._count, _BLOCK))  # shared: whoever is free takes the next
+        work = [self._pool.submit(self._work, blocks, count, failed) for _ in range(self._helpers)] if self._pool else []
+        self._work(blocks, count, failed)
+        for done in work:
+            done.result()
+        return np.array(failed) if failed else None
+
+    def _work(self, blocks: Iterator[int], count: int, failed: list[int]) -> None:
+        model, step, post = self._model, mujoco.mj_step, mujoco.mj_rnePostConstraint
+        for begin in blocks:
+            for row in range(begin, min(begin + _BLOCK, self._count)):
+                data = self._datas[row]
+                self._ctrls[row][:] = self._actions[row]
+                try:
+                    step(model, data, count)
+                    post(model, data)
+                except mujoco.FatalError:
+                    failed.append(row)
+                self._collect(row)
+
+    def _collect(self, row: int) -> None:
+        copy = np.copyto
+        for target, source in zip(self._rows[row], self._views[row], strict=True):
+            copy(target, source)
+        for name in self._numbers:
+            self.live[name][row] = getattr(self._datas[row], name)
+
+    def restart(self, rows: Array, qpos: Array, qvel: Array) -> None:
+        for row, positions, velocities in zip(rows, qpos, qvel, strict=True):
+            data = self._datas[row]
+            mujoco.mj_resetData(self._model, data)
+            data.qpos[:], data.qvel[:] = positions, velocities
+            mujoco.mj_forward(self._model, data)
+            self._collect(row)
+
+    def diverged(self) -> Array | None:
+        # A reset, ours or MuJoCo's after a divergence, sets the counters to zero; MuJoCo then counts its own.
+        rows = np.array([bool(numbers[DIVERGENCE].any()) for numbers in self._warnings])
+        return rows if rows.any() else None

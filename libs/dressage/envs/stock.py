@@ -1,0 +1,147 @@
+"""Single reference environments: how to make one for a card, and how to read its state as fields do.
+
+For a registered environment that is stock Gymnasium's own; for a user's model a plain Gymnasium environment around one
+``MjData``. Neither shares code with the batches that train.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dressage.envs import cart_pole, own, random_state
+from dressage.envs.cards import EnvironmentCard
+from dressage.envs.fields import BoundField, sources_of
+from dressage.envs.layout import layout_of
+from dressage.envs.loading import quiet_loading
+from dressage.envs.options import EnvOptions
+from dressage.envs.state import Array, Raw
+from dressage.envs.tasks import task as task_of
+
+
+@dataclass(frozen=True)
+class Source:
+    """Reads one environment.
+
+    :param bound: the fields.
+    :param flat: the environment's observation as (D,) float64.
+    :param read: from that observation and the number of steps done to the raw arrays of one row, copies.
+    :param motion: from raw arrays (T, ...) to positions (T, nq) and velocities (T, nv); empty where there are none.
+    :param action: from a checked action to what the environment takes.
+    :param packages: what the result depends on.
+    """
+
+    bound: Sequence[BoundField]
+    flat: Callable[[Any], Array]
+    read: Callable[[Array, int], dict[str, Array]]
+    motion: Callable[[Raw], tuple[Array, Array]]
+    packages: tuple[str, ...]
+    action: Callable[[Array], Any] = lambda action: action
+
+
+def make_stock(card: EnvironmentCard, options: EnvOptions) -> Any:
+    """The reference environment with these options."""
+    if card.id.startswith(own.GYMNASIUM):
+        from dressage.envs.vector import make_registered
+
+        return make_registered(card.id, options.max_episode_steps or card.max_episode_steps)
+    if card.id.startswith(own.MODEL):
+        return _ModelEnv(card, options)
+    import gymnasium
+
+    given: dict[str, Any] = dict(options.given())
+    with quiet_loading():
+        return gymnasium.make(card.id, **given)
+
+
+def source_of(card: EnvironmentCard, env: Any) -> Source:
+    """How to read what `make_stock` made."""
+    if card.id.startswith(own.GYMNASIUM):
+        return _registered(card, env)
+    if card.id == cart_pole.ENV_ID:
+        return _cart_pole(card, env.unwrapped)
+    stock: Any = env.unwrapped
+    bound = task_of(card.id).fields(layout_of(stock.model))
+    data, names = stock.data, sorted({"qpos", "qvel", *sources_of(bound)})
+    return Source(
+        bound=bound,
+        flat=lambda observation: np.asarray(observation, dtype=np.float64),
+        read=lambda observation, steps: {name: np.array(getattr(data, name)) for name in names},
+        motion=lambda raw: (raw["qpos"], raw["qvel"]),
+        packages=("gymnasium", "mujoco", "numpy"),
+    )
+
+
+def _registered(card: EnvironmentCard, env: Any) -> Source:
+    from dressage.envs.vector import Adapter, bound_fields
+
+    adapter = Adapter(env, card.id)
+    return Source(
+        bound=bound_fields(card),
+        flat=adapter.flat,
+        read=lambda observation, steps: {"observed": observation, "steps": np.array(float(steps))},
+        motion=lambda raw: (np.zeros((len(raw["steps"]), 0)), np.zeros((len(raw["steps"]), 0))),
+        packages=("gymnasium", "numpy"),
+        action=adapter.action,
+    )
+
+
+def _cart_pole(card: EnvironmentCard, stock: Any) -> Source:
+    return Source(
+        bound=cart_pole.bound_fields(),
+        flat=lambda observation: np.asarray(observation, dtype=np.float64),
+        read=lambda observation, steps: {"state": np.array(stock.state), "time": np.array(steps * card.time_step)},
+        motion=lambda raw: (raw["state"][:, 0::2], raw["state"][:, 1::2]),
+        packages=("gymnasium", "numpy"),
+        action=int,
+    )
+
+
+class _ModelEnv:
+    """A user's model as a plain environment with Gymnasium's interface, around one ``MjData``."""
+
+    def __init__(self, card: EnvironmentCard, options: EnvOptions) -> None:
+        import mujoco
+
+        from dressage.envs.engine import DIVERGENCE
+
+        self._divergence = DIVERGENCE
+        self._mujoco, self._task = mujoco, task_of(card.id)
+        self.model = self._task.load()
+        self.data = mujoco.MjData(self.model)
+        self.unwrapped = self
+        values: dict[str, Any] = {**card.options, **options.given()}
+        self._limit, self._scale = int(values["max_episode_steps"]), float(values["reset_noise_scale"])
+        self._substeps = round(card.time_step / float(self.model.opt.timestep))
+        self._stream, self._elapsed = random_state.generator(0), 0
+
+    def reset(self, *, seed: int | None = None) -> tuple[Array, dict[str, Any]]:
+        """Start an episode."""
+        if seed is not None:
+            self._stream = random_state.generator(seed)
+        initial = self._task.initial_qpos(self.model)
+        self._mujoco.mj_resetData(self.model, self.data)
+        qpos, qvel = self._task.start(self._stream, initial, nv=int(self.model.nv), scale=self._scale)
+        self.data.qpos[:], self.data.qvel[:] = qpos, qvel
+        self._mujoco.mj_forward(self.model, self.data)
+        self._elapsed = 0
+        return self._observation(), {}
+
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """Apply an action for one time step."""
+        self.data.ctrl[:] = action
+        self._mujoco.mj_step(self.model, self.data, nstep=self._substeps)
+        self._mujoco.mj_rnePostConstraint(self.model, self.data)
+        self._elapsed += 1
+        # MuJoCo has reset a simulation that diverged, and counts that; the episode is over, as in the batch.
+        diverged = bool(self.data.warning.number[self._divergence].any())
+        return self._observation(), 0.0, False, diverged or self._elapsed >= self._limit, {}
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _observation(self) -> Array:
+        return np.concatenate((self.data.qpos, self.data.qvel))
