@@ -14,6 +14,11 @@ WALKER = "Walker2d-v5"
 SWIMMER = "Swimmer-v5"
 DOUBLE = "InvertedDoublePendulum-v5"
 REACHER = "Reacher-v5"
+ANT = "Ant-v5"
+HUMANOID = "Humanoid-v5"
+STANDUP = "HumanoidStandup-v5"
+PUSHER = "Pusher-v5"
+CARTPOLE = "CartPole-v1"
 
 
 @dataclass(frozen=True)
@@ -150,6 +155,37 @@ KNOWN: tuple[Known, ...] = (
     _known(REACHER, "reach the target with little effort", "reach", "energy_saving"),
     _known(REACHER, "get to the target as fast as possible", "reach", "fast"),
     _known(REACHER, "stay still", "stand"),
+    # Ant
+    _known(ANT, "walk forward", "walk forward"),
+    _known(ANT, "run to the left as fast as possible", "run left", "fast"),
+    _known(ANT, "spin in place to the left", "spin left"),
+    _known(ANT, "turn clockwise on the spot, slowly", "spin right", "slow"),
+    _known(ANT, "crawl forward with the torso low", "crawl forward", "low"),
+    _known(ANT, "walk to the left without turning", "walk left", "unturned"),
+    _known(ANT, "jump as high as possible", "jump"),
+    _known(ANT, "do a backflip", "flip backward"),
+    _known(ANT, "stop and stand still", "stand"),
+    # Humanoid
+    _known(HUMANOID, "walk forward upright", "walk forward", "upright"),
+    _known(HUMANOID, "jog ahead at 1.5 m/s without falling over", "run forward", "upright", speed=1.5),
+    _known(HUMANOID, "turn around in place", "spin"),
+    _known(HUMANOID, "crouch and hold it", "stand", "low"),
+    _known(HUMANOID, "stand up straight and don't fall", "stand", "upright"),
+    _known(HUMANOID, "hop in place", "jump"),
+    # HumanoidStandup
+    _known(STANDUP, "stand up", "rise"),
+    _known(STANDUP, "stand up and stay standing", "rise"),
+    _known(STANDUP, "get up quickly", "rise", "fast"),
+    _known(STANDUP, "crawl", "crawl forward"),
+    # Pusher
+    _known(PUSHER, "push the object to the goal", "push"),
+    _known(PUSHER, "shove the puck to the target gently", "push", "smooth"),
+    _known(PUSHER, "reach the object and touch it", "reach"),
+    _known(PUSHER, "touch the object with little effort", "reach", "energy_saving"),
+    _known(PUSHER, "keep the arm still", "stand"),
+    # CartPole
+    _known(CARTPOLE, "balance the pole at the middle of the track", "balance", "centred"),
+    _known(CARTPOLE, "balance the pole while moving to the right", "balance", "rightward"),
 )
 
 
@@ -204,4 +240,18 @@ DECLINED: tuple[Declined, ...] = (
     Declined(REACHER, "spin the arm round", "it spins whatever it does, so that a judge could not tell"),
     Declined(REACHER, "throw the target away", "throwing is not known"),
     Declined(DOUBLE, "reach the target", "no target"),
+    Declined(ANT, "swim forward", "no water"),
+    Declined(ANT, "walk in a circle", "circles are not known"),
+    Declined(ANT, "walk forward and backward", "two directions"),
+    Declined(HUMANOID, "walk forward with small steps and level arms", "steps and arms are not known"),
+    Declined(HUMANOID, "crawl forward", "the episode ends as soon as it is low"),
+    Declined(HUMANOID, "dance", "dancing is not known"),
+    Declined(STANDUP, "sit up", "sitting is not known"),
+    Declined(STANDUP, "roll over onto the belly", "rolling is not known"),
+    Declined(STANDUP, "raise both arms while lying still", "arms are not known"),
+    Declined(STANDUP, "kneel", "kneeling is not known"),
+    Declined(PUSHER, "push the object away from the goal", "away from it is not known"),
+    Declined(PUSHER, "hold the hand above the goal", "above it is not known"),
+    Declined(PUSHER, "push", "does not say what to push"),
+    Declined(CARTPOLE, "balance the pole with as little force as possible", "every push is as strong as any other"),
 )

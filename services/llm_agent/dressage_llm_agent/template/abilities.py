@@ -17,7 +17,14 @@ SWIMMER = "Swimmer-v5"
 DOUBLE_PENDULUM = "InvertedDoublePendulum-v5"
 REACHER = "Reacher-v5"
 
+ANT = "Ant-v5"
+HUMANOID = "Humanoid-v5"
+HUMANOID_STANDUP = "HumanoidStandup-v5"
+PUSHER = "Pusher-v5"
+CART_POLE = "CartPole-v1"
+
 _SPINS = ("spin", "spin left", "spin right")
+_FOUR_WAYS = ("forward", "backward", "left", "right")
 
 
 def _moves(*gaits: str, ways: tuple[str, ...] = ("forward", "backward")) -> tuple[str, ...]:
@@ -34,6 +41,8 @@ class Abilities:
     :param planar: it lives in the vertical x-z plane.
     :param falls: it falls unless it balances, so that balancing is a word for standing.
     :param erect: it has a torso with a height and a tilt, so that upright and low mean something.
+    :param turns: it can walk with its heading another way, so that not turning means something.
+    :param effort: its actions differ in strength, so that saving energy means something.
     """
 
     behaviours: tuple[str, ...]
@@ -41,6 +50,8 @@ class Abilities:
     max_speed: float = 0.0
     planar: bool = True
     erect: bool = True
+    turns: bool = False
+    effort: bool = True
     falls: bool = False
 
 
@@ -69,7 +80,7 @@ ABILITIES: Mapping[str, Abilities] = {
         falls=True,
     ),
     SWIMMER: Abilities(
-        (*_moves("swim", "move", ways=("forward", "backward", "left", "right")), "stand", *_SPINS),
+        (*_moves("swim", "move", ways=_FOUR_WAYS), "stand", *_SPINS),
         frozenset({"swimmer", "chain"}),
         max_speed=0.5,
         planar=False,
@@ -86,6 +97,47 @@ ABILITIES: Mapping[str, Abilities] = {
         frozenset({"arm", "finger", "fingertip", "reacher"}),
         planar=False,
         erect=False,
+    ),
+    ANT: Abilities(
+        (
+            *_moves("walk", "run", "move", "crawl", ways=_FOUR_WAYS),
+            "stand",
+            "jump",
+            "flip forward",
+            "flip backward",
+            *_SPINS,
+        ),
+        frozenset({"ant"}),
+        max_speed=6.0,
+        planar=False,
+        turns=True,
+    ),
+    HUMANOID: Abilities(
+        (*_moves("walk", "run", "move", ways=_FOUR_WAYS), "stand", "jump", *_SPINS),
+        frozenset({"humanoid"}),
+        max_speed=5.0,
+        planar=False,
+        turns=True,
+        falls=True,
+    ),
+    HUMANOID_STANDUP: Abilities(
+        ("rise", "crawl forward", "crawl backward"),
+        frozenset({"humanoid"}),
+        max_speed=1.0,
+        planar=False,
+    ),
+    PUSHER: Abilities(
+        ("push", "reach", "stand"),
+        frozenset({"arm", "hand", "pusher"}),
+        planar=False,
+        erect=False,
+    ),
+    CART_POLE: Abilities(
+        ("balance",),
+        frozenset({"pole", "cart", "track", "cartpole"}),
+        planar=False,
+        erect=False,
+        effort=False,
     ),
 }
 """By environment, in the order in which they are listed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dressage_llm_agent.template.abilities import ABILITIES, DOUBLE_PENDULUM, INVERTED_PENDULUM
+from dressage_llm_agent.template.abilities import ABILITIES
 from dressage_llm_agent.template.intents import Direction, Gait, Kind, ParsedIntent
 from dressage_llm_agent.template.vocabulary import QUALITIES, WORDS_FOR
 
@@ -12,7 +12,6 @@ _GAITS: dict[str, Gait] = {
     **{"run": "run", "walk": "walk", "hop": "hop", "move": "move", "sprint": "run"},
     **{"crawl": "crawl", "swim": "swim"},
 }
-_ERECT = frozenset({"upright", "low"})
 
 
 class UnclearError(Exception):
@@ -32,7 +31,9 @@ def assemble(tags: Iterable[str], *, environment: str, speed: float | None) -> P
     if {"fast", "slow"} <= qualities:
         raise UnclearError("it asks for fast and slow at once")
     direction = _direction(found, planar=ABILITIES[environment].planar)
-    if environment in (INVERTED_PENDULUM, DOUBLE_PENDULUM):
+    if "crouch" in found:
+        qualities.add("low")
+    if ABILITIES[environment].behaviours == ("balance",):
         intent = _balancing(found, qualities, gaits, direction, environment=environment)
     else:
         specific = {_GAITS[gait] for gait in gaits} - {"move"}
@@ -118,16 +119,16 @@ class _Reading:
         self._both_feet()
         if found & {"flip", "flip_forward", "flip_backward"}:
             return self._flip()
-        if "push" in found or ("target" in found and "push" in self._able.behaviours):
-            return self._at_target("push")
-        if "reach" in found or "target" in found:
-            return self._at_target("reach")
+        if "push" in found:
+            return self._at_target("push", "object")
+        if found & {"reach", "target", "object"}:
+            return self._at_target("reach", "object" if "push" in self._able.behaviours else "target")
         if "spin" in found:
             return self._spin()
         if "stand_up" in found and "rise" in self._able.behaviours:
             self._alone({"stand_up", "stand"}, "stand up")
             return self._make("rise")
-        if found & {"stand", "stand_up", "balance"}:
+        if found & {"stand", "stand_up", "balance"} or ("crouch" in found and not self._gaited):
             return self._stand()
         return self._motion()
 
@@ -153,10 +154,11 @@ class _Reading:
             raise UnclearError("it does not say whether to flip forward or backward")
         return self._make("flip", direction=self._direction)
 
-    def _at_target(self, kind: Kind) -> ParsedIntent:
-        if "target" not in self._found:
-            raise UnclearError(f"it does not say what to {kind}")
-        self._alone({"reach", "push", "target", "gait:move"}, kind)
+    def _at_target(self, kind: Kind, what: str) -> ParsedIntent:
+        if what not in self._found:
+            raise UnclearError(f"it does not say to {kind} the {what}")
+        others = {"target"} if kind == "push" or what == "target" else set()
+        self._alone({kind, what, "gait:move", *others}, kind)
         return self._make(kind)
 
     def _spin(self) -> ParsedIntent:
@@ -191,6 +193,15 @@ class _Reading:
         return self._make("move", next(iter(gaits), "move"), direction or "forward")
 
 
+def qualities_of(environment: str, kind: Kind) -> frozenset[str]:
+    """Qualities that a kind of behaviour can have in an environment."""
+    able = ABILITIES[environment]
+    odd = set() if able.erect or kind == "balance" else {"upright", "low"}
+    odd |= set() if able.turns else {"unturned"}
+    odd |= set() if able.effort else {"energy_saving", "smooth"}
+    return QUALITIES[kind] - odd
+
+
 def check(intent: ParsedIntent) -> None:
     """Refuses a behaviour or a quality that the environment does not know.
 
@@ -199,9 +210,7 @@ def check(intent: ParsedIntent) -> None:
     able = ABILITIES[intent.environment]
     if intent.behaviour not in able.behaviours:
         raise UnclearError(f"it does not know how to {intent.words} there")
-    odd = intent.qualities - QUALITIES[intent.kind]
-    if not able.erect and intent.kind != "balance":
-        odd |= intent.qualities & _ERECT
+    odd = intent.qualities - qualities_of(intent.environment, intent.kind)
     if odd:
         words = ", ".join(WORDS_FOR[quality] for quality in sorted(odd))
         raise UnclearError(f"{words} does not go with {intent.words}")

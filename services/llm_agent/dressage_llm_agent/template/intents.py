@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from dressage_llm_agent.template.abilities import PUSHER
+
 Kind = Literal["move", "stand", "rise", "jump", "flip", "spin", "reach", "push", "balance"]
 Gait = Literal["run", "walk", "hop", "crawl", "swim", "move", ""]
 Direction = Literal["forward", "backward", "left", "right", ""]
 
-_SAID: dict[Kind, str] = {"rise": "stand up", "reach": "reach the target", "push": "push the object to the target"}
+_SAID: dict[Kind, str] = {"rise": "stand up", "push": "push the object to the target"}
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class ParsedIntent:
     @property
     def words(self) -> str:
         """The behaviour as a person would say it; the parser understands it."""
+        if self.kind == "reach":
+            return "reach the object" if self.environment == PUSHER else "reach the target"
         return _SAID.get(self.kind, self.behaviour)
 
     @property

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from dressage.envs.cards import EnvironmentCard
 
-from dressage_llm_agent.template.abilities import DOUBLE_PENDULUM
+from dressage_llm_agent.template.abilities import HUMANOID_STANDUP
 from dressage_llm_agent.template.intents import ParsedIntent
 from dressage_llm_agent.template.plans import Grade, graded
 from dressage_llm_agent.template.reward_terms import PLACES
 from dressage_llm_agent.template.targets import (
     FLIPS,
+    JUMPS,
+    PLAIN_JUMP,
     SpeedTarget,
+    distance_field,
+    flipping_field,
     foot_heights,
     has,
     joint_velocities,
+    level,
     lowest,
     place_fields,
     speed_target,
     spin_target,
+    tips_over,
+    turning_field,
 )
 
 _TURN = "6.283185307179586"
@@ -63,7 +70,7 @@ def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     ]
     if intent.gait == "hop" and len(foot_heights(card)) > 1:
         parts += _together(card)
-    return [*parts, _posture()] if has(card, "pitch") else parts
+    return [*parts, _posture(card)] if has(card, "pitch") and intent.environment != HUMANOID_STANDUP else parts
 
 
 def stand(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
@@ -71,6 +78,8 @@ def stand(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     names = joint_velocities(card)
     squares = " + ".join(f"np.square(trajectory.{name})" for name in names)
     places = place_fields(card)
+    # A walker's joints work to keep it standing; an arm's have nothing to do.
+    worst, best = (5.0, 1.0) if places else (1.0, 0.2)
     parts = []
     if places:
         rates = [f"trajectory.{axis}_velocity" for axis in ("x", "y", "z") if has(card, f"{axis}_velocity")]
@@ -82,11 +91,11 @@ def stand(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
         graded(
             "quiet",
             f"np.sqrt(({squares}) / {len(names)}.0).mean()",
-            5.0,
-            1.0,
+            worst,
+            best,
             "mean_joint_rate_rad_s",
             "joints at rest",
-            "mean joint rate: full marks up to 1 rad/s, none from 5 rad/s",
+            f"mean joint rate: full marks up to {best:g} rad/s, none from {worst:g} rad/s",
             "stability",
             exponent=0.5 if places else 1.0,
             floor=0.1 if places else 0.0,
@@ -94,14 +103,13 @@ def stand(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     )
     if places:
         parts.append(_stays(places))
-    return [*parts, _posture()] if has(card, "pitch") else parts
+    return [*parts, _posture(card)] if has(card, "pitch") else parts
 
 
 def jump(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     """Clearance of all feet again and again, in place."""
     clearance = lowest("trajectory", foot_heights(card))
-    # Thrashing about at random lifts the cheetah's feet by 0.17 m a second.
-    low, high = (0.02, 0.25) if card.can_terminate else (0.17, 0.45)
+    low, high = JUMPS.get(intent.environment, PLAIN_JUMP)
     parts = [
         graded(
             "height",
@@ -127,18 +135,19 @@ def jump(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
         ),
     ]
     # Where no fall ends the episode, lying on the back with the feet up is no jump.
-    return parts if card.can_terminate else [*parts, _posture(floor=0.0)]
+    return [*parts, _posture(card, floor=0.0)] if tips_over(card) else parts
 
 
 def flip(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     """Whole turns the way asked for, upside down in the air and not on the back."""
     sign, way = ("", "backwards") if intent.direction == "backward" else ("-", "forwards")
     rate = FLIPS[1] if "fast" in intent.qualities else FLIPS[0]
-    inverted = "(np.cos(trajectory.pitch) < -0.5)"
+    inverted = f"({level('trajectory', card)} < -0.5)"
+    angle = f"trajectory.{flipping_field(card)}"
     return [
         graded(
             "turns",
-            f"np.floor({sign}(trajectory.pitch[-1] - trajectory.pitch[0]) / {_TURN} + 0.1) / seconds",
+            f"np.floor({sign}({angle}[-1] - {angle}[0]) / {_TURN} + 0.1) / seconds",
             0.0,
             rate,
             "whole_turns_per_second",
@@ -163,7 +172,8 @@ def flip(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
 
 def spin(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     """The mean rate of turning about the vertical, kept up and in place."""
-    total = "(trajectory.heading[-1] - trajectory.heading[0]) / long_enough"
+    angle = f"trajectory.{turning_field(card)}"
+    total = f"({angle}[-1] - {angle}[0]) / long_enough"
     signs = {"left": "", "right": "-"}
     measure = f"{signs[intent.direction]}{total}" if intent.direction else f"abs({total})"
     way = {"left": "to the left", "right": "to the right"}.get(intent.direction, "either way")
@@ -175,15 +185,18 @@ def spin(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
 
 def reach(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     """At the target by the end of the episode, and soon if that is asked for."""
+    distance = f"trajectory.{distance_field(card)}"
+    # A hand that touches an object is as far from its middle as the object is thick.
+    near, far = (0.02, 0.06) if has(card, "distance_to_target") else (0.12, 0.2)
     parts = [
         graded(
             "distance",
-            "trajectory.distance_to_target[len(trajectory.distance_to_target) // 2 :].mean()",
-            0.06,
-            0.02,
+            f"{distance}[len({distance}) // 2 :].mean()",
+            far,
+            near,
             "mean_distance_in_the_second_half_m",
             "is at the target",
-            "mean distance from the target in the second half of the episode: full marks up to 0.02 m, none from 0.06 m",
+            f"mean distance in the second half of the episode: full marks up to {near:g} m, none from {far:g} m",
             "dynamics",
         )
     ]
@@ -191,12 +204,12 @@ def reach(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
         parts.append(
             graded(
                 "soon",
-                "np.mean(1.0 * (trajectory.distance_to_target > 0.04)) * seconds",
+                f"np.mean(1.0 * ({distance} > {2 * near:g})) * seconds",
                 0.8,
                 0.4,
                 "seconds_away_from_the_target",
                 "gets there quickly",
-                "seconds spent more than 0.04 m away: full marks up to 0.4, none from 0.8",
+                f"seconds spent more than {2 * near:g} m away: full marks up to 0.4, none from 0.8",
                 "dynamics",
                 exponent=0.5,
                 floor=0.1,
@@ -205,11 +218,69 @@ def reach(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     return parts
 
 
+def push(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
+    """The object at the goal by the end of the episode, and soon if that is asked for."""
+    goal = "trajectory.distance_object_to_goal"
+    parts = [
+        graded(
+            "distance",
+            f"{goal}[(4 * len({goal})) // 5 :].mean() / max(float({goal}[0]), 0.05)",
+            0.8,
+            0.25,
+            "share_of_the_way_left",
+            "the object is at the goal",
+            "share of the first distance that is left in the last fifth of the episode: full marks up to 0.25, none from 0.8",
+            "dynamics",
+        )
+    ]
+    if "fast" in intent.qualities:
+        about = "seconds with more than half of the way left: full marks up to 1.5, none from 4"
+        measure = f"np.mean(1.0 * ({goal} > 0.5 * {goal}[0])) * seconds"
+        parts.append(_soon(measure, 4.0, 1.5, "seconds_to_halfway", "gets there quickly", about))
+    return parts
+
+
+def rise(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
+    """The head at standing height and the torso upright in the second half of the episode."""
+    height = card.scales["standing_head_height"]
+    head = f"(trajectory.head_height / {height:.3f})"
+    parts = [
+        graded(
+            "height",
+            f"{head}[len({head}) // 2 :].mean()",
+            0.4,
+            0.9,
+            "mean_head_height_by_standing",
+            "stands",
+            f"mean height of the head in the second half, by that of standing ({height:.2f} m): full marks from 0.9, none "
+            "below 0.4",
+            "posture",
+        ),
+        graded(
+            "posture",
+            "trajectory.upright[len(trajectory.upright) // 2 :].mean()",
+            0.0,
+            0.8,
+            "mean_cosine_of_tilt",
+            "upright",
+            "mean cosine of the torso's tilt in the second half: full marks from 0.8, none below 0",
+            "posture",
+            exponent=0.5,
+            floor=0.1,
+        ),
+    ]
+    if "fast" in intent.qualities:
+        about = "seconds with the head below 0.7 of standing: full marks up to 3, none from 8"
+        measure = f"np.mean(1.0 * ({head} < 0.7)) * seconds"
+        parts.append(_soon(measure, 8.0, 3.0, "seconds_until_up", "gets up quickly", about))
+    return parts
+
+
 def balance(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     """The poles upright, the cart at its place where one is named."""
     places = intent.qualities & {"centred", *PLACES}
     target = next((PLACES[name] for name in places if name in PLACES), 0.0)
-    both = intent.environment == DOUBLE_PENDULUM
+    both = has(card, "pole2_angle")
     best = 0.02 if "upright" in intent.qualities else 0.05
     worst = 0.15
     tilt = "np.abs(trajectory.pole_angle)"
@@ -259,6 +330,10 @@ def _rate(name: str, measure: str, target: SpeedTarget, *, evidence: str, unit: 
         return graded(name, closeness, 0.5, 0.85, f"closeness_to_target_{name}", title, about, "dynamics")
     about = f"mean {word} {way}: full marks from {rate:g} {unit}, none below {0.1 * rate:g} {unit}"
     return graded(name, measure, 0.1 * rate, rate, evidence, title, about, "dynamics")
+
+
+def _soon(measure: str, low: float, high: float, evidence: str, title: str, about: str) -> Grade:
+    return graded("soon", measure, low, high, evidence, title, about, "dynamics", exponent=0.5, floor=0.1)
 
 
 def _stays(places: tuple[str, ...]) -> Grade:
@@ -311,8 +386,8 @@ def _together(card: EnvironmentCard) -> list[Grade]:
     ]
 
 
-def _posture(*, floor: float = 0.1) -> Grade:
+def _posture(card: EnvironmentCard, *, floor: float = 0.1) -> Grade:
     about = "share of the time within 60 degrees of level: full marks from 0.95, none below 0.5"
-    measure = "np.mean(1.0 * (np.cos(trajectory.pitch) > 0.5))"
+    measure = f"np.mean(1.0 * ({level('trajectory', card)} > 0.5))"
     evidence = "share_of_time_right_way_up"
     return graded("posture", measure, 0.5, 0.95, evidence, "right way up", about, "posture", exponent=0.5, floor=floor)

@@ -14,7 +14,7 @@ from dressage.envs.cards import EnvironmentCard
 from dressage_llm_agent.template import judge_grades as grades
 from dressage_llm_agent.template.intents import Kind, ParsedIntent
 from dressage_llm_agent.template.plans import Grade, JudgePlan, graded
-from dressage_llm_agent.template.targets import low_height, standing_height
+from dressage_llm_agent.template.targets import has, low_height, standing_height
 
 _ALL_CONTROLS = ("random", "untrained", "motionless", "time_reversed")
 _FORWARDS_IN_TIME = ("random", "untrained", "motionless")
@@ -26,6 +26,8 @@ _BUILDERS: Mapping[Kind, Callable[[ParsedIntent, EnvironmentCard], list[Grade]]]
     "flip": grades.flip,
     "spin": grades.spin,
     "reach": grades.reach,
+    "push": grades.push,
+    "rise": grades.rise,
     "balance": grades.balance,
 }
 
@@ -70,9 +72,17 @@ def _quality_grades(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
         title = "spends little energy"
         parts.append(_quality("energy", measure, 0.9, 0.3, "mean_squared_action", title, about, "efficiency"))
     if "upright" in intent.qualities and intent.kind != "balance":
-        about = "mean absolute pitch: full marks up to 0.3 rad, none from 1 rad"
-        measure = "np.abs(trajectory.pitch).mean()"
-        parts.append(_quality("upright", measure, 1.0, 0.3, "mean_pitch_rad", "stays upright", about, "posture"))
+        if has(card, "upright"):
+            about = "mean cosine of the tilt: full marks from 0.9, none below 0.5"
+            measure, low, high, seen = "trajectory.upright.mean()", 0.5, 0.9, "mean_cosine_of_tilt"
+        else:
+            about = "mean absolute pitch: full marks up to 0.3 rad, none from 1 rad"
+            measure, low, high, seen = "np.abs(trajectory.pitch).mean()", 1.0, 0.3, "mean_pitch_rad"
+        parts.append(_quality("upright", measure, low, high, seen, "stays upright", about, "posture"))
+    if "unturned" in intent.qualities:
+        about = "mean turn away from the first heading: full marks up to 0.3 rad, none from 1.2 rad"
+        measure = "np.abs(trajectory.yaw - trajectory.yaw[0]).mean()"
+        parts.append(_quality("unturned", measure, 1.2, 0.3, "mean_turn_rad", "keeps its heading", about, "posture"))
     if intent.low:
         low, high = low_height(card), standing_height(card)
         about = f"mean height of the torso: full marks up to {low:.3f} m, none from {high:.3f} m"

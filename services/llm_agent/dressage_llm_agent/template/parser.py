@@ -12,9 +12,9 @@ import re
 from dressage.errors import InvalidArgument
 
 from dressage_llm_agent.template.abilities import ABILITIES, KNOWN_BEHAVIOURS
-from dressage_llm_agent.template.assembly import UnclearError, assemble, kind_of
+from dressage_llm_agent.template.assembly import UnclearError, assemble, kind_of, qualities_of
 from dressage_llm_agent.template.intents import ParsedIntent
-from dressage_llm_agent.template.vocabulary import FILLERS, LEMMAS, PHRASES, QUALITIES, WORDS_FOR
+from dressage_llm_agent.template.vocabulary import FILLERS, LEMMAS, PHRASES, WORDS_FOR
 
 _SPEED = re.compile(
     r"(?P<number>\d+(?:\.\d+)?)\s*"
@@ -64,9 +64,7 @@ def describe_known(environment: str) -> str:
         return "; ".join(f"{name}: {', '.join(known)}" for name, known in KNOWN_BEHAVIOURS.items())
     able = ABILITIES[environment]
     kinds = {kind_of(behaviour) for behaviour in behaviours}
-    qualities = {quality for kind in kinds for quality in QUALITIES[kind]}
-    if not able.erect and "balance" not in kinds:
-        qualities -= {"upright", "low"}
+    qualities = {quality for kind in kinds for quality in qualities_of(environment, kind)}
     names = sorted(WORDS_FOR[quality] for quality in qualities)
     speed = f" or at a speed such as 'at {min(able.max_speed / 2, 2.0):g} m/s'" if "move" in kinds else ""
     return f"{', '.join(behaviours)}; each of these {', '.join(names)}{speed}, where that makes sense"

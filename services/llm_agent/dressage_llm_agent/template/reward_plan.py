@@ -13,19 +13,24 @@ from dressage.envs.cards import EnvironmentCard
 
 from dressage_llm_agent.template import reward_terms as terms
 from dressage_llm_agent.template.abilities import (
+    ANT,
     DOUBLE_PENDULUM,
     HALF_CHEETAH,
     HOPPER,
+    HUMANOID,
+    HUMANOID_STANDUP,
     INVERTED_PENDULUM,
+    PUSHER,
     REACHER,
     SWIMMER,
     WALKER,
 )
 from dressage_llm_agent.template.intents import Kind, ParsedIntent
 from dressage_llm_agent.template.plans import RewardPlan, Term
-from dressage_llm_agent.template.targets import joint_velocities, low_height, standing_height
+from dressage_llm_agent.template.targets import has, joint_velocities, low_height, standing_height
 
-# Costs of the squared action: plain (about the stock one, where there is one), and where energy is to be saved.
+# Costs of the squared action, where actions differ in strength: plain (about the stock one, where there is one), and where
+# energy is to be saved.
 _EFFORT: Mapping[str, tuple[float, float]] = {
     HALF_CHEETAH: (0.1, 0.4),
     HOPPER: (0.001, 0.05),
@@ -34,6 +39,10 @@ _EFFORT: Mapping[str, tuple[float, float]] = {
     SWIMMER: (0.0001, 0.01),
     DOUBLE_PENDULUM: (0.001, 0.1),
     REACHER: (0.05, 0.3),
+    ANT: (0.05, 0.3),
+    HUMANOID: (0.1, 0.5),
+    HUMANOID_STANDUP: (0.01, 0.1),
+    PUSHER: (0.02, 0.1),
 }
 
 _BUILDERS: Mapping[Kind, Callable[[ParsedIntent, EnvironmentCard], list[Term]]] = {
@@ -43,6 +52,8 @@ _BUILDERS: Mapping[Kind, Callable[[ParsedIntent, EnvironmentCard], list[Term]]] 
     "flip": terms.flip,
     "spin": terms.spin,
     "reach": terms.reach,
+    "push": terms.push,
+    "rise": terms.rise,
     "balance": terms.balance,
 }
 
@@ -51,8 +62,11 @@ def plan_reward(intent: ParsedIntent, card: EnvironmentCard) -> RewardPlan:
     """The terms that make a policy do what the intent asks for."""
     parts = _BUILDERS[intent.kind](intent, card)
     if card.can_terminate:
-        parts.append(_alive())
-    return RewardPlan(tuple([*parts, *_quality_terms(intent, card), _effort(intent)]))
+        parts.append(_alive(intent))
+    parts += _quality_terms(intent, card)
+    if intent.environment in _EFFORT:
+        parts.append(_effort(intent))
+    return RewardPlan(tuple(parts))
 
 
 def _quality_terms(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
@@ -64,8 +78,15 @@ def _quality_terms(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
         latex = r"\overline{(\Delta\dot q)^2}"
         parts.append(Term("smooth", -0.01, f"({changes}) / {len(names)}.0", meaning, latex))
     if "upright" in intent.qualities and intent.kind != "balance":
-        meaning = "cost of the squared pitch, rad^2"
-        parts.append(Term("upright", -1.0, "np.square(next_state.pitch)", meaning, r"\varphi^2"))
+        if has(card, "upright"):
+            meaning = "cost of the tilt: 0 upright, 1 on the side"
+            parts.append(Term("upright", -2.0, "1.0 - next_state.upright", meaning, r"(1 - \cos\varphi)"))
+        else:
+            meaning = "cost of the squared pitch, rad^2"
+            parts.append(Term("upright", -1.0, "np.square(next_state.pitch)", meaning, r"\varphi^2"))
+    if "unturned" in intent.qualities:
+        meaning = "cost of the squared heading, rad^2"
+        parts.append(Term("unturned", -0.5, "np.square(next_state.yaw)", meaning, r"\psi^2"))
     if intent.low:
         low = low_height(card)
         span = standing_height(card) - low
@@ -75,9 +96,16 @@ def _quality_terms(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     return parts
 
 
-def _alive() -> Term:
+def _alive(intent: ParsedIntent) -> Term:
     expression = "np.ones_like(next_state.x_velocity)"
-    return Term("alive", 1.0, expression, "1 for every step before the episode ends", r"\mathbb{1}")
+    # A humanoid falls within half a second; the stock wage is what makes it worth learning not to.
+    return Term(
+        "alive",
+        5.0 if intent.environment == HUMANOID else 1.0,
+        expression,
+        "1 for every step before the episode ends",
+        r"\mathbb{1}",
+    )
 
 
 def _effort(intent: ParsedIntent) -> Term:

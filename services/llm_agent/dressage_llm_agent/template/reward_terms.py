@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from dressage.envs.cards import EnvironmentCard
 
-from dressage_llm_agent.template.abilities import DOUBLE_PENDULUM
 from dressage_llm_agent.template.intents import ParsedIntent
 from dressage_llm_agent.template.plans import Term
 from dressage_llm_agent.template.targets import (
     SpeedTarget,
+    distance_field,
     foot_heights,
     has,
     joint_velocities,
+    level,
     lowest,
     place_fields,
     speed_target,
     spin_target,
+    tips_over,
+    turning_rate_field,
 )
 
 PLACES = {"rightward": 0.5, "leftward": -0.5}
@@ -37,8 +40,8 @@ def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
         parts.append(Term("sideways", -0.1 * weight, f"np.abs(next_state.{other}_velocity)", meaning, f"|v_{other}|"))
     if intent.gait == "hop" and len(foot_heights(card)) > 1:
         parts += _together(card)
-    if has(card, "pitch") and not card.can_terminate:
-        parts.append(_posture())
+    if tips_over(card):
+        parts.append(_posture(card))
     return parts
 
 
@@ -51,8 +54,8 @@ def stand(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
         parts.append(Term("still", -0.5, speed, "cost of the speed, m/s", "|v|"))
         parts.append(Term("place", -0.1, way, "cost of the distance from the start, m", "|x|"))
     parts.append(_quiet(card))
-    if has(card, "pitch") and not card.can_terminate:
-        parts.append(_posture())
+    if tips_over(card):
+        parts.append(_posture(card))
     return parts
 
 
@@ -64,7 +67,7 @@ def jump(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
         Term("flight", 10.0, f"np.maximum({height}, 0.0)", meaning, r"\max(h_{foot}, 0)"),
         Term("place", -0.2, "np.abs(next_state.x_velocity)", "cost of the speed along the ground, m/s", "|v_x|"),
     ]
-    return parts if card.can_terminate else [*parts, _posture()]
+    return [*parts, _posture(card)] if tips_over(card) else parts
 
 
 def flip(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
@@ -83,7 +86,7 @@ def flip(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     aloft = Term(
         "aloft",
         5.0,
-        "np.maximum(-np.cos(next_state.pitch), 0.0) * np.clip(next_state.z_position - 0.3, -0.3, 1.0)",
+        f"np.maximum(-{level('next_state', card)}, 0.0) * np.clip(next_state.z_position - 0.3, -0.3, 1.0)",
         "height of the torso above 0.3 m, m, as far as it is upside down",
         r"[-\cos\varphi]_+ (z - 0.3)",
     )
@@ -93,7 +96,7 @@ def flip(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
 def spin(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     """The rate of turning about the vertical; to the left where no side is named."""
     sign = "-" if intent.direction == "right" else ""
-    rate = f"{sign}next_state.heading_velocity"
+    rate = f"{sign}next_state.{turning_rate_field(card)}"
     way = "clockwise" if sign else "counterclockwise"
     parts = [_rate("turning", rate, spin_target(intent), way=way, unit="rad/s", symbol=rf"{sign}\omega")]
     if places := place_fields(card):
@@ -105,7 +108,7 @@ def spin(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
 def reach(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     """The distance to the target, and a wage for the last centimetres."""
     weight = 20.0 if "fast" in intent.qualities else 10.0
-    distance = "next_state.distance_to_target"
+    distance = f"next_state.{distance_field(card)}"
     return [
         Term("distance", -weight, distance, "cost of the distance from the target, m", "d"),
         Term(
@@ -114,11 +117,33 @@ def reach(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     ]
 
 
+def push(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
+    """The object's distance from the goal, and less so the hand's from the object."""
+    weight = 20.0 if "fast" in intent.qualities else 10.0
+    goal, hand = "next_state.distance_object_to_goal", "next_state.distance_to_object"
+    return [
+        Term("distance", -weight, goal, "cost of the object's distance from the goal, m", "d"),
+        Term("hand", -2.0, hand, "cost of the hand's distance from the object, m", "d_{hand}"),
+        Term("close", 2.0, f"np.exp(-np.square({goal} / 0.05))", "1 at the goal, 0.4 at 0.05 m", r"e^{-(d/0.05)^2}"),
+    ]
+
+
+def rise(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
+    """The head's height, and the torso upright; every moment counts, so that sooner is better."""
+    height = card.scales["standing_head_height"]
+    weight = 8.0 if "fast" in intent.qualities else 4.0
+    head = f"np.clip(next_state.head_height / {height:.3f}, 0.0, 1.0)"
+    return [
+        Term("height", weight, head, f"height of the head by that of standing, {height:.3f} m", "h / h_0"),
+        Term("posture", 1.0, "next_state.upright", "1 upright, 0 lying, -1 upside down", r"\cos\varphi"),
+    ]
+
+
 def balance(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     """Costs of the poles' angles and of the cart's distance from its place."""
     places = intent.qualities & {"centred", *PLACES}
     target = next((PLACES[name] for name in places if name in PLACES), 0.0)
-    both = intent.environment == DOUBLE_PENDULUM
+    both = has(card, "pole2_angle")
     square = "np.square(next_state.pole_angle / 0.2)"
     angle = Term(
         "angle",
@@ -162,9 +187,9 @@ def _together(card: EnvironmentCard) -> list[Term]:
     ]
 
 
-def _posture() -> Term:
+def _posture(card: EnvironmentCard) -> Term:
     """Zero in any running posture, so that it does not disturb the gait, and a steep cost of lying on the back."""
-    expression = "np.minimum(np.cos(next_state.pitch), 0.5) - 0.5"
+    expression = f"np.minimum({level('next_state', card)}, 0.5) - 0.5"
     meaning = "0 while the body is within 60 degrees of level, down to -1.5 upside down"
     return Term("posture", 1.0, expression, meaning, r"(\min(\cos\varphi, 0.5) - 0.5)")
 

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 
 from dressage.envs.cards import EnvironmentCard
 
-from dressage_llm_agent.template.abilities import HALF_CHEETAH, HOPPER, SWIMMER, WALKER
+from dressage_llm_agent.template.abilities import (
+    ANT,
+    HALF_CHEETAH,
+    HOPPER,
+    HUMANOID,
+    HUMANOID_STANDUP,
+    SWIMMER,
+    WALKER,
+)
 from dressage_llm_agent.template.intents import ParsedIntent
 
 
@@ -55,15 +63,33 @@ _SPEEDS: dict[str, _Targets] = {
         "swim": _reach(0.15, 0.2, 0.08),
         "move": _reach(0.15, 0.2, 0.08),
     },
+    ANT: {
+        "run": _reach(1.5, 2.5, 0.8),
+        "walk": _hold(1.0, 1.5, 0.5),
+        "move": _reach(1.0, 2.0, 0.5),
+        "crawl": _reach(0.5, 1.0, 0.3),
+    },
+    HUMANOID: {
+        "run": _reach(1.5, 2.5, 0.8),
+        "walk": _hold(0.8, 1.2, 0.5),
+        "move": _reach(0.8, 1.5, 0.5),
+    },
+    HUMANOID_STANDUP: {"crawl": _reach(0.3, 0.6, 0.2)},
 }
 # Bodies built to go forwards are slower any other way.
 _OTHER_WAY_SHARE = 0.75
 # Rates of turning about the vertical, rad/s: plain, fast, slow.
 _SPINS = {
     SWIMMER: _reach(0.2, 0.4, 0.15),
+    ANT: _reach(0.6, 1.2, 0.4),
+    HUMANOID: _reach(0.4, 0.8, 0.25),
 }
 # Mean rates of turning over, in turns a second: plain, fast.
 FLIPS = (0.1, 0.25)
+# Clearance of all feet, in m, that is no jump yet, and that is a good one. Thrashing about at random lifts the feet of a
+# cheetah by 0.17 m in each second, and those of an ant by 0.14 m.
+PLAIN_JUMP = (0.02, 0.25)
+JUMPS = {HALF_CHEETAH: (0.17, 0.45), ANT: (0.15, 0.4)}
 _LOW_SHARE = 0.8
 
 
@@ -92,6 +118,36 @@ def has(card: EnvironmentCard, name: str) -> bool:
     return any(entry.name == name for entry in card.fields)
 
 
+def turning_field(card: EnvironmentCard) -> str:
+    """Name of the field that holds the angle turned about the vertical, in rad."""
+    return "heading" if has(card, "heading") else "turned_yaw"
+
+
+def turning_rate_field(card: EnvironmentCard) -> str:
+    """Name of the field that holds the rate of turning about the vertical, in rad/s."""
+    return "heading_velocity" if has(card, "heading") else "yaw_velocity"
+
+
+def flipping_field(card: EnvironmentCard) -> str:
+    """Name of the field that holds the angle turned nose over tail, in rad."""
+    return "turned_pitch" if has(card, "turned_pitch") else "pitch"
+
+
+def distance_field(card: EnvironmentCard) -> str:
+    """Name of the field that holds how far the hand is from what it is to reach, in m."""
+    return "distance_to_target" if has(card, "distance_to_target") else "distance_to_object"
+
+
+def level(owner: str, card: EnvironmentCard) -> str:
+    """1 where the torso is the right way up, 0 on its side, -1 upside down, as Python."""
+    return f"{owner}.upright" if has(card, "upright") else f"np.cos({owner}.pitch)"
+
+
+def tips_over(card: EnvironmentCard) -> bool:
+    """Whether it has a torso that may lie on its back while the episode goes on."""
+    return has(card, "upright") or (has(card, "pitch") and not card.can_terminate)
+
+
 def long_enough(card: EnvironmentCard) -> float:
     """Seconds of an episode that tell drifting from going somewhere; a shorter recording counts in proportion.
 
@@ -111,7 +167,7 @@ def joint_velocities(card: EnvironmentCard) -> tuple[str, ...]:
     return tuple(name for name in names if name not in _TORSO_RATES)
 
 
-_TORSO_RATES = frozenset({"pitch_velocity", "roll_velocity", "heading_velocity"})
+_TORSO_RATES = frozenset({"pitch_velocity", "roll_velocity", "heading_velocity", "yaw_velocity"})
 
 
 def foot_heights(card: EnvironmentCard) -> tuple[str, ...]:

@@ -59,14 +59,17 @@ LEMMAS: Mapping[str, str] = {
     **dict.fromkeys(("effort", "force", "torque", "power"), "energy"),
     **dict.fromkeys(("center", "middle", "centred", "centered"), "centre"),
     **dict.fromkeys(("without", "never", "no", "avoid", "avoiding", "dont", "cannot"), "not"),
-    **dict.fromkeys(("crouch", "crouched", "crouching", "lowered", "lower"), "low"),
+    **dict.fromkeys(("crouched", "lowered", "lower"), "low"),
+    **dict.fromkeys(("crouches", "crouching", "squat", "squats", "squatting"), "crouch"),
+    **dict.fromkeys(("puck", "cylinder"), "object"),
 }
 
 _FILLERS = """
 a an the it its your you my i we this that and while with as so just please to of in on at by for be is should must can
 could want would like need make makes making let teach train learn have get do does keep keeps keeping stay stays staying
 hold holds holding remain remains maintain robot agent creature body torso itself possible using use about around
-approximately very really always all time whole episode over ground floor throughout again perform round more bit even much now
+approximately very really always all time whole episode over ground floor throughout again perform
+round straight more bit even much now
 """
 FILLERS = frozenset(_FILLERS.split())
 
@@ -87,6 +90,8 @@ PHRASES: Mapping[str, tuple[str, ...]] = {
     "reach": ("reach",),
     "push": ("push",),
     "target": ("target",),
+    "object": ("object",),
+    "crouch": ("crouch",),
     "forward": ("forward",),
     "backward": ("backward", "back"),
     "left": ("left", "counter right"),
@@ -121,19 +126,20 @@ PHRASES: Mapping[str, tuple[str, ...]] = {
         "not double pendulum fall",
         "not tumble",
     ),
+    "quality:unturned": ("not spin",),
     "quality:low": ("low", "close down", "close"),
     "quality:centred": ("centre", "centre rail"),
     "speed_word": ("speed",),
 }
 
-MOVING = frozenset({"fast", "slow", "smooth", "energy_saving", "upright", "low"})
+MOVING = frozenset({"fast", "slow", "smooth", "energy_saving", "upright", "low", "unturned"})
 QUALITIES: Mapping[str, frozenset[str]] = {
     "move": MOVING,
     "stand": frozenset({"smooth", "energy_saving", "upright", "low"}),
     "rise": frozenset({"fast", "smooth", "energy_saving"}),
     "jump": frozenset({"smooth", "energy_saving", "upright"}),
     "flip": frozenset({"fast", "smooth", "energy_saving"}),
-    "spin": MOVING,
+    "spin": MOVING - {"unturned"},
     "reach": frozenset({"fast", "smooth", "energy_saving"}),
     "push": frozenset({"fast", "smooth", "energy_saving"}),
     "balance": frozenset({"smooth", "energy_saving", "upright", "centred", "rightward", "leftward"}),
@@ -147,6 +153,7 @@ WORDS_FOR: Mapping[str, str] = {
     "energy_saving": "with little energy",
     "upright": "upright",
     "low": "low",
+    "unturned": "without turning",
     "centred": "at the centre of the rail",
     "rightward": "to the right",
     "leftward": "to the left",
