@@ -64,6 +64,10 @@ def run(
     from dressage.cli.connection import Where
     from dressage.cli.specs import SpecOptions, make_spec, recorded
 
+    if replay is None:
+        for name, given in (("argument 'INTENT'", intent), ("option '--env'", env)):
+            if not given:
+                raise typer.BadParameter(f"Missing {name} (or --replay with a recorded session).")
     recording = None if replay is None else recorded(replay, intent=intent, environment=env, model=model)
     spec = make_spec(
         SpecOptions(
