@@ -7,10 +7,11 @@ SHELL := /bin/bash
 SYNC := tools/uv sync --locked --quiet --inexact
 RUN := .venv/bin
 DEMO_DIR ?= out/demo
+EXAMPLES_DIR ?= out/examples
 # Threads of numerical libraries in tests: the machine's cores are shared by parallel tests.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install demo test test-slow images e2e lint format proto bench docs clean
+.PHONY: help install demo examples test test-slow images e2e lint format proto bench docs clean
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,6 +22,9 @@ install: ## The virtual environment with everything one machine needs
 
 demo: install ## "run forward fast" on HalfCheetah-v5: a policy, its scores and a video, in about 3 minutes
 	@PATH="$(CURDIR)/$(RUN):$$PATH" tools/demo "$(DEMO_DIR)"
+
+examples: install ## Every recorded behaviour again, trained and judged anew (about half an hour on 2 cores)
+	@PATH="$(CURDIR)/$(RUN):$$PATH" tools/examples "$(EXAMPLES_DIR)"
 
 test: ## Unit and integration tests (under 10 minutes on 2 cores)
 	@$(SYNC) --group dev --group reference

@@ -29,8 +29,10 @@ Detach = Annotated[bool, typer.Option("--detach", help="Leave once the session h
 
 
 def run(
-    intent: Annotated[str, typer.Argument(metavar="INTENT", help="The behaviour, in words.")],
-    env: EnvId,
+    intent: Annotated[str, typer.Argument(metavar="INTENT", help="The behaviour, in words; not with --replay.")] = "",
+    env: Annotated[
+        str, typer.Option(metavar="ID", help="Environment, such as HalfCheetah-v5; not with --replay.")
+    ] = "",
     model: Annotated[
         str, typer.Option(metavar="NAME", help="Language model as litellm names it; template/v1: none.")
     ] = "",
@@ -52,6 +54,10 @@ def run(
     budget_dollars: Annotated[
         float | None, typer.Option(metavar="X", min=0.0, help="Bound on what model calls may cost.")
     ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="A recorded session: its replies again, trained and judged anew."),
+    ] = None,
     yes: Yes = False,
     detach: Detach = False,
     as_json: Json = False,
@@ -62,8 +68,13 @@ def run(
     """Train a policy for a behaviour described in words."""
     from dressage.cli import run as work
     from dressage.cli.connection import Where
-    from dressage.cli.specs import SpecOptions, make_spec
+    from dressage.cli.specs import SpecOptions, make_spec, recorded
 
+    if replay is None:
+        for name, given in (("argument 'INTENT'", intent), ("option '--env'", env)):
+            if not given:
+                raise typer.BadParameter(f"Missing {name} (or --replay with a recorded session).")
+    recording = None if replay is None else recorded(replay, intent=intent, environment=env, model=model)
     spec = make_spec(
         SpecOptions(
             intent=intent,
@@ -80,9 +91,10 @@ def run(
             reward=reward,
             judge=judge,
             budget_dollars=budget_dollars,
-        )
+        ),
+        recording,
     )
-    where = Where(address, token, data_dir, api_base)
+    where = Where(address, token, data_dir, api_base, None if replay is None else replay.absolute().parent)
     raise typer.Exit(work.run(spec, where, work.Manner(yes=yes, detach=detach, as_json=as_json)))
 
 
@@ -133,12 +145,22 @@ def serve(
     token: Token = None,
     api_base: Annotated[str | None, typer.Option(metavar="URL", help="Endpoint of the model's provider.")] = None,
     metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where Prometheus finds metrics.")] = None,
+    recordings: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of recorded sessions, for models recorded/NAME.")
+    ] = None,
 ) -> None:
     """Run the whole stack on this machine until Ctrl-C."""
     from dressage.cli import options
     from dressage.cli import serve as work
 
-    work.serve(options.data_dir(data_dir), address=address, token=token, api_base=api_base, metrics=metrics)
+    work.serve(
+        options.data_dir(data_dir),
+        address=address,
+        token=token,
+        api_base=api_base,
+        recordings=recordings,
+        metrics=metrics,
+    )
 
 
 def check(

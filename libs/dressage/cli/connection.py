@@ -36,6 +36,7 @@ class Where:
     token: str | None = None
     data_dir: Path | None = None
     api_base: str | None = None
+    recordings: Path | None = None
 
     @property
     def folder(self) -> Path:
@@ -107,7 +108,7 @@ async def _local(where: Where, start: Start) -> tuple[Connection, Callable[[], A
         )
     from dressage.cli.local_stack import LocalStack
 
-    stack = await LocalStack.start(folder, full=start == "full", api_base=where.api_base)
+    stack = await LocalStack.start(folder, full=start == "full", api_base=where.api_base, recordings=where.recordings)
     return Connection(AsyncClient.connect(stack.address, stack.token), "stack", stack.artifacts, flags), stack.stop
 
 

@@ -50,6 +50,7 @@ class LocalStack:
         token: str | None = None,
         api_base: str | None = None,
         metrics: str | None = None,
+        recordings: Path | None = None,
         log: TextIO | None = None,
     ) -> Self:
         """Starts the services on a data folder, which is made if need be.
@@ -58,6 +59,7 @@ class LocalStack:
         :param address: where the public API listens; anything but loopback needs a token.
         :param api_base: endpoint of the language model's provider.
         :param metrics: host:port where Prometheus finds the metrics of all services; none if not set.
+        :param recordings: folder of recorded sessions, for models named `recorded/NAME`.
         :param log: where the log goes, as text; by default JSON lines in `logs/server.log` of the data folder.
         :raises FailedPrecondition: if another server runs on the folder, or an extra is not installed.
         :raises InvalidArgument: for a bad setting.
@@ -88,6 +90,8 @@ class LocalStack:
                 stack.address = await stack._launch("dressage_orchestrator", {**public, "recover": False})
                 return stack
             model = {"api_base": api_base} if api_base else {}
+            if recordings is not None:
+                model["recordings"] = str(recordings)
             agent = await stack._launch("dressage_llm_agent", {**common, **model})
             renderer = await stack._launch("dressage_renderer", common)
             leaves = {"llm_agent_address": agent, "renderer_address": renderer}

@@ -50,6 +50,12 @@ async def _run(spec: session_pb2.SessionSpec, where: Where, manner: Manner) -> i
                 value=where.api_base,
                 expected="to be given to `dressage serve`: a server runs already",
             )
+        if where.recordings and connection.kind == "remote":
+            raise errors.InvalidArgument(
+                field="--replay",
+                value=str(where.recordings),
+                expected="no --address: start that server with `dressage serve --recordings`, and name --model recorded/NAME",
+            )
         if manner.detach and connection.kind == "stack":
             raise errors.FailedPrecondition(
                 "--detach: no server runs that could go on with the session; start one with `dressage serve`",

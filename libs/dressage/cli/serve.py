@@ -6,13 +6,22 @@ import asyncio
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 from dressage import errors
 from dressage.cli.local_stack import LocalStack
 from dressage.client.discovery import find_local_server
 
 
-def serve(data_dir: Path, *, address: str, token: str | None, api_base: str | None, metrics: str | None = None) -> None:
+def serve(
+    data_dir: Path,
+    *,
+    address: str,
+    token: str | None,
+    api_base: str | None,
+    metrics: str | None = None,
+    recordings: Path | None = None,
+) -> None:
     """Serves until a signal; running sessions are stopped at a checkpoint and go on with the next server.
 
     :param metrics: host:port of the metrics for Prometheus; none if not set.
@@ -25,18 +34,15 @@ def serve(data_dir: Path, *, address: str, token: str | None, api_base: str | No
             reason="ALREADY_SERVING",
             metadata={"address": running.address, "pid": str(running.pid)},
         )
-    asyncio.run(_serve(data_dir, address=address, token=token, api_base=api_base, metrics=metrics))
+    given = {"address": address, "token": token, "api_base": api_base, "metrics": metrics, "recordings": recordings}
+    asyncio.run(_serve(data_dir, given))
 
 
-async def _serve(
-    data_dir: Path, *, address: str, token: str | None, api_base: str | None, metrics: str | None = None
-) -> None:
+async def _serve(data_dir: Path, given: dict[str, Any]) -> None:
     loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
-    stack = await LocalStack.start(
-        data_dir, address=address, token=token, api_base=api_base, metrics=metrics, log=sys.stderr
-    )
+    stack = await LocalStack.start(data_dir, **given, log=sys.stderr)
     try:
         print(f"serving on {stack.address}, data in {data_dir}; Ctrl-C stops", flush=True)
         await stopping.wait()

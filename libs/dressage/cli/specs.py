@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,18 +39,42 @@ class SpecOptions:
     algorithm: str = ""
 
 
-def make_spec(options: SpecOptions) -> pb.SessionSpec:
+def recorded(folder: Path, *, intent: str, environment: str, model: str) -> pb.SessionSpec:
+    """The spec of a recorded session: its folder's `session.json`, with the recording as the model.
+
+    :raises InvalidArgument: if it is no recording, or something is said that the recording says.
+    """
+    for field_, given in (("INTENT", intent), ("--env", environment), ("--model", model)):
+        if given:
+            raise errors.InvalidArgument(field=field_, value=given, expected="nothing: --replay brings its own")
+    from google.protobuf.json_format import Parse, ParseError
+
+    path = folder / "session.json"
+    try:
+        spec = Parse(read_source(path, field="--replay"), pb.SessionSpec())
+    except ParseError as error:
+        raise errors.InvalidArgument(
+            field="--replay", value=str(path), expected=f"a session's spec ({error})"
+        ) from error
+    spec.model = f"recorded/{folder.absolute().name}"
+    return spec
+
+
+def make_spec(options: SpecOptions, base: pb.SessionSpec | None = None) -> pb.SessionSpec:
     """The spec of a session.
 
+    :param base: what holds where the options say nothing.
     :raises InvalidArgument: for an empty or overlong intent, an unreadable file, a malformed --config.
     """
+    if base is not None:
+        options = replace(options, intent=base.intent, environment=base.environment, model=base.model)
     intent = options.intent.strip()
     if not 0 < len(intent) <= _MAX_INTENT:
         seen = intent if not intent else f"{len(intent)} characters"
         raise errors.InvalidArgument(field="INTENT", value=seen, expected=f"1 to {_MAX_INTENT} characters of text")
     spec = pb.SessionSpec(
         intent=intent,
-        environment=environment_name(options.environment),
+        environment=environment_name(_required(options.environment)),
         method=pb.METHOD_REWARD,
         model=options.model,
         seeds=options.seeds,
@@ -70,6 +94,22 @@ def make_spec(options: SpecOptions) -> pb.SessionSpec:
         spec.judge_source = read_source(options.judge, field="--judge")
     if options.budget_dollars is not None:
         spec.budget.dollars = options.budget_dollars
+    return spec if base is None else _merged(base, spec)
+
+
+def _required(environment: str) -> str:
+    if not environment:
+        raise errors.InvalidArgument(field="--env", value="", expected="an environment, such as HalfCheetah-v5")
+    return environment
+
+
+def _merged(base: pb.SessionSpec, given: pb.SessionSpec) -> pb.SessionSpec:
+    """The base with what the options say in its place; lists are replaced, not extended."""
+    spec = pb.SessionSpec()
+    spec.CopyFrom(base)
+    if given.configs:
+        spec.ClearField("configs")
+    spec.MergeFrom(given)
     return spec
 
 

@@ -20,6 +20,8 @@ from dressage_llm_agent.metrics import LlmMetrics
 from dressage_llm_agent.provider.base import CompletionRequest, ModelDescription, Provider, Reply
 from dressage_llm_agent.provider.redaction import Redactor
 from dressage_llm_agent.provider.vision import Vision
+from dressage_llm_agent.recorded import PREFIX as RECORDED
+from dressage_llm_agent.recorded import RecordedJournal, Recordings
 from dressage_llm_agent.roles.registry import role_of
 from dressage_llm_agent.roles.video_judge.role import combine
 from dressage_llm_agent.tasks import AnyTask, Ballot, LookingTask, RoleTask, VideoJudgeTask
@@ -49,6 +51,7 @@ class Agent:
     """Answers tasks.
 
     :param store: where replies are journalled; None: nowhere.
+    :param recordings: what models named ``recorded/…`` stand for.
     :param now: the present time, UTC.
     """
 
@@ -64,6 +67,7 @@ class Agent:
         limits: Limits | None = None,
         sampling: Sampling | None = None,
         vision: Vision | None = None,
+        recordings: Recordings | None = None,
     ) -> None:
         self._limits = limits or Limits()
         self._sampling = sampling or Sampling()
@@ -71,6 +75,7 @@ class Agent:
         self._store = store
         self._pictures = PictureLoader(store)
         self._vision = vision or Vision()
+        self._recordings = recordings or Recordings(None)
         self._default_model = default_model
         self._redactor = redactor
         self._metrics = metrics
@@ -117,7 +122,7 @@ class Agent:
                 role=role_of(task),
                 options=replace(options, sample=sample),
                 provider=self._provider,
-                journal=self._journal(session, key),
+                journal=self._journal(session, key, model=name, role=role),
                 caller=caller,
                 progress=progress,
                 metrics=self._metrics,
@@ -161,6 +166,8 @@ class Agent:
                 input_dollars_per_million=0.0,
                 output_dollars_per_million=0.0,
             )
+        if name.startswith(RECORDED):
+            return await asyncio.to_thread(self._recordings.describe, name)
         return await self._provider.describe(name)
 
     def _options(self, model: str, role: str, allowance: Allowance, thinking: str) -> Options:
@@ -168,7 +175,13 @@ class Agent:
         effort = thinking or sampling.thinking.get(role, "")
         return Options(model, sampling.max_output_tokens, sampling.temperature, effort, allowance)
 
-    def _journal(self, session: str, key: str) -> Journal:
+    def _journal(self, session: str, key: str, *, model: str, role: str) -> Journal:
+        own = self._own_journal(session, key)
+        if not model.startswith(RECORDED):
+            return own
+        return RecordedJournal(own, self._recordings.open(model), key=key, role=role)
+
+    def _own_journal(self, session: str, key: str) -> Journal:
         if not session or self._store is None:
             return NoJournal()
         if not session.startswith("sessions/"):

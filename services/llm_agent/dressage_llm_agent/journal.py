@@ -211,17 +211,24 @@ def _call(call: ToolCall) -> dict[str, str]:
 
 
 def _reply(entry: Mapping[str, Any], request: CompletionRequest, key: str) -> Reply:
-    try:
-        recorded, usage = entry["reply"], entry["usage"]
-        matches = entry["request_sha256"] == request.sha256()
-        calls = tuple(ToolCall(c["id"], c["name"], c["arguments"]) for c in recorded["tool_calls"])
-        spent = Usage(usage["input_tokens"], usage["output_tokens"], usage["dollars"])
-        reply = Reply(recorded["text"], calls, spent, recorded["finish_reason"])
-    except (KeyError, TypeError) as error:
-        raise _corrupt(key, f"{error!r} is missing or of the wrong kind") from None
-    if not matches:
+    reply = read_reply(entry, key)
+    if entry.get("request_sha256") != request.sha256():
         raise _mismatch(key)
     return reply
+
+
+def read_reply(entry: Mapping[str, Any], key: str) -> Reply:
+    """The reply of a journal's entry, whatever request it answers.
+
+    :raises Internal: ``JOURNAL_CORRUPT``.
+    """
+    try:
+        recorded, usage = entry["reply"], entry["usage"]
+        calls = tuple(ToolCall(c["id"], c["name"], c["arguments"]) for c in recorded["tool_calls"])
+        spent = Usage(usage["input_tokens"], usage["output_tokens"], usage["dollars"])
+        return Reply(recorded["text"], calls, spent, recorded["finish_reason"])
+    except (KeyError, TypeError) as error:
+        raise _corrupt(key, f"{error!r} is missing or of the wrong kind") from None
 
 
 def _outcome(entry: Mapping[str, Any], call: ToolCall, key: str) -> ToolOutcome:

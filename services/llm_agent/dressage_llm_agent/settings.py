@@ -25,6 +25,7 @@ class Settings(ServingSettings):
 
     store_url: str = Field("", description="artifact store for the journal: a path or s3://bucket/prefix; empty: none")
     default_model: str = Field(MODEL, description="model of tasks that name none")
+    recordings: str = Field("", description="folder of recorded sessions, for models recorded/NAME; empty: none")
     api_base: str | None = Field(None, description="address of an OpenAI-compatible server, for all models")
     api_key: SecretStr | None = Field(None, description="key for all models")
     request_seconds: float = Field(180.0, gt=0, le=3600, description="deadline of one request to a provider")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from datetime import UTC, datetime
+from pathlib import Path
 
 import structlog
 from dressage.api.internal.v1 import agent_service_pb2, agent_service_pb2_grpc
@@ -19,6 +20,7 @@ from dressage_llm_agent.provider.litellm_provider import LitellmProvider
 from dressage_llm_agent.provider.redaction import Redactor
 from dressage_llm_agent.provider.retrying import RetryingProvider, RetryPolicy
 from dressage_llm_agent.provider.vision import Vision
+from dressage_llm_agent.recorded import Recordings
 from dressage_llm_agent.server import AgentServicer
 from dressage_llm_agent.settings import Settings
 
@@ -64,6 +66,7 @@ def make_agent(settings: Settings, *, store: ArtifactStore | None = None, provid
         redactor=redactor,
         metrics=llm_metrics(),
         now=lambda: datetime.now(UTC),
+        recordings=Recordings(Path(settings.recordings) if settings.recordings else None),
         limits=Limits(settings.task_seconds, settings.concurrent_requests, settings.concurrent_tasks),
         sampling=Sampling(settings.max_output_tokens, settings.temperature, dict(settings.thinking)),
         vision=vision,

@@ -8,7 +8,7 @@ import pytest
 import typer
 from dressage import errors
 from dressage.cli.options import parse_count
-from dressage.cli.specs import SpecOptions, make_spec, parse_config
+from dressage.cli.specs import SpecOptions, make_spec, parse_config, recorded
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,3 +88,39 @@ def test_what_is_not_given_is_left_to_the_server():
     spec = make_spec(SpecOptions(intent="hop", environment="Hopper-v5"))
     assert (spec.seeds, spec.steps_per_member, spec.max_iterations, spec.pass_threshold, spec.model) == (0, 0, 0, 0, "")
     assert not spec.HasField("budget")
+
+
+def recording(
+    folder: Path, text: str = '{"intent": "crawl", "environment": "environments/HalfCheetah-v5", "seeds": 2}'
+) -> Path:
+    folder.mkdir()
+    (folder / "session.json").write_text(text)
+    return folder
+
+
+def test_a_recording_brings_its_spec_and_options_override_it(tmp_path: Path):
+    base = recorded(recording(tmp_path / "crawl"), intent="", environment="", model="")
+    spec = make_spec(SpecOptions("", "", steps=1000), base)
+    assert (spec.intent, spec.environment, spec.model) == ("crawl", "environments/HalfCheetah-v5", "recorded/crawl")
+    assert (spec.seeds, spec.steps_per_member) == (2, 1000)
+    assert make_spec(SpecOptions("", "", seeds=3), base).seeds == 3
+
+
+@pytest.mark.parametrize(("field", "given"), [("INTENT", "run"), ("--env", "Hopper-v5"), ("--model", "gpt")])
+def test_what_a_recording_says_may_not_be_said_again(tmp_path: Path, field: str, given: str):
+    names = {"INTENT": "intent", "--env": "environment", "--model": "model"}
+    values = {"intent": "", "environment": "", "model": "", names[field]: given}
+    with pytest.raises(errors.InvalidArgument, match=f"{field}.*replay"):
+        recorded(recording(tmp_path / "crawl"), **values)
+
+
+def test_a_folder_that_is_no_recording_is_refused(tmp_path: Path):
+    with pytest.raises(errors.InvalidArgument, match="--replay"):
+        recorded(tmp_path, intent="", environment="", model="")
+    with pytest.raises(errors.InvalidArgument, match="--replay"):
+        recorded(recording(tmp_path / "odd", '{"intent": 3, "more": 1}'), intent="", environment="", model="")
+
+
+def test_an_environment_must_be_named():
+    with pytest.raises(errors.InvalidArgument, match="--env"):
+        make_spec(SpecOptions("run", ""))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from dressage.contracts.source import lint_reward
 from dressage.envs.cards import load_card
 from dressage.errors import FailedPrecondition
 from dressage_llm_agent.tasks import Brief, FixerTask, PastIteration, ReviserTask
@@ -12,7 +13,7 @@ from dressage_llm_agent.template.author import answer, write_reward
 from dressage_llm_agent.template.parser import parse
 from dressage_llm_agent.template.reviser import read_weights, revise
 from dressage_llm_agent.template.reward_plan import plan_reward
-from paraphrases import CHEETAH, HOPPER, PENDULUM
+from paraphrases import CHEETAH, HOPPER, KNOWN, PENDULUM
 
 INTENTS = [(CHEETAH, "run forward fast"), (HOPPER, "hop forward smoothly"), (PENDULUM, "balance the pole")]
 
@@ -90,6 +91,48 @@ def test_a_reward_of_somebody_else_is_left_alone():
 def test_it_says_that_notes_are_not_heeded():
     one = first(CHEETAH, "run forward fast", speed=0.5)
     assert "not heeded" in revise(task(CHEETAH, "run forward fast", one, notes=("more elegance",))).diagnosis
+    balancing = first(PENDULUM, "balance the pole", upright=0.5)
+    diagnosis = revise(task(PENDULUM, "balance the pole", balancing, notes=("lower",))).diagnosis
+    assert "not heeded: low does not go" in diagnosis
+
+
+@pytest.mark.parametrize(
+    ("environment", "intent", "note", "term"),
+    [
+        (CHEETAH, "run forward fast", "smoother, please", "smooth"),
+        (CHEETAH, "run forward", "Lower!", "low"),
+        (CHEETAH, "run forward fast", "faster", "speed"),
+        (CHEETAH, "walk forward", "a bit slower", "speed"),
+        (HOPPER, "hop forward smoothly", "even smoother", "smooth"),
+        (HOPPER, "hop forward", "use less energy", "effort"),
+        (PENDULUM, "balance the pole", "keep to the centre of the rail", "place"),
+    ],
+)
+def test_a_note_on_a_quality_is_heeded_and_stays_heeded(environment, intent, note, term):
+    one = first(environment, intent, speed=0.5)
+    heeding = revise(task(environment, intent, one, notes=(note,)))
+    assert "is heeded" in heeding.diagnosis and term in heeding.planned_change
+    assert lint_reward(heeding.source, load_card(environment)) == []
+    assert effect(heeding.source, term) != effect(one.source, term)
+    two = replace(one, number=2, source=heeding.source, score=0.9, scores={"speed": 0.5, "upright": 0.5})
+    later = revise(task(environment, intent, one, two))
+    assert later.based_on == 2 and first_line(later.source) == first_line(heeding.source)
+
+
+def first_line(source):
+    return source.partition("\n")[0]
+
+
+def effect(source, term):
+    """The line of a reward that computes a term; None where it has none."""
+    return next((line for line in source.splitlines() if line.strip().startswith(f"{term} = ")), None)
+
+
+@pytest.mark.parametrize("known", KNOWN, ids=lambda known: f"{known.environment}: {known.text}")
+def test_a_rewards_first_line_is_understood_as_it_was_meant(known):
+    intent = parse(known.text, known.environment)
+    said = first_line(write_reward(Brief(known.text, known.environment)).source).strip('"')
+    assert parse(said.removesuffix(f", in {known.environment}."), known.environment) == intent
 
 
 def test_it_cannot_fix():

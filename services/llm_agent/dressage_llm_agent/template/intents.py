@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["move", "stand", "jump", "balance"]
-Gait = Literal["run", "walk", "hop", "move", ""]
+from dressage_llm_agent.template.abilities import PUSHER
+
+Kind = Literal["move", "stand", "rise", "jump", "flip", "spin", "reach", "push", "balance"]
+Gait = Literal["run", "walk", "hop", "crawl", "swim", "move", ""]
+Direction = Literal["forward", "backward", "left", "right", ""]
+
+_SAID: dict[Kind, str] = {"rise": "stand up", "push": "push the object to the target"}
 
 
 @dataclass(frozen=True)
@@ -14,7 +19,8 @@ class ParsedIntent:
     """A behaviour with its qualities.
 
     :param gait: how it moves, for kind ``move``; empty otherwise.
-    :param direction: +1 along positive x, -1 along negative x, 0 for behaviours in place.
+    :param direction: where it moves, which way it turns over, or which way it spins (left is counterclockwise, seen from
+        above); empty for behaviours without one.
     :param qualities: names from `vocabulary.QUALITIES`.
     :param speed: target speed in m/s where the text names one, else None.
     """
@@ -22,13 +28,33 @@ class ParsedIntent:
     environment: str
     kind: Kind
     gait: Gait = ""
-    direction: int = 0
+    direction: Direction = ""
     qualities: frozenset[str] = frozenset()
     speed: float | None = None
 
     @property
     def behaviour(self) -> str:
-        """The behaviour in one or two words: ``run forward``, ``move backward``, ``stand``."""
-        if self.kind != "move":
-            return self.kind
-        return f"{self.gait} {'forward' if self.direction > 0 else 'backward'}"
+        """The behaviour in one or two words: ``run forward``, ``flip backward``, ``spin``, ``stand``."""
+        return f"{self.gait if self.kind == 'move' else self.kind} {self.direction}".strip()
+
+    @property
+    def words(self) -> str:
+        """The behaviour as a person would say it; the parser understands it."""
+        if self.kind == "reach":
+            return "reach the object" if self.environment == PUSHER else "reach the target"
+        return _SAID.get(self.kind, self.behaviour)
+
+    @property
+    def axis(self) -> str:
+        """``x`` or ``y``: along which it moves."""
+        return "y" if self.direction in ("left", "right") else "x"
+
+    @property
+    def sign(self) -> int:
+        """+1 along the positive axis (forward, left, counterclockwise), -1 against it."""
+        return -1 if self.direction in ("backward", "right") else 1
+
+    @property
+    def low(self) -> bool:
+        """Whether the torso is to be kept low; crawling is low without saying so."""
+        return self.gait == "crawl" or "low" in self.qualities

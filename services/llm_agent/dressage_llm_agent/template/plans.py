@@ -64,3 +64,20 @@ class JudgePlan:
     grades: tuple[Grade, ...]
     null_controls: tuple[str, ...]
     null_reasoning: str
+
+
+def graded(
+    name: str,
+    measure: str,
+    low: float,
+    high: float,
+    evidence: str,
+    title: str,
+    description: str,
+    category: str,
+    *,
+    exponent: float = 1.0,
+    floor: float = 0.0,
+) -> Grade:
+    """A criterion that counts in full; see `Grade`."""
+    return Grade(name, measure, low, high, exponent, floor, evidence, title, description, category)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import TYPE_CHECKING
 
 from dressage.envs.cards import EnvironmentCard
 
 from dressage_llm_agent.template.intents import ParsedIntent
 from dressage_llm_agent.template.plans import JudgePlan, RewardPlan
+from dressage_llm_agent.template.targets import long_enough
 from dressage_llm_agent.template.vocabulary import WORDS_FOR
 
 if TYPE_CHECKING:
@@ -27,16 +29,28 @@ def render_judge(plan: JudgePlan, intent: ParsedIntent, card: EnvironmentCard) -
         "judge.py.j2",
         intent=intent,
         grades=plan.grades,
-        needed=" ".join(grade.measure for grade in plan.grades),
+        axis=intent.axis if intent.kind == "move" else "x",
+        names=_names_used(plan),
+        long_enough=number(long_enough(card)),
         time_step=number(card.time_step),
         max_episode_steps=card.max_episode_steps,
         rows_per_second=max(round(1.0 / card.time_step), 1),
     )
 
 
+# What a name of the prelude is computed from.
+_BUILT_ON = {"velocity_by_second": {"mean_velocity", "long_enough", "x"}, "mean_velocity": {"long_enough", "x"}}
+
+
+def _names_used(plan: JudgePlan) -> set[str]:
+    """Names of the prelude that the plan's measures need; attributes such as ``trajectory.x_velocity`` are none."""
+    names = {name for grade in plan.grades for name in re.findall(r"(?<![\w.])[a-z]\w*", grade.measure)}
+    return names.union(*(_BUILT_ON.get(name, set()) for name in names))
+
+
 def intent_words(intent: ParsedIntent) -> str:
     """The intent said back: ``Run forward fast``."""
-    words = [intent.behaviour, *(WORDS_FOR[quality] for quality in sorted(intent.qualities))]
+    words = [intent.words, *(WORDS_FOR[quality] for quality in sorted(intent.qualities))]
     if intent.speed is not None:
         words.append(f"at {number(intent.speed)} m/s")
     return " ".join(words).capitalize()

@@ -1,8 +1,9 @@
 """The template author's revisions: a judgment's worst criterion to a changed weight.
 
-It starts from the best iteration so far, and tries, in order of how badly each criterion failed, the change that would
-help it, passing over every change that has been tried. Weights are read off the reward's source, so a revision of a
-revision builds on it. When no change is left it says so: an error the orchestrator turns into an exhausted session.
+It starts from the best iteration so far. A steering note that asks for a quality it knows comes first: see `steering`. Else it
+tries, in order of how badly each criterion failed, the change that would help it, passing over every change that has been
+tried. The weights are read off the reward's source, and the intent off its first line, so a revision of a revision builds on
+it. When no change is left it says so: an error the orchestrator turns into an exhausted session.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from dressage.envs.cards import load_card
-from dressage.errors import FailedPrecondition
+from dressage.envs.cards import EnvironmentCard, load_card
+from dressage.errors import FailedPrecondition, InvalidArgument
 
 from dressage_llm_agent.tasks import HyperparameterValue, PastIteration, ReviserTask, Revision
 from dressage_llm_agent.template.intents import ParsedIntent
@@ -20,6 +21,7 @@ from dressage_llm_agent.template.parser import parse
 from dressage_llm_agent.template.plans import RewardPlan
 from dressage_llm_agent.template.render import render_reward
 from dressage_llm_agent.template.reward_plan import plan_reward
+from dressage_llm_agent.template.steering import Steering, read_notes, steered
 
 _GOOD_ENOUGH = 0.9
 # Weights are not driven further than this from where they began.
@@ -27,7 +29,7 @@ _MAX_FACTOR = 8.0
 # What helps a criterion of the judge: terms of the reward with the factor for their weight, tried in this order.
 _HELP: Mapping[str, tuple[tuple[str, float], ...]] = {
     "speed": (("speed", 2.0), ("effort", 0.5), ("smooth", 0.5)),
-    "direction": (("speed", 2.0),),
+    "direction": (("speed", 2.0), ("sideways", 2.0)),
     "sustained": (("speed", 1.5), ("alive", 2.0)),
     "posture": (("posture", 2.0), ("upright", 2.0)),
     "endurance": (("alive", 2.0), ("speed", 0.5), ("angle", 2.0)),
@@ -35,7 +37,14 @@ _HELP: Mapping[str, tuple[tuple[str, float], ...]] = {
     "still": (("still", 2.0),),
     "quiet": (("quiet", 2.0), ("effort", 2.0)),
     "place": (("place", 2.0),),
-    "height": (("flight", 2.0), ("effort", 0.5)),
+    "height": (("flight", 2.0), ("height", 2.0), ("effort", 0.5)),
+    "flight": (("flight", 2.0), ("effort", 0.5)),
+    "together": (("together", 2.0),),
+    "turns": (("turning", 2.0), ("effort", 0.5)),
+    "turning": (("turning", 2.0), ("effort", 0.5)),
+    "aloft": (("aloft", 2.0),),
+    "distance": (("close", 2.0), ("distance", 2.0), ("effort", 0.5)),
+    "soon": (("distance", 2.0), ("effort", 0.5)),
     "smooth": (("smooth", 3.0), ("effort", 2.0)),
     "energy": (("effort", 2.0),),
     "low": (("low", 2.0),),
@@ -54,6 +63,15 @@ class _Change:
     factor: float
 
 
+@dataclass(frozen=True)
+class _Known:
+    """A past iteration whose reward this author wrote: what it meant and how it weighed it."""
+
+    past: PastIteration
+    intent: ParsedIntent
+    plan: RewardPlan
+
+
 def revise(task: ReviserTask) -> Revision:
     """The next reward to try.
 
@@ -61,23 +79,23 @@ def revise(task: ReviserTask) -> Revision:
     :raises InvalidArgument: ``TEMPLATE_UNKNOWN_INTENT`` where the intent is not the template's.
     """
     card = load_card(task.brief.environment)
-    intent = parse(task.brief.intent, card.id)
-    plan = plan_reward(intent, card)
-    rewritten = [(past, weights) for past in task.history if (weights := read_weights(past.source, plan)) is not None]
-    if not rewritten:
+    base = parse(task.brief.intent, card.id)
+    written = [known for past in task.history if (known := _read(past, card, base)) is not None]
+    if not written:
         raise _nothing("no iteration has a reward of its own making, and it cannot change others")
-    best, weights = max(rewritten, key=lambda pair: (pair[0].score or 0.0, pair[0].number))
-    current = _with_weights(plan, weights)
-    tried = [known for _, known in rewritten]
-    for change in _changes(best.scores):
-        revised = _apply(current, change, start=plan)
-        if revised is not None and not any(_same(revised, known) for known in tried):
-            return _revision(task, best, revised, change, intent=intent)
+    best = max(written, key=lambda known: (known.past.score or 0.0, known.past.number))
+    steering = read_notes(task.notes, best.intent)
+    if steering.qualities:
+        return _heed(task, best, steering, card)
+    for change in _changes(best.past.scores):
+        revised = _apply(best.plan, change, start=plan_reward(best.intent, card))
+        if revised is not None and not any(_same(revised, known.plan) for known in written):
+            return _revision(task, best, revised, change, steering=steering)
     if task.tune_hyperparameters:
         for values, why in _HYPERPARAMETERS:
             if not any(past.hyperparameters.items() >= values.items() for past in task.history):
-                return _tuning(task, best, current, values, why, intent=intent)
-    raise _nothing(f"every change it knows for the worst criteria of iteration {best.number} has been tried")
+                return _tuning(best, values, why, steering=steering)
+    raise _nothing(f"every change it knows for the worst criteria of iteration {best.past.number} has been tried")
 
 
 def read_weights(source: str, plan: RewardPlan) -> dict[str, float] | None:
@@ -98,6 +116,24 @@ def read_weights(source: str, plan: RewardPlan) -> dict[str, float] | None:
                 except (ValueError, TypeError):
                     return None
     return weights if set(weights) == {term.name for term in plan.terms} else None
+
+
+def _read(past: PastIteration, card: EnvironmentCard, base: ParsedIntent) -> _Known | None:
+    """What a past iteration's reward meant; None for a source that this author did not write.
+
+    Its first line says the intent, to which notes may have added since the session began.
+    """
+    first = past.source.strip().partition("\n")[0].strip('"')
+    try:
+        intent = parse(first.removesuffix(f", in {card.id}."), card.id)
+    except InvalidArgument:
+        intent = base
+    plan = plan_reward(intent, card)
+    weights = read_weights(past.source, plan)
+    if weights is None:
+        return None
+    terms = tuple(replace(term, weight=weights[term.name]) for term in plan.terms)
+    return _Known(past, intent, RewardPlan(terms))
 
 
 def _changes(scores: Mapping[str, float]) -> Iterator[_Change]:
@@ -122,52 +158,51 @@ def _apply(plan: RewardPlan, change: _Change, *, start: RewardPlan) -> RewardPla
     return RewardPlan(terms)
 
 
-def _revision(
-    task: ReviserTask, best: PastIteration, plan: RewardPlan, change: _Change, *, intent: ParsedIntent
-) -> Revision:
-    score = best.scores[change.criterion]
-    weight = next(term.weight for term in plan.terms if term.name == change.term)
+def _heed(task: ReviserTask, best: _Known, steering: Steering, card: EnvironmentCard) -> Revision:
+    intent, plan, changes = steered(best.intent, best.plan, steering.qualities, card)
     return Revision(
-        diagnosis=f"Of iteration {best.number}, the criterion {change.criterion} scored {score:.2f}." + _unheeded(task),
-        lesson=f"The weights of iteration {best.number} give {change.criterion} too little.",
-        planned_change=f"multiply the weight of {change.term} by {change.factor:g}, to {weight:g}",
+        diagnosis=f"Iteration {best.past.number} is the best so far." + steering.said,
+        lesson=f"What iteration {best.past.number} learnt is kept where a person asks for more.",
+        planned_change=changes,
         source=render_reward(plan, intent),
-        based_on=best.number,
-        hyperparameters=dict(best.hyperparameters) if task.tune_hyperparameters else {},
+        based_on=best.past.number,
+        hyperparameters=dict(best.past.hyperparameters) if task.tune_hyperparameters else {},
     )
 
 
-def _tuning(
-    task: ReviserTask,
-    best: PastIteration,
-    plan: RewardPlan,
-    values: dict[str, HyperparameterValue],
-    why: str,
-    *,
-    intent: ParsedIntent,
-) -> Revision:
+def _revision(task: ReviserTask, best: _Known, plan: RewardPlan, change: _Change, *, steering: Steering) -> Revision:
+    number, score = best.past.number, best.past.scores[change.criterion]
+    weight = next(term.weight for term in plan.terms if term.name == change.term)
+    return Revision(
+        diagnosis=f"Of iteration {number}, the criterion {change.criterion} scored {score:.2f}." + steering.said,
+        lesson=f"The weights of iteration {number} give {change.criterion} too little.",
+        planned_change=f"multiply the weight of {change.term} by {change.factor:g}, to {weight:g}",
+        source=render_reward(plan, best.intent),
+        based_on=number,
+        hyperparameters=dict(best.past.hyperparameters) if task.tune_hyperparameters else {},
+    )
+
+
+def _tuning(best: _Known, values: dict[str, HyperparameterValue], why: str, *, steering: Steering) -> Revision:
+    number = best.past.number
     changed = ", ".join(f"{name} = {value}" for name, value in values.items())
     return Revision(
-        diagnosis=f"No change of weights is left to try from iteration {best.number}." + _unheeded(task),
+        diagnosis=f"No change of weights is left to try from iteration {number}." + steering.said,
         lesson="The weights alone do not bring the behaviour.",
         planned_change=f"train with {changed}",
-        source=render_reward(plan, intent),
-        based_on=best.number,
-        hyperparameters={**best.hyperparameters, **values},
+        source=render_reward(best.plan, best.intent),
+        based_on=number,
+        hyperparameters={**best.past.hyperparameters, **values},
         hyperparameter_reasoning=why,
     )
 
 
-def _unheeded(task: ReviserTask) -> str:
-    return " The notes given are not understood by the built-in author and were not heeded." if task.notes else ""
-
-
-def _with_weights(plan: RewardPlan, weights: Mapping[str, float]) -> RewardPlan:
-    return RewardPlan(tuple(replace(term, weight=weights[term.name]) for term in plan.terms))
-
-
-def _same(plan: RewardPlan, weights: Mapping[str, float]) -> bool:
-    return all(abs(term.weight - weights[term.name]) <= 1e-6 * abs(term.weight) for term in plan.terms)
+def _same(plan: RewardPlan, other: RewardPlan) -> bool:
+    """Whether two rewards are the same but for rounding."""
+    if [(term.name, term.expression) for term in plan.terms] != [(term.name, term.expression) for term in other.terms]:
+        return False
+    pairs = zip(plan.terms, other.terms, strict=True)
+    return all(abs(one.weight - two.weight) <= 1e-6 * abs(one.weight) for one, two in pairs)
 
 
 def _nothing(why: str) -> FailedPrecondition:

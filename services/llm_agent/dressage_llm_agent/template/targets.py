@@ -6,58 +6,181 @@ from dataclasses import dataclass
 
 from dressage.envs.cards import EnvironmentCard
 
+from dressage_llm_agent.template.abilities import (
+    ANT,
+    HALF_CHEETAH,
+    HOPPER,
+    HUMANOID,
+    HUMANOID_STANDUP,
+    SWIMMER,
+    WALKER,
+)
 from dressage_llm_agent.template.intents import ParsedIntent
-from dressage_llm_agent.template.vocabulary import HALF_CHEETAH, HOPPER
 
 
 @dataclass(frozen=True)
 class SpeedTarget:
-    """A speed to reach (more is fine) or to hold (more is as wrong as less), in m/s, > 0."""
+    """A speed to reach (more is fine) or to hold (more is as wrong as less), in m/s or rad/s, > 0."""
 
     speed: float
     hold: bool
 
 
-# Reached by PPO within about a million steps: HalfCheetah runs at 4 to 7 m/s and Hopper hops at 1 to 3 m/s. What is to be
-# slow is held, not exceeded. By gait: plain, fast, slow.
-_SPEEDS: dict[str, dict[str, tuple[SpeedTarget, SpeedTarget, SpeedTarget]]] = {
+_Targets = dict[str, tuple[SpeedTarget, SpeedTarget, SpeedTarget]]
+
+
+def _reach(plain: float, fast: float, slow: float) -> tuple[SpeedTarget, SpeedTarget, SpeedTarget]:
+    return SpeedTarget(plain, hold=False), SpeedTarget(fast, hold=False), SpeedTarget(slow, hold=True)
+
+
+def _hold(plain: float, fast: float, slow: float) -> tuple[SpeedTarget, SpeedTarget, SpeedTarget]:
+    return SpeedTarget(plain, hold=True), SpeedTarget(fast, hold=True), SpeedTarget(slow, hold=True)
+
+
+# Reached by PPO within about a million steps: HalfCheetah runs at 4 to 7 m/s, Hopper hops and Walker2d runs at 1 to 3 m/s.
+# What is to be slow is held, not exceeded. By gait: plain, fast, slow.
+_SPEEDS: dict[str, _Targets] = {
     HALF_CHEETAH: {
-        "run": (SpeedTarget(4.0, False), SpeedTarget(5.0, False), SpeedTarget(1.5, True)),
-        "walk": (SpeedTarget(1.2, True), SpeedTarget(2.0, True), SpeedTarget(0.8, True)),
-        "move": (SpeedTarget(2.0, False), SpeedTarget(5.0, False), SpeedTarget(0.8, True)),
+        "run": _reach(4.0, 5.0, 1.5),
+        "walk": _hold(1.2, 2.0, 0.8),
+        "move": _reach(2.0, 5.0, 0.8),
+        "hop": _reach(1.0, 2.0, 0.5),
+        "crawl": _reach(1.0, 1.8, 0.7),
     },
     HOPPER: {
-        "hop": (SpeedTarget(1.0, False), SpeedTarget(2.0, False), SpeedTarget(0.5, True)),
-        "run": (SpeedTarget(1.0, False), SpeedTarget(2.0, False), SpeedTarget(0.5, True)),
-        "move": (SpeedTarget(1.0, False), SpeedTarget(2.0, False), SpeedTarget(0.5, True)),
-        "walk": (SpeedTarget(0.7, True), SpeedTarget(1.5, True), SpeedTarget(0.4, True)),
+        "hop": _reach(1.0, 2.0, 0.5),
+        "run": _reach(1.0, 2.0, 0.5),
+        "move": _reach(1.0, 2.0, 0.5),
+        "walk": _hold(0.7, 1.5, 0.4),
     },
+    WALKER: {
+        "run": _reach(1.5, 2.5, 0.8),
+        "walk": _hold(1.0, 1.5, 0.6),
+        "move": _reach(1.0, 2.5, 0.6),
+        "hop": _reach(0.8, 1.5, 0.4),
+    },
+    SWIMMER: {
+        "swim": _reach(0.15, 0.2, 0.08),
+        "move": _reach(0.15, 0.2, 0.08),
+    },
+    ANT: {
+        "run": _reach(1.5, 2.5, 0.8),
+        "walk": _hold(1.0, 1.5, 0.5),
+        "move": _reach(1.0, 2.0, 0.5),
+        "crawl": _reach(0.5, 1.0, 0.3),
+    },
+    HUMANOID: {
+        "run": _reach(1.5, 2.5, 0.8),
+        "walk": _hold(0.8, 1.2, 0.5),
+        "move": _reach(0.8, 1.5, 0.5),
+    },
+    HUMANOID_STANDUP: {"crawl": _reach(0.3, 0.6, 0.2)},
 }
-# Bodies built to go forwards are slower backwards.
-_BACKWARD_SHARE = 0.75
+# Bodies built to go forwards are slower any other way.
+_OTHER_WAY_SHARE = 0.75
+# Rates of turning about the vertical, rad/s: plain, fast, slow.
+_SPINS = {
+    SWIMMER: _reach(0.2, 0.4, 0.15),
+    ANT: _reach(0.6, 1.2, 0.4),
+    HUMANOID: _reach(0.4, 0.8, 0.25),
+}
+# Mean rates of turning over, in turns a second: plain, fast.
+FLIPS = (0.1, 0.25)
+# Clearance of all feet, in m, that is no jump yet, and that is a good one. Thrashing about at random lifts the feet of a
+# cheetah by 0.17 m in each second, and those of an ant by 0.14 m.
+PLAIN_JUMP = (0.02, 0.25)
+JUMPS = {HALF_CHEETAH: (0.17, 0.45), ANT: (0.15, 0.4)}
 _LOW_SHARE = 0.8
 
 
 def speed_target(intent: ParsedIntent) -> SpeedTarget:
-    """The speed that an intent of kind ``move`` asks for, along its direction."""
+    """The speed that an intent of kind ``move`` asks for, along its direction, in m/s."""
     if intent.speed is not None:
         return SpeedTarget(intent.speed, hold=True)
-    plain, fast, slow = _SPEEDS[intent.environment][intent.gait]
-    target = fast if "fast" in intent.qualities else slow if "slow" in intent.qualities else plain
-    if intent.direction < 0 and not target.hold:
-        return SpeedTarget(target.speed * _BACKWARD_SHARE, hold=False)
+    target = _by_quality(_SPEEDS[intent.environment][intent.gait], intent)
+    if intent.direction != "forward" and not target.hold:
+        return SpeedTarget(target.speed * _OTHER_WAY_SHARE, hold=False)
     return target
+
+
+def spin_target(intent: ParsedIntent) -> SpeedTarget:
+    """The rate of turning that an intent of kind ``spin`` asks for, in rad/s."""
+    return _by_quality(_SPINS[intent.environment], intent)
+
+
+def _by_quality(targets: tuple[SpeedTarget, SpeedTarget, SpeedTarget], intent: ParsedIntent) -> SpeedTarget:
+    plain, fast, slow = targets
+    return fast if "fast" in intent.qualities else slow if "slow" in intent.qualities else plain
+
+
+def has(card: EnvironmentCard, name: str) -> bool:
+    """Whether the card has a field."""
+    return any(entry.name == name for entry in card.fields)
+
+
+def turning_field(card: EnvironmentCard) -> str:
+    """Name of the field that holds the angle turned about the vertical, in rad."""
+    return "heading" if has(card, "heading") else "turned_yaw"
+
+
+def turning_rate_field(card: EnvironmentCard) -> str:
+    """Name of the field that holds the rate of turning about the vertical, in rad/s."""
+    return "heading_velocity" if has(card, "heading") else "yaw_velocity"
+
+
+def flipping_field(card: EnvironmentCard) -> str:
+    """Name of the field that holds the angle turned nose over tail, in rad."""
+    return "turned_pitch" if has(card, "turned_pitch") else "pitch"
+
+
+def distance_field(card: EnvironmentCard) -> str:
+    """Name of the field that holds how far the hand is from what it is to reach, in m."""
+    return "distance_to_target" if has(card, "distance_to_target") else "distance_to_object"
+
+
+def level(owner: str, card: EnvironmentCard) -> str:
+    """1 where the torso is the right way up, 0 on its side, -1 upside down, as Python."""
+    return f"{owner}.upright" if has(card, "upright") else f"np.cos({owner}.pitch)"
+
+
+def tips_over(card: EnvironmentCard) -> bool:
+    """Whether it has a torso that may lie on its back while the episode goes on."""
+    return has(card, "upright") or (has(card, "pitch") and not card.can_terminate)
+
+
+def long_enough(card: EnvironmentCard) -> float:
+    """Seconds of an episode that tell drifting from going somewhere; a shorter recording counts in proportion.
+
+    Where nothing holds the robot to a line, a few seconds of thrashing about carry it some way in any direction.
+    """
+    return min(30.0, 0.75 * card.max_episode_steps * card.time_step) if len(place_fields(card)) > 1 else 0.0
+
+
+def place_fields(card: EnvironmentCard) -> tuple[str, ...]:
+    """Names of the fields that hold where on the ground the robot is, in m; none for what is fixed to its place."""
+    return tuple(name for name in ("x_position", "y_position") if has(card, name))
 
 
 def joint_velocities(card: EnvironmentCard) -> tuple[str, ...]:
     """Names of the scalar fields that are joint rates in rad/s, the torso's own left out."""
     names = (entry.name for entry in card.fields if entry.shape == () and entry.unit == "rad/s")
-    return tuple(name for name in names if name != "pitch_velocity")
+    return tuple(name for name in names if name not in _TORSO_RATES)
+
+
+_TORSO_RATES = frozenset({"pitch_velocity", "roll_velocity", "heading_velocity", "yaw_velocity"})
 
 
 def foot_heights(card: EnvironmentCard) -> tuple[str, ...]:
     """Names of the fields that hold the height of a foot above the floor."""
     return tuple(entry.name for entry in card.fields if entry.name.startswith("height_"))
+
+
+def lowest(owner: str, names: tuple[str, ...]) -> str:
+    """The least of some fields, as Python."""
+    expression = f"{owner}.{names[0]}"
+    for name in names[1:]:
+        expression = f"np.minimum({expression}, {owner}.{name})"
+    return expression
 
 
 def standing_height(card: EnvironmentCard) -> float:

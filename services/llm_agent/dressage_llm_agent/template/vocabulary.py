@@ -8,28 +8,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-HALF_CHEETAH = "HalfCheetah-v5"
-HOPPER = "Hopper-v5"
-INVERTED_PENDULUM = "InvertedPendulum-v5"
-
 # Inflections, contractions and synonyms that need no rule of their own.
 LEMMAS: Mapping[str, str] = {
     **dict.fromkeys(("runs", "running", "jog", "jogs", "jogging", "gallop", "gallops", "galloping"), "run"),
     **dict.fromkeys(("race", "races", "racing", "trot", "trots", "trotting"), "run"),
     **dict.fromkeys(("sprints", "sprinting", "dash", "dashes", "dashing"), "sprint"),
     **dict.fromkeys(("walks", "walking", "stroll", "strolls", "strolling"), "walk"),
-    **dict.fromkeys(("hops", "hopping"), "hop"),
+    **dict.fromkeys(("hops", "hopping", "bound", "bounds", "bounding"), "hop"),
+    **dict.fromkeys(("crawls", "crawling", "creep", "creeps", "creeping"), "crawl"),
+    **dict.fromkeys(("swims", "swimming"), "swim"),
     **dict.fromkeys(("jumps", "jumping", "leap", "leaps", "leaping"), "jump"),
     **dict.fromkeys(("moves", "moving", "go", "goes", "going", "travel", "travels", "travelling", "advance"), "move"),
     **dict.fromkeys(("movement", "movements", "motion", "motions"), "move"),
-    **dict.fromkeys(("forwards", "ahead", "onward", "onwards", "right", "rightward", "rightwards"), "forward"),
-    **dict.fromkeys(("backwards", "reverse", "left", "leftward", "leftwards", "rearward", "rearwards"), "backward"),
+    **dict.fromkeys(("flips", "flipping", "somersault", "somersaults", "somersaulting"), "flip"),
+    **dict.fromkeys(("backflips", "backflipping"), "backflip"),
+    **dict.fromkeys(("frontflips", "frontflipping"), "frontflip"),
+    **dict.fromkeys(("spins", "spinning", "turn", "turns", "turning", "rotate", "rotates", "rotating"), "spin"),
+    **dict.fromkeys(("twirl", "twirls", "twirling", "pivot", "pivots", "pivoting"), "spin"),
+    **dict.fromkeys(("reaches", "reaching", "touch", "touches", "touching", "get", "gets", "getting"), "reach"),
+    **dict.fromkeys(("pushes", "pushing", "shove", "shoves", "shoving"), "push"),
+    **dict.fromkeys(("rises", "rising", "arise"), "rise"),
+    **dict.fromkeys(("goal", "destination"), "target"),
+    **dict.fromkeys(("forwards", "ahead", "onward", "onwards"), "forward"),
+    **dict.fromkeys(("backwards", "reverse", "rearward", "rearwards"), "backward"),
+    **dict.fromkeys(("rightward", "rightwards", "clockwise"), "right"),
+    **dict.fromkeys(("leftward", "leftwards", "sideways", "counterclockwise", "anticlockwise"), "left"),
     **dict.fromkeys(("quick", "quickly", "rapidly", "rapid", "swiftly", "faster", "fastest", "speedily"), "fast"),
-    **dict.fromkeys(("slowly", "leisurely", "unhurriedly"), "slow"),
-    **dict.fromkeys(("smoothly", "gentle", "gently", "softly", "fluidly", "gracefully"), "smooth"),
+    **dict.fromkeys(("quicker", "speedier"), "fast"),
+    **dict.fromkeys(("slowly", "leisurely", "unhurriedly", "slower"), "slow"),
+    **dict.fromkeys(("smoothly", "smoother", "gentle", "gently", "softly", "fluidly", "gracefully"), "smooth"),
+    **dict.fromkeys(("gentler", "softer"), "smooth"),
     **dict.fromkeys(("efficiently", "economically", "economical"), "efficient"),
     **dict.fromkeys(("stands", "standing"), "stand"),
-    **dict.fromkeys(("motionless", "motionlessly", "stationary", "immobile"), "still"),
+    **dict.fromkeys(
+        ("motionless", "motionlessly", "stationary", "immobile", "stop", "stops", "halt", "halts"), "still"
+    ),
+    **dict.fromkeys(("stopping", "halting", "drift", "drifts", "float", "floats", "rest", "rests"), "still"),
+    **dict.fromkeys(("poles", "pendulums"), "pole"),
+    **dict.fromkeys(("legs", "feet"), "leg"),
     **dict.fromkeys(("balances", "balancing", "balanced"), "balance"),
     **dict.fromkeys(("vertical", "vertically", "erect"), "upright"),
     **dict.fromkeys(("falls", "falling", "topple", "toppling"), "fall"),
@@ -43,14 +59,17 @@ LEMMAS: Mapping[str, str] = {
     **dict.fromkeys(("effort", "force", "torque", "power"), "energy"),
     **dict.fromkeys(("center", "middle", "centred", "centered"), "centre"),
     **dict.fromkeys(("without", "never", "no", "avoid", "avoiding", "dont", "cannot"), "not"),
-    **dict.fromkeys(("crouched", "crouching", "lowered"), "low"),
+    **dict.fromkeys(("crouched", "lowered", "lower"), "low"),
+    **dict.fromkeys(("crouches", "crouching", "squat", "squats", "squatting"), "crouch"),
+    **dict.fromkeys(("puck", "cylinder"), "object"),
 }
 
 _FILLERS = """
 a an the it its your you my i we this that and while with as so just please to of in on at by for be is should must can
 could want would like need make makes making let teach train learn have get do does keep keeps keeping stay stays staying
 hold holds holding remain remains maintain robot agent creature body torso itself possible using use about around
-approximately very really always all time whole episode over ground floor throughout
+approximately very really always all time whole episode over ground floor throughout again perform
+round straight more bit even much now
 """
 FILLERS = frozenset(_FILLERS.split())
 
@@ -61,11 +80,26 @@ PHRASES: Mapping[str, tuple[str, ...]] = {
     "gait:hop": ("hop",),
     "gait:move": ("move",),
     "gait:sprint": ("sprint",),
-    "jump": ("jump",),
+    "gait:crawl": ("crawl",),
+    "gait:swim": ("swim",),
+    "jump": ("jump", "jump up down", "jump up"),
+    "flip": ("flip",),
+    "flip_backward": ("backflip",),
+    "flip_forward": ("frontflip", "front flip"),
+    "spin": ("spin",),
+    "reach": ("reach",),
+    "push": ("push",),
+    "target": ("target",),
+    "object": ("object",),
+    "crouch": ("crouch",),
     "forward": ("forward",),
     "backward": ("backward", "back"),
+    "left": ("left", "counter right"),
+    "right": ("right",),
     "back_up": ("back up",),
-    "stand": ("stand", "still", "stand still", "not move", "stand up"),
+    "stand": ("stand", "still", "stand still", "not move", "come still"),
+    "stand_up": ("stand up", "reach up", "rise"),
+    "both_feet": ("both leg", "both leg together", "leg together"),
     "balance": ("balance",),
     "in_place": ("place", "spot"),
     "high": ("high", "maximum height", "height"),
@@ -89,49 +123,28 @@ PHRASES: Mapping[str, tuple[str, ...]] = {
         "not tip",
         "not pole fall",
         "not pendulum fall",
+        "not double pendulum fall",
         "not tumble",
     ),
-    "quality:low": ("low", "close down"),
+    "quality:unturned": ("not spin",),
+    "quality:low": ("low", "close down", "close"),
     "quality:centred": ("centre", "centre rail"),
     "speed_word": ("speed",),
 }
 
-SUBJECTS: Mapping[str, frozenset[str]] = {
-    HALF_CHEETAH: frozenset({"cheetah", "half", "halfcheetah", "runner"}),
-    HOPPER: frozenset({"hopper"}),
-    INVERTED_PENDULUM: frozenset({"pole", "pendulum", "cart", "rail", "inverted"}),
-}
-"""Nouns for the robot itself; another environment's nouns make an intent unknown."""
-
-KNOWN_BEHAVIOURS: Mapping[str, tuple[str, ...]] = {
-    HALF_CHEETAH: (
-        "run forward",
-        "walk forward",
-        "move forward",
-        "run backward",
-        "walk backward",
-        "move backward",
-        "stand",
-    ),
-    HOPPER: (
-        *("hop forward", "walk forward", "run forward", "move forward"),
-        *("hop backward", "walk backward", "run backward", "move backward"),
-        *("stand", "jump"),
-    ),
-    INVERTED_PENDULUM: ("balance",),
-}
-
-MOVING = frozenset({"fast", "slow", "smooth", "energy_saving", "upright", "low"})
+MOVING = frozenset({"fast", "slow", "smooth", "energy_saving", "upright", "low", "unturned"})
 QUALITIES: Mapping[str, frozenset[str]] = {
     "move": MOVING,
     "stand": frozenset({"smooth", "energy_saving", "upright", "low"}),
+    "rise": frozenset({"fast", "smooth", "energy_saving"}),
     "jump": frozenset({"smooth", "energy_saving", "upright"}),
+    "flip": frozenset({"fast", "smooth", "energy_saving"}),
+    "spin": MOVING - {"unturned"},
+    "reach": frozenset({"fast", "smooth", "energy_saving"}),
+    "push": frozenset({"fast", "smooth", "energy_saving"}),
     "balance": frozenset({"smooth", "energy_saving", "upright", "centred", "rightward", "leftward"}),
 }
 """Qualities that each kind of behaviour can have."""
-
-MAX_SPEED: Mapping[str, float] = {HALF_CHEETAH: 12.0, HOPPER: 5.0}
-"""Highest target speed in m/s that is taken at its word."""
 
 WORDS_FOR: Mapping[str, str] = {
     "fast": "fast",
@@ -140,6 +153,7 @@ WORDS_FOR: Mapping[str, str] = {
     "energy_saving": "with little energy",
     "upright": "upright",
     "low": "low",
+    "unturned": "without turning",
     "centred": "at the centre of the rail",
     "rightward": "to the right",
     "leftward": "to the left",

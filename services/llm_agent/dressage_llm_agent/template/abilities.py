@@ -1,0 +1,145 @@
+"""What the template author knows to ask of each environment, as data.
+
+Left and right are along the y axis for those that move in a plane seen from above. For those in the vertical x-z plane they
+are words for backward and forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+HALF_CHEETAH = "HalfCheetah-v5"
+HOPPER = "Hopper-v5"
+INVERTED_PENDULUM = "InvertedPendulum-v5"
+WALKER = "Walker2d-v5"
+SWIMMER = "Swimmer-v5"
+DOUBLE_PENDULUM = "InvertedDoublePendulum-v5"
+REACHER = "Reacher-v5"
+
+ANT = "Ant-v5"
+HUMANOID = "Humanoid-v5"
+HUMANOID_STANDUP = "HumanoidStandup-v5"
+PUSHER = "Pusher-v5"
+CART_POLE = "CartPole-v1"
+
+_SPINS = ("spin", "spin left", "spin right")
+_FOUR_WAYS = ("forward", "backward", "left", "right")
+
+
+def _moves(*gaits: str, ways: tuple[str, ...] = ("forward", "backward")) -> tuple[str, ...]:
+    return tuple(f"{gait} {way}" for gait in gaits for way in ways)
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What can be asked for in one environment.
+
+    :param behaviours: `ParsedIntent.behaviour` of each.
+    :param nouns: words for the robot or its parts; another environment's make an intent unknown.
+    :param max_speed: highest target speed in m/s that is taken at its word; 0 where no speed can be asked for.
+    :param planar: it lives in the vertical x-z plane.
+    :param falls: it falls unless it balances, so that balancing is a word for standing.
+    :param erect: it has a torso with a height and a tilt, so that upright and low mean something.
+    :param turns: it can walk with its heading another way, so that not turning means something.
+    :param effort: its actions differ in strength, so that saving energy means something.
+    """
+
+    behaviours: tuple[str, ...]
+    nouns: frozenset[str]
+    max_speed: float = 0.0
+    planar: bool = True
+    erect: bool = True
+    turns: bool = False
+    effort: bool = True
+    falls: bool = False
+
+
+ABILITIES: Mapping[str, Abilities] = {
+    HALF_CHEETAH: Abilities(
+        (
+            *_moves("run", "walk", "move", "hop", "crawl"),
+            *("stand", "jump", "flip forward", "flip backward"),
+        ),
+        frozenset({"cheetah", "half", "halfcheetah", "runner"}),
+        max_speed=12.0,
+    ),
+    HOPPER: Abilities(
+        (*_moves("hop", "walk", "run", "move"), "stand", "jump"),
+        frozenset({"hopper"}),
+        max_speed=5.0,
+        falls=True,
+    ),
+    INVERTED_PENDULUM: Abilities(
+        ("balance",), frozenset({"pole", "pendulum", "cart", "rail", "inverted"}), planar=False, erect=False
+    ),
+    WALKER: Abilities(
+        (*_moves("walk", "run", "hop", "move"), "stand", "jump"),
+        frozenset({"walker"}),
+        max_speed=5.0,
+        falls=True,
+    ),
+    SWIMMER: Abilities(
+        (*_moves("swim", "move", ways=_FOUR_WAYS), "stand", *_SPINS),
+        frozenset({"swimmer", "chain"}),
+        max_speed=0.5,
+        planar=False,
+        erect=False,
+    ),
+    DOUBLE_PENDULUM: Abilities(
+        ("balance",),
+        frozenset({"pole", "pendulum", "cart", "rail", "inverted", "double", "both", "two"}),
+        planar=False,
+        erect=False,
+    ),
+    REACHER: Abilities(
+        ("reach", "stand"),
+        frozenset({"arm", "finger", "fingertip", "reacher"}),
+        planar=False,
+        erect=False,
+    ),
+    ANT: Abilities(
+        (
+            *_moves("walk", "run", "move", "crawl", ways=_FOUR_WAYS),
+            "stand",
+            "jump",
+            "flip forward",
+            "flip backward",
+            *_SPINS,
+        ),
+        frozenset({"ant"}),
+        max_speed=6.0,
+        planar=False,
+        turns=True,
+    ),
+    HUMANOID: Abilities(
+        (*_moves("walk", "run", "move", ways=_FOUR_WAYS), "stand", "jump", *_SPINS),
+        frozenset({"humanoid"}),
+        max_speed=5.0,
+        planar=False,
+        turns=True,
+        falls=True,
+    ),
+    HUMANOID_STANDUP: Abilities(
+        ("rise", "crawl forward", "crawl backward"),
+        frozenset({"humanoid"}),
+        max_speed=1.0,
+        planar=False,
+    ),
+    PUSHER: Abilities(
+        ("push", "reach", "stand"),
+        frozenset({"arm", "hand", "pusher"}),
+        planar=False,
+        erect=False,
+    ),
+    CART_POLE: Abilities(
+        ("balance",),
+        frozenset({"pole", "cart", "track", "cartpole"}),
+        planar=False,
+        erect=False,
+        effort=False,
+    ),
+}
+"""By environment, in the order in which they are listed."""
+
+KNOWN_BEHAVIOURS: Mapping[str, tuple[str, ...]] = {name: able.behaviours for name, able in ABILITIES.items()}

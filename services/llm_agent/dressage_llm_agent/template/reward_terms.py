@@ -1,0 +1,201 @@
+"""The terms that make up each behaviour, without those of its qualities."""
+
+from __future__ import annotations
+
+from dressage.envs.cards import EnvironmentCard
+
+from dressage_llm_agent.template.intents import ParsedIntent
+from dressage_llm_agent.template.plans import Term
+from dressage_llm_agent.template.targets import (
+    SpeedTarget,
+    distance_field,
+    foot_heights,
+    has,
+    joint_velocities,
+    level,
+    lowest,
+    place_fields,
+    speed_target,
+    spin_target,
+    tips_over,
+    turning_rate_field,
+)
+
+PLACES = {"rightward": 0.5, "leftward": -0.5}
+"""Where on the rail a cart is to be, in m."""
+
+
+def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
+    """Velocity along the direction, or closeness to a speed that is to be held."""
+    axis, sign = intent.axis, "" if intent.sign > 0 else "-"
+    velocity = f"{sign}next_state.{axis}_velocity"
+    target = speed_target(intent)
+    # Weighed so that the speed asked for is worth about as much as a walker's: a swimmer's are hundredths of a m/s.
+    weight = 1.0 if target.speed >= 0.5 else round(0.5 / target.speed, 1)
+    unit = "m/s"
+    parts = [_rate("speed", velocity, target, way=intent.direction, unit=unit, weight=weight, symbol=f"{sign}v_{axis}")]
+    if len(place_fields(card)) > 1:
+        other = "y" if axis == "x" else "x"
+        meaning = f"cost of the speed along {other}, m/s"
+        parts.append(Term("sideways", -0.1 * weight, f"np.abs(next_state.{other}_velocity)", meaning, f"|v_{other}|"))
+    if intent.gait == "hop" and len(foot_heights(card)) > 1:
+        parts += _together(card)
+    if tips_over(card):
+        parts.append(_posture(card))
+    return parts
+
+
+def stand(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
+    """No speed, no way from the start, joints at rest."""
+    parts = []
+    if places := place_fields(card):
+        speed = " + ".join(f"np.abs(next_state.{name[0]}_velocity)" for name in places)
+        way = " + ".join(f"np.abs(next_state.{name})" for name in places)
+        parts.append(Term("still", -0.5, speed, "cost of the speed, m/s", "|v|"))
+        parts.append(Term("place", -0.1, way, "cost of the distance from the start, m", "|x|"))
+    parts.append(_quiet(card))
+    if tips_over(card):
+        parts.append(_posture(card))
+    return parts
+
+
+def jump(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
+    """The height of the lowest foot, in place."""
+    height = lowest("next_state", foot_heights(card))
+    meaning = "height of the lowest foot above the floor, m"
+    parts = [
+        Term("flight", 10.0, f"np.maximum({height}, 0.0)", meaning, r"\max(h_{foot}, 0)"),
+        Term("place", -0.2, "np.abs(next_state.x_velocity)", "cost of the speed along the ground, m/s", "|v_x|"),
+    ]
+    return [*parts, _posture(card)] if tips_over(card) else parts
+
+
+def flip(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
+    """Turning over, in the air rather than on the back.
+
+    The turning counts whole: were it clipped, shaking to and fro could earn more than it costs.
+    """
+    sign, way = ("", "backward, nose up") if intent.direction == "backward" else ("-", "forward, nose down")
+    turning = Term(
+        "turning",
+        2.0 if "fast" in intent.qualities else 1.0,
+        f"{sign}next_state.pitch_velocity",
+        f"rate of turning over {way}, rad/s",
+        rf"({sign}\dot\varphi)" if sign else r"\dot\varphi",
+    )
+    aloft = Term(
+        "aloft",
+        5.0,
+        f"np.maximum(-{level('next_state', card)}, 0.0) * np.clip(next_state.z_position - 0.3, -0.3, 1.0)",
+        "height of the torso above 0.3 m, m, as far as it is upside down",
+        r"[-\cos\varphi]_+ (z - 0.3)",
+    )
+    return [turning, aloft]
+
+
+def spin(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
+    """The rate of turning about the vertical; to the left where no side is named."""
+    sign = "-" if intent.direction == "right" else ""
+    rate = f"{sign}next_state.{turning_rate_field(card)}"
+    way = "clockwise" if sign else "counterclockwise"
+    parts = [_rate("turning", rate, spin_target(intent), way=way, unit="rad/s", symbol=rf"{sign}\omega")]
+    if places := place_fields(card):
+        distance = " + ".join(f"np.square(next_state.{name})" for name in places)
+        parts.append(Term("place", -0.2, distance, "cost of the squared distance from the start, m^2", "|x|^2"))
+    return parts
+
+
+def reach(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
+    """The distance to the target, and a wage for the last centimetres."""
+    weight = 20.0 if "fast" in intent.qualities else 10.0
+    distance = f"next_state.{distance_field(card)}"
+    return [
+        Term("distance", -weight, distance, "cost of the distance from the target, m", "d"),
+        Term(
+            "close", 1.0, f"np.exp(-np.square({distance} / 0.03))", "1 at the target, 0.4 at 0.03 m", r"e^{-(d/0.03)^2}"
+        ),
+    ]
+
+
+def push(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
+    """The object's distance from the goal, and less so the hand's from the object."""
+    weight = 20.0 if "fast" in intent.qualities else 10.0
+    goal, hand = "next_state.distance_object_to_goal", "next_state.distance_to_object"
+    return [
+        Term("distance", -weight, goal, "cost of the object's distance from the goal, m", "d"),
+        Term("hand", -2.0, hand, "cost of the hand's distance from the object, m", "d_{hand}"),
+        Term("close", 2.0, f"np.exp(-np.square({goal} / 0.05))", "1 at the goal, 0.4 at 0.05 m", r"e^{-(d/0.05)^2}"),
+    ]
+
+
+def rise(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
+    """The head's height, and the torso upright; every moment counts, so that sooner is better."""
+    height = card.scales["standing_head_height"]
+    weight = 8.0 if "fast" in intent.qualities else 4.0
+    head = f"np.clip(next_state.head_height / {height:.3f}, 0.0, 1.0)"
+    return [
+        Term("height", weight, head, f"height of the head by that of standing, {height:.3f} m", "h / h_0"),
+        Term("posture", 1.0, "next_state.upright", "1 upright, 0 lying, -1 upside down", r"\cos\varphi"),
+    ]
+
+
+def balance(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
+    """Costs of the poles' angles and of the cart's distance from its place."""
+    places = intent.qualities & {"centred", *PLACES}
+    target = next((PLACES[name] for name in places if name in PLACES), 0.0)
+    both = has(card, "pole2_angle")
+    square = "np.square(next_state.pole_angle / 0.2)"
+    angle = Term(
+        "angle",
+        -2.0 if "upright" in intent.qualities else -1.0,
+        f"{square} + np.square(next_state.pole2_angle / 0.2)" if both else square,
+        f"cost of the squared angle of {'each' if both else 'the'} pole, in units of 0.2 rad",
+        r"(\theta / 0.2)^2",
+    )
+    place = Term(
+        "place",
+        -0.5 if places else -0.05,
+        f"np.square(next_state.x_position - {target:g})" if target else "np.square(next_state.x_position)",
+        f"cost of the squared distance of the cart from x = {target:g} m",
+        rf"(x - {target:g})^2" if target else "x^2",
+    )
+    return [angle, place]
+
+
+def _rate(name: str, rate: str, target: SpeedTarget, *, way: str, unit: str, symbol: str, weight: float = 1.0) -> Term:
+    """More is better, or the closer to the target the better."""
+    if not target.hold:
+        said = f"{'velocity' if unit == 'm/s' else 'rate of turning'}, {unit}"
+        return Term(name, weight, rate, f"{way} {said}", f"({symbol})" if symbol.startswith("-") else symbol)
+    return Term(
+        name,
+        2.0,
+        f"np.maximum(1.0 - np.abs({rate} - {target.speed:g}) / {target.speed:g}, -1.0)",
+        f"1 at {target.speed:g} {unit} {way}, 0 at rest and at twice that, at least -1",
+        rf"\max(1 - |{symbol} - {target.speed:g}| / {target.speed:g}, -1)",
+    )
+
+
+def _together(card: EnvironmentCard) -> list[Term]:
+    """All feet off the floor at once, and none without the other."""
+    feet = foot_heights(card)
+    apart = f"np.abs(next_state.{feet[0]} - next_state.{feet[1]})"
+    flight = f"np.clip({lowest('next_state', feet)}, 0.0, 0.3)"
+    return [
+        Term("flight", 5.0, flight, "height of the lowest foot above the floor, m, up to 0.3", r"\min(h_{foot}, 0.3)"),
+        Term("together", -1.0, apart, "cost of the difference of the feet's heights, m", r"|h_1 - h_2|"),
+    ]
+
+
+def _posture(card: EnvironmentCard) -> Term:
+    """Zero in any running posture, so that it does not disturb the gait, and a steep cost of lying on the back."""
+    expression = f"np.minimum({level('next_state', card)}, 0.5) - 0.5"
+    meaning = "0 while the body is within 60 degrees of level, down to -1.5 upside down"
+    return Term("posture", 1.0, expression, meaning, r"(\min(\cos\varphi, 0.5) - 0.5)")
+
+
+def _quiet(card: EnvironmentCard) -> Term:
+    names = joint_velocities(card)
+    squares = " + ".join(f"np.square(next_state.{name})" for name in names)
+    meaning = "cost of the mean squared joint rate, (rad/s)^2"
+    return Term("quiet", -0.02, f"({squares}) / {len(names)}.0", meaning, r"\overline{\dot q^2}")

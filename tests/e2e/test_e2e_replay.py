@@ -1,0 +1,34 @@
+"""A recorded session again, offline: the same words, trained and judged anew."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from serving import run_cli
+
+BEHAVIOURS = Path(__file__).parents[2] / "examples" / "behaviours"
+
+
+def replay(name, data, timeout):
+    done = run_cli(
+        "run", "--replay", str(BEHAVIOURS / name), "--yes", "--json", "--data-dir", str(data), timeout=timeout
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+def test_a_pole_that_falls_first_and_balances_then(tmp_path):
+    result = replay("pole", tmp_path / "data", 240)
+    text = json.dumps(result)
+    assert "SUCCEEDED" in text.upper()
+    assert list((tmp_path / "data/artifacts/sessions").glob("*/llm/iterations/2/reviser/0-0.json"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "folder", sorted(path.parent for path in BEHAVIOURS.glob("*/session.json")), ids=lambda f: f.name
+)
+def test_every_recorded_behaviour(folder, tmp_path):
+    assert "SUCCEEDED" in json.dumps(replay(folder.name, tmp_path / "data", 3600)).upper()
