@@ -45,6 +45,11 @@ class JudgeServiceStub(object):
                 request_serializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.JudgeRequest.SerializeToString,
                 response_deserializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.JudgeResponse.FromString,
                 _registered_method=True)
+        self.Score = channel.unary_unary(
+                '/dressage.internal.v1.JudgeService/Score',
+                request_serializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.ScoreRequest.SerializeToString,
+                response_deserializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.ScoreResponse.FromString,
+                _registered_method=True)
 
 
 class JudgeServiceServicer(object):
@@ -65,6 +70,13 @@ class JudgeServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Score(self, request, context):
+        """Returns of recorded rollouts and of the controls by a generated reward, in the sandbox.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JudgeServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -77,6 +89,11 @@ def add_JudgeServiceServicer_to_server(servicer, server):
                     servicer.Judge,
                     request_deserializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.JudgeRequest.FromString,
                     response_serializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.JudgeResponse.SerializeToString,
+            ),
+            'Score': grpc.unary_unary_rpc_method_handler(
+                    servicer.Score,
+                    request_deserializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.ScoreRequest.FromString,
+                    response_serializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.ScoreResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -134,6 +151,33 @@ class JudgeService(object):
             '/dressage.internal.v1.JudgeService/Judge',
             dressage_dot_internal_dot_v1_dot_judge__service__pb2.JudgeRequest.SerializeToString,
             dressage_dot_internal_dot_v1_dot_judge__service__pb2.JudgeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Score(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dressage.internal.v1.JudgeService/Score',
+            dressage_dot_internal_dot_v1_dot_judge__service__pb2.ScoreRequest.SerializeToString,
+            dressage_dot_internal_dot_v1_dot_judge__service__pb2.ScoreResponse.FromString,
             options,
             channel_credentials,
             insecure,
