@@ -9,6 +9,7 @@ from dressage.api.internal.v1 import judge_service_pb2_grpc as rpc
 from dressage.api.v1 import event_pb2, session_pb2
 from dressage.contracts import JudgeResult
 
+from dressage_judge import scoring
 from dressage_judge.diagnosis import diagnose, failure_tags
 from dressage_judge.judging import DEFAULT_THRESHOLD, CheckedCode, CodeJudge, JudgedRollout
 
@@ -47,6 +48,10 @@ class JudgeServicer(rpc.JudgeServiceServicer):
         )
         threshold = request.pass_threshold or DEFAULT_THRESHOLD
         return pb.JudgeResponse(rollouts=[rollout_judgment(each, threshold=threshold) for each in judged])
+
+    async def Score(self, request: pb.ScoreRequest, context: Any) -> pb.ScoreResponse:
+        """Score recorded rollouts and the controls by a reward."""
+        return await scoring.score(self._judge, request, timeout=context.time_remaining())
 
 
 def check_response(checked: CheckedCode) -> pb.CheckResponse:

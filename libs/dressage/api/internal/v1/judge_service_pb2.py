@@ -27,7 +27,7 @@ from dressage.api.v1 import event_pb2 as dressage_dot_v1_dot_event__pb2
 from dressage.api.v1 import session_pb2 as dressage_dot_v1_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(dressage/internal/v1/judge_service.proto\x12\x14\x64ressage.internal.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x17\x64ressage/v1/event.proto\x1a\x19\x64ressage/v1/session.proto\"\x8e\x01\n\x0cScoreRequest\x12\x1c\n\x0b\x65nvironment\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\"\n\rreward_source\x18\x02 \x01(\tB\x0b\xbaH\x08r\x06\x10\x01(\x80\x80\x10\x12\x1b\n\x08rollouts\x18\x03 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\xc8\x01\x12\x1f\n\x0cjudge_source\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10\"t\n\rScoreResponse\x12\x36\n\x06scored\x18\x01 \x03(\x0b\x32&.dressage.internal.v1.ScoredTrajectory\x12+\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32\x19.dressage.v1.CheckFailure\"\x82\x02\n\x10ScoredTrajectory\x12\x0f\n\x07rollout\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontrol\x18\x02 \x01(\t\x12\x0e\n\x06return\x18\x03 \x01(\x01\x12@\n\x05terms\x18\x04 \x03(\x0b\x32\x31.dressage.internal.v1.ScoredTrajectory.TermsEntry\x12\x18\n\x0bjudge_score\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05steps\x18\x06 \x01(\x05\x12\x13\n\x0b\x64\x65scription\x18\x07 \x01(\t\x1a,\n\nTermsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x0e\n\x0c_judge_score\"\x87\x02\n\x0c\x43heckRequest\x12\"\n\rreward_source\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10H\x00\x12!\n\x0cjudge_source\x18\x02 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10H\x00\x12\x1c\n\x0b\x65nvironment\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12O\n\rnull_controls\x18\x04 \x03(\tB8\xbaH5\x92\x01\x32\"0r.R\x06randomR\tuntrainedR\nmotionlessR\rtime_reversed\x12/\n\x0epass_threshold\x18\x05 \x01(\x01\x42\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00\xf0?)\x00\x00\x00\x00\x00\x00\x00\x00\x42\x10\n\x07subject\x12\x05\xbaH\x02\x08\x01\"\x81\x03\n\rCheckResponse\x12\n\n\x02ok\x18\x01 \x01(\x08\x12+\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32\x19.dressage.v1.CheckFailure\x12=\n\x05terms\x18\x03 \x03(\x0b\x32..dressage.internal.v1.CheckResponse.TermsEntry\x12\r\n\x05latex\x18\x04 \x01(\t\x12\r\n\x05style\x18\x05 \x01(\t\x12&\n\x1emilliseconds_per_thousand_rows\x18\x06 \x01(\x01\x12N\n\x0e\x63ontrol_scores\x18\x07 \x03(\x0b\x32\x36.dressage.internal.v1.CheckResponse.ControlScoresEntry\x1a,\n\nTermsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x34\n\x12\x43ontrolScoresEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xbc\x01\n\x0cJudgeRequest\x12\x1c\n\x0b\x65nvironment\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\x1d\n\x08rollouts\x18\x02 \x03(\tB\x0b\xbaH\x08\x92\x01\x05\x08\x01\x10\xe8\x07\x12!\n\x0cjudge_source\x18\x03 \x01(\tB\x0b\xbaH\x08r\x06\x10\x01(\x80\x80\x10\x12/\n\x0epass_threshold\x18\x04 \x01(\x01\x42\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00\xf0?)\x00\x00\x00\x00\x00\x00\x00\x00\x12\x1b\n\x13judge_time_reversed\x18\x05 \x01(\x08\"H\n\rJudgeResponse\x12\x37\n\x08rollouts\x18\x01 \x03(\x0b\x32%.dressage.internal.v1.RolloutJudgment\"\x85\x01\n\x0fRolloutJudgment\x12\x0f\n\x07rollout\x18\x01 \x01(\t\x12\'\n\x08judgment\x18\x02 \x01(\x0b\x32\x15.dressage.v1.Judgment\x12 \n\x13time_reversed_score\x18\x03 \x01(\x01H\x00\x88\x01\x01\x42\x16\n\x14_time_reversed_score2\x84\x02\n\x0cJudgeService\x12P\n\x05\x43heck\x12\".dressage.internal.v1.CheckRequest\x1a#.dressage.internal.v1.CheckResponse\x12P\n\x05Judge\x12\".dressage.internal.v1.JudgeRequest\x1a#.dressage.internal.v1.JudgeResponse\x12P\n\x05Score\x12\".dressage.internal.v1.ScoreRequest\x1a#.dressage.internal.v1.ScoreResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(dressage/internal/v1/judge_service.proto\x12\x14\x64ressage.internal.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x17\x64ressage/v1/event.proto\x1a\x19\x64ressage/v1/session.proto\"\x8e\x01\n\x0cScoreRequest\x12\x1c\n\x0b\x65nvironment\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\"\n\rreward_source\x18\x02 \x01(\tB\x0b\xbaH\x08r\x06\x10\x01(\x80\x80\x10\x12\x1b\n\x08rollouts\x18\x03 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\xc8\x01\x12\x1f\n\x0cjudge_source\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10\"t\n\rScoreResponse\x12\x36\n\x06scored\x18\x01 \x03(\x0b\x32&.dressage.internal.v1.ScoredTrajectory\x12+\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32\x19.dressage.v1.CheckFailure\"\x96\x02\n\x10ScoredTrajectory\x12\x0f\n\x07rollout\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontrol\x18\x02 \x01(\t\x12\x0e\n\x06return\x18\x03 \x01(\x01\x12@\n\x05terms\x18\x04 \x03(\x0b\x32\x31.dressage.internal.v1.ScoredTrajectory.TermsEntry\x12\x18\n\x0bjudge_score\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05steps\x18\x06 \x01(\x05\x12\x13\n\x0b\x64\x65scription\x18\x07 \x01(\t\x12\x12\n\nterminated\x18\x08 \x01(\x08\x1a,\n\nTermsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x0e\n\x0c_judge_score\"\x87\x02\n\x0c\x43heckRequest\x12\"\n\rreward_source\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10H\x00\x12!\n\x0cjudge_source\x18\x02 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10H\x00\x12\x1c\n\x0b\x65nvironment\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12O\n\rnull_controls\x18\x04 \x03(\tB8\xbaH5\x92\x01\x32\"0r.R\x06randomR\tuntrainedR\nmotionlessR\rtime_reversed\x12/\n\x0epass_threshold\x18\x05 \x01(\x01\x42\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00\xf0?)\x00\x00\x00\x00\x00\x00\x00\x00\x42\x10\n\x07subject\x12\x05\xbaH\x02\x08\x01\"\x81\x03\n\rCheckResponse\x12\n\n\x02ok\x18\x01 \x01(\x08\x12+\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32\x19.dressage.v1.CheckFailure\x12=\n\x05terms\x18\x03 \x03(\x0b\x32..dressage.internal.v1.CheckResponse.TermsEntry\x12\r\n\x05latex\x18\x04 \x01(\t\x12\r\n\x05style\x18\x05 \x01(\t\x12&\n\x1emilliseconds_per_thousand_rows\x18\x06 \x01(\x01\x12N\n\x0e\x63ontrol_scores\x18\x07 \x03(\x0b\x32\x36.dressage.internal.v1.CheckResponse.ControlScoresEntry\x1a,\n\nTermsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x34\n\x12\x43ontrolScoresEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xbc\x01\n\x0cJudgeRequest\x12\x1c\n\x0b\x65nvironment\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\x1d\n\x08rollouts\x18\x02 \x03(\tB\x0b\xbaH\x08\x92\x01\x05\x08\x01\x10\xe8\x07\x12!\n\x0cjudge_source\x18\x03 \x01(\tB\x0b\xbaH\x08r\x06\x10\x01(\x80\x80\x10\x12/\n\x0epass_threshold\x18\x04 \x01(\x01\x42\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00\xf0?)\x00\x00\x00\x00\x00\x00\x00\x00\x12\x1b\n\x13judge_time_reversed\x18\x05 \x01(\x08\"H\n\rJudgeResponse\x12\x37\n\x08rollouts\x18\x01 \x03(\x0b\x32%.dressage.internal.v1.RolloutJudgment\"\x85\x01\n\x0fRolloutJudgment\x12\x0f\n\x07rollout\x18\x01 \x01(\t\x12\'\n\x08judgment\x18\x02 \x01(\x0b\x32\x15.dressage.v1.Judgment\x12 \n\x13time_reversed_score\x18\x03 \x01(\x01H\x00\x88\x01\x01\x42\x16\n\x14_time_reversed_score2\x84\x02\n\x0cJudgeService\x12P\n\x05\x43heck\x12\".dressage.internal.v1.CheckRequest\x1a#.dressage.internal.v1.CheckResponse\x12P\n\x05Judge\x12\".dressage.internal.v1.JudgeRequest\x1a#.dressage.internal.v1.JudgeResponse\x12P\n\x05Score\x12\".dressage.internal.v1.ScoreRequest\x1a#.dressage.internal.v1.ScoreResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -73,23 +73,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SCORERESPONSE']._serialized_start=292
   _globals['_SCORERESPONSE']._serialized_end=408
   _globals['_SCOREDTRAJECTORY']._serialized_start=411
-  _globals['_SCOREDTRAJECTORY']._serialized_end=669
-  _globals['_SCOREDTRAJECTORY_TERMSENTRY']._serialized_start=609
-  _globals['_SCOREDTRAJECTORY_TERMSENTRY']._serialized_end=653
-  _globals['_CHECKREQUEST']._serialized_start=672
-  _globals['_CHECKREQUEST']._serialized_end=935
-  _globals['_CHECKRESPONSE']._serialized_start=938
-  _globals['_CHECKRESPONSE']._serialized_end=1323
-  _globals['_CHECKRESPONSE_TERMSENTRY']._serialized_start=1225
-  _globals['_CHECKRESPONSE_TERMSENTRY']._serialized_end=1269
-  _globals['_CHECKRESPONSE_CONTROLSCORESENTRY']._serialized_start=1271
-  _globals['_CHECKRESPONSE_CONTROLSCORESENTRY']._serialized_end=1323
-  _globals['_JUDGEREQUEST']._serialized_start=1326
-  _globals['_JUDGEREQUEST']._serialized_end=1514
-  _globals['_JUDGERESPONSE']._serialized_start=1516
-  _globals['_JUDGERESPONSE']._serialized_end=1588
-  _globals['_ROLLOUTJUDGMENT']._serialized_start=1591
-  _globals['_ROLLOUTJUDGMENT']._serialized_end=1724
-  _globals['_JUDGESERVICE']._serialized_start=1727
-  _globals['_JUDGESERVICE']._serialized_end=1987
+  _globals['_SCOREDTRAJECTORY']._serialized_end=689
+  _globals['_SCOREDTRAJECTORY_TERMSENTRY']._serialized_start=629
+  _globals['_SCOREDTRAJECTORY_TERMSENTRY']._serialized_end=673
+  _globals['_CHECKREQUEST']._serialized_start=692
+  _globals['_CHECKREQUEST']._serialized_end=955
+  _globals['_CHECKRESPONSE']._serialized_start=958
+  _globals['_CHECKRESPONSE']._serialized_end=1343
+  _globals['_CHECKRESPONSE_TERMSENTRY']._serialized_start=1245
+  _globals['_CHECKRESPONSE_TERMSENTRY']._serialized_end=1289
+  _globals['_CHECKRESPONSE_CONTROLSCORESENTRY']._serialized_start=1291
+  _globals['_CHECKRESPONSE_CONTROLSCORESENTRY']._serialized_end=1343
+  _globals['_JUDGEREQUEST']._serialized_start=1346
+  _globals['_JUDGEREQUEST']._serialized_end=1534
+  _globals['_JUDGERESPONSE']._serialized_start=1536
+  _globals['_JUDGERESPONSE']._serialized_end=1608
+  _globals['_ROLLOUTJUDGMENT']._serialized_start=1611
+  _globals['_ROLLOUTJUDGMENT']._serialized_end=1744
+  _globals['_JUDGESERVICE']._serialized_start=1747
+  _globals['_JUDGESERVICE']._serialized_end=2007
 # @@protoc_insertion_point(module_scope)

@@ -107,6 +107,7 @@ class ScoredTrajectory(google.protobuf.message.Message):
     JUDGE_SCORE_FIELD_NUMBER: builtins.int
     STEPS_FIELD_NUMBER: builtins.int
     DESCRIPTION_FIELD_NUMBER: builtins.int
+    TERMINATED_FIELD_NUMBER: builtins.int
     rollout: builtins.str
     """The rollout's artifact key; empty for a control."""
     control: builtins.str
@@ -117,6 +118,8 @@ class ScoredTrajectory(google.protobuf.message.Message):
     """Steps of the episode."""
     description: builtins.str
     """A few numbers of the episode in words."""
+    terminated: builtins.bool
+    """Whether the environment ended it, by a fall, say."""
     @property
     def terms(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """Sum of each term."""
@@ -130,9 +133,10 @@ class ScoredTrajectory(google.protobuf.message.Message):
         judge_score: builtins.float | None = ...,
         steps: builtins.int = ...,
         description: builtins.str = ...,
+        terminated: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_judge_score", b"_judge_score", "judge_score", b"judge_score"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_judge_score", b"_judge_score", "control", b"control", "description", b"description", "judge_score", b"judge_score", "return", b"return", "rollout", b"rollout", "steps", b"steps", "terms", b"terms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_judge_score", b"_judge_score", "control", b"control", "description", b"description", "judge_score", b"judge_score", "return", b"return", "rollout", b"rollout", "steps", b"steps", "terminated", b"terminated", "terms", b"terms"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_judge_score", b"_judge_score"]) -> typing.Literal["judge_score"] | None: ...
 
 Global___ScoredTrajectory: typing_extensions.TypeAlias = ScoredTrajectory
