@@ -98,6 +98,12 @@ class Task(google.protobuf.message.Message):
     JUDGE_AUTHOR_FIELD_NUMBER: builtins.int
     FIXER_FIELD_NUMBER: builtins.int
     REVISER_FIELD_NUMBER: builtins.int
+    CODE_REVIEWER_FIELD_NUMBER: builtins.int
+    VIDEO_CRITERIA_FIELD_NUMBER: builtins.int
+    VIDEO_JUDGE_FIELD_NUMBER: builtins.int
+    VIDEO_QUESTION_FIELD_NUMBER: builtins.int
+    SYNTHESISER_FIELD_NUMBER: builtins.int
+    THINKING_FIELD_NUMBER: builtins.int
     session: builtins.str
     """`sessions/{session}`; empty outside of a session."""
     key: builtins.str
@@ -106,6 +112,8 @@ class Task(google.protobuf.message.Message):
     """
     model: builtins.str
     """The model as litellm names it, or `template/v1`."""
+    thinking: builtins.str
+    """Thinking effort; empty: the server's setting for the role."""
     @property
     def remaining_budget(self) -> dressage.api.v1.session_pb2.Budget:
         """What may still be spent."""
@@ -130,6 +138,26 @@ class Task(google.protobuf.message.Message):
     def reviser(self) -> Global___ReviserTask:
         """History to revised reward."""
 
+    @property
+    def code_reviewer(self) -> Global___CodeReviewerTask:
+        """Code to findings and corrected code."""
+
+    @property
+    def video_criteria(self) -> Global___VideoCriteriaTask:
+        """Intent to what one would have to see."""
+
+    @property
+    def video_judge(self) -> Global___VideoJudgeTask:
+        """Pictures to scores."""
+
+    @property
+    def video_question(self) -> Global___VideoQuestionTask:
+        """Pictures and a question to an answer."""
+
+    @property
+    def synthesiser(self) -> Global___SynthesiserTask:
+        """Two verdicts that differ to one."""
+
     def __init__(
         self,
         *,
@@ -142,10 +170,16 @@ class Task(google.protobuf.message.Message):
         judge_author: Global___JudgeAuthorTask | None = ...,
         fixer: Global___FixerTask | None = ...,
         reviser: Global___ReviserTask | None = ...,
+        code_reviewer: Global___CodeReviewerTask | None = ...,
+        video_criteria: Global___VideoCriteriaTask | None = ...,
+        video_judge: Global___VideoJudgeTask | None = ...,
+        video_question: Global___VideoQuestionTask | None = ...,
+        synthesiser: Global___SynthesiserTask | None = ...,
+        thinking: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["elicitor", b"elicitor", "fixer", b"fixer", "judge_author", b"judge_author", "remaining_budget", b"remaining_budget", "reviser", b"reviser", "reward_author", b"reward_author", "role", b"role"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["elicitor", b"elicitor", "fixer", b"fixer", "judge_author", b"judge_author", "key", b"key", "model", b"model", "remaining_budget", b"remaining_budget", "reviser", b"reviser", "reward_author", b"reward_author", "role", b"role", "session", b"session"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["role", b"role"]) -> typing.Literal["elicitor", "reward_author", "judge_author", "fixer", "reviser"] | None: ...
+    def HasField(self, field_name: typing.Literal["code_reviewer", b"code_reviewer", "elicitor", b"elicitor", "fixer", b"fixer", "judge_author", b"judge_author", "remaining_budget", b"remaining_budget", "reviser", b"reviser", "reward_author", b"reward_author", "role", b"role", "synthesiser", b"synthesiser", "video_criteria", b"video_criteria", "video_judge", b"video_judge", "video_question", b"video_question"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["code_reviewer", b"code_reviewer", "elicitor", b"elicitor", "fixer", b"fixer", "judge_author", b"judge_author", "key", b"key", "model", b"model", "remaining_budget", b"remaining_budget", "reviser", b"reviser", "reward_author", b"reward_author", "role", b"role", "session", b"session", "synthesiser", b"synthesiser", "thinking", b"thinking", "video_criteria", b"video_criteria", "video_judge", b"video_judge", "video_question", b"video_question"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["role", b"role"]) -> typing.Literal["elicitor", "reward_author", "judge_author", "fixer", "reviser", "code_reviewer", "video_criteria", "video_judge", "video_question", "synthesiser"] | None: ...
 
 Global___Task: typing_extensions.TypeAlias = Task
 
@@ -254,10 +288,14 @@ class FixerTask(google.protobuf.message.Message):
     SUBJECT_FIELD_NUMBER: builtins.int
     SOURCE_FIELD_NUMBER: builtins.int
     FAILURES_FIELD_NUMBER: builtins.int
+    ROUND_FIELD_NUMBER: builtins.int
+    EARLIER_EXPLANATIONS_FIELD_NUMBER: builtins.int
     subject: builtins.str
     """`reward` or `judge`."""
     source: builtins.str
     """The code that failed."""
+    round: builtins.int
+    """Number of the repair, from 1; 0 where nobody counts."""
     @property
     def brief(self) -> Global___Brief:
         """What is wanted."""
@@ -266,6 +304,10 @@ class FixerTask(google.protobuf.message.Message):
     def failures(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[dressage.api.v1.event_pb2.CheckFailure]:
         """What failed."""
 
+    @property
+    def earlier_explanations(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """What earlier repairs of the same code changed, the oldest first."""
+
     def __init__(
         self,
         *,
@@ -273,15 +315,325 @@ class FixerTask(google.protobuf.message.Message):
         subject: builtins.str = ...,
         source: builtins.str = ...,
         failures: collections.abc.Iterable[dressage.api.v1.event_pb2.CheckFailure] | None = ...,
+        round: builtins.int = ...,
+        earlier_explanations: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["brief", b"brief"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["brief", b"brief", "failures", b"failures", "source", b"source", "subject", b"subject"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["brief", b"brief", "earlier_explanations", b"earlier_explanations", "failures", b"failures", "round", b"round", "source", b"source", "subject", b"subject"]) -> None: ...
 
 Global___FixerTask: typing_extensions.TypeAlias = FixerTask
 
 @typing.final
+class CodeReviewerTask(google.protobuf.message.Message):
+    """Code to findings and corrected code. One task is one round; the caller makes at most three."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BRIEF_FIELD_NUMBER: builtins.int
+    SUBJECT_FIELD_NUMBER: builtins.int
+    SOURCE_FIELD_NUMBER: builtins.int
+    ROUND_FIELD_NUMBER: builtins.int
+    EARLIER_FINDINGS_FIELD_NUMBER: builtins.int
+    PASS_THRESHOLD_FIELD_NUMBER: builtins.int
+    subject: builtins.str
+    """`reward` or `judge`."""
+    source: builtins.str
+    """The code to review."""
+    round: builtins.int
+    """Number of the round, from 1 to 3."""
+    pass_threshold: builtins.float
+    """Score from which the behaviour counts as achieved; for judges."""
+    @property
+    def brief(self) -> Global___Brief:
+        """What is wanted."""
+
+    @property
+    def earlier_findings(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Findings of earlier rounds, one line each."""
+
+    def __init__(
+        self,
+        *,
+        brief: Global___Brief | None = ...,
+        subject: builtins.str = ...,
+        source: builtins.str = ...,
+        round: builtins.int = ...,
+        earlier_findings: collections.abc.Iterable[builtins.str] | None = ...,
+        pass_threshold: builtins.float = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["brief", b"brief"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["brief", b"brief", "earlier_findings", b"earlier_findings", "pass_threshold", b"pass_threshold", "round", b"round", "source", b"source", "subject", b"subject"]) -> None: ...
+
+Global___CodeReviewerTask: typing_extensions.TypeAlias = CodeReviewerTask
+
+@typing.final
+class VideoCriteriaTask(google.protobuf.message.Message):
+    """Intent to what one would have to see."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BRIEF_FIELD_NUMBER: builtins.int
+    @property
+    def brief(self) -> Global___Brief:
+        """What is wanted."""
+
+    def __init__(
+        self,
+        *,
+        brief: Global___Brief | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["brief", b"brief"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["brief", b"brief"]) -> None: ...
+
+Global___VideoCriteriaTask: typing_extensions.TypeAlias = VideoCriteriaTask
+
+@typing.final
+class VisualCriterion(google.protobuf.message.Message):
+    """One thing to look for in pictures of an episode."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TITLE_FIELD_NUMBER: builtins.int
+    DESCRIPTION_FIELD_NUMBER: builtins.int
+    title: builtins.str
+    """A few words."""
+    description: builtins.str
+    """What one sees where it is met, and where it is not."""
+    def __init__(
+        self,
+        *,
+        title: builtins.str = ...,
+        description: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["description", b"description", "title", b"title"]) -> None: ...
+
+Global___VisualCriterion: typing_extensions.TypeAlias = VisualCriterion
+
+@typing.final
+class Footage(google.protobuf.message.Message):
+    """Pictures of an episode, in the artifact store, and how they were taken."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PAGES_FIELD_NUMBER: builtins.int
+    FRAMES_FIELD_NUMBER: builtins.int
+    CLIP_FIELD_NUMBER: builtins.int
+    TIMES_FIELD_NUMBER: builtins.int
+    FPS_FIELD_NUMBER: builtins.int
+    START_FIELD_NUMBER: builtins.int
+    END_FIELD_NUMBER: builtins.int
+    EPISODE_SECONDS_FIELD_NUMBER: builtins.int
+    MOTION_TRAIL_FIELD_NUMBER: builtins.int
+    OVERLAY_FIELD_NUMBER: builtins.int
+    clip: builtins.str
+    """Artifact key of a clip that holds the same frames; empty: none."""
+    fps: builtins.float
+    """Frames per second of the sampling."""
+    start: builtins.float
+    """First second of the window."""
+    end: builtins.float
+    """Last second of the window."""
+    episode_seconds: builtins.float
+    """Seconds that the whole episode lasts."""
+    motion_trail: builtins.bool
+    """Whether each frame shows ghosts of the moments before it."""
+    overlay: builtins.bool
+    """Whether time and state are written into the frames."""
+    @property
+    def pages(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Artifact keys of pages with numbered frames, in order."""
+
+    @property
+    def frames(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Artifact keys of the single frames, in order of time."""
+
+    @property
+    def times(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Seconds of the episode at which each frame was taken."""
+
+    def __init__(
+        self,
+        *,
+        pages: collections.abc.Iterable[builtins.str] | None = ...,
+        frames: collections.abc.Iterable[builtins.str] | None = ...,
+        clip: builtins.str = ...,
+        times: collections.abc.Iterable[builtins.float] | None = ...,
+        fps: builtins.float = ...,
+        start: builtins.float = ...,
+        end: builtins.float = ...,
+        episode_seconds: builtins.float = ...,
+        motion_trail: builtins.bool = ...,
+        overlay: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["clip", b"clip", "end", b"end", "episode_seconds", b"episode_seconds", "fps", b"fps", "frames", b"frames", "motion_trail", b"motion_trail", "overlay", b"overlay", "pages", b"pages", "start", b"start", "times", b"times"]) -> None: ...
+
+Global___Footage: typing_extensions.TypeAlias = Footage
+
+@typing.final
+class VideoJudgeTask(google.protobuf.message.Message):
+    """Pictures to scores."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BRIEF_FIELD_NUMBER: builtins.int
+    CRITERIA_FIELD_NUMBER: builtins.int
+    FOOTAGE_FIELD_NUMBER: builtins.int
+    VOTES_FIELD_NUMBER: builtins.int
+    votes: builtins.int
+    """Independent replies to ask for; 0 means 3."""
+    @property
+    def brief(self) -> Global___Brief:
+        """What is wanted."""
+
+    @property
+    def criteria(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___VisualCriterion]:
+        """What to look for."""
+
+    @property
+    def footage(self) -> Global___Footage:
+        """What to look at."""
+
+    def __init__(
+        self,
+        *,
+        brief: Global___Brief | None = ...,
+        criteria: collections.abc.Iterable[Global___VisualCriterion] | None = ...,
+        footage: Global___Footage | None = ...,
+        votes: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["brief", b"brief", "footage", b"footage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["brief", b"brief", "criteria", b"criteria", "footage", b"footage", "votes", b"votes"]) -> None: ...
+
+Global___VideoJudgeTask: typing_extensions.TypeAlias = VideoJudgeTask
+
+@typing.final
+class VideoQuestionTask(google.protobuf.message.Message):
+    """Pictures and a question to an answer."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BRIEF_FIELD_NUMBER: builtins.int
+    FOOTAGE_FIELD_NUMBER: builtins.int
+    QUESTION_FIELD_NUMBER: builtins.int
+    question: builtins.str
+    """What to find out."""
+    @property
+    def brief(self) -> Global___Brief:
+        """What is wanted."""
+
+    @property
+    def footage(self) -> Global___Footage:
+        """What to look at."""
+
+    def __init__(
+        self,
+        *,
+        brief: Global___Brief | None = ...,
+        footage: Global___Footage | None = ...,
+        question: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["brief", b"brief", "footage", b"footage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["brief", b"brief", "footage", b"footage", "question", b"question"]) -> None: ...
+
+Global___VideoQuestionTask: typing_extensions.TypeAlias = VideoQuestionTask
+
+@typing.final
+class SynthesiserTask(google.protobuf.message.Message):
+    """Two verdicts that differ to one. The caller offers the tools `ask_video` and `run_check`."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class CodeCriteriaEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    @typing.final
+    class CodeEvidenceEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    BRIEF_FIELD_NUMBER: builtins.int
+    CODE_SCORE_FIELD_NUMBER: builtins.int
+    CODE_CRITERIA_FIELD_NUMBER: builtins.int
+    CODE_EVIDENCE_FIELD_NUMBER: builtins.int
+    JUDGE_SOURCE_FIELD_NUMBER: builtins.int
+    VIDEO_SCORE_FIELD_NUMBER: builtins.int
+    VISUAL_SCORES_FIELD_NUMBER: builtins.int
+    VIDEO_SPREAD_FIELD_NUMBER: builtins.int
+    EPISODE_SECONDS_FIELD_NUMBER: builtins.int
+    code_score: builtins.float
+    """The code judge's score."""
+    judge_source: builtins.str
+    """Source of the code judge."""
+    video_score: builtins.float
+    """The video judge's score."""
+    video_spread: builtins.float
+    """Standard deviation of the video judge's votes."""
+    episode_seconds: builtins.float
+    """Seconds that the episode lasts."""
+    @property
+    def brief(self) -> Global___Brief:
+        """What is wanted."""
+
+    @property
+    def code_criteria(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
+        """The code judge's scores by criterion."""
+
+    @property
+    def code_evidence(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
+        """The numbers that these rest on."""
+
+    @property
+    def visual_scores(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___VisualScore]:
+        """What the video judge found, criterion by criterion."""
+
+    def __init__(
+        self,
+        *,
+        brief: Global___Brief | None = ...,
+        code_score: builtins.float = ...,
+        code_criteria: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        code_evidence: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        judge_source: builtins.str = ...,
+        video_score: builtins.float = ...,
+        visual_scores: collections.abc.Iterable[Global___VisualScore] | None = ...,
+        video_spread: builtins.float = ...,
+        episode_seconds: builtins.float = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["brief", b"brief"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["brief", b"brief", "code_criteria", b"code_criteria", "code_evidence", b"code_evidence", "code_score", b"code_score", "episode_seconds", b"episode_seconds", "judge_source", b"judge_source", "video_score", b"video_score", "video_spread", b"video_spread", "visual_scores", b"visual_scores"]) -> None: ...
+
+Global___SynthesiserTask: typing_extensions.TypeAlias = SynthesiserTask
+
+@typing.final
 class ReviserTask(google.protobuf.message.Message):
-    """History to revised reward. The caller offers the tools `get_iteration`, `compare_iterations` and `get_scores`."""
+    """History to revised reward. The caller offers the tools of `roles/reviser/tools.py`: `get_iteration`, `get_reward_code`,
+    `get_dynamics`, `get_judgments`, `get_rollouts`, `compare_iterations`, `get_scores`, `get_lineage`, `get_changes` and
+    `get_lessons`.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -292,12 +644,17 @@ class ReviserTask(google.protobuf.message.Message):
     TUNE_HYPERPARAMETERS_FIELD_NUMBER: builtins.int
     ITERATIONS_WITHOUT_IMPROVEMENT_FIELD_NUMBER: builtins.int
     DYNAMICS_FIELD_NUMBER: builtins.int
+    KNOWN_LESSONS_FIELD_NUMBER: builtins.int
+    TRIED_CHANGES_FIELD_NUMBER: builtins.int
+    BEST_ITERATION_FIELD_NUMBER: builtins.int
     tune_hyperparameters: builtins.bool
     """Whether hyperparameters may be changed."""
     iterations_without_improvement: builtins.int
     """Iterations since the last new best."""
     dynamics: builtins.str
     """Training dynamics of the latest iteration in words."""
+    best_iteration: builtins.int
+    """Number of the best iteration so far; 0: none."""
     @property
     def brief(self) -> Global___Brief:
         """What is wanted."""
@@ -314,6 +671,14 @@ class ReviserTask(google.protobuf.message.Message):
     def lessons(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Lessons in force."""
 
+    @property
+    def known_lessons(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___KnownLesson]:
+        """Lessons in force with their tiers; instead of `lessons`."""
+
+    @property
+    def tried_changes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Changes that were tried and what became of them, one line each, the oldest first."""
+
     def __init__(
         self,
         *,
@@ -324,11 +689,44 @@ class ReviserTask(google.protobuf.message.Message):
         tune_hyperparameters: builtins.bool = ...,
         iterations_without_improvement: builtins.int = ...,
         dynamics: builtins.str = ...,
+        known_lessons: collections.abc.Iterable[Global___KnownLesson] | None = ...,
+        tried_changes: collections.abc.Iterable[builtins.str] | None = ...,
+        best_iteration: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["brief", b"brief"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["brief", b"brief", "dynamics", b"dynamics", "history", b"history", "iterations_without_improvement", b"iterations_without_improvement", "lessons", b"lessons", "notes", b"notes", "tune_hyperparameters", b"tune_hyperparameters"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["best_iteration", b"best_iteration", "brief", b"brief", "dynamics", b"dynamics", "history", b"history", "iterations_without_improvement", b"iterations_without_improvement", "known_lessons", b"known_lessons", "lessons", b"lessons", "notes", b"notes", "tried_changes", b"tried_changes", "tune_hyperparameters", b"tune_hyperparameters"]) -> None: ...
 
 Global___ReviserTask: typing_extensions.TypeAlias = ReviserTask
+
+@typing.final
+class KnownLesson(google.protobuf.message.Message):
+    """A lesson in force."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: builtins.int
+    TIER_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    ITERATION_FIELD_NUMBER: builtins.int
+    number: builtins.int
+    """Its number, by which it is referred to."""
+    tier: builtins.str
+    """`HARD`, `STRONG` or `SOFT`."""
+    text: builtins.str
+    """One sentence."""
+    iteration: builtins.int
+    """The iteration that taught it."""
+    def __init__(
+        self,
+        *,
+        number: builtins.int = ...,
+        tier: builtins.str = ...,
+        text: builtins.str = ...,
+        iteration: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["iteration", b"iteration", "number", b"number", "text", b"text", "tier", b"tier"]) -> None: ...
+
+Global___KnownLesson: typing_extensions.TypeAlias = KnownLesson
 
 @typing.final
 class ToolCall(google.protobuf.message.Message):
@@ -416,6 +814,11 @@ class TaskResult(google.protobuf.message.Message):
     JUDGE_FIELD_NUMBER: builtins.int
     FIXED_FIELD_NUMBER: builtins.int
     REVISION_FIELD_NUMBER: builtins.int
+    REVIEW_FIELD_NUMBER: builtins.int
+    VIDEO_CRITERIA_FIELD_NUMBER: builtins.int
+    VIDEO_VERDICT_FIELD_NUMBER: builtins.int
+    VIDEO_ANSWER_FIELD_NUMBER: builtins.int
+    SYNTHESIS_FIELD_NUMBER: builtins.int
     JOURNAL_HITS_FIELD_NUMBER: builtins.int
     model: builtins.str
     """The model that answered."""
@@ -445,6 +848,26 @@ class TaskResult(google.protobuf.message.Message):
     def revision(self) -> Global___Revision:
         """Of reviser."""
 
+    @property
+    def review(self) -> Global___Review:
+        """Of code reviewer."""
+
+    @property
+    def video_criteria(self) -> Global___VideoCriteriaResult:
+        """Of video criteria."""
+
+    @property
+    def video_verdict(self) -> Global___VideoVerdict:
+        """Of video judge."""
+
+    @property
+    def video_answer(self) -> Global___VideoAnswer:
+        """Of video question."""
+
+    @property
+    def synthesis(self) -> Global___Synthesis:
+        """Of synthesiser."""
+
     def __init__(
         self,
         *,
@@ -455,11 +878,16 @@ class TaskResult(google.protobuf.message.Message):
         judge: Global___JudgeProposal | None = ...,
         fixed: Global___FixedCode | None = ...,
         revision: Global___Revision | None = ...,
+        review: Global___Review | None = ...,
+        video_criteria: Global___VideoCriteriaResult | None = ...,
+        video_verdict: Global___VideoVerdict | None = ...,
+        video_answer: Global___VideoAnswer | None = ...,
+        synthesis: Global___Synthesis | None = ...,
         journal_hits: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["cost", b"cost", "elicitor", b"elicitor", "fixed", b"fixed", "judge", b"judge", "result", b"result", "revision", b"revision", "reward", b"reward"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cost", b"cost", "elicitor", b"elicitor", "fixed", b"fixed", "journal_hits", b"journal_hits", "judge", b"judge", "model", b"model", "result", b"result", "revision", b"revision", "reward", b"reward"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["elicitor", "reward", "judge", "fixed", "revision"] | None: ...
+    def HasField(self, field_name: typing.Literal["cost", b"cost", "elicitor", b"elicitor", "fixed", b"fixed", "judge", b"judge", "result", b"result", "review", b"review", "revision", b"revision", "reward", b"reward", "synthesis", b"synthesis", "video_answer", b"video_answer", "video_criteria", b"video_criteria", "video_verdict", b"video_verdict"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cost", b"cost", "elicitor", b"elicitor", "fixed", b"fixed", "journal_hits", b"journal_hits", "judge", b"judge", "model", b"model", "result", b"result", "review", b"review", "revision", b"revision", "reward", b"reward", "synthesis", b"synthesis", "video_answer", b"video_answer", "video_criteria", b"video_criteria", "video_verdict", b"video_verdict"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["elicitor", "reward", "judge", "fixed", "revision", "review", "video_criteria", "video_verdict", "video_answer", "synthesis"] | None: ...
 
 Global___TaskResult: typing_extensions.TypeAlias = TaskResult
 
@@ -520,10 +948,13 @@ class JudgeProposal(google.protobuf.message.Message):
     SOURCE_FIELD_NUMBER: builtins.int
     NULL_CONTROLS_FIELD_NUMBER: builtins.int
     REASONING_FIELD_NUMBER: builtins.int
+    NULL_CONTROLS_REASONING_FIELD_NUMBER: builtins.int
     source: builtins.str
     """Python source."""
     reasoning: builtins.str
-    """Why those."""
+    """Why it is as it is."""
+    null_controls_reasoning: builtins.str
+    """Why those null controls contradict the intent, and why the others do not."""
     @property
     def null_controls(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Null controls that contradict the intent, so that the judge must fail them: `random`, `untrained`, `motionless`,
@@ -536,8 +967,9 @@ class JudgeProposal(google.protobuf.message.Message):
         source: builtins.str = ...,
         null_controls: collections.abc.Iterable[builtins.str] | None = ...,
         reasoning: builtins.str = ...,
+        null_controls_reasoning: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["null_controls", b"null_controls", "reasoning", b"reasoning", "source", b"source"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["null_controls", b"null_controls", "null_controls_reasoning", b"null_controls_reasoning", "reasoning", b"reasoning", "source", b"source"]) -> None: ...
 
 Global___JudgeProposal: typing_extensions.TypeAlias = JudgeProposal
 
@@ -576,6 +1008,10 @@ class Revision(google.protobuf.message.Message):
     SOURCE_FIELD_NUMBER: builtins.int
     HYPERPARAMETERS_FIELD_NUMBER: builtins.int
     HYPERPARAMETER_REASONING_FIELD_NUMBER: builtins.int
+    LESSON_TIER_FIELD_NUMBER: builtins.int
+    LESSON_UPDATES_FIELD_NUMBER: builtins.int
+    HEEDED_NOTES_FIELD_NUMBER: builtins.int
+    STRUCTURAL_REWRITE_FIELD_NUMBER: builtins.int
     diagnosis: builtins.str
     """What is wrong with what it is based on."""
     lesson: builtins.str
@@ -588,9 +1024,21 @@ class Revision(google.protobuf.message.Message):
     """Python source."""
     hyperparameter_reasoning: builtins.str
     """Why those."""
+    lesson_tier: builtins.str
+    """How sure the lesson is: `HARD`, `STRONG` or `SOFT`."""
+    structural_rewrite: builtins.bool
+    """Whether a structural rewrite was asked for, and this is it."""
     @property
     def hyperparameters(self) -> dressage.api.v1.session_pb2.Hyperparameters:
         """Changes of hyperparameters; none if not set."""
+
+    @property
+    def lesson_updates(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___LessonUpdate]:
+        """Lessons in force whose tier is to change."""
+
+    @property
+    def heeded_notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """For each note that a person gave, in order: the note, quoted, and how it is heeded."""
 
     def __init__(
         self,
@@ -602,11 +1050,284 @@ class Revision(google.protobuf.message.Message):
         source: builtins.str = ...,
         hyperparameters: dressage.api.v1.session_pb2.Hyperparameters | None = ...,
         hyperparameter_reasoning: builtins.str = ...,
+        lesson_tier: builtins.str = ...,
+        lesson_updates: collections.abc.Iterable[Global___LessonUpdate] | None = ...,
+        heeded_notes: collections.abc.Iterable[builtins.str] | None = ...,
+        structural_rewrite: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["based_on", b"based_on", "diagnosis", b"diagnosis", "hyperparameter_reasoning", b"hyperparameter_reasoning", "hyperparameters", b"hyperparameters", "lesson", b"lesson", "planned_change", b"planned_change", "source", b"source"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["based_on", b"based_on", "diagnosis", b"diagnosis", "heeded_notes", b"heeded_notes", "hyperparameter_reasoning", b"hyperparameter_reasoning", "hyperparameters", b"hyperparameters", "lesson", b"lesson", "lesson_tier", b"lesson_tier", "lesson_updates", b"lesson_updates", "planned_change", b"planned_change", "source", b"source", "structural_rewrite", b"structural_rewrite"]) -> None: ...
 
 Global___Revision: typing_extensions.TypeAlias = Revision
+
+@typing.final
+class LessonUpdate(google.protobuf.message.Message):
+    """A change of a lesson's tier."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: builtins.int
+    TIER_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    number: builtins.int
+    """The lesson's number."""
+    tier: builtins.str
+    """`HARD`, `STRONG`, `SOFT` or `RETIRED`."""
+    reason: builtins.str
+    """Why."""
+    def __init__(
+        self,
+        *,
+        number: builtins.int = ...,
+        tier: builtins.str = ...,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["number", b"number", "reason", b"reason", "tier", b"tier"]) -> None: ...
+
+Global___LessonUpdate: typing_extensions.TypeAlias = LessonUpdate
+
+@typing.final
+class Review(google.protobuf.message.Message):
+    """What a reviewer found."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    APPROVED_FIELD_NUMBER: builtins.int
+    FINDINGS_FIELD_NUMBER: builtins.int
+    SOURCE_FIELD_NUMBER: builtins.int
+    SUMMARY_FIELD_NUMBER: builtins.int
+    approved: builtins.bool
+    """Whether the code may stay as it is."""
+    source: builtins.str
+    """The whole corrected module; empty when approved."""
+    summary: builtins.str
+    """One or two sentences."""
+    @property
+    def findings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ReviewFinding]:
+        """What is wrong with it."""
+
+    def __init__(
+        self,
+        *,
+        approved: builtins.bool = ...,
+        findings: collections.abc.Iterable[Global___ReviewFinding] | None = ...,
+        source: builtins.str = ...,
+        summary: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["approved", b"approved", "findings", b"findings", "source", b"source", "summary", b"summary"]) -> None: ...
+
+Global___Review: typing_extensions.TypeAlias = Review
+
+@typing.final
+class ReviewFinding(google.protobuf.message.Message):
+    """One thing that is wrong with code."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: builtins.int
+    SEVERITY_FIELD_NUMBER: builtins.int
+    LINE_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    kind: builtins.str
+    """`reward_hacking`, `sign`, `frame`, `dead_term`, `physics_exploit`, `fighting_terms`, `threshold`, `memory` or `other`."""
+    severity: builtins.str
+    """`blocker` or `warning`."""
+    line: builtins.int
+    """Line of the code from 1; 0: none in particular."""
+    message: builtins.str
+    """What is wrong, and what would be right."""
+    def __init__(
+        self,
+        *,
+        kind: builtins.str = ...,
+        severity: builtins.str = ...,
+        line: builtins.int = ...,
+        message: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["kind", b"kind", "line", b"line", "message", b"message", "severity", b"severity"]) -> None: ...
+
+Global___ReviewFinding: typing_extensions.TypeAlias = ReviewFinding
+
+@typing.final
+class VideoCriteriaResult(google.protobuf.message.Message):
+    """What one would have to see."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CRITERIA_FIELD_NUMBER: builtins.int
+    @property
+    def criteria(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___VisualCriterion]:
+        """The criteria."""
+
+    def __init__(
+        self,
+        *,
+        criteria: collections.abc.Iterable[Global___VisualCriterion] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["criteria", b"criteria"]) -> None: ...
+
+Global___VideoCriteriaResult: typing_extensions.TypeAlias = VideoCriteriaResult
+
+@typing.final
+class VideoVerdict(google.protobuf.message.Message):
+    """What the votes make of the pictures."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SCORE_FIELD_NUMBER: builtins.int
+    SPREAD_FIELD_NUMBER: builtins.int
+    VOTES_FIELD_NUMBER: builtins.int
+    CRITERIA_FIELD_NUMBER: builtins.int
+    DIAGNOSIS_FIELD_NUMBER: builtins.int
+    DIALECT_FIELD_NUMBER: builtins.int
+    score: builtins.float
+    """Mean over the votes of the mean over the criteria, where met counts 1, partly 0.5, not met 0."""
+    spread: builtins.float
+    """Standard deviation of the votes' scores."""
+    diagnosis: builtins.str
+    """What the votes say of the whole, the most typical vote's words."""
+    dialect: builtins.str
+    """How the pictures were shown: `video`, `video_url`, `grid` or `frames`."""
+    @property
+    def votes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """The votes' scores."""
+
+    @property
+    def criteria(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___VisualScore]:
+        """By criterion."""
+
+    def __init__(
+        self,
+        *,
+        score: builtins.float = ...,
+        spread: builtins.float = ...,
+        votes: collections.abc.Iterable[builtins.float] | None = ...,
+        criteria: collections.abc.Iterable[Global___VisualScore] | None = ...,
+        diagnosis: builtins.str = ...,
+        dialect: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["criteria", b"criteria", "diagnosis", b"diagnosis", "dialect", b"dialect", "score", b"score", "spread", b"spread", "votes", b"votes"]) -> None: ...
+
+Global___VideoVerdict: typing_extensions.TypeAlias = VideoVerdict
+
+@typing.final
+class VisualScore(google.protobuf.message.Message):
+    """A visual criterion's score."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CRITERION_FIELD_NUMBER: builtins.int
+    SCORE_FIELD_NUMBER: builtins.int
+    STATUSES_FIELD_NUMBER: builtins.int
+    SEEN_FIELD_NUMBER: builtins.int
+    score: builtins.float
+    """Mean over the votes: met 1, partly 0.5, not met 0."""
+    seen: builtins.str
+    """What was seen, of the most typical vote."""
+    @property
+    def criterion(self) -> Global___VisualCriterion:
+        """The criterion."""
+
+    @property
+    def statuses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """`met`, `partly` or `not_met`, one for each vote."""
+
+    def __init__(
+        self,
+        *,
+        criterion: Global___VisualCriterion | None = ...,
+        score: builtins.float = ...,
+        statuses: collections.abc.Iterable[builtins.str] | None = ...,
+        seen: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["criterion", b"criterion"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["criterion", b"criterion", "score", b"score", "seen", b"seen", "statuses", b"statuses"]) -> None: ...
+
+Global___VisualScore: typing_extensions.TypeAlias = VisualScore
+
+@typing.final
+class VideoAnswer(google.protobuf.message.Message):
+    """An answer to a question on pictures."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ANSWER_FIELD_NUMBER: builtins.int
+    CERTAIN_FIELD_NUMBER: builtins.int
+    answer: builtins.str
+    """The answer."""
+    certain: builtins.bool
+    """Whether the pictures show enough to answer."""
+    def __init__(
+        self,
+        *,
+        answer: builtins.str = ...,
+        certain: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["answer", b"answer", "certain", b"certain"]) -> None: ...
+
+Global___VideoAnswer: typing_extensions.TypeAlias = VideoAnswer
+
+@typing.final
+class Synthesis(google.protobuf.message.Message):
+    """One verdict of two."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SCORE_FIELD_NUMBER: builtins.int
+    DECIDED_BY_FIELD_NUMBER: builtins.int
+    CRITERIA_FIELD_NUMBER: builtins.int
+    REASONING_FIELD_NUMBER: builtins.int
+    score: builtins.float
+    """0.6 of the mean over the code's criteria and 0.4 of that over the visual ones, as settled."""
+    decided_by: builtins.str
+    """Which evidence decided: `code`, `video` or `both`."""
+    reasoning: builtins.str
+    """Why, naming the evidence."""
+    @property
+    def criteria(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___SettledCriterion]:
+        """Each criterion as settled."""
+
+    def __init__(
+        self,
+        *,
+        score: builtins.float = ...,
+        decided_by: builtins.str = ...,
+        criteria: collections.abc.Iterable[Global___SettledCriterion] | None = ...,
+        reasoning: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["criteria", b"criteria", "decided_by", b"decided_by", "reasoning", b"reasoning", "score", b"score"]) -> None: ...
+
+Global___Synthesis: typing_extensions.TypeAlias = Synthesis
+
+@typing.final
+class SettledCriterion(google.protobuf.message.Message):
+    """A criterion on which the last word is spoken."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    SOURCE_FIELD_NUMBER: builtins.int
+    STATUS_FIELD_NUMBER: builtins.int
+    EVIDENCE_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Its name."""
+    source: builtins.str
+    """`code` or `video`: whose criterion it is."""
+    status: builtins.str
+    """`met`, `partly` or `not_met`."""
+    evidence: builtins.str
+    """The evidence that settled it."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        source: builtins.str = ...,
+        status: builtins.str = ...,
+        evidence: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["evidence", b"evidence", "name", b"name", "source", b"source", "status", b"status"]) -> None: ...
+
+Global___SettledCriterion: typing_extensions.TypeAlias = SettledCriterion
 
 @typing.final
 class DescribeModelRequest(google.protobuf.message.Message):
@@ -638,6 +1359,8 @@ class DescribeModelResponse(google.protobuf.message.Message):
     INPUT_DOLLARS_PER_MILLION_FIELD_NUMBER: builtins.int
     OUTPUT_DOLLARS_PER_MILLION_FIELD_NUMBER: builtins.int
     PROBLEM_FIELD_NUMBER: builtins.int
+    CAN_SEE_FIELD_NUMBER: builtins.int
+    CAN_WATCH_FIELD_NUMBER: builtins.int
     model: builtins.str
     """Its name, the default filled in."""
     language_model: builtins.bool
@@ -650,6 +1373,10 @@ class DescribeModelResponse(google.protobuf.message.Message):
     """US dollars per million tokens received; not set where unknown."""
     problem: builtins.str
     """What is wrong with it, if something is."""
+    can_see: builtins.bool
+    """Whether it takes pictures."""
+    can_watch: builtins.bool
+    """Whether it takes video."""
     def __init__(
         self,
         *,
@@ -659,9 +1386,11 @@ class DescribeModelResponse(google.protobuf.message.Message):
         input_dollars_per_million: builtins.float | None = ...,
         output_dollars_per_million: builtins.float | None = ...,
         problem: builtins.str = ...,
+        can_see: builtins.bool = ...,
+        can_watch: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_input_dollars_per_million", b"_input_dollars_per_million", "_output_dollars_per_million", b"_output_dollars_per_million", "input_dollars_per_million", b"input_dollars_per_million", "output_dollars_per_million", b"output_dollars_per_million"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_input_dollars_per_million", b"_input_dollars_per_million", "_output_dollars_per_million", b"_output_dollars_per_million", "configured", b"configured", "input_dollars_per_million", b"input_dollars_per_million", "language_model", b"language_model", "model", b"model", "output_dollars_per_million", b"output_dollars_per_million", "problem", b"problem"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_input_dollars_per_million", b"_input_dollars_per_million", "_output_dollars_per_million", b"_output_dollars_per_million", "can_see", b"can_see", "can_watch", b"can_watch", "configured", b"configured", "input_dollars_per_million", b"input_dollars_per_million", "language_model", b"language_model", "model", b"model", "output_dollars_per_million", b"output_dollars_per_million", "problem", b"problem"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_input_dollars_per_million", b"_input_dollars_per_million"]) -> typing.Literal["input_dollars_per_million"] | None: ...
     @typing.overload

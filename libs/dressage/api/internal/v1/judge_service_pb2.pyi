@@ -5,6 +5,7 @@ Checks of generated code, and verdicts on rollouts."""
 
 import builtins
 import collections.abc
+import dressage.api.internal.v1.agent_service_pb2
 import dressage.api.v1.event_pb2
 import dressage.api.v1.session_pb2
 import google.protobuf.descriptor
@@ -19,127 +20,6 @@ else:
     import typing_extensions
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
-
-@typing.final
-class ScoreRequest(google.protobuf.message.Message):
-    """Asks for returns."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    ENVIRONMENT_FIELD_NUMBER: builtins.int
-    REWARD_SOURCE_FIELD_NUMBER: builtins.int
-    ROLLOUTS_FIELD_NUMBER: builtins.int
-    JUDGE_SOURCE_FIELD_NUMBER: builtins.int
-    environment: builtins.str
-    """Environment id."""
-    reward_source: builtins.str
-    """The reward's source."""
-    judge_source: builtins.str
-    """A judge whose scores of the controls are wanted, too; empty: the controls are left out."""
-    @property
-    def rollouts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Artifact keys of the rollouts."""
-
-    def __init__(
-        self,
-        *,
-        environment: builtins.str = ...,
-        reward_source: builtins.str = ...,
-        rollouts: collections.abc.Iterable[builtins.str] | None = ...,
-        judge_source: builtins.str = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["environment", b"environment", "judge_source", b"judge_source", "reward_source", b"reward_source", "rollouts", b"rollouts"]) -> None: ...
-
-Global___ScoreRequest: typing_extensions.TypeAlias = ScoreRequest
-
-@typing.final
-class ScoreResponse(google.protobuf.message.Message):
-    """Returns."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    SCORED_FIELD_NUMBER: builtins.int
-    FAILURES_FIELD_NUMBER: builtins.int
-    @property
-    def scored(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ScoredTrajectory]:
-        """Of each rollout in the order asked, then of each control."""
-
-    @property
-    def failures(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[dressage.api.v1.event_pb2.CheckFailure]:
-        """Why the reward could not be evaluated; nothing is scored then."""
-
-    def __init__(
-        self,
-        *,
-        scored: collections.abc.Iterable[Global___ScoredTrajectory] | None = ...,
-        failures: collections.abc.Iterable[dressage.api.v1.event_pb2.CheckFailure] | None = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["failures", b"failures", "scored", b"scored"]) -> None: ...
-
-Global___ScoreResponse: typing_extensions.TypeAlias = ScoreResponse
-
-@typing.final
-class ScoredTrajectory(google.protobuf.message.Message):
-    """A trajectory's return by a reward."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    @typing.final
-    class TermsEntry(google.protobuf.message.Message):
-        DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: builtins.int
-        VALUE_FIELD_NUMBER: builtins.int
-        key: builtins.str
-        value: builtins.float
-        def __init__(
-            self,
-            *,
-            key: builtins.str = ...,
-            value: builtins.float = ...,
-        ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
-
-    ROLLOUT_FIELD_NUMBER: builtins.int
-    CONTROL_FIELD_NUMBER: builtins.int
-    RETURN_FIELD_NUMBER: builtins.int
-    TERMS_FIELD_NUMBER: builtins.int
-    JUDGE_SCORE_FIELD_NUMBER: builtins.int
-    STEPS_FIELD_NUMBER: builtins.int
-    DESCRIPTION_FIELD_NUMBER: builtins.int
-    TERMINATED_FIELD_NUMBER: builtins.int
-    rollout: builtins.str
-    """The rollout's artifact key; empty for a control."""
-    control: builtins.str
-    """The control's kind: `random`, `untrained`, `motionless`; empty for a rollout."""
-    judge_score: builtins.float
-    """The judge's score of a control."""
-    steps: builtins.int
-    """Steps of the episode."""
-    description: builtins.str
-    """A few numbers of the episode in words."""
-    terminated: builtins.bool
-    """Whether the environment ended it, by a fall, say."""
-    @property
-    def terms(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
-        """Sum of each term."""
-
-    def __init__(
-        self,
-        *,
-        rollout: builtins.str = ...,
-        control: builtins.str = ...,
-        terms: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
-        judge_score: builtins.float | None = ...,
-        steps: builtins.int = ...,
-        description: builtins.str = ...,
-        terminated: builtins.bool = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_judge_score", b"_judge_score", "judge_score", b"judge_score"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_judge_score", b"_judge_score", "control", b"control", "description", b"description", "judge_score", b"judge_score", "return", b"return", "rollout", b"rollout", "steps", b"steps", "terminated", b"terminated", "terms", b"terms"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["_judge_score", b"_judge_score"]) -> typing.Literal["judge_score"] | None: ...
-
-Global___ScoredTrajectory: typing_extensions.TypeAlias = ScoredTrajectory
 
 @typing.final
 class CheckRequest(google.protobuf.message.Message):
@@ -270,6 +150,13 @@ class JudgeRequest(google.protobuf.message.Message):
     JUDGE_SOURCE_FIELD_NUMBER: builtins.int
     PASS_THRESHOLD_FIELD_NUMBER: builtins.int
     JUDGE_TIME_REVERSED_FIELD_NUMBER: builtins.int
+    SESSION_FIELD_NUMBER: builtins.int
+    KEY_FIELD_NUMBER: builtins.int
+    MODEL_FIELD_NUMBER: builtins.int
+    BRIEF_FIELD_NUMBER: builtins.int
+    VIDEO_FIELD_NUMBER: builtins.int
+    REMAINING_BUDGET_FIELD_NUMBER: builtins.int
+    THINKING_FIELD_NUMBER: builtins.int
     environment: builtins.str
     """Environment id."""
     judge_source: builtins.str
@@ -278,9 +165,29 @@ class JudgeRequest(google.protobuf.message.Message):
     """Score from which the behaviour counts as achieved."""
     judge_time_reversed: builtins.bool
     """Also judge each rollout played backwards, as a control."""
+    session: builtins.str
+    """`sessions/{session}`, for the journal of model replies; empty: nothing is journalled."""
+    key: builtins.str
+    """The judgment's key in the session, below which model replies are journalled: `iterations/2/judge/train`."""
+    model: builtins.str
+    """The model to look at video with; empty or `template/v1`: code alone."""
+    thinking: builtins.str
+    """Thinking effort of the model; empty: llm-agent's settings."""
     @property
     def rollouts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Artifact keys of the rollouts."""
+
+    @property
+    def brief(self) -> dressage.api.internal.v1.agent_service_pb2.Brief:
+        """What is wanted; needed for video."""
+
+    @property
+    def video(self) -> Global___VideoOptions:
+        """What to look at, and how; not set: nothing."""
+
+    @property
+    def remaining_budget(self) -> dressage.api.v1.session_pb2.Budget:
+        """What may still be spent on model calls."""
 
     def __init__(
         self,
@@ -290,10 +197,113 @@ class JudgeRequest(google.protobuf.message.Message):
         judge_source: builtins.str = ...,
         pass_threshold: builtins.float = ...,
         judge_time_reversed: builtins.bool = ...,
+        session: builtins.str = ...,
+        key: builtins.str = ...,
+        model: builtins.str = ...,
+        brief: dressage.api.internal.v1.agent_service_pb2.Brief | None = ...,
+        video: Global___VideoOptions | None = ...,
+        remaining_budget: dressage.api.v1.session_pb2.Budget | None = ...,
+        thinking: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["environment", b"environment", "judge_source", b"judge_source", "judge_time_reversed", b"judge_time_reversed", "pass_threshold", b"pass_threshold", "rollouts", b"rollouts"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["brief", b"brief", "remaining_budget", b"remaining_budget", "video", b"video"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["brief", b"brief", "environment", b"environment", "judge_source", b"judge_source", "judge_time_reversed", b"judge_time_reversed", "key", b"key", "model", b"model", "pass_threshold", b"pass_threshold", "remaining_budget", b"remaining_budget", "rollouts", b"rollouts", "session", b"session", "thinking", b"thinking", "video", b"video"]) -> None: ...
 
 Global___JudgeRequest: typing_extensions.TypeAlias = JudgeRequest
+
+@typing.final
+class VideoOptions(google.protobuf.message.Message):
+    """What a model is to look at."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ROLLOUTS_FIELD_NUMBER: builtins.int
+    FPS_FIELD_NUMBER: builtins.int
+    START_FIELD_NUMBER: builtins.int
+    END_FIELD_NUMBER: builtins.int
+    MAX_FRAMES_FIELD_NUMBER: builtins.int
+    VOTES_FIELD_NUMBER: builtins.int
+    MOTION_TRAIL_FIELD_NUMBER: builtins.int
+    NO_OVERLAY_FIELD_NUMBER: builtins.int
+    fps: builtins.float
+    """Frames per second to sample; 0 means 10. Fewer where `max_frames` asks for it."""
+    start: builtins.float
+    """First second to look at."""
+    end: builtins.float
+    """Last second; 0 means the end of the episode."""
+    max_frames: builtins.int
+    """Frames at most, spread evenly; 0 means 32."""
+    votes: builtins.int
+    """Independent replies for each rollout; 0 means 3."""
+    motion_trail: builtins.bool
+    """Whether each frame shows ghosts of the moments before it."""
+    no_overlay: builtins.bool
+    """Leave time and state out of the pictures."""
+    @property
+    def rollouts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Artifact keys out of the request's rollouts; the others are judged by code alone."""
+
+    def __init__(
+        self,
+        *,
+        rollouts: collections.abc.Iterable[builtins.str] | None = ...,
+        fps: builtins.float = ...,
+        start: builtins.float = ...,
+        end: builtins.float = ...,
+        max_frames: builtins.int = ...,
+        votes: builtins.int = ...,
+        motion_trail: builtins.bool = ...,
+        no_overlay: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["end", b"end", "fps", b"fps", "max_frames", b"max_frames", "motion_trail", b"motion_trail", "no_overlay", b"no_overlay", "rollouts", b"rollouts", "start", b"start", "votes", b"votes"]) -> None: ...
+
+Global___VideoOptions: typing_extensions.TypeAlias = VideoOptions
+
+@typing.final
+class StreamJudgeRequest(google.protobuf.message.Message):
+    """Asks for verdicts one by one."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: builtins.int
+    @property
+    def request(self) -> Global___JudgeRequest:
+        """What to judge."""
+
+    def __init__(
+        self,
+        *,
+        request: Global___JudgeRequest | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["request", b"request"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["request", b"request"]) -> None: ...
+
+Global___StreamJudgeRequest: typing_extensions.TypeAlias = StreamJudgeRequest
+
+@typing.final
+class StreamJudgeResponse(google.protobuf.message.Message):
+    """A verdict, or a line on what is going on."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROGRESS_FIELD_NUMBER: builtins.int
+    ROLLOUT_FIELD_NUMBER: builtins.int
+    progress: builtins.str
+    """A line."""
+    @property
+    def rollout(self) -> Global___RolloutJudgment:
+        """A verdict; one for each rollout, in the order in which they stand."""
+
+    def __init__(
+        self,
+        *,
+        progress: builtins.str = ...,
+        rollout: Global___RolloutJudgment | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["message", b"message", "progress", b"progress", "rollout", b"rollout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["message", b"message", "progress", b"progress", "rollout", b"rollout"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["progress", "rollout"] | None: ...
+
+Global___StreamJudgeResponse: typing_extensions.TypeAlias = StreamJudgeResponse
 
 @typing.final
 class JudgeResponse(google.protobuf.message.Message):
@@ -324,6 +334,8 @@ class RolloutJudgment(google.protobuf.message.Message):
     ROLLOUT_FIELD_NUMBER: builtins.int
     JUDGMENT_FIELD_NUMBER: builtins.int
     TIME_REVERSED_SCORE_FIELD_NUMBER: builtins.int
+    NOTICES_FIELD_NUMBER: builtins.int
+    MERGE_FIELD_NUMBER: builtins.int
     rollout: builtins.str
     """The rollout's artifact key."""
     time_reversed_score: builtins.float
@@ -332,15 +344,176 @@ class RolloutJudgment(google.protobuf.message.Message):
     def judgment(self) -> dressage.api.v1.session_pb2.Judgment:
         """The verdict."""
 
+    @property
+    def notices(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Why it was judged in another way than asked: the model cannot see, …"""
+
+    @property
+    def merge(self) -> Global___Merge:
+        """How the judges' verdicts became one; not set where there was one judge."""
+
     def __init__(
         self,
         *,
         rollout: builtins.str = ...,
         judgment: dressage.api.v1.session_pb2.Judgment | None = ...,
         time_reversed_score: builtins.float | None = ...,
+        notices: collections.abc.Iterable[builtins.str] | None = ...,
+        merge: Global___Merge | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_time_reversed_score", b"_time_reversed_score", "judgment", b"judgment", "time_reversed_score", b"time_reversed_score"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_time_reversed_score", b"_time_reversed_score", "judgment", b"judgment", "rollout", b"rollout", "time_reversed_score", b"time_reversed_score"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_time_reversed_score", b"_time_reversed_score", "judgment", b"judgment", "merge", b"merge", "time_reversed_score", b"time_reversed_score"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_time_reversed_score", b"_time_reversed_score", "judgment", b"judgment", "merge", b"merge", "notices", b"notices", "rollout", b"rollout", "time_reversed_score", b"time_reversed_score"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_time_reversed_score", b"_time_reversed_score"]) -> typing.Literal["time_reversed_score"] | None: ...
 
 Global___RolloutJudgment: typing_extensions.TypeAlias = RolloutJudgment
+
+@typing.final
+class Merge(google.protobuf.message.Message):
+    """How two verdicts became one."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AGREED_FIELD_NUMBER: builtins.int
+    DIFFERENCE_FIELD_NUMBER: builtins.int
+    DECIDED_BY_FIELD_NUMBER: builtins.int
+    REASONING_FIELD_NUMBER: builtins.int
+    agreed: builtins.bool
+    """Whether they differed by no more than 0.2."""
+    difference: builtins.float
+    """How far they differed, between 0 and 1."""
+    decided_by: builtins.str
+    """Which evidence decided: `code`, `video` or `both`."""
+    reasoning: builtins.str
+    """Why."""
+    def __init__(
+        self,
+        *,
+        agreed: builtins.bool = ...,
+        difference: builtins.float = ...,
+        decided_by: builtins.str = ...,
+        reasoning: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agreed", b"agreed", "decided_by", b"decided_by", "difference", b"difference", "reasoning", b"reasoning"]) -> None: ...
+
+Global___Merge: typing_extensions.TypeAlias = Merge
+
+@typing.final
+class ScoreRequest(google.protobuf.message.Message):
+    """Asks for returns."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ENVIRONMENT_FIELD_NUMBER: builtins.int
+    REWARD_SOURCE_FIELD_NUMBER: builtins.int
+    ROLLOUTS_FIELD_NUMBER: builtins.int
+    JUDGE_SOURCE_FIELD_NUMBER: builtins.int
+    environment: builtins.str
+    """Environment id."""
+    reward_source: builtins.str
+    """The reward's source."""
+    judge_source: builtins.str
+    """A judge whose scores of the controls are wanted, too; empty: the controls are left out."""
+    @property
+    def rollouts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Artifact keys of the rollouts."""
+
+    def __init__(
+        self,
+        *,
+        environment: builtins.str = ...,
+        reward_source: builtins.str = ...,
+        rollouts: collections.abc.Iterable[builtins.str] | None = ...,
+        judge_source: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["environment", b"environment", "judge_source", b"judge_source", "reward_source", b"reward_source", "rollouts", b"rollouts"]) -> None: ...
+
+Global___ScoreRequest: typing_extensions.TypeAlias = ScoreRequest
+
+@typing.final
+class ScoreResponse(google.protobuf.message.Message):
+    """Returns."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SCORED_FIELD_NUMBER: builtins.int
+    FAILURES_FIELD_NUMBER: builtins.int
+    @property
+    def scored(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ScoredTrajectory]:
+        """Of each rollout in the order asked, then of each control."""
+
+    @property
+    def failures(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[dressage.api.v1.event_pb2.CheckFailure]:
+        """Why the reward could not be evaluated; nothing is scored then."""
+
+    def __init__(
+        self,
+        *,
+        scored: collections.abc.Iterable[Global___ScoredTrajectory] | None = ...,
+        failures: collections.abc.Iterable[dressage.api.v1.event_pb2.CheckFailure] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["failures", b"failures", "scored", b"scored"]) -> None: ...
+
+Global___ScoreResponse: typing_extensions.TypeAlias = ScoreResponse
+
+@typing.final
+class ScoredTrajectory(google.protobuf.message.Message):
+    """A trajectory's return by a reward."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class TermsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    ROLLOUT_FIELD_NUMBER: builtins.int
+    CONTROL_FIELD_NUMBER: builtins.int
+    RETURN_FIELD_NUMBER: builtins.int
+    TERMS_FIELD_NUMBER: builtins.int
+    JUDGE_SCORE_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
+    DESCRIPTION_FIELD_NUMBER: builtins.int
+    TERMINATED_FIELD_NUMBER: builtins.int
+    rollout: builtins.str
+    """The rollout's artifact key; empty for a control."""
+    control: builtins.str
+    """The control's kind: `random`, `untrained`, `motionless`; empty for a rollout."""
+    judge_score: builtins.float
+    """The judge's score of a control."""
+    steps: builtins.int
+    """Steps of the episode."""
+    description: builtins.str
+    """A few numbers of the episode in words."""
+    terminated: builtins.bool
+    """Whether the environment ended it, by a fall, say."""
+    @property
+    def terms(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
+        """Sum of each term."""
+
+    def __init__(
+        self,
+        *,
+        rollout: builtins.str = ...,
+        control: builtins.str = ...,
+        terms: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        judge_score: builtins.float | None = ...,
+        steps: builtins.int = ...,
+        description: builtins.str = ...,
+        terminated: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_judge_score", b"_judge_score", "judge_score", b"judge_score"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_judge_score", b"_judge_score", "control", b"control", "description", b"description", "judge_score", b"judge_score", "return", b"return", "rollout", b"rollout", "steps", b"steps", "terminated", b"terminated", "terms", b"terms"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_judge_score", b"_judge_score"]) -> typing.Literal["judge_score"] | None: ...
+
+Global___ScoredTrajectory: typing_extensions.TypeAlias = ScoredTrajectory

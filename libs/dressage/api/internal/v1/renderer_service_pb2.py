@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from dressage.api.buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+dressage/internal/v1/renderer_service.proto\x12\x14\x64ressage.internal.v1\x1a\x1b\x62uf/validate/validate.proto\"\x8d\x03\n\rRenderRequest\x12\x1b\n\ntrajectory\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\x16\n\x05video\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\x19\n\x05width\x18\x03 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\x80 (\x00\x12\x1a\n\x06height\x18\x04 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\x80 (\x00\x12$\n\x03\x66ps\x18\x05 \x01(\x01\x42\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00n@)\x00\x00\x00\x00\x00\x00\x00\x00\x12\x1d\n\x05start\x18\x06 \x01(\x01\x42\x0e\xbaH\x0b\x12\t)\x00\x00\x00\x00\x00\x00\x00\x00\x12\x1b\n\x03\x65nd\x18\x07 \x01(\x01\x42\x0e\xbaH\x0b\x12\t)\x00\x00\x00\x00\x00\x00\x00\x00\x12&\n\x05speed\x18\x08 \x01(\x01\x42\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00Y@)\x00\x00\x00\x00\x00\x00\x00\x00\x12\x17\n\x06\x63\x61mera\x18\t \x01(\tB\x07\xbaH\x04r\x02\x18\x64\x12\x0f\n\x07overlay\x18\n \x01(\x08\x12\x1f\n\x0eoverlay_return\x18\x0b \x01(\tB\x07\xbaH\x04r\x02\x18\x64\x12\x1f\n\rframes_prefix\x18\x0c \x01(\tB\x08\xbaH\x05r\x03\x18\xf4\x03\x12\x1a\n\x06\x66rames\x18\r \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\"m\n\x0eRenderResponse\x12\r\n\x05video\x18\x01 \x01(\t\x12\x0e\n\x06\x66rames\x18\x02 \x01(\x05\x12\x10\n\x08\x64uration\x18\x03 \x01(\x01\x12\x16\n\x0erender_seconds\x18\x04 \x01(\x01\x12\x12\n\nframe_keys\x18\x05 \x03(\t2f\n\x0fRendererService\x12S\n\x06Render\x12#.dressage.internal.v1.RenderRequest\x1a$.dressage.internal.v1.RenderResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+dressage/internal/v1/renderer_service.proto\x12\x14\x64ressage.internal.v1\x1a\x1b\x62uf/validate/validate.proto\"\x8d\x03\n\rRenderRequest\x12\x1b\n\ntrajectory\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\x16\n\x05video\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\x19\n\x05width\x18\x03 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\x80 (\x00\x12\x1a\n\x06height\x18\x04 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\x80 (\x00\x12$\n\x03\x66ps\x18\x05 \x01(\x01\x42\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00n@)\x00\x00\x00\x00\x00\x00\x00\x00\x12\x1d\n\x05start\x18\x06 \x01(\x01\x42\x0e\xbaH\x0b\x12\t)\x00\x00\x00\x00\x00\x00\x00\x00\x12\x1b\n\x03\x65nd\x18\x07 \x01(\x01\x42\x0e\xbaH\x0b\x12\t)\x00\x00\x00\x00\x00\x00\x00\x00\x12&\n\x05speed\x18\x08 \x01(\x01\x42\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00Y@)\x00\x00\x00\x00\x00\x00\x00\x00\x12\x17\n\x06\x63\x61mera\x18\t \x01(\tB\x07\xbaH\x04r\x02\x18\x64\x12\x0f\n\x07overlay\x18\n \x01(\x08\x12\x1f\n\x0eoverlay_return\x18\x0b \x01(\tB\x07\xbaH\x04r\x02\x18\x64\x12\x1f\n\rframes_prefix\x18\x0c \x01(\tB\x08\xbaH\x05r\x03\x18\xf4\x03\x12\x1a\n\x06\x66rames\x18\r \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\"m\n\x0eRenderResponse\x12\r\n\x05video\x18\x01 \x01(\t\x12\x0e\n\x06\x66rames\x18\x02 \x01(\x05\x12\x10\n\x08\x64uration\x18\x03 \x01(\x01\x12\x16\n\x0erender_seconds\x18\x04 \x01(\x01\x12\x12\n\nframe_keys\x18\x05 \x03(\t\"\xe4\x02\n\x13RenderFramesRequest\x12\x1b\n\ntrajectory\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\x1a\n\x06prefix\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xf4\x03\x12$\n\x03\x66ps\x18\x03 \x01(\x01\x42\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00N@)\x00\x00\x00\x00\x00\x00\x00\x00\x12\x1d\n\x05start\x18\x04 \x01(\x01\x42\x0e\xbaH\x0b\x12\t)\x00\x00\x00\x00\x00\x00\x00\x00\x12\x1b\n\x03\x65nd\x18\x05 \x01(\x01\x42\x0e\xbaH\x0b\x12\t)\x00\x00\x00\x00\x00\x00\x00\x00\x12\x1e\n\nmax_frames\x18\x06 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\x80\x02(\x00\x12\x19\n\x05width\x18\x07 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\x80\x08(\x00\x12\x1a\n\x06height\x18\x08 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\x80\x08(\x00\x12\x17\n\x06\x63\x61mera\x18\t \x01(\tB\x07\xbaH\x04r\x02\x18\x64\x12\x0f\n\x07overlay\x18\n \x01(\x08\x12\x14\n\x0cmotion_trail\x18\x0b \x01(\x08\x12\r\n\x05pages\x18\x0c \x01(\x08\x12\x0c\n\x04\x63lip\x18\r \x01(\x08\"\xa4\x01\n\x14RenderFramesResponse\x12\x0e\n\x06\x66rames\x18\x01 \x03(\t\x12\r\n\x05times\x18\x02 \x03(\x01\x12\r\n\x05pages\x18\x03 \x03(\t\x12\x0c\n\x04\x63lip\x18\x04 \x01(\t\x12\x0b\n\x03\x66ps\x18\x05 \x01(\x01\x12\r\n\x05start\x18\x06 \x01(\x01\x12\x0b\n\x03\x65nd\x18\x07 \x01(\x01\x12\x17\n\x0f\x65pisode_seconds\x18\x08 \x01(\x01\x12\x0e\n\x06reused\x18\t \x01(\x08\x32\xcd\x01\n\x0fRendererService\x12S\n\x06Render\x12#.dressage.internal.v1.RenderRequest\x1a$.dressage.internal.v1.RenderResponse\x12\x65\n\x0cRenderFrames\x12).dressage.internal.v1.RenderFramesRequest\x1a*.dressage.internal.v1.RenderFramesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -56,10 +56,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RENDERREQUEST'].fields_by_name['frames_prefix']._serialized_options = b'\272H\005r\003\030\364\003'
   _globals['_RENDERREQUEST'].fields_by_name['frames']._loaded_options = None
   _globals['_RENDERREQUEST'].fields_by_name['frames']._serialized_options = b'\272H\007\032\005\030\350\007(\000'
+  _globals['_RENDERFRAMESREQUEST'].fields_by_name['trajectory']._loaded_options = None
+  _globals['_RENDERFRAMESREQUEST'].fields_by_name['trajectory']._serialized_options = b'\272H\004r\002\020\001'
+  _globals['_RENDERFRAMESREQUEST'].fields_by_name['prefix']._loaded_options = None
+  _globals['_RENDERFRAMESREQUEST'].fields_by_name['prefix']._serialized_options = b'\272H\007r\005\020\001\030\364\003'
+  _globals['_RENDERFRAMESREQUEST'].fields_by_name['fps']._loaded_options = None
+  _globals['_RENDERFRAMESREQUEST'].fields_by_name['fps']._serialized_options = b'\272H\024\022\022\031\000\000\000\000\000\000N@)\000\000\000\000\000\000\000\000'
+  _globals['_RENDERFRAMESREQUEST'].fields_by_name['start']._loaded_options = None
+  _globals['_RENDERFRAMESREQUEST'].fields_by_name['start']._serialized_options = b'\272H\013\022\t)\000\000\000\000\000\000\000\000'
+  _globals['_RENDERFRAMESREQUEST'].fields_by_name['end']._loaded_options = None
+  _globals['_RENDERFRAMESREQUEST'].fields_by_name['end']._serialized_options = b'\272H\013\022\t)\000\000\000\000\000\000\000\000'
+  _globals['_RENDERFRAMESREQUEST'].fields_by_name['max_frames']._loaded_options = None
+  _globals['_RENDERFRAMESREQUEST'].fields_by_name['max_frames']._serialized_options = b'\272H\007\032\005\030\200\002(\000'
+  _globals['_RENDERFRAMESREQUEST'].fields_by_name['width']._loaded_options = None
+  _globals['_RENDERFRAMESREQUEST'].fields_by_name['width']._serialized_options = b'\272H\007\032\005\030\200\010(\000'
+  _globals['_RENDERFRAMESREQUEST'].fields_by_name['height']._loaded_options = None
+  _globals['_RENDERFRAMESREQUEST'].fields_by_name['height']._serialized_options = b'\272H\007\032\005\030\200\010(\000'
+  _globals['_RENDERFRAMESREQUEST'].fields_by_name['camera']._loaded_options = None
+  _globals['_RENDERFRAMESREQUEST'].fields_by_name['camera']._serialized_options = b'\272H\004r\002\030d'
   _globals['_RENDERREQUEST']._serialized_start=99
   _globals['_RENDERREQUEST']._serialized_end=496
   _globals['_RENDERRESPONSE']._serialized_start=498
   _globals['_RENDERRESPONSE']._serialized_end=607
-  _globals['_RENDERERSERVICE']._serialized_start=609
-  _globals['_RENDERERSERVICE']._serialized_end=711
+  _globals['_RENDERFRAMESREQUEST']._serialized_start=610
+  _globals['_RENDERFRAMESREQUEST']._serialized_end=966
+  _globals['_RENDERFRAMESRESPONSE']._serialized_start=969
+  _globals['_RENDERFRAMESRESPONSE']._serialized_end=1133
+  _globals['_RENDERERSERVICE']._serialized_start=1136
+  _globals['_RENDERERSERVICE']._serialized_end=1341
 # @@protoc_insertion_point(module_scope)

@@ -119,3 +119,125 @@ class RenderResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["duration", b"duration", "frame_keys", b"frame_keys", "frames", b"frames", "render_seconds", b"render_seconds", "video", b"video"]) -> None: ...
 
 Global___RenderResponse: typing_extensions.TypeAlias = RenderResponse
+
+@typing.final
+class RenderFramesRequest(google.protobuf.message.Message):
+    """Asks for sampled frames."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRAJECTORY_FIELD_NUMBER: builtins.int
+    PREFIX_FIELD_NUMBER: builtins.int
+    FPS_FIELD_NUMBER: builtins.int
+    START_FIELD_NUMBER: builtins.int
+    END_FIELD_NUMBER: builtins.int
+    MAX_FRAMES_FIELD_NUMBER: builtins.int
+    WIDTH_FIELD_NUMBER: builtins.int
+    HEIGHT_FIELD_NUMBER: builtins.int
+    CAMERA_FIELD_NUMBER: builtins.int
+    OVERLAY_FIELD_NUMBER: builtins.int
+    MOTION_TRAIL_FIELD_NUMBER: builtins.int
+    PAGES_FIELD_NUMBER: builtins.int
+    CLIP_FIELD_NUMBER: builtins.int
+    trajectory: builtins.str
+    """Artifact key of the trajectory."""
+    prefix: builtins.str
+    """Artifact prefix of what is written: `frames.json`, `0000.png`, …, `page-0.png`, …, `clip.mp4`."""
+    fps: builtins.float
+    """Frames per second to sample; 0 means 10."""
+    start: builtins.float
+    """First second of the window."""
+    end: builtins.float
+    """Last second; 0 means the end of the episode."""
+    max_frames: builtins.int
+    """Frames at most: where the sampling gives more, so many are spread evenly over the window; 0 means 32."""
+    width: builtins.int
+    """Width of a frame in pixels; 0 means 320."""
+    height: builtins.int
+    """Height of a frame in pixels; 0 means 320."""
+    camera: builtins.str
+    """Camera of the model; empty: the tracking camera."""
+    overlay: builtins.bool
+    """Whether time and state are written into the frames."""
+    motion_trail: builtins.bool
+    """Whether each frame shows ghosts of the moments before it."""
+    pages: builtins.bool
+    """Whether pages with numbered frames are written, at most 16 frames a page."""
+    clip: builtins.bool
+    """Whether a clip of the frames is written, which plays as fast as the episode."""
+    def __init__(
+        self,
+        *,
+        trajectory: builtins.str = ...,
+        prefix: builtins.str = ...,
+        fps: builtins.float = ...,
+        start: builtins.float = ...,
+        end: builtins.float = ...,
+        max_frames: builtins.int = ...,
+        width: builtins.int = ...,
+        height: builtins.int = ...,
+        camera: builtins.str = ...,
+        overlay: builtins.bool = ...,
+        motion_trail: builtins.bool = ...,
+        pages: builtins.bool = ...,
+        clip: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["camera", b"camera", "clip", b"clip", "end", b"end", "fps", b"fps", "height", b"height", "max_frames", b"max_frames", "motion_trail", b"motion_trail", "overlay", b"overlay", "pages", b"pages", "prefix", b"prefix", "start", b"start", "trajectory", b"trajectory", "width", b"width"]) -> None: ...
+
+Global___RenderFramesRequest: typing_extensions.TypeAlias = RenderFramesRequest
+
+@typing.final
+class RenderFramesResponse(google.protobuf.message.Message):
+    """Sampled frames."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FRAMES_FIELD_NUMBER: builtins.int
+    TIMES_FIELD_NUMBER: builtins.int
+    PAGES_FIELD_NUMBER: builtins.int
+    CLIP_FIELD_NUMBER: builtins.int
+    FPS_FIELD_NUMBER: builtins.int
+    START_FIELD_NUMBER: builtins.int
+    END_FIELD_NUMBER: builtins.int
+    EPISODE_SECONDS_FIELD_NUMBER: builtins.int
+    REUSED_FIELD_NUMBER: builtins.int
+    clip: builtins.str
+    """Artifact key of the clip; empty: none."""
+    fps: builtins.float
+    """Frames per second of the sampling as it came out."""
+    start: builtins.float
+    """First second of the window."""
+    end: builtins.float
+    """Last second of the window."""
+    episode_seconds: builtins.float
+    """Seconds that the whole episode lasts."""
+    reused: builtins.bool
+    """Whether they were there already."""
+    @property
+    def frames(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Artifact keys of the frames, in order of time."""
+
+    @property
+    def times(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Seconds of the episode at which each was taken."""
+
+    @property
+    def pages(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Artifact keys of the pages, in order."""
+
+    def __init__(
+        self,
+        *,
+        frames: collections.abc.Iterable[builtins.str] | None = ...,
+        times: collections.abc.Iterable[builtins.float] | None = ...,
+        pages: collections.abc.Iterable[builtins.str] | None = ...,
+        clip: builtins.str = ...,
+        fps: builtins.float = ...,
+        start: builtins.float = ...,
+        end: builtins.float = ...,
+        episode_seconds: builtins.float = ...,
+        reused: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["clip", b"clip", "end", b"end", "episode_seconds", b"episode_seconds", "fps", b"fps", "frames", b"frames", "pages", b"pages", "reused", b"reused", "start", b"start", "times", b"times"]) -> None: ...
+
+Global___RenderFramesResponse: typing_extensions.TypeAlias = RenderFramesResponse

@@ -40,6 +40,11 @@ class RendererServiceStub(object):
                 request_serializer=dressage_dot_internal_dot_v1_dot_renderer__service__pb2.RenderRequest.SerializeToString,
                 response_deserializer=dressage_dot_internal_dot_v1_dot_renderer__service__pb2.RenderResponse.FromString,
                 _registered_method=True)
+        self.RenderFrames = channel.unary_unary(
+                '/dressage.internal.v1.RendererService/RenderFrames',
+                request_serializer=dressage_dot_internal_dot_v1_dot_renderer__service__pb2.RenderFramesRequest.SerializeToString,
+                response_deserializer=dressage_dot_internal_dot_v1_dot_renderer__service__pb2.RenderFramesResponse.FromString,
+                _registered_method=True)
 
 
 class RendererServiceServicer(object):
@@ -53,6 +58,14 @@ class RendererServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RenderFrames(self, request, context):
+        """Draws sampled frames of a recorded trajectory for a model to look at, and stores them. What is there already under the same
+        prefix is kept: a repeat returns the very same pictures.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RendererServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -60,6 +73,11 @@ def add_RendererServiceServicer_to_server(servicer, server):
                     servicer.Render,
                     request_deserializer=dressage_dot_internal_dot_v1_dot_renderer__service__pb2.RenderRequest.FromString,
                     response_serializer=dressage_dot_internal_dot_v1_dot_renderer__service__pb2.RenderResponse.SerializeToString,
+            ),
+            'RenderFrames': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenderFrames,
+                    request_deserializer=dressage_dot_internal_dot_v1_dot_renderer__service__pb2.RenderFramesRequest.FromString,
+                    response_serializer=dressage_dot_internal_dot_v1_dot_renderer__service__pb2.RenderFramesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -90,6 +108,33 @@ class RendererService(object):
             '/dressage.internal.v1.RendererService/Render',
             dressage_dot_internal_dot_v1_dot_renderer__service__pb2.RenderRequest.SerializeToString,
             dressage_dot_internal_dot_v1_dot_renderer__service__pb2.RenderResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenderFrames(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dressage.internal.v1.RendererService/RenderFrames',
+            dressage_dot_internal_dot_v1_dot_renderer__service__pb2.RenderFramesRequest.SerializeToString,
+            dressage_dot_internal_dot_v1_dot_renderer__service__pb2.RenderFramesResponse.FromString,
             options,
             channel_credentials,
             insecure,
