@@ -666,6 +666,7 @@ class Session(google.protobuf.message.Message):
     EXHAUSTED_BUDGET_FIELD_NUMBER: builtins.int
     AWAITING_APPROVAL_FIELD_NUMBER: builtins.int
     LABEL_AGREEMENT_FIELD_NUMBER: builtins.int
+    WAITED_SECONDS_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`sessions/{session}`."""
     state: Global___SessionState.ValueType
@@ -694,6 +695,8 @@ class Session(google.protobuf.message.Message):
     """The budget that ended it: `dollars`, `tokens`, `env_steps` or `wall_time`; empty if none did."""
     awaiting_approval: builtins.int
     """The iteration whose proposal waits for approval; 0 if none does."""
+    waited_seconds: builtins.float
+    """Seconds that it waited for approvals; they do not count against its wall-clock budget."""
     @property
     def spec(self) -> Global___SessionSpec:
         """What was asked, defaults filled in."""
@@ -776,9 +779,10 @@ class Session(google.protobuf.message.Message):
         exhausted_budget: builtins.str = ...,
         awaiting_approval: builtins.int = ...,
         label_agreement: Global___Agreement | None = ...,
+        waited_seconds: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["best_judgment", b"best_judgment", "confirmation", b"confirmation", "cost", b"cost", "create_time", b"create_time", "delete_time", b"delete_time", "end_time", b"end_time", "failure", b"failure", "label_agreement", b"label_agreement", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "update_time", b"update_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["awaiting_approval", b"awaiting_approval", "best_iteration", b"best_iteration", "best_judgment", b"best_judgment", "best_policy", b"best_policy", "best_video", b"best_video", "confirmation", b"confirmation", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "current_iteration", b"current_iteration", "delete_time", b"delete_time", "end_time", b"end_time", "env_steps", b"env_steps", "env_steps_saved", b"env_steps_saved", "epoch", b"epoch", "etag", b"etag", "exhausted_budget", b"exhausted_budget", "failure", b"failure", "label_agreement", b"label_agreement", "name", b"name", "phase", b"phase", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "state", b"state", "state_reason", b"state_reason", "update_time", b"update_time"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["awaiting_approval", b"awaiting_approval", "best_iteration", b"best_iteration", "best_judgment", b"best_judgment", "best_policy", b"best_policy", "best_video", b"best_video", "confirmation", b"confirmation", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "current_iteration", b"current_iteration", "delete_time", b"delete_time", "end_time", b"end_time", "env_steps", b"env_steps", "env_steps_saved", b"env_steps_saved", "epoch", b"epoch", "etag", b"etag", "exhausted_budget", b"exhausted_budget", "failure", b"failure", "label_agreement", b"label_agreement", "name", b"name", "phase", b"phase", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "state", b"state", "state_reason", b"state_reason", "update_time", b"update_time", "waited_seconds", b"waited_seconds"]) -> None: ...
 
 Global___Session: typing_extensions.TypeAlias = Session
 

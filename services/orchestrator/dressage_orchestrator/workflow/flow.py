@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import structlog
-from dbos import DBOS
+from dbos import DBOS, SetWorkflowID
 from dressage import errors
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
@@ -40,6 +40,9 @@ M = TypeVar("M", bound=Message)
 Json = Any
 
 WAKE_TOPIC = "wake"
+COMPLETE_LOOP = "complete-loop"
+"""Patch (see DBOS.patch) of the steps that came after the first release of the workflow."""
+
 _POLL_SECONDS = 0.25
 _CANCEL_POLL_SECONDS = 1.0
 _KINDS = {kind.__name__: kind for kind in errors.DressageError.__subclasses__()}
@@ -65,16 +68,33 @@ class Engine:
 
 
 class Flow:
-    """One session's workflow in one epoch."""
+    """One session's workflow in one epoch.
 
-    def __init__(self, engine: Engine, session: str, epoch: int) -> None:
+    :param complete: whether the workflow has the steps that were added behind the patch `COMPLETE_LOOP`; one that began before
+        them goes on without.
+    """
+
+    def __init__(self, engine: Engine, session: str, epoch: int, *, complete: bool = True) -> None:
         self.engine = engine
+        self.complete = complete
         self.session = session
         self.epoch = epoch
         with engine.database.begin() as tx:
             self.spec = sessions.get(tx, session).spec
         self.environment = self.spec.environment.removeprefix("environments/")
         self.log = structlog.get_logger("dressage.workflow").bind(session=session)
+
+    def refresh(self) -> None:
+        """Reads the spec again, after a step that changed it."""
+        self.spec = self.transact(lambda tx: sessions.get(tx, self.session)).spec
+
+    def child(self, ident: str, start: Callable[..., Any], *arguments: Any) -> None:
+        """Starts a child workflow; one of that id is left as it is. Outside of steps.
+
+        :param ident: last part of the child's id.
+        """
+        with SetWorkflowID(f"{self.session}:{self.epoch}:{ident}"):
+            DBOS.start_workflow(start, self.session, self.epoch, *arguments)
 
     @property
     def card(self) -> EnvironmentCard:
