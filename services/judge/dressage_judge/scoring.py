@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from dressage.api.internal.v1 import judge_service_pb2 as pb
 from dressage.api.v1 import event_pb2
@@ -74,12 +75,12 @@ async def _judged(
 
 
 def _scored(
-    episode: Trajectory, found: dict[str, object], *, rollout: str = "", control: str = ""
+    episode: Trajectory, found: dict[str, Any], *, rollout: str = "", control: str = ""
 ) -> pb.ScoredTrajectory:
     message = pb.ScoredTrajectory(rollout=rollout, control=control, steps=episode.num_steps)
     message.terminated = bool(episode.terminated)
     setattr(message, "return", found["return"])
-    message.terms.update(found["terms"])  # type: ignore[arg-type]
+    message.terms.update(found["terms"])
     return message
 
 

@@ -32,6 +32,7 @@ from dressage_orchestrator.api.sessions import SessionServicer
 from dressage_orchestrator.benchmarks import Benchmarks
 from dressage_orchestrator.clients import AgentClient, JudgeClient, RendererClient
 from dressage_orchestrator.database.engine import Database, sqlite_url
+from dressage_orchestrator.guidance import Guidance
 from dressage_orchestrator.hub import Hub
 from dressage_orchestrator.launch.controller import RunController
 from dressage_orchestrator.launch.local import LocalLauncher
@@ -110,7 +111,8 @@ async def _start(settings: Settings, store: ArtifactStore | None, stack: AsyncEx
         progress_seconds=settings.progress_seconds,
         ended=controller.notify,
     )
-    server = _server(settings, engine, hub, service, benchmarks, runs)
+    guidance = Guidance(service, judge=engine.judge, workflows=workflows)
+    server = _server(settings, engine, hub, service, guidance, benchmarks, runs)
 
     launcher = LocalLauncher(
         log_folder=folder / "logs",
@@ -160,7 +162,13 @@ def _workflow_url(settings: Settings, url: str) -> str:
 
 
 def _server(
-    settings: Settings, engine: Engine, hub: Hub, service: Sessions, benchmarks: Benchmarks, runs: RunServicer
+    settings: Settings,
+    engine: Engine,
+    hub: Hub,
+    service: Sessions,
+    guidance: Guidance,
+    benchmarks: Benchmarks,
+    runs: RunServicer,
 ) -> GrpcServer:
     token: SecretStr | None = settings.auth_token
     server = GrpcServer(
@@ -170,7 +178,7 @@ def _server(
         exempt=(RUN_SERVICE,),
         grace_seconds=settings.grace_seconds,
     )
-    sessions = SessionServicer(service, hub)
+    sessions = SessionServicer(service, guidance, hub)
     environments, artifacts = EnvironmentServicer(), ArtifactServicer(engine.store)
     intents = IntentServicer(engine.agent, default_model=settings.default_model)
     bench = BenchmarkServicer(benchmarks, service, hub)

@@ -30,7 +30,7 @@ _MAX_ANSWERS = 256
 class RunServicer:
     """See `RunService` in the protos.
 
-    :param ended: called with a session's id when one of its runs has ended by a report.
+    :param ended: called with a session's id when one of its runs has ended, or was evaluated, by a report.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class RunServicer:
             environment = opened[0].train.environment or opened[0].score.environment
             gauge = metrics.STEPS_PER_SECOND.labels(row.run.pool, environment)
             gauge.set(report.progress.steps_per_second)
-        if heard is Fence.OPEN and row is not None and row.ended:
+        if heard is Fence.OPEN and row is not None and (row.ended or report.HasField("evaluation")):
             self._ended(row.session)
         return heard
 

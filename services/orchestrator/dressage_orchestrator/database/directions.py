@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import sqlalchemy as sa
 
 from dressage_orchestrator import names
@@ -13,20 +11,10 @@ from dressage_orchestrator.database.tables import DIRECTIONS
 REWARD, CRITERIA, REBASE, APPROVE = "reward", "criteria", "rebase", "approve"
 
 
-@dataclass(frozen=True)
-class Direction:
-    """One of them.
-
-    :param data: a source, criteria as JSON, a number, or remarks.
-    """
-
-    kind: str
-    data: str
-
-
 def add(tx: Transaction, session: str, kind: str, data: str, *, iteration: int | None = None) -> None:
     """Stores a direction.
 
+    :param data: a source, criteria as JSON, a number, or remarks.
     :param iteration: the iteration that it is for; None: the next that takes it.
     """
     count = tx.execute(sa.select(sa.func.count()).where(DIRECTIONS.c.session == session)).scalar_one()
@@ -45,13 +33,3 @@ def take(tx: Transaction, session: str, number: int, kinds: tuple[str, ...]) -> 
     rows = tx.execute(sa.select(DIRECTIONS.c.kind, DIRECTIONS.c.data).where(mine).order_by(DIRECTIONS.c.number)).all()
     tx.execute(sa.update(DIRECTIONS).where(mine).values(iteration=number))
     return {row.kind: row.data for row in rows}
-
-
-def count(tx: Transaction, session: str, number: int, kind: str) -> int:
-    """How many of a kind are for iteration ``number`` or for whichever is next."""
-    mine = sa.and_(
-        DIRECTIONS.c.session == session,
-        DIRECTIONS.c.kind == kind,
-        sa.or_(DIRECTIONS.c.iteration.is_(None), DIRECTIONS.c.iteration == number),
-    )
-    return int(tx.execute(sa.select(sa.func.count()).where(mine)).scalar_one())

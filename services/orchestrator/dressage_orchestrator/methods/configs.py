@@ -12,7 +12,10 @@ from collections.abc import Sequence
 
 from dressage.api.v1 import session_pb2 as v1
 
-BASE, CONSERVATIVE, AGGRESSIVE, PROPOSED = "base", "conservative", "aggressive", "proposed"
+from dressage_orchestrator.defaults import VARIANTS
+
+BASE, PROPOSED = "base", "proposed"
+CONSERVATIVE, AGGRESSIVE = VARIANTS
 
 _CLIP_RANGE = 0.2
 _FACTOR = 2.0
@@ -28,9 +31,7 @@ def first_configs(spec: v1.SessionSpec) -> list[v1.Config]:
     return _with_variants(spec, [_copy(config) for config in spec.configs])
 
 
-def next_configs(
-    spec: v1.SessionSpec, parent: v1.Iteration, proposed: v1.Hyperparameters | None
-) -> list[v1.Config]:
+def next_configs(spec: v1.SessionSpec, parent: v1.Iteration, proposed: v1.Hyperparameters | None) -> list[v1.Config]:
     """The configs of a revision.
 
     :param parent: the iteration that it starts from.
@@ -57,14 +58,6 @@ def winner_of(iteration: v1.Iteration, spec: v1.SessionSpec) -> v1.Config:
     """The config with the best judgment of an iteration; its first where none was judged."""
     configs = list(iteration.configs) or list(spec.configs)
     return next((config for config in configs if config.id == iteration.best_config), configs[0])
-
-
-def most_configs(spec: v1.SessionSpec) -> int:
-    """How many configs an iteration of a filled spec trains at most."""
-    first = len(first_configs(spec))
-    if not spec.tune_hyperparameters or spec.max_iterations <= 1:
-        return first
-    return max(first, 2 + (2 if spec.config_variants else 0))
 
 
 def _with_variants(spec: v1.SessionSpec, configs: Sequence[v1.Config]) -> list[v1.Config]:

@@ -56,12 +56,6 @@ def end_of_time(session: v1.Session) -> float | None:
     return begin + session.waited_seconds + session.spec.budget.wall_time.ToTimedelta().total_seconds()
 
 
-def charge(session: v1.Session, iteration: v1.Iteration, role: str, cost: v1.Cost) -> None:
-    """Counts a cost for the session, the iteration and the role."""
-    for total in (session.cost, session.cost_by_role[role], iteration.cost, iteration.cost_by_role[role]):
-        add_cost(total, cost)
-
-
 def add_cost(total: v1.Cost, part: v1.Cost) -> None:
     """Adds a cost; the dollars stay unknown once a paid part's are unknown."""
     fresh = total.requests == 0

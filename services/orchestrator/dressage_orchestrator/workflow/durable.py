@@ -23,7 +23,7 @@ from dressage_orchestrator.database import sessions
 from dressage_orchestrator.workflow.flow import COMPLETE_LOOP, WAKE_TOPIC, Engine, Flow, Json
 from dressage_orchestrator.workflow.outcome import Interrupted
 from dressage_orchestrator.workflow.session import run_session
-from dressage_orchestrator.workflow.streaming import judge_batch
+from dressage_orchestrator.workflow.streaming import CHECKPOINTS, judge_batch
 
 APPLICATION_VERSION = "1"
 """Of the order of steps: changed only when workflows in flight may be lost; otherwise steps change behind patches."""
@@ -54,7 +54,8 @@ def session_workflow(session: str, epoch: int) -> str:
         with structlog.contextvars.bound_contextvars(session=session):
             # The first thing that a workflow does, so that one that began before the patch is told apart by its first step.
             complete = DBOS.patch(COMPLETE_LOOP)
-            return run_session(Flow(engine, session, epoch, complete=complete))
+            children = {CHECKPOINTS: checkpoints_workflow}
+            return run_session(Flow(engine, session, epoch, complete=complete, children=children))
     finally:
         with _Here.lock:
             _Here.under_way.discard(key)

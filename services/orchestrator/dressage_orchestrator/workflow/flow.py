@@ -12,7 +12,7 @@ import contextvars
 import json
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -72,11 +72,21 @@ class Flow:
 
     :param complete: whether the workflow has the steps that were added behind the patch `COMPLETE_LOOP`; one that began before
         them goes on without.
+    :param children: workflows that this one may start.
     """
 
-    def __init__(self, engine: Engine, session: str, epoch: int, *, complete: bool = True) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        session: str,
+        epoch: int,
+        *,
+        complete: bool = True,
+        children: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> None:
         self.engine = engine
         self.complete = complete
+        self._children = dict(children or {})
         self.session = session
         self.epoch = epoch
         with engine.database.begin() as tx:
@@ -88,13 +98,14 @@ class Flow:
         """Reads the spec again, after a step that changed it."""
         self.spec = self.transact(lambda tx: sessions.get(tx, self.session)).spec
 
-    def child(self, ident: str, start: Callable[..., Any], *arguments: Any) -> None:
+    def child(self, kind: str, ident: str, *arguments: Any) -> None:
         """Starts a child workflow; one of that id is left as it is. Outside of steps.
 
+        :param kind: key of the children that the workflow was given.
         :param ident: last part of the child's id.
         """
         with SetWorkflowID(f"{self.session}:{self.epoch}:{ident}"):
-            DBOS.start_workflow(start, self.session, self.epoch, *arguments)
+            DBOS.start_workflow(self._children[kind], self.session, self.epoch, *arguments)
 
     @property
     def card(self) -> EnvironmentCard:

@@ -28,7 +28,12 @@ _SAME = 0.6
 _MIN_FAILURES = 2
 _MARGIN = 0.02
 _WORD = re.compile(r"[a-z0-9_]+")
-_STOP = frozenset("a an the is are be to of and or in on at it its that this as by for with so not no than then".split())
+_STOP = frozenset(
+    {
+        *("a", "an", "the", "is", "are", "be", "to", "of", "and", "or", "in", "on", "at", "it", "its", "that", "this"),
+        *("as", "by", "for", "with", "so", "than", "then"),
+    }
+)
 
 
 @dataclass(frozen=True)
