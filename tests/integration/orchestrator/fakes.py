@@ -115,7 +115,6 @@ class FakeJudge(judge_rpc.JudgeServiceServicer):
             answer.rollouts.add(rollout=key, judgment=judgment)
         return answer
 
-
     async def Score(self, request: judge_pb.ScoreRequest, context: Any) -> judge_pb.ScoreResponse:
         """A reward that says "backwards" pays for what was judged low; others pay for what was judged high."""
         self.scored.append(request)

@@ -74,7 +74,10 @@ def _with_variants(spec: v1.SessionSpec, configs: Sequence[v1.Config]) -> list[v
 
 
 def _copy(config: v1.Config, ident: str = "") -> v1.Config:
-    return v1.Config(id=ident or config.id, hyperparameters=config.hyperparameters)
+    copied = v1.Config()
+    copied.CopyFrom(config)
+    copied.id = ident or config.id
+    return copied
 
 
 def _learning_rate(config: v1.Config, environment: str) -> float:
