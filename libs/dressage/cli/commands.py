@@ -58,6 +58,25 @@ def run(
         Path | None,
         typer.Option(metavar="DIR", help="A recorded session: its replies again, trained and judged anew."),
     ] = None,
+    budget_tokens: Annotated[
+        int | None, typer.Option(parser=parse_count, metavar="N", help="Bound on the tokens of model calls.")
+    ] = None,
+    budget_steps: Annotated[
+        int | None, typer.Option(parser=parse_count, metavar="N", help="Bound on environment steps of all iterations.")
+    ] = None,
+    budget_minutes: Annotated[
+        float | None, typer.Option(metavar="X", min=0.01, help="Bound on the wall-clock time.")
+    ] = None,
+    variants: Annotated[
+        bool, typer.Option(help="Try a conservative and an aggressive config beside the base.")
+    ] = False,
+    tune: Annotated[
+        bool, typer.Option(help="Let a model change hyperparameters; an iteration inherits its parent's winner's.")
+    ] = False,
+    approve: Annotated[bool, typer.Option(help="Wait for `dressage sessions approve` before each training.")] = False,
+    video: Annotated[
+        str, typer.Option(metavar="deciding|none|all", help="Rollouts that a model with eyes looks at.")
+    ] = "deciding",
     yes: Yes = False,
     detach: Detach = False,
     as_json: Json = False,
@@ -91,6 +110,13 @@ def run(
             reward=reward,
             judge=judge,
             budget_dollars=budget_dollars,
+            budget_tokens=budget_tokens or 0,
+            budget_steps=budget_steps or 0,
+            budget_minutes=budget_minutes,
+            variants=variants,
+            tune=tune,
+            approve=approve,
+            video=video,
         ),
         recording,
     )
@@ -137,6 +163,64 @@ def train(
     )
     where = Where(address, token, data_dir)
     raise typer.Exit(work.run(spec, where, work.Manner(yes=True, detach=detach, as_json=as_json)))
+
+
+def bench(
+    cases: Annotated[
+        Path | None, typer.Argument(metavar="CASES.csv", help="Columns env_id, instruction, category, difficulty.")
+    ] = None,
+    staged: Annotated[
+        bool, typer.Option("--staged/--flat", help="Stage by stage, each gated by the mean score so far.")
+    ] = True,
+    gate: Annotated[float, typer.Option(min=0.0, max=1.0, help="Mean score that lets the next stage begin.")] = 0.7,
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="Language model as litellm names it; template/v1: none.")
+    ] = "",
+    api_base: Annotated[str | None, typer.Option(metavar="URL", help="Endpoint of the model's provider.")] = None,
+    seeds: Seeds = None,
+    seed: Seed = 0,
+    steps: Steps = None,
+    iterations: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=1000, help="Iterations at most [5].")
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(metavar="X", min=0.001, max=1.0, help="Score that counts as achieved [0.7].")
+    ] = None,
+    variants: Annotated[
+        bool, typer.Option(help="Try a conservative and an aggressive config beside the base.")
+    ] = False,
+    tune: Annotated[bool, typer.Option(help="Let hyperparameters change between iterations.")] = False,
+    budget_dollars: Annotated[float | None, typer.Option(metavar="X", min=0.0, help="Bound for each case.")] = None,
+    budget_tokens: Annotated[
+        int | None, typer.Option(parser=parse_count, metavar="N", help="Bound for each case.")
+    ] = None,
+    resume: Annotated[str, typer.Option(metavar="BENCHMARK", help="Go on with this one instead.")] = "",
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of the report.")] = Path("benchmark"),
+    as_json: Json = False,
+    data_dir: DataDir = None,
+    address: Address = None,
+    token: Token = None,
+) -> None:
+    """Run a session for each case of a CSV; report success rates, scores, cost and learning curves."""
+    from dressage.api.v1 import session_pb2
+    from dressage.cli import bench as work
+    from dressage.cli.connection import Where
+
+    template = session_pb2.SessionSpec(
+        model=model,
+        seeds=seeds or 0,
+        seed=seed,
+        steps_per_member=steps or 0,
+        max_iterations=iterations or 0,
+        pass_threshold=threshold or 0.0,
+        config_variants=variants,
+        tune_hyperparameters=tune,
+    )
+    if budget_dollars is not None:
+        template.budget.dollars = budget_dollars
+    template.budget.tokens = budget_tokens or 0
+    plan = work.Plan(template=template, staged=staged, gate=gate, resume=resume, out=out)
+    raise typer.Exit(work.run(cases, Where(address, token, data_dir, api_base), plan, as_json=as_json))
 
 
 def serve(
@@ -239,6 +323,7 @@ def doctor(as_json: Json = False, data_dir: DataDir = None) -> None:
 def register(app: typer.Typer) -> None:
     """Adds the commands to the application, in the order in which help shows them."""
     app.command()(run)
+    app.command()(bench)
     app.command()(serve)
     app.command()(train)
     app.command()(check)

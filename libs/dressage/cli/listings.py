@@ -136,11 +136,13 @@ async def _print_events(name: str, connection: Connection) -> None:
         sys.stdout.write("[]\n" if first else "]\n")
 
 
-def resume(name: str, *, iterations: int, as_json: bool) -> Callable[[Connection], Awaitable[int]]:
+def resume(
+    name: str, *, iterations: int, budget: pb.Budget | None = None, as_json: bool
+) -> Callable[[Connection], Awaitable[int]]:
     """Resumes a session; follows it if it lives in this process, and gives its exit code."""
 
     async def work(connection: Connection) -> int:
-        resumed = await connection.client.resume_session(name, additional_iterations=iterations)
+        resumed = await connection.client.resume_session(name, additional_iterations=iterations, budget=budget)
         if connection.kind != "stack":
             if as_json:
                 output.print_json(output.message_dict(resumed))
@@ -159,6 +161,21 @@ def resume(name: str, *, iterations: int, as_json: bool) -> Callable[[Connection
     return work
 
 
+def _lineage_parts(node: sessions_pb.LineageNode) -> list[str]:
+    """What is said of an iteration in the tree, beside its number and score."""
+    interval = f"[{node.interval_low:.2f}, {node.interval_high:.2f}]" if node.HasField("interval_low") else ""
+    return [
+        interval,
+        "(best)" if node.best else "",
+        "(rewrite)" if node.structural_rewrite else "",
+        f"(edited by a person: {', '.join(node.edited)})" if node.edited else "",
+        node.planned_change,
+        node.lesson and f"learned: {node.lesson}",
+        *(f"note: {note}" for note in node.notes),
+        *(f"warning: {warning.partition(':')[0]}" for warning in node.warnings),
+    ]
+
+
 def print_lineage(tree: sessions_pb.Lineage, *, as_json: bool) -> None:
     """The tree of iterations, children below their parents."""
     if as_json:
@@ -172,7 +189,7 @@ def print_lineage(tree: sessions_pb.Lineage, *, as_json: bool) -> None:
     for node in tree.nodes:
         score = f"{node.score:.2f}" if node.HasField("score") else "  – "
         text = Text(f"{short(node.iteration)}  {score}", style="bold green" if node.best else "")
-        for part in filter(None, (node.planned_change, node.lesson and f"learned: {node.lesson}")):
+        for part in filter(None, _lineage_parts(node)):
             text.append(f"  {part}", style="not bold default")
         branches[node.iteration] = branches.get(node.parent, root).add(text)
     output.console().print(root)

@@ -24,6 +24,7 @@ PHASES = {
     session_pb2.PHASE_CONFIRM: "confirming on fresh seeds",
     session_pb2.PHASE_DELIVER: "drawing videos",
     session_pb2.PHASE_DONE: "done",
+    session_pb2.PHASE_APPROVE: "waiting for your approval",
 }
 
 
@@ -218,9 +219,31 @@ _WRITERS: dict[str, Any] = {
     "evaluation_finished": _say_evaluation,
     "judged": _say_judged,
     "warning": lambda warning: f"warning: {warning.message}",
-    "note_given": lambda given: f"note for the next revision: {given.note}",
+    "note_given": lambda given: _say_note(given),
+    "screened": lambda screened: _say_screened(screened),
+    "approval_requested": lambda asked: (
+        f"waits for approval: dressage sessions approve {asked.iteration.split('/')[1]}"
+    ),
+    "approval_given": lambda given: "approved" + (f": {given.note}" if given.note else ""),
     "artifact_written": lambda written: f"{written.kind}: {written.artifact}",
 }
+
+
+def _say_note(given: event_pb2.NoteGiven) -> str:
+    told = [
+        *([f"note for the next revision: {given.note}"] if given.note else []),
+        *(f"set: {what}" for what in given.set),
+    ]
+    return "; ".join(told)
+
+
+def _say_screened(screened: event_pb2.Screened) -> str | None:
+    found = screened.screening
+    if not found.HasField("agreement"):
+        return None
+    ending = ": sent back to its author" if screened.outcome == "sent_back" else ""
+    count = found.trajectories
+    return f"reward tried on {count} stored trajectories, rank agreement {found.agreement:.2f}{ending}"
 
 
 def duration(seconds: float) -> str:

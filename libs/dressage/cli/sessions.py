@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -84,34 +85,114 @@ def cancel(
 def resume(
     session: Name,
     iterations: Annotated[int, typer.Option(min=0, max=1000, help="Iterations to add to the maximum.")] = 0,
+    budget_dollars: Annotated[float | None, typer.Option(metavar="X", min=0.0, help="New bound on dollars.")] = None,
+    budget_tokens: Annotated[int, typer.Option(metavar="N", min=0, help="New bound on tokens.")] = 0,
+    budget_steps: Annotated[int, typer.Option(metavar="N", min=0, help="New bound on environment steps.")] = 0,
     as_json: Json = False,
     data_dir: DataDir = None,
     address: Address = None,
     token: Token = None,
 ) -> None:
-    """Take an ended session up again, and follow it where no server does."""
+    """Extend an ended session, or take it up again, and follow it where no server does."""
+    from dressage.api.v1 import session_pb2
     from dressage.cli import listings
 
-    work = listings.resume(session, iterations=iterations, as_json=as_json)
+    budget = session_pb2.Budget(dollars=budget_dollars, tokens=budget_tokens, env_steps=budget_steps)
+    work = listings.resume(session, iterations=iterations, budget=budget, as_json=as_json)
     raise typer.Exit(_with(work, address, token, data_dir, start="full"))
 
 
 @app.command()
 def steer(
     session: Name,
-    note: Annotated[str, typer.Argument(help="What the next revision must heed.")],
+    note: Annotated[str, typer.Argument(help="What the next revision must heed.")] = "",
+    reward: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Train this reward next; replaces a proposal that waits.")
+    ] = None,
+    criteria: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Criteria instead of the session's: [{title, description}]."),
+    ] = None,
+    rebase_to: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Iteration that the next revision starts from.")
+    ] = 0,
     as_json: Json = False,
     data_dir: DataDir = None,
     address: Address = None,
     token: Token = None,
 ) -> None:
-    """Give the next revision a note."""
+    """Steer the next iteration: a note, a reward, criteria, an iteration to start from."""
+    from dressage.cli import guidance
 
-    async def give(client: Any) -> Any:
-        await client.steer_session(session, note)
-        return await client.get_session(session)
+    told = guidance.Told(note=note, reward=reward, criteria=criteria, rebase_to=rebase_to)
+    _act(guidance.steer(session, told), "takes it into its next iteration", as_json, address, token, data_dir)
 
-    _act(give, "takes the note into its next revision", as_json, address, token, data_dir)
+
+@app.command()
+def approve(
+    session: Name,
+    note: Annotated[str, typer.Option(help="Remarks, kept with the iteration.")] = "",
+    iteration: Annotated[int, typer.Option(min=0, metavar="N", help="The iteration that is meant.")] = 0,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+    address: Address = None,
+    token: Token = None,
+) -> None:
+    """Let the proposal that waits be trained (see `run --approve`)."""
+    _act(
+        lambda client: client.approve_session(session, iteration=iteration, note=note),
+        "trains its proposal",
+        as_json,
+        address,
+        token,
+        data_dir,
+    )
+
+
+@app.command()
+def label(
+    rollout: Annotated[
+        str, typer.Argument(metavar="ROLLOUT", help="Artifact key of a rollout: sessions/…/50000_median.npz.")
+    ],
+    score: Annotated[float, typer.Argument(min=0.0, max=1.0, help="0: not the behaviour; 1: just it.")],
+    comment: Annotated[str, typer.Option(help="Remarks.")] = "",
+    as_json: Json = False,
+    data_dir: DataDir = None,
+    address: Address = None,
+    token: Token = None,
+) -> None:
+    """Score a rollout yourself; shown beside the judges' scores, with how both agree."""
+    from dressage.cli import guidance
+
+    answer = _with(guidance.label(rollout, score, comment), address, token, data_dir)
+    guidance.print_label(answer, as_json=as_json)
+
+
+@app.command()
+def rollouts(
+    session: Name, as_json: Json = False, data_dir: DataDir = None, address: Address = None, token: Token = None
+) -> None:
+    """A session's recorded rollouts with the scores of judges and people."""
+    from dressage.cli import guidance
+
+    guidance.print_rollouts(_with(guidance.rollouts(session), address, token, data_dir), as_json=as_json)
+
+
+@app.command()
+def diff(
+    session: Name,
+    first: Annotated[int, typer.Argument(metavar="A", min=1, help="Number of an iteration.")],
+    second: Annotated[int, typer.Argument(metavar="B", min=1, help="Number of another.")],
+    as_json: Json = False,
+    data_dir: DataDir = None,
+    address: Address = None,
+    token: Token = None,
+) -> None:
+    """Two iterations side by side: scores, hyperparameters and the unified diff of their rewards."""
+    from dressage.cli import guidance
+
+    pair = _with(guidance.pair(session, first, second), address, token, data_dir)
+    guidance.print_diff(*pair, as_json=as_json)
 
 
 @app.command()

@@ -33,6 +33,13 @@ class SpecOptions:
     reward: Path | None = None
     judge: Path | None = None
     budget_dollars: float | None = None
+    budget_tokens: int = 0
+    budget_steps: int = 0
+    budget_minutes: float | None = None
+    variants: bool = False
+    tune: bool = False
+    approve: bool = False
+    video: str = "deciding"
     evaluation_episodes: int = 0
     train_only: bool = False
     backend: str = ""
@@ -86,6 +93,10 @@ def make_spec(options: SpecOptions, base: pb.SessionSpec | None = None) -> pb.Se
         train_only=options.train_only,
         backend=_one_of("--backend", options.backend, ("jax", "sb3")),
         algorithm=_one_of("--algorithm", options.algorithm, ("ppo", "sac")),
+        config_variants=options.variants,
+        tune_hyperparameters=options.tune,
+        approve_before_training=options.approve,
+        video_judging=_video(options.video),
         configs=[parse_config(text) for text in options.configs],
     )
     if options.reward is not None:
@@ -94,6 +105,10 @@ def make_spec(options: SpecOptions, base: pb.SessionSpec | None = None) -> pb.Se
         spec.judge_source = read_source(options.judge, field="--judge")
     if options.budget_dollars is not None:
         spec.budget.dollars = options.budget_dollars
+    if options.budget_minutes is not None:
+        spec.budget.wall_time.FromMilliseconds(round(60_000 * options.budget_minutes))
+    if options.budget_tokens or options.budget_steps:
+        spec.budget.tokens, spec.budget.env_steps = options.budget_tokens, options.budget_steps
     return spec if base is None else _merged(base, spec)
 
 
@@ -117,6 +132,13 @@ def _one_of(option: str, given: str, known: tuple[str, ...]) -> str:
     if given and given not in known:
         raise errors.InvalidArgument(field=option, value=given, expected=" or ".join(known))
     return given
+
+
+def _video(text: str) -> pb.VideoJudging.ValueType:
+    known = {name.removeprefix("VIDEO_JUDGING_").lower(): value for name, value in pb.VideoJudging.items() if value}
+    if text not in known:
+        raise errors.InvalidArgument(field="--video", value=text, expected=f"one of {', '.join(known)}")
+    return known[text]
 
 
 def read_source(path: Path, *, field: str) -> str:

@@ -139,23 +139,65 @@ class AsyncClient:
         return answer
 
     async def resume_session(
-        self, session: str, *, additional_iterations: int = 0, request_id: str | None = None
+        self,
+        session: str,
+        *,
+        additional_iterations: int = 0,
+        budget: session_pb.Budget | None = None,
+        request_id: str | None = None,
     ) -> session_pb.Session:
-        """Takes an ended session up again."""
+        """Takes an ended session up again.
+
+        :param budget: new bounds, in place of the old ones of the kinds that are set.
+        """
         request = sessions_pb.ResumeSessionRequest(
             name=names.session_name(session),
             additional_iterations=additional_iterations,
+            budget=budget,
             request_id=_request_id(request_id),
         )
         answer: session_pb.Session = await self._caller.unary(self._sessions.ResumeSession, request)
         return answer
 
-    async def steer_session(self, session: str, note: str, *, request_id: str | None = None) -> None:
-        """Gives the next revision a note to heed."""
+    async def steer_session(
+        self,
+        session: str,
+        note: str = "",
+        *,
+        reward_source: str = "",
+        criteria: Sequence[session_pb.IntentCriterion] = (),
+        rebase_to: int = 0,
+        request_id: str | None = None,
+    ) -> None:
+        """Steers the next iteration; at least one thing must be said.
+
+        :param note: what the next revision must heed.
+        :param reward_source: a reward that the next iteration trains; of a proposal that waits for approval, its replacement.
+        :param criteria: in place of the session's.
+        :param rebase_to: number of the iteration that the next revision starts from.
+        """
         request = sessions_pb.SteerSessionRequest(
-            name=names.session_name(session), note=note, request_id=_request_id(request_id)
+            name=names.session_name(session),
+            note=note,
+            reward_source=reward_source,
+            criteria=criteria,
+            rebase_to=rebase_to,
+            request_id=_request_id(request_id),
         )
         await self._caller.unary(self._sessions.SteerSession, request)
+
+    async def approve_session(
+        self, session: str, *, iteration: int = 0, note: str = "", request_id: str | None = None
+    ) -> session_pb.Session:
+        """Lets the proposal that waits for approval be trained.
+
+        :param iteration: the one that is meant; 0: whichever waits.
+        """
+        request = sessions_pb.ApproveSessionRequest(
+            name=names.session_name(session), iteration=iteration, note=note, request_id=_request_id(request_id)
+        )
+        answer: session_pb.Session = await self._caller.unary(self._sessions.ApproveSession, request)
+        return answer
 
     async def delete_session(self, session: str, *, force: bool = False, etag: str = "") -> session_pb.Session:
         """Marks an ended session as deleted; with force, cancels it first."""
@@ -247,13 +289,13 @@ class AsyncClient:
 
     async def label_rollout(
         self, rollout: str, score: float, *, comment: str = "", request_id: str | None = None
-    ) -> session_pb.Judgment:
-        """Records a person's score (0..1) for a rollout; returns its judgment with that verdict in it."""
+    ) -> sessions_pb.LabelRolloutResponse:
+        """Records a person's score (0..1) for a rollout; returns its judgment and how all labels agree with the judges."""
         request = sessions_pb.LabelRolloutRequest(
             rollout=rollout, score=score, comment=comment, request_id=_request_id(request_id)
         )
         response: sessions_pb.LabelRolloutResponse = await self._caller.unary(self._sessions.LabelRollout, request)
-        return response.judgment
+        return response
 
     # -- environments and intents -----------------------------------------------------------------------------
 
@@ -323,11 +365,17 @@ class AsyncClient:
         cases: Sequence[benchmarks_pb.BenchmarkCase],
         *,
         template: session_pb.SessionSpec | None = None,
+        staged: bool = False,
+        stage_gate: float = 0.0,
         request_id: str | None = None,
     ) -> benchmarks_pb.Benchmark:
-        """Starts one session per case."""
+        """Starts one session per case.
+
+        :param staged: stage by stage, each gated by the score so far.
+        :param stage_gate: mean score that lets the next stage begin; 0: the server's default.
+        """
         request = benchmarks_pb.CreateBenchmarkRequest(
-            cases=cases, template=template, request_id=_request_id(request_id)
+            cases=cases, template=template, staged=staged, stage_gate=stage_gate, request_id=_request_id(request_id)
         )
         benchmark: benchmarks_pb.Benchmark = await self._caller.unary(self._benchmarks.CreateBenchmark, request)
         return benchmark

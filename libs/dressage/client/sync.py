@@ -156,16 +156,46 @@ class Client:
         return self._loop.run(self._client.cancel_session(session, reason=reason))
 
     def resume_session(
-        self, session: str, *, additional_iterations: int = 0, request_id: str | None = None
+        self,
+        session: str,
+        *,
+        additional_iterations: int = 0,
+        budget: session_pb.Budget | None = None,
+        request_id: str | None = None,
     ) -> session_pb.Session:
         """Takes an ended session up again."""
-        return self._loop.run(
-            self._client.resume_session(session, additional_iterations=additional_iterations, request_id=request_id)
+        work = self._client.resume_session(
+            session, additional_iterations=additional_iterations, budget=budget, request_id=request_id
         )
+        return self._loop.run(work)
 
-    def steer_session(self, session: str, note: str, *, request_id: str | None = None) -> None:
-        """Gives the next revision a note to heed."""
-        self._loop.run(self._client.steer_session(session, note, request_id=request_id))
+    def steer_session(
+        self,
+        session: str,
+        note: str = "",
+        *,
+        reward_source: str = "",
+        criteria: Sequence[session_pb.IntentCriterion] = (),
+        rebase_to: int = 0,
+        request_id: str | None = None,
+    ) -> None:
+        """Steers the next iteration."""
+        work = self._client.steer_session(
+            session,
+            note,
+            reward_source=reward_source,
+            criteria=criteria,
+            rebase_to=rebase_to,
+            request_id=request_id,
+        )
+        self._loop.run(work)
+
+    def approve_session(
+        self, session: str, *, iteration: int = 0, note: str = "", request_id: str | None = None
+    ) -> session_pb.Session:
+        """Lets the proposal that waits for approval be trained."""
+        work = self._client.approve_session(session, iteration=iteration, note=note, request_id=request_id)
+        return self._loop.run(work)
 
     def delete_session(self, session: str, *, force: bool = False, etag: str = "") -> session_pb.Session:
         """Marks an ended session as deleted; with force, cancels it first."""
@@ -209,7 +239,7 @@ class Client:
 
     def label_rollout(
         self, rollout: str, score: float, *, comment: str = "", request_id: str | None = None
-    ) -> session_pb.Judgment:
+    ) -> sessions_pb.LabelRolloutResponse:
         """Records a person's score (0..1) for a rollout."""
         return self._loop.run(self._client.label_rollout(rollout, score, comment=comment, request_id=request_id))
 
@@ -246,10 +276,15 @@ class Client:
         cases: Sequence[benchmarks_pb.BenchmarkCase],
         *,
         template: session_pb.SessionSpec | None = None,
+        staged: bool = False,
+        stage_gate: float = 0.0,
         request_id: str | None = None,
     ) -> benchmarks_pb.Benchmark:
         """Starts one session per case."""
-        return self._loop.run(self._client.create_benchmark(cases, template=template, request_id=request_id))
+        work = self._client.create_benchmark(
+            cases, template=template, staged=staged, stage_gate=stage_gate, request_id=request_id
+        )
+        return self._loop.run(work)
 
     def get_benchmark(self, benchmark: str) -> benchmarks_pb.Benchmark:
         """One benchmark with its table."""

@@ -137,6 +137,18 @@ class CodeJudge:
             ) from error
         return dict(results[0].evidence)
 
+    async def load(self, rollouts: Sequence[str], environment: str) -> list[Trajectory]:
+        """Recorded rollouts, by artifact key.
+
+        :raises NotFound: for one that is not there.
+        """
+        return await asyncio.to_thread(self._load, rollouts, environment)
+
+    @property
+    def runner(self) -> SandboxRunner:
+        """Where generated code runs."""
+        return self._runner
+
     def _load(self, rollouts: Sequence[str], environment: str) -> list[Trajectory]:
         with tempfile.TemporaryDirectory(prefix="dressage-judge-") as folder:
             return [self._read(key, environment, Path(folder) / "rollout.npz") for key in rollouts]

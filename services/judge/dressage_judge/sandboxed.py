@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dressage.contracts import (
     CHECK_LIMITS,
@@ -20,6 +20,7 @@ from dressage.contracts import (
     check_judge_in_sandbox,
     check_reward_in_sandbox,
     run_judge_in_sandbox,
+    score_in_sandbox,
 )
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.trajectory import Trajectory
@@ -122,6 +123,26 @@ class SandboxRunner:
                 places, found = await self._culprits(source, part, deadline, error)
                 raise JudgeFailure([first + place for place in places], found) from error
         return results
+
+    async def score(
+        self, source: str, card: EnvironmentCard, trajectories: Sequence[Trajectory], *, timeout: float | None
+    ) -> list[dict[str, Any]]:
+        """Each trajectory's return by a reward: ``{"return": float, "terms": {name: float}}``.
+
+        :raises RewardError: the reward failed on one of them, or was ended.
+        """
+
+        def call(limits: Limits) -> list[dict[str, Any]]:
+            return score_in_sandbox(
+                source,
+                card,
+                trajectories,
+                limits=limits,
+                scratch=self._bounds.scratch,
+                allow_unsandboxed=self._bounds.allow_unsandboxed,
+            )
+
+        return await self._run(call, timeout, rollouts=len(trajectories))
 
     def close(self) -> None:
         """Take no more calls."""

@@ -8,6 +8,7 @@ from typing import Any
 from dressage.api.internal.v1 import judge_service_pb2 as pb
 from dressage.api.internal.v1 import judge_service_pb2_grpc as rpc
 
+from dressage_judge import scoring
 from dressage_judge.judging import CodeJudge
 from dressage_judge.messages import check_response
 from dressage_judge.verdicts import Verdicts
@@ -48,3 +49,7 @@ class JudgeServicer(rpc.JudgeServiceServicer):
                 yield pb.StreamJudgeResponse(progress=said)
             else:
                 yield pb.StreamJudgeResponse(rollout=said)
+
+    async def Score(self, request: pb.ScoreRequest, context: Any) -> pb.ScoreResponse:
+        """Score recorded rollouts and the controls by a reward."""
+        return await scoring.score(self._judge, request, timeout=context.time_remaining())

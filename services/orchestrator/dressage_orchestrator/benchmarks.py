@@ -14,9 +14,11 @@ import structlog
 from dressage.api.v1 import benchmark_service_pb2 as pb
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as session_api
-from dressage.errors import DressageError
+from dressage.errors import DressageError, InvalidArgument
 
 from dressage_orchestrator import names
+from dressage_orchestrator.benchmark_table import DEFAULT_GATE, fill_groups, gate_score, stages
+from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import benchmarks, requests, sessions
 from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.hub import Hub
@@ -58,19 +60,25 @@ class Benchmarks:
 
         :raises InvalidArgument: when a case could not become a session, naming the first that could not.
         """
-        for case in request.cases:
-            await self._service.prepare(_spec(request.template, case))
+        for number, case in enumerate(request.cases, start=1):
+            try:
+                await self._service.prepare(_spec(request.template, case))
+            except InvalidArgument as error:
+                message = f"case {number} ({case.intent[:60]!r}): {error.message}"
+                raise InvalidArgument(message, field=f"cases[{number - 1}]", reason=error.reason) from error
         name = "benchmarks/b-" + secrets.token_hex(5)
 
         def record(tx: Transaction) -> pb.Benchmark:
             known = requests.earlier(tx, "CreateBenchmark", request.request_id, request)
             if known is not None:
                 return benchmarks.get(tx, known)
-            made = pb.Benchmark(name=name, template=request.template)
-            for case in request.cases:
-                made.cases.add(
-                    intent=case.intent, environment=case.environment, category=case.category, difficulty=case.difficulty
-                )
+            made = pb.Benchmark(name=name, template=request.template, staged=request.staged)
+            made.stage_gate = (request.stage_gate or DEFAULT_GATE) if request.staged else 0.0
+            stage_of = stages(request.cases, parallel=self._parallel) if request.staged else [0] * len(request.cases)
+            for case, stage in zip(request.cases, stage_of, strict=True):
+                kept = made.cases.add(intent=case.intent, environment=case.environment, stage=stage)
+                kept.category, kept.difficulty = case.category, case.difficulty
+            fill_groups(made)
             requests.remember(tx, "CreateBenchmark", request.request_id, request, name)
             return benchmarks.create(tx, made)
 
@@ -104,10 +112,37 @@ class Benchmarks:
     async def _run(self, name: str) -> None:
         slots = asyncio.Semaphore(self._parallel)
         benchmark = await self._service.transact(lambda tx: benchmarks.get(tx, name))
-        async with asyncio.TaskGroup() as group:
-            for index in range(len(benchmark.cases)):
-                group.create_task(self._case(name, index, slots))
-        await self._service.transact(lambda tx: benchmarks.change(tx, name, lambda _: None, ended=True))
+        order = sorted({case.stage for case in benchmark.cases})
+        stopped = ""
+        for stage in order:
+            benchmark = await self._enter(name, stage)
+            async with asyncio.TaskGroup() as group:
+                for index, case in enumerate(benchmark.cases):
+                    if case.stage == stage:
+                        group.create_task(self._case(name, index, slots))
+            benchmark = await self._service.transact(lambda tx: benchmarks.get(tx, name))
+            score = gate_score(benchmark)
+            if benchmark.cancelled:
+                stopped = "cancelled"
+                break
+            if benchmark.staged and stage != order[-1] and score < benchmark.stage_gate:
+                stopped = f"stage {stage}: the mean score {score:.2f} is below the gate of {benchmark.stage_gate:g}"
+                break
+
+        def end(tx: Transaction) -> None:
+            def close(message: pb.Benchmark) -> None:
+                message.stopped_reason = stopped
+                message.end_time.CopyFrom(timestamp(tx.now))
+
+            benchmarks.change(tx, name, close, ended=True)
+
+        await self._service.transact(end)
+
+    async def _enter(self, name: str, stage: int) -> pb.Benchmark:
+        def mark(message: pb.Benchmark) -> None:
+            message.stage = stage
+
+        return await self._service.transact(lambda tx: benchmarks.change(tx, name, mark))
 
     async def _case(self, name: str, index: int, slots: asyncio.Semaphore) -> None:
         async with slots:
@@ -121,7 +156,8 @@ class Benchmarks:
                 session = await self._service.create(request)
             except DressageError as error:
                 self._log.warning("a case could not begin", benchmark=name, case=index + 1, reason=error.reason)
-                await self._note(name, index, v1.Session(state=v1.SESSION_STATE_FAILED))
+                failed = v1.Session(state=v1.SESSION_STATE_FAILED, state_reason=error.message)
+                await self._note(name, index, failed)
                 return
             await self._follow(name, index, session)
 
@@ -140,15 +176,26 @@ class Benchmarks:
                 await waiter.wait(_LOOK_SECONDS)
 
     async def _note(self, name: str, index: int, session: v1.Session) -> None:
-        def edit(message: pb.Benchmark) -> None:
+        def edit(message: pb.Benchmark, iterations: list[v1.Iteration]) -> None:
             case = message.cases[index]
+            case.cost.CopyFrom(session.cost)
+            case.env_steps = session.env_steps
+            case.iteration_scores[:] = [entry.judgment.score for entry in iterations if entry.HasField("judgment")]
+            case.reason = "" if session.state == v1.SESSION_STATE_SUCCEEDED else session.state_reason
             case.session, case.state, case.iterations = session.name, session.state, session.current_iteration
             if session.HasField("best_judgment"):
-                case.score = session.best_judgment.score
+                best = session.best_judgment
+                case.score, case.interval_low, case.interval_high = best.score, best.interval_low, best.interval_high
             message.completed = sum(1 for entry in message.cases if entry.state in sessions.ENDED)
             message.passed = sum(1 for entry in message.cases if entry.state == v1.SESSION_STATE_SUCCEEDED)
+            fill_groups(message)
 
-        await self._service.transact(lambda tx: benchmarks.change(tx, name, edit))
+        def keep(tx: Transaction) -> None:
+            ident = session.name.partition("/")[2]
+            iterations = sessions.iterations(tx, ident) if ident else []
+            benchmarks.change(tx, name, lambda message: edit(message, iterations))
+
+        await self._service.transact(keep)
 
 
 def _spec(template: v1.SessionSpec, case: pb.BenchmarkCase) -> v1.SessionSpec:

@@ -155,6 +155,11 @@ class JudgeClient:
             raise Internal("the judge did not answer for the rollouts asked for, in order", reason="JUDGE_MISMATCH")
         return answer
 
+    async def score(self, request: judge_pb.ScoreRequest) -> judge_pb.ScoreResponse:
+        """Returns of trajectories by a reward."""
+        answer: judge_pb.ScoreResponse = await _ask(self._stub.Score, request, self._seconds)
+        return answer
+
 
 class RendererClient:
     """renderer.

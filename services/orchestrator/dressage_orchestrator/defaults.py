@@ -11,6 +11,8 @@ EVALUATIONS = 4
 EVALUATION_EPISODES = 10
 STEPS_PER_MEMBER = 500_000
 DEFAULT_CONFIG = "default"
+VARIANTS = ("conservative", "aggressive")
+"""Ids of the variants of a base config."""
 
 ENVIRONMENT_STEPS: dict[str, int] = {
     "HalfCheetah-v5": 500_000,
@@ -53,16 +55,23 @@ def filled(spec: v1.SessionSpec, *, default_model: str, default_pool: str) -> v1
     full.evaluations = full.evaluations or EVALUATIONS
     full.evaluation_episodes = full.evaluation_episodes or EVALUATION_EPISODES
     full.steps_per_member = full.steps_per_member or ENVIRONMENT_STEPS.get(environment, STEPS_PER_MEMBER)
+    full.video_judging = full.video_judging or v1.VIDEO_JUDGING_DECIDING
     if not full.configs:
         full.configs.add(id=DEFAULT_CONFIG)
     return full
 
 
 def members_of(spec: v1.SessionSpec) -> int:
-    """How many members an iteration of a filled spec trains."""
-    return len(spec.configs) * spec.seeds
+    """How many members the first iteration of a filled spec trains."""
+    return configs_of(spec) * spec.seeds
+
+
+def configs_of(spec: v1.SessionSpec) -> int:
+    """How many configs the first iteration of a filled spec trains: variants stand beside those that were given."""
+    names = {config.id for config in spec.configs}
+    return len(names | set(VARIANTS)) if spec.config_variants else len(names)
 
 
 def env_steps_per_iteration(spec: v1.SessionSpec) -> int:
-    """Environment steps that one iteration of a filled spec trains."""
+    """Environment steps that the first iteration of a filled spec trains."""
     return members_of(spec) * spec.steps_per_member

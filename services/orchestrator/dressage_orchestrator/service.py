@@ -1,4 +1,4 @@
-"""What the API does with sessions: creation, cancel, resume, labels, estimates. No gRPC here."""
+"""What the API does with sessions: creation, cancel, resume, estimates. No gRPC here."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import secrets
 from collections.abc import Callable
 from typing import TypeVar
 
-import sqlalchemy as sa
-from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.envs.cards import load_card
@@ -16,14 +14,12 @@ from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, NotFou
 
 from dressage_orchestrator import defaults, names
 from dressage_orchestrator.clients import AgentClient
-from dressage_orchestrator.clock import micros, timestamp
-from dressage_orchestrator.database import events, requests, runs, sessions
+from dressage_orchestrator.clock import timestamp
+from dressage_orchestrator.database import requests, runs, sessions
 from dressage_orchestrator.database.engine import Database, Transaction
-from dressage_orchestrator.database.tables import LABELS
 from dressage_orchestrator.launch.local import available_cores
 from dressage_orchestrator.methods import method_of
 from dressage_orchestrator.settings import Settings
-from dressage_orchestrator.statistics import deviation, mean
 from dressage_orchestrator.workflow.durable import Workflows
 
 T = TypeVar("T")
@@ -118,6 +114,12 @@ class Sessions:
                 f"or ask for {TEMPLATE_MODEL!r}"
             )
             raise InvalidArgument(message, field="spec.model", reason="MODEL_NOT_CONFIGURED")
+        priced = described.HasField("input_dollars_per_million") and described.HasField("output_dollars_per_million")
+        if spec.budget.HasField("dollars") and described.language_model and not priced:
+            expected = f"no bound in dollars, as the price of {spec.model!r} is unknown: bound the tokens instead"
+            value = spec.budget.dollars
+            reason = "PRICE_UNKNOWN"
+            raise InvalidArgument(field="spec.budget.dollars", value=value, expected=expected, reason=reason)
         return described.language_model
 
     async def cancel(self, session: str, reason: str) -> v1.Session:
@@ -156,6 +158,8 @@ class Sessions:
                 entry.ClearField("end_time")
                 more = request.additional_iterations or int(done >= entry.spec.max_iterations)
                 entry.spec.max_iterations += more
+                _extend_budget(entry.spec.budget, request.budget)
+                entry.exhausted_budget = ""
 
             sessions.ask_cancel(tx, session, None)
             changed = sessions.change(tx, session, edit)
@@ -165,23 +169,6 @@ class Sessions:
         changed = await self.transact(reopen)
         await asyncio.to_thread(self._workflows.start, session, changed.epoch)
         return changed
-
-    async def steer(self, request: pb.SteerSessionRequest) -> None:
-        """Stores a note for the next revision."""
-        session = names.parse_session(request.name)
-        if not request.note.strip():
-            raise InvalidArgument(field="note", value=request.note, expected="a note in words")
-
-        def record(tx: Transaction) -> None:
-            if requests.earlier(tx, "SteerSession", request.request_id, request) is not None:
-                return
-            if sessions.get(tx, session).state in sessions.ENDED:
-                message = f"session {session!r} has ended; resume it, then steer it"
-                raise FailedPrecondition(message, reason="SESSION_ENDED")
-            sessions.add_note(tx, session, request.note)
-            requests.remember(tx, "SteerSession", request.request_id, request, request.name)
-
-        await self.transact(record)
 
     async def delete(self, request: pb.DeleteSessionRequest) -> v1.Session:
         """Marks a session as deleted."""
@@ -216,30 +203,6 @@ class Sessions:
             return sessions.change(tx, session, lambda entry: entry.ClearField("delete_time"))
 
         return await self.transact(unmark)
-
-    async def label(self, request: pb.LabelRolloutRequest) -> v1.Judgment:
-        """Records a person's score; the rollout's judgment with the person's verdict in it."""
-
-        def record(tx: Transaction) -> v1.Judgment:
-            run, member = _owner(request.rollout)
-            if requests.earlier(tx, "LabelRollout", request.request_id, request) is None:
-                _store_label(tx, request)
-                requests.remember(tx, "LabelRollout", request.request_id, request, request.rollout)
-            rows = tx.execute(sa.select(LABELS).where(LABELS.c.rollout == request.rollout)).all()
-            judgment: list[v1.Judgment] = []
-
-            def edit(entry: v1.Member) -> None:
-                judgment.extend(_with_labels(entry, request.rollout, rows))
-
-            runs.change_member(tx, run, member, edit)
-            if not judgment:
-                raise NotFound(f"no rollout {request.rollout!r}", reason="ROLLOUT_NOT_FOUND")
-            parts = names.parse_run(run)
-            told = ev.Event(judged=ev.Judged(subject=request.rollout, judgment=judgment[0]))
-            events.append(tx, parts.session, told, iteration=parts.iteration)
-            return judgment[0]
-
-        return await self.transact(record)
 
     async def estimate(self, spec: v1.SessionSpec) -> pb.EstimateSessionResponse:
         """What a session would spend."""
@@ -276,6 +239,16 @@ def _repeat(
     return None if name is None else sessions.get(tx, names.parse_session(name))
 
 
+def _extend_budget(budget: v1.Budget, given: v1.Budget) -> None:
+    """New bounds in place of the old ones, of the kinds that are given."""
+    budget.env_steps = given.env_steps or budget.env_steps
+    budget.tokens = given.tokens or budget.tokens
+    if given.HasField("dollars"):
+        budget.dollars = given.dollars
+    if given.HasField("wall_time"):
+        budget.wall_time.CopyFrom(given.wall_time)
+
+
 def _check_spec(spec: v1.SessionSpec) -> None:
     """What the protos' rules cannot say, of a filled spec."""
     ids = [config.id for config in spec.configs]
@@ -292,35 +265,3 @@ def _check_spec(spec: v1.SessionSpec) -> None:
         raise InvalidArgument(field="spec.budget.env_steps", value=spec.budget.env_steps, expected=expected)
     if spec.budget.HasField("wall_time") and spec.budget.wall_time.ToTimedelta().total_seconds() <= 0:
         raise InvalidArgument(field="spec.budget.wall_time", value="0 s", expected="a positive duration, or none")
-
-
-def _owner(rollout: str) -> tuple[str, str]:
-    """Run and member of a rollout's artifact key."""
-    run, _, rest = rollout.partition("/members/")
-    member, _, name = rest.partition("/")
-    if not name.startswith("rollouts/"):
-        raise InvalidArgument(field="rollout", value=rollout, expected="the artifact key of a rollout")
-    return run, member
-
-
-def _store_label(tx: Transaction, request: pb.LabelRolloutRequest) -> None:
-    tx.lock(f"labels/{request.rollout}")
-    count = tx.execute(sa.select(sa.func.count()).where(LABELS.c.rollout == request.rollout)).scalar_one()
-    row = {"rollout": request.rollout, "number": count + 1, "score": request.score, "comment": request.comment}
-    tx.execute(sa.insert(LABELS).values(**row, create_micros=micros(tx.now)))
-
-
-def _with_labels(member: v1.Member, rollout: str, labels: list[sa.Row]) -> list[v1.Judgment]:  # type: ignore[type-arg]
-    """Writes the people's verdict into the rollout's judgment, and the judgment; empty if there is no such rollout."""
-    for evaluation in member.evaluations:
-        for entry in evaluation.rollouts:
-            if entry.artifact == rollout:
-                scores = [row.score for row in labels]
-                others = [v for v in entry.judgment.verdicts if v.kind != v1.JUDGE_KIND_HUMAN]
-                del entry.judgment.verdicts[:]
-                entry.judgment.verdicts.extend(others)
-                person = entry.judgment.verdicts.add(kind=v1.JUDGE_KIND_HUMAN, score=mean(scores), votes=len(scores))
-                person.spread = deviation(scores)
-                person.comment = labels[-1].comment
-                return [entry.judgment]
-    return []

@@ -52,6 +52,10 @@ class Settings(ServingSettings):
     wait_seconds: float = Field(30.0, gt=0, description="how often a waiting workflow looks although nothing woke it")
     call_seconds: float = Field(900.0, gt=0, description="deadline of one task of llm-agent, judge or renderer")
     max_repairs: int = Field(5, ge=0, le=50, description="repairs of generated code before the session fails")
+    max_reviews: int = Field(3, ge=0, le=3, description="rounds of code review of what a model wrote; 0: none")
+    approval_seconds: float = Field(
+        600.0, gt=0, description="how often a session that waits for approval looks by itself"
+    )
     recover: bool = Field(
         True, description="go on with what was under way; false: a server for reading, that runs none"
     )

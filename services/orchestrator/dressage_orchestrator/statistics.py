@@ -39,3 +39,53 @@ def bootstrap_interval(values: Sequence[float], *, seed: int = 0, confidence: fl
     ends = np.quantile(sample[picks].mean(axis=1), [tail, 1.0 - tail])
     low, high = np.clip(ends, sample.min(), sample.max())  # rounding of a mean may step outside by one bit
     return float(low), float(high)
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """Ranks from 1; equal values share the mean of their ranks."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    found = [0.0] * len(values)
+    begin = 0
+    while begin < len(order):
+        end = begin
+        while end + 1 < len(order) and values[order[end + 1]] == values[order[begin]]:
+            end += 1
+        for place in order[begin : end + 1]:
+            found[place] = (begin + end) / 2 + 1
+        begin = end + 1
+    return found
+
+
+def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Spearman's rank correlation; None for fewer than three pairs, or where one side does not vary."""
+    if len(first) < 3 or len(set(first)) < 2 or len(set(second)) < 2:
+        return None
+    a, b = ranks(first), ranks(second)
+    middle = (len(a) + 1) / 2
+    covariance = math.fsum((x - middle) * (y - middle) for x, y in zip(a, b, strict=True))
+    spread = math.fsum((x - middle) ** 2 for x in a) * math.fsum((y - middle) ** 2 for y in b)
+    return max(-1.0, min(1.0, covariance / math.sqrt(spread)))
+
+
+def cohen_kappa(first: Sequence[bool], second: Sequence[bool]) -> float | None:
+    """Cohen's kappa of two raters' yes or no; None for no pairs, or where chance alone agrees always."""
+    count = len(first)
+    if not count:
+        return None
+    seen = sum(a == b for a, b in zip(first, second, strict=True)) / count
+    yes_a, yes_b = sum(first) / count, sum(second) / count
+    chance = yes_a * yes_b + (1 - yes_a) * (1 - yes_b)
+    return None if chance == 1.0 else (seen - chance) / (1 - chance)
+
+
+def wilson_interval(passed: int, total: int, *, z: float = 1.959963984540054) -> tuple[float, float]:
+    """Wilson's interval of a success rate, 95 % by default; (0, 1) for no trials.
+
+    Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference (1927).
+    """
+    if not total:
+        return 0.0, 1.0
+    rate, square = passed / total, z * z
+    centre = (rate + square / (2 * total)) / (1 + square / total)
+    half = z / (1 + square / total) * math.sqrt(rate * (1 - rate) / total + square / (4 * total * total))
+    return max(0.0, centre - half), min(1.0, centre + half)

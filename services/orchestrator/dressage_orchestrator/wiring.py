@@ -41,6 +41,7 @@ from dressage_orchestrator.benchmarks import Benchmarks
 from dressage_orchestrator.clients import AgentClient, JudgeClient, RendererClient
 from dressage_orchestrator.database.engine import Database, sqlite_url
 from dressage_orchestrator.database.shared_secrets import shared_secret
+from dressage_orchestrator.guidance import Guidance
 from dressage_orchestrator.hub import Hub
 from dressage_orchestrator.launch.choice import open_launcher, pools_of
 from dressage_orchestrator.launch.controller import ALONE, RunController
@@ -136,7 +137,8 @@ async def _start(
         progress_seconds=settings.progress_seconds,
         ended=controller.notify,
     )
-    server = _server(settings, engine, hub, service, benchmarks, runs)
+    guidance = Guidance(service, judge=engine.judge, workflows=workflows)
+    server = _server(settings, engine, hub, service, guidance, benchmarks, runs)
 
     launcher = await open_launcher(settings, pools=pools, folder=folder, controller=controller)
     controller.launcher = launcher
@@ -244,7 +246,13 @@ def _workflow_url(settings: Settings, url: str) -> str:
 
 
 def _server(
-    settings: Settings, engine: Engine, hub: Hub, service: Sessions, benchmarks: Benchmarks, runs: RunServicer
+    settings: Settings,
+    engine: Engine,
+    hub: Hub,
+    service: Sessions,
+    guidance: Guidance,
+    benchmarks: Benchmarks,
+    runs: RunServicer,
 ) -> GrpcServer:
     token: SecretStr | None = settings.auth_token
     server = GrpcServer(
@@ -254,7 +262,7 @@ def _server(
         exempt=(RUN_SERVICE,),
         grace_seconds=settings.grace_seconds,
     )
-    sessions = SessionServicer(service, hub, engine.controller)
+    sessions = SessionServicer(service, guidance, hub, engine.controller)
     environments, artifacts = EnvironmentServicer(), ArtifactServicer(engine.store)
     intents = IntentServicer(engine.agent, default_model=settings.default_model)
     bench = BenchmarkServicer(benchmarks, service, hub)

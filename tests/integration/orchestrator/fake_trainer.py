@@ -2,7 +2,7 @@
 
 ``good`` in the reward scores 0.9, otherwise 0.3. ``# crash-code`` exits 42, ``# crash`` exits 1, ``# crash-once`` exits 1
 in the first attempt, ``# silent`` never says hello, ``# slow`` trains until the file $DRESSAGE_TRAINER_GO exists,
-``# wild`` reports that the assignment failed, ``# lucky`` trains well and fails confirmation.
+``# score=X`` scores X, ``# curve=X`` is evaluated at half its steps, too, where it scores X, ``# wild`` reports that the assignment failed, ``# lucky`` trains well and fails confirmation.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import ctypes
 import os
 import queue
+import re
 import signal
 import sys
 import tempfile
@@ -102,7 +103,10 @@ class Trainer:
         while "# slow" in source and not Path(os.environ["DRESSAGE_TRAINER_GO"]).exists():
             self.report(progress=progress(told.members[0].id, told.steps_per_member // 2))
             time.sleep(0.1)
-        score = 0.9 if "good" in source or "# lucky" in source else 0.3
+        score = number(source, "score", 0.9 if "good" in source or "# lucky" in source else 0.3)
+        half = told.steps_per_member // 2
+        for member in told.members if "# curve=" in source else ():
+            self.evaluate(member.id, half, number(source, "curve", 0.0), told.evaluation_seed, told.evaluation_episodes)
         for member in told.members:
             self.evaluate(member.id, told.steps_per_member, score, told.evaluation_seed, told.evaluation_episodes)
             self.put({f"members/{member.id}/policy/policy.safetensors": b"weights"})
@@ -113,10 +117,15 @@ class Trainer:
         self.report(done=work.AssignmentDone(env_steps=told.steps_per_member))
 
     def score(self, told: work.ScoreAssignment) -> None:
-        value = 0.85 if "good" in told.reward_source else 0.4
+        value = number(told.reward_source, "score", 0.85 if "good" in told.reward_source else 0.4)
         for policy in told.policies:
             self.evaluate(policy.member, policy.env_step, value, told.seed, told.episodes)
         self.report(done=work.AssignmentDone())
+
+
+def number(source: str, name: str, default: float) -> float:
+    found = re.search(rf"# {name}=([0-9.]+)", source)
+    return float(found[1]) if found else default
 
 
 def progress(member: str, step: int) -> work.ProgressReport:

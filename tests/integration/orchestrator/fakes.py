@@ -55,8 +55,8 @@ class FakeAgent:
         self.tool_results: list[agent_pb.ToolResult] = []
         self.tools_to_call: list[tuple[str, dict[str, Any]]] = [
             ("get_scores", {}),
-            ("get_iteration", {"iteration": 1}),
-            ("get_iteration", {"iteration": 9}),
+            ("get_iteration", {"number": 1}),
+            ("get_iteration", {"number": 9}),
         ]
         self.delay = 0.0
 
@@ -88,13 +88,14 @@ class FakeAgent:
         )
 
 
-class FakeJudge:
+class FakeJudge(judge_rpc.JudgeServiceServicer):
     """judge: a source that says "bad" fails its check; a rollout's file holds its score."""
 
     def __init__(self, store: ArtifactStore) -> None:
         self.store = store
         self.checks: list[judge_pb.CheckRequest] = []
         self.judged: list[judge_pb.JudgeRequest] = []
+        self.scored: list[judge_pb.ScoreRequest] = []
 
     async def Check(self, request: judge_pb.CheckRequest, context: Any) -> judge_pb.CheckResponse:
         self.checks.append(request)
@@ -114,8 +115,21 @@ class FakeJudge:
             answer.rollouts.add(rollout=key, judgment=judgment)
         return answer
 
+    async def Score(self, request: judge_pb.ScoreRequest, context: Any) -> judge_pb.ScoreResponse:
+        """A reward that says "backwards" pays for what was judged low; others pay for what was judged high."""
+        self.scored.append(request)
+        sign = -1.0 if "backwards" in request.reward_source else 1.0
+        answer = judge_pb.ScoreResponse()
+        for key in request.rollouts:
+            entry = answer.scored.add(rollout=key, steps=10, description="an episode")
+            setattr(entry, "return", sign * float(self.store.get(key)))
+        for kind in ("random", "motionless"):
+            entry = answer.scored.add(control=kind, steps=10, judge_score=0.05)
+            setattr(entry, "return", sign * 0.05)
+        return answer
 
-class FakeRenderer:
+
+class FakeRenderer(renderer_rpc.RendererServiceServicer):
     """renderer: writes a few bytes; with ``broken`` it fails."""
 
     def __init__(self, store: ArtifactStore) -> None:

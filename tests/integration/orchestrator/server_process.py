@@ -25,6 +25,7 @@ async def main(folder: Path, neighbours: str) -> None:
         wait_seconds=5.0,
         progress_seconds=0.0,
         default_model="test/model",
+        max_reviews=0,
     )
     await run_until_signal(await start(settings))
 

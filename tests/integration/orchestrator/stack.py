@@ -46,7 +46,7 @@ class Stack:
             grace_seconds=0.5,
             stop_seconds=2.0,
             default_model="test/model",
-            **self.options,
+            **{"max_reviews": 0, **self.options},
         )
 
     async def start(self) -> None:

@@ -103,8 +103,8 @@ async def test_environments_intents_artifacts_estimates(stack: Stack) -> None:
     assert not free.uses_language_model and 0.2 < free.minutes_per_iteration < 10
     whole.model = "test/m"
     priced = await stack.sessions.EstimateSession(pb.EstimateSessionRequest(spec=whole))
-    assert priced.uses_language_model and priced.model_calls_per_iteration == 2
-    assert priced.dollars_per_iteration == pytest.approx((2 * 6000 * 1 + 2 * 2000 * 10) / 1e6)
+    assert priced.uses_language_model and priced.model_calls_per_iteration == 4  # two authors, a review of each
+    assert priced.dollars_per_iteration == pytest.approx((4 * 6000 * 1 + 4 * 2000 * 10) / 1e6)
 
 
 async def test_pages_of_sessions_hold_each_once_newest_first(stack: Stack) -> None:

@@ -34,6 +34,13 @@ class BenchmarkCase(google.protobuf.message.Message):
     STATE_FIELD_NUMBER: builtins.int
     SCORE_FIELD_NUMBER: builtins.int
     ITERATIONS_FIELD_NUMBER: builtins.int
+    COST_FIELD_NUMBER: builtins.int
+    ENV_STEPS_FIELD_NUMBER: builtins.int
+    ITERATION_SCORES_FIELD_NUMBER: builtins.int
+    STAGE_FIELD_NUMBER: builtins.int
+    INTERVAL_LOW_FIELD_NUMBER: builtins.int
+    INTERVAL_HIGH_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
     intent: builtins.str
     """The intent."""
     environment: builtins.str
@@ -50,6 +57,24 @@ class BenchmarkCase(google.protobuf.message.Message):
     """The session's score. Output only."""
     iterations: builtins.int
     """Iterations used. Output only."""
+    env_steps: builtins.int
+    """Environment steps used. Output only."""
+    stage: builtins.int
+    """The stage that it belongs to, from 1; 0 where the benchmark has none. Output only."""
+    interval_low: builtins.float
+    """Lower end of the 95 % interval of the score over seeds. Output only."""
+    interval_high: builtins.float
+    """Upper end of that interval. Output only."""
+    reason: builtins.str
+    """Why it did not pass, if it ended so. Output only."""
+    @property
+    def cost(self) -> dressage.api.v1.session_pb2.Cost:
+        """What its model calls cost. Output only."""
+
+    @property
+    def iteration_scores(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Scores of its iterations, in order. Output only."""
+
     def __init__(
         self,
         *,
@@ -61,12 +86,99 @@ class BenchmarkCase(google.protobuf.message.Message):
         state: dressage.api.v1.session_pb2.SessionState.ValueType = ...,
         score: builtins.float | None = ...,
         iterations: builtins.int = ...,
+        cost: dressage.api.v1.session_pb2.Cost | None = ...,
+        env_steps: builtins.int = ...,
+        iteration_scores: collections.abc.Iterable[builtins.float] | None = ...,
+        stage: builtins.int = ...,
+        interval_low: builtins.float | None = ...,
+        interval_high: builtins.float | None = ...,
+        reason: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_score", b"_score", "score", b"score"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_score", b"_score", "category", b"category", "difficulty", b"difficulty", "environment", b"environment", "intent", b"intent", "iterations", b"iterations", "score", b"score", "session", b"session", "state", b"state"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_interval_high", b"_interval_high", "_interval_low", b"_interval_low", "_score", b"_score", "cost", b"cost", "interval_high", b"interval_high", "interval_low", b"interval_low", "score", b"score"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_interval_high", b"_interval_high", "_interval_low", b"_interval_low", "_score", b"_score", "category", b"category", "cost", b"cost", "difficulty", b"difficulty", "env_steps", b"env_steps", "environment", b"environment", "intent", b"intent", "interval_high", b"interval_high", "interval_low", b"interval_low", "iteration_scores", b"iteration_scores", "iterations", b"iterations", "reason", b"reason", "score", b"score", "session", b"session", "stage", b"stage", "state", b"state"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_interval_high", b"_interval_high"]) -> typing.Literal["interval_high"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_interval_low", b"_interval_low"]) -> typing.Literal["interval_low"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_score", b"_score"]) -> typing.Literal["score"] | None: ...
 
 Global___BenchmarkCase: typing_extensions.TypeAlias = BenchmarkCase
+
+@typing.final
+class BenchmarkGroup(google.protobuf.message.Message):
+    """What became of the cases that have something in common."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
+    TOTAL_FIELD_NUMBER: builtins.int
+    COMPLETED_FIELD_NUMBER: builtins.int
+    PASSED_FIELD_NUMBER: builtins.int
+    SUCCESS_RATE_FIELD_NUMBER: builtins.int
+    SUCCESS_LOW_FIELD_NUMBER: builtins.int
+    SUCCESS_HIGH_FIELD_NUMBER: builtins.int
+    MEAN_SCORE_FIELD_NUMBER: builtins.int
+    ITERATIONS_TO_PASS_FIELD_NUMBER: builtins.int
+    COST_FIELD_NUMBER: builtins.int
+    ENV_STEPS_FIELD_NUMBER: builtins.int
+    kind: builtins.str
+    """What they have in common: `all`, `environment`, `category`, `difficulty` or `stage`."""
+    value: builtins.str
+    """The common value."""
+    total: builtins.int
+    """Cases."""
+    completed: builtins.int
+    """Cases that ended."""
+    passed: builtins.int
+    """Cases that passed."""
+    success_rate: builtins.float
+    """Passed of those that ended; not set before one has."""
+    success_low: builtins.float
+    """Lower end of its 95 % Wilson interval."""
+    success_high: builtins.float
+    """Upper end of that interval."""
+    mean_score: builtins.float
+    """Mean score of those that ended, none counting as 0; not set before one has."""
+    iterations_to_pass: builtins.float
+    """Mean iterations of those that passed; not set before one has."""
+    env_steps: builtins.int
+    """Environment steps that they used."""
+    @property
+    def cost(self) -> dressage.api.v1.session_pb2.Cost:
+        """What their model calls cost."""
+
+    def __init__(
+        self,
+        *,
+        kind: builtins.str = ...,
+        value: builtins.str = ...,
+        total: builtins.int = ...,
+        completed: builtins.int = ...,
+        passed: builtins.int = ...,
+        success_rate: builtins.float | None = ...,
+        success_low: builtins.float | None = ...,
+        success_high: builtins.float | None = ...,
+        mean_score: builtins.float | None = ...,
+        iterations_to_pass: builtins.float | None = ...,
+        cost: dressage.api.v1.session_pb2.Cost | None = ...,
+        env_steps: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_iterations_to_pass", b"_iterations_to_pass", "_mean_score", b"_mean_score", "_success_high", b"_success_high", "_success_low", b"_success_low", "_success_rate", b"_success_rate", "cost", b"cost", "iterations_to_pass", b"iterations_to_pass", "mean_score", b"mean_score", "success_high", b"success_high", "success_low", b"success_low", "success_rate", b"success_rate"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_iterations_to_pass", b"_iterations_to_pass", "_mean_score", b"_mean_score", "_success_high", b"_success_high", "_success_low", b"_success_low", "_success_rate", b"_success_rate", "completed", b"completed", "cost", b"cost", "env_steps", b"env_steps", "iterations_to_pass", b"iterations_to_pass", "kind", b"kind", "mean_score", b"mean_score", "passed", b"passed", "success_high", b"success_high", "success_low", b"success_low", "success_rate", b"success_rate", "total", b"total", "value", b"value"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_iterations_to_pass", b"_iterations_to_pass"]) -> typing.Literal["iterations_to_pass"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_mean_score", b"_mean_score"]) -> typing.Literal["mean_score"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_success_high", b"_success_high"]) -> typing.Literal["success_high"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_success_low", b"_success_low"]) -> typing.Literal["success_low"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_success_rate", b"_success_rate"]) -> typing.Literal["success_rate"] | None: ...
+
+Global___BenchmarkGroup: typing_extensions.TypeAlias = BenchmarkGroup
 
 @typing.final
 class Benchmark(google.protobuf.message.Message):
@@ -81,6 +193,12 @@ class Benchmark(google.protobuf.message.Message):
     PASSED_FIELD_NUMBER: builtins.int
     CANCELLED_FIELD_NUMBER: builtins.int
     CREATE_TIME_FIELD_NUMBER: builtins.int
+    STAGED_FIELD_NUMBER: builtins.int
+    STAGE_GATE_FIELD_NUMBER: builtins.int
+    STAGE_FIELD_NUMBER: builtins.int
+    GROUPS_FIELD_NUMBER: builtins.int
+    STOPPED_REASON_FIELD_NUMBER: builtins.int
+    END_TIME_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`benchmarks/{benchmark}`."""
     completed: builtins.int
@@ -89,6 +207,14 @@ class Benchmark(google.protobuf.message.Message):
     """Cases that passed."""
     cancelled: builtins.bool
     """Whether it was cancelled."""
+    staged: builtins.bool
+    """Whether its cases run stage by stage."""
+    stage_gate: builtins.float
+    """Mean score of the cases ended so far that a stage must leave for the next to begin."""
+    stage: builtins.int
+    """The stage under way or last, from 1; 0 without stages."""
+    stopped_reason: builtins.str
+    """Why it ended before all cases had: the gate that was not passed, or that it was cancelled; empty otherwise."""
     @property
     def cases(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___BenchmarkCase]:
         """The cases."""
@@ -101,6 +227,14 @@ class Benchmark(google.protobuf.message.Message):
     def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When it was created."""
 
+    @property
+    def groups(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___BenchmarkGroup]:
+        """The table: all cases, then by environment, category, difficulty and stage."""
+
+    @property
+    def end_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it ended; not set before."""
+
     def __init__(
         self,
         *,
@@ -111,9 +245,15 @@ class Benchmark(google.protobuf.message.Message):
         passed: builtins.int = ...,
         cancelled: builtins.bool = ...,
         create_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        staged: builtins.bool = ...,
+        stage_gate: builtins.float = ...,
+        stage: builtins.int = ...,
+        groups: collections.abc.Iterable[Global___BenchmarkGroup] | None = ...,
+        stopped_reason: builtins.str = ...,
+        end_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "template", b"template"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cancelled", b"cancelled", "cases", b"cases", "completed", b"completed", "create_time", b"create_time", "name", b"name", "passed", b"passed", "template", b"template"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "end_time", b"end_time", "template", b"template"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cancelled", b"cancelled", "cases", b"cases", "completed", b"completed", "create_time", b"create_time", "end_time", b"end_time", "groups", b"groups", "name", b"name", "passed", b"passed", "stage", b"stage", "stage_gate", b"stage_gate", "staged", b"staged", "stopped_reason", b"stopped_reason", "template", b"template"]) -> None: ...
 
 Global___Benchmark: typing_extensions.TypeAlias = Benchmark
 
@@ -126,8 +266,14 @@ class CreateBenchmarkRequest(google.protobuf.message.Message):
     CASES_FIELD_NUMBER: builtins.int
     TEMPLATE_FIELD_NUMBER: builtins.int
     REQUEST_ID_FIELD_NUMBER: builtins.int
+    STAGED_FIELD_NUMBER: builtins.int
+    STAGE_GATE_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """Makes a repeat of the request harmless."""
+    staged: builtins.bool
+    """Whether cases run stage by stage, mixed by environment and difficulty, each stage gated by the score so far."""
+    stage_gate: builtins.float
+    """Mean score that lets the next stage begin; 0 means 0.7."""
     @property
     def cases(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___BenchmarkCase]:
         """The cases."""
@@ -142,9 +288,11 @@ class CreateBenchmarkRequest(google.protobuf.message.Message):
         cases: collections.abc.Iterable[Global___BenchmarkCase] | None = ...,
         template: dressage.api.v1.session_pb2.SessionSpec | None = ...,
         request_id: builtins.str = ...,
+        staged: builtins.bool = ...,
+        stage_gate: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["template", b"template"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cases", b"cases", "request_id", b"request_id", "template", b"template"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cases", b"cases", "request_id", b"request_id", "stage_gate", b"stage_gate", "staged", b"staged", "template", b"template"]) -> None: ...
 
 Global___CreateBenchmarkRequest: typing_extensions.TypeAlias = CreateBenchmarkRequest
 

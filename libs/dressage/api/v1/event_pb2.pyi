@@ -41,6 +41,9 @@ class Event(google.protobuf.message.Message):
     WARNING_FIELD_NUMBER: builtins.int
     NOTE_GIVEN_FIELD_NUMBER: builtins.int
     ARTIFACT_WRITTEN_FIELD_NUMBER: builtins.int
+    SCREENED_FIELD_NUMBER: builtins.int
+    APPROVAL_REQUESTED_FIELD_NUMBER: builtins.int
+    APPROVAL_GIVEN_FIELD_NUMBER: builtins.int
     sequence: builtins.int
     """Number in the session, from 1."""
     session: builtins.str
@@ -95,6 +98,18 @@ class Event(google.protobuf.message.Message):
     def artifact_written(self) -> Global___ArtifactWritten:
         """An artifact worth looking at was written."""
 
+    @property
+    def screened(self) -> Global___Screened:
+        """A reward was tried on stored trajectories."""
+
+    @property
+    def approval_requested(self) -> Global___ApprovalRequested:
+        """A proposal waits for a person's approval."""
+
+    @property
+    def approval_given(self) -> Global___ApprovalGiven:
+        """A person approved a proposal."""
+
     def __init__(
         self,
         *,
@@ -113,10 +128,13 @@ class Event(google.protobuf.message.Message):
         warning: Global___Warning | None = ...,
         note_given: Global___NoteGiven | None = ...,
         artifact_written: Global___ArtifactWritten | None = ...,
+        screened: Global___Screened | None = ...,
+        approval_requested: Global___ApprovalRequested | None = ...,
+        approval_given: Global___ApprovalGiven | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["agent_replied", b"agent_replied", "artifact_written", b"artifact_written", "check_finished", b"check_finished", "evaluation_finished", b"evaluation_finished", "judged", b"judged", "note_given", b"note_given", "payload", b"payload", "phase_changed", b"phase_changed", "progress", b"progress", "run_changed", b"run_changed", "state_changed", b"state_changed", "time", b"time", "warning", b"warning"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent_replied", b"agent_replied", "artifact_written", b"artifact_written", "check_finished", b"check_finished", "evaluation_finished", b"evaluation_finished", "iteration", b"iteration", "judged", b"judged", "note_given", b"note_given", "payload", b"payload", "phase_changed", b"phase_changed", "progress", b"progress", "run_changed", b"run_changed", "sequence", b"sequence", "session", b"session", "state_changed", b"state_changed", "time", b"time", "warning", b"warning"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["payload", b"payload"]) -> typing.Literal["state_changed", "phase_changed", "agent_replied", "check_finished", "run_changed", "progress", "evaluation_finished", "judged", "warning", "note_given", "artifact_written"] | None: ...
+    def HasField(self, field_name: typing.Literal["agent_replied", b"agent_replied", "approval_given", b"approval_given", "approval_requested", b"approval_requested", "artifact_written", b"artifact_written", "check_finished", b"check_finished", "evaluation_finished", b"evaluation_finished", "judged", b"judged", "note_given", b"note_given", "payload", b"payload", "phase_changed", b"phase_changed", "progress", b"progress", "run_changed", b"run_changed", "screened", b"screened", "state_changed", b"state_changed", "time", b"time", "warning", b"warning"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent_replied", b"agent_replied", "approval_given", b"approval_given", "approval_requested", b"approval_requested", "artifact_written", b"artifact_written", "check_finished", b"check_finished", "evaluation_finished", b"evaluation_finished", "iteration", b"iteration", "judged", b"judged", "note_given", b"note_given", "payload", b"payload", "phase_changed", b"phase_changed", "progress", b"progress", "run_changed", b"run_changed", "screened", b"screened", "sequence", b"sequence", "session", b"session", "state_changed", b"state_changed", "time", b"time", "warning", b"warning"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["payload", b"payload"]) -> typing.Literal["state_changed", "phase_changed", "agent_replied", "check_finished", "run_changed", "progress", "evaluation_finished", "judged", "warning", "note_given", "artifact_written", "screened", "approval_requested", "approval_given"] | None: ...
 
 Global___Event: typing_extensions.TypeAlias = Event
 
@@ -170,6 +188,7 @@ class AgentReplied(google.protobuf.message.Message):
     MODEL_FIELD_NUMBER: builtins.int
     SUMMARY_FIELD_NUMBER: builtins.int
     COST_FIELD_NUMBER: builtins.int
+    SESSION_COST_FIELD_NUMBER: builtins.int
     role: builtins.str
     """Role, in lower_snake_case: `reward_author`, …."""
     model: builtins.str
@@ -178,7 +197,11 @@ class AgentReplied(google.protobuf.message.Message):
     """A line on what came."""
     @property
     def cost(self) -> dressage.api.v1.session_pb2.Cost:
-        """What the call cost."""
+        """What the call cost; dollars are not set where the price is unknown."""
+
+    @property
+    def session_cost(self) -> dressage.api.v1.session_pb2.Cost:
+        """What the session's model calls cost so far."""
 
     def __init__(
         self,
@@ -187,9 +210,10 @@ class AgentReplied(google.protobuf.message.Message):
         model: builtins.str = ...,
         summary: builtins.str = ...,
         cost: dressage.api.v1.session_pb2.Cost | None = ...,
+        session_cost: dressage.api.v1.session_pb2.Cost | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["cost", b"cost"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cost", b"cost", "model", b"model", "role", b"role", "summary", b"summary"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["cost", b"cost", "session_cost", b"session_cost"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cost", b"cost", "model", b"model", "role", b"role", "session_cost", b"session_cost", "summary", b"summary"]) -> None: ...
 
 Global___AgentReplied: typing_extensions.TypeAlias = AgentReplied
 
@@ -349,8 +373,11 @@ class Judged(google.protobuf.message.Message):
 
     SUBJECT_FIELD_NUMBER: builtins.int
     JUDGMENT_FIELD_NUMBER: builtins.int
+    ENV_STEP_FIELD_NUMBER: builtins.int
     subject: builtins.str
     """What was judged: a rollout's artifact, a member, an iteration or a session."""
+    env_step: builtins.int
+    """Environment steps of the checkpoint, where a member was judged before its training ended; 0 otherwise."""
     @property
     def judgment(self) -> dressage.api.v1.session_pb2.Judgment:
         """The judgment."""
@@ -360,11 +387,77 @@ class Judged(google.protobuf.message.Message):
         *,
         subject: builtins.str = ...,
         judgment: dressage.api.v1.session_pb2.Judgment | None = ...,
+        env_step: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["judgment", b"judgment"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["judgment", b"judgment", "subject", b"subject"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["env_step", b"env_step", "judgment", b"judgment", "subject", b"subject"]) -> None: ...
 
 Global___Judged: typing_extensions.TypeAlias = Judged
+
+@typing.final
+class Screened(google.protobuf.message.Message):
+    """A reward was tried on stored trajectories, before it is trained."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SCREENING_FIELD_NUMBER: builtins.int
+    OUTCOME_FIELD_NUMBER: builtins.int
+    outcome: builtins.str
+    """What follows: `trained`, or `sent_back` to its author."""
+    @property
+    def screening(self) -> dressage.api.v1.session_pb2.Screening:
+        """What was found."""
+
+    def __init__(
+        self,
+        *,
+        screening: dressage.api.v1.session_pb2.Screening | None = ...,
+        outcome: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["screening", b"screening"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["outcome", b"outcome", "screening", b"screening"]) -> None: ...
+
+Global___Screened: typing_extensions.TypeAlias = Screened
+
+@typing.final
+class ApprovalRequested(google.protobuf.message.Message):
+    """A proposal waits for a person's approval."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ITERATION_FIELD_NUMBER: builtins.int
+    iteration: builtins.str
+    """The iteration's name."""
+    def __init__(
+        self,
+        *,
+        iteration: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["iteration", b"iteration"]) -> None: ...
+
+Global___ApprovalRequested: typing_extensions.TypeAlias = ApprovalRequested
+
+@typing.final
+class ApprovalGiven(google.protobuf.message.Message):
+    """A person approved a proposal."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ITERATION_FIELD_NUMBER: builtins.int
+    NOTE_FIELD_NUMBER: builtins.int
+    iteration: builtins.str
+    """The iteration's name."""
+    note: builtins.str
+    """The person's remarks."""
+    def __init__(
+        self,
+        *,
+        iteration: builtins.str = ...,
+        note: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["iteration", b"iteration", "note", b"note"]) -> None: ...
+
+Global___ApprovalGiven: typing_extensions.TypeAlias = ApprovalGiven
 
 @typing.final
 class Warning(google.protobuf.message.Message):
@@ -395,14 +488,20 @@ class NoteGiven(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NOTE_FIELD_NUMBER: builtins.int
+    SET_FIELD_NUMBER: builtins.int
     note: builtins.str
     """The note."""
+    @property
+    def set(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """What else the person set: `reward`, `criteria`, `rebase_to=3`."""
+
     def __init__(
         self,
         *,
         note: builtins.str = ...,
+        set: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["note", b"note"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["note", b"note", "set", b"set"]) -> None: ...
 
 Global___NoteGiven: typing_extensions.TypeAlias = NoteGiven
 

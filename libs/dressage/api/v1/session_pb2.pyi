@@ -155,6 +155,8 @@ class _PhaseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     """Videos are drawn and the best policy is delivered."""
     PHASE_DONE: _Phase.ValueType  # 7
     """Done."""
+    PHASE_APPROVE: _Phase.ValueType  # 8
+    """The proposal waits for a person's approval."""
 
 class Phase(_Phase, metaclass=_PhaseEnumTypeWrapper):
     """What an iteration is doing."""
@@ -175,7 +177,37 @@ PHASE_DELIVER: Phase.ValueType  # 6
 """Videos are drawn and the best policy is delivered."""
 PHASE_DONE: Phase.ValueType  # 7
 """Done."""
+PHASE_APPROVE: Phase.ValueType  # 8
+"""The proposal waits for a person's approval."""
 Global___Phase: typing_extensions.TypeAlias = Phase
+
+class _VideoJudging:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _VideoJudgingEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_VideoJudging.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    VIDEO_JUDGING_UNSPECIFIED: _VideoJudging.ValueType  # 0
+    """Not set; the server takes VIDEO_JUDGING_DECIDING."""
+    VIDEO_JUDGING_DECIDING: _VideoJudging.ValueType  # 1
+    """Those that decide: the median rollouts of the best and the last checkpoint of the best config's members."""
+    VIDEO_JUDGING_NONE: _VideoJudging.ValueType  # 2
+    """None: code alone judges."""
+    VIDEO_JUDGING_ALL: _VideoJudging.ValueType  # 3
+    """All rollouts of last checkpoints."""
+
+class VideoJudging(_VideoJudging, metaclass=_VideoJudgingEnumTypeWrapper):
+    """Which rollouts a vision model looks at."""
+
+VIDEO_JUDGING_UNSPECIFIED: VideoJudging.ValueType  # 0
+"""Not set; the server takes VIDEO_JUDGING_DECIDING."""
+VIDEO_JUDGING_DECIDING: VideoJudging.ValueType  # 1
+"""Those that decide: the median rollouts of the best and the last checkpoint of the best config's members."""
+VIDEO_JUDGING_NONE: VideoJudging.ValueType  # 2
+"""None: code alone judges."""
+VIDEO_JUDGING_ALL: VideoJudging.ValueType  # 3
+"""All rollouts of last checkpoints."""
+Global___VideoJudging: typing_extensions.TypeAlias = VideoJudging
 
 class _JudgeKind:
     ValueType = typing.NewType("ValueType", builtins.int)
@@ -431,6 +463,10 @@ class SessionSpec(google.protobuf.message.Message):
     BACKEND_FIELD_NUMBER: builtins.int
     TUNE_HYPERPARAMETERS_FIELD_NUMBER: builtins.int
     ALGORITHM_FIELD_NUMBER: builtins.int
+    CONFIG_VARIANTS_FIELD_NUMBER: builtins.int
+    APPROVE_BEFORE_TRAINING_FIELD_NUMBER: builtins.int
+    JUDGE_LAST_ONLY_FIELD_NUMBER: builtins.int
+    VIDEO_JUDGING_FIELD_NUMBER: builtins.int
     intent: builtins.str
     """The behaviour in words."""
     environment: builtins.str
@@ -464,9 +500,19 @@ class SessionSpec(google.protobuf.message.Message):
     backend: builtins.str
     """Backend of the training: empty or `jax`; `sb3` where it is installed."""
     tune_hyperparameters: builtins.bool
-    """Whether a model may change hyperparameters between iterations."""
+    """Whether hyperparameters change between iterations: a model may propose some, and an iteration inherits its parent's winner's.
+    Off: every iteration trains the same configs.
+    """
     algorithm: builtins.str
     """Algorithm of the training: empty or `ppo`; `sac` with the backend `sb3`."""
+    config_variants: builtins.bool
+    """Whether an iteration tries, beside its base config, a conservative and an aggressive variant of it."""
+    approve_before_training: builtins.bool
+    """Whether each proposal waits for ApproveSession before it is trained."""
+    judge_last_only: builtins.bool
+    """Whether only the last checkpoint is judged, rather than each while training goes on."""
+    video_judging: Global___VideoJudging.ValueType
+    """Which rollouts a vision model looks at, where the session's model can see."""
     @property
     def configs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Config]:
         """Configs of an iteration; none means the environment's preset alone."""
@@ -508,9 +554,13 @@ class SessionSpec(google.protobuf.message.Message):
         backend: builtins.str = ...,
         tune_hyperparameters: builtins.bool = ...,
         algorithm: builtins.str = ...,
+        config_variants: builtins.bool = ...,
+        approve_before_training: builtins.bool = ...,
+        judge_last_only: builtins.bool = ...,
+        video_judging: Global___VideoJudging.ValueType = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["budget", b"budget", "environment_options", b"environment_options"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "backend", b"backend", "budget", b"budget", "configs", b"configs", "criteria", b"criteria", "environment", b"environment", "environment_options", b"environment_options", "evaluation_episodes", b"evaluation_episodes", "evaluations", b"evaluations", "intent", b"intent", "judge_source", b"judge_source", "max_iterations", b"max_iterations", "method", b"method", "model", b"model", "pass_threshold", b"pass_threshold", "pool", b"pool", "reward_source", b"reward_source", "seed", b"seed", "seeds", b"seeds", "steps_per_member", b"steps_per_member", "train_only", b"train_only", "tune_hyperparameters", b"tune_hyperparameters"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "approve_before_training", b"approve_before_training", "backend", b"backend", "budget", b"budget", "config_variants", b"config_variants", "configs", b"configs", "criteria", b"criteria", "environment", b"environment", "environment_options", b"environment_options", "evaluation_episodes", b"evaluation_episodes", "evaluations", b"evaluations", "intent", b"intent", "judge_last_only", b"judge_last_only", "judge_source", b"judge_source", "max_iterations", b"max_iterations", "method", b"method", "model", b"model", "pass_threshold", b"pass_threshold", "pool", b"pool", "reward_source", b"reward_source", "seed", b"seed", "seeds", b"seeds", "steps_per_member", b"steps_per_member", "train_only", b"train_only", "tune_hyperparameters", b"tune_hyperparameters", "video_judging", b"video_judging"]) -> None: ...
 
 Global___SessionSpec: typing_extensions.TypeAlias = SessionSpec
 
@@ -575,6 +625,24 @@ class Session(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class CostByRoleEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> Global___Cost: ...
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: Global___Cost | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     NAME_FIELD_NUMBER: builtins.int
     SPEC_FIELD_NUMBER: builtins.int
     STATE_FIELD_NUMBER: builtins.int
@@ -597,6 +665,12 @@ class Session(google.protobuf.message.Message):
     ENV_STEPS_FIELD_NUMBER: builtins.int
     EPOCH_FIELD_NUMBER: builtins.int
     RETURNS_FIELD_NUMBER: builtins.int
+    ENV_STEPS_SAVED_FIELD_NUMBER: builtins.int
+    COST_BY_ROLE_FIELD_NUMBER: builtins.int
+    EXHAUSTED_BUDGET_FIELD_NUMBER: builtins.int
+    AWAITING_APPROVAL_FIELD_NUMBER: builtins.int
+    LABEL_AGREEMENT_FIELD_NUMBER: builtins.int
+    WAITED_SECONDS_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`sessions/{session}`."""
     state: Global___SessionState.ValueType
@@ -619,6 +693,14 @@ class Session(google.protobuf.message.Message):
     """Environment steps used so far."""
     epoch: builtins.int
     """The workflow's epoch: 0, and 1 more for each resume."""
+    env_steps_saved: builtins.int
+    """Environment steps that pre-screening spared: those of trainings on rewards that it sent back."""
+    exhausted_budget: builtins.str
+    """The budget that ended it: `dollars`, `tokens`, `env_steps` or `wall_time`; empty if none did."""
+    awaiting_approval: builtins.int
+    """The iteration whose proposal waits for approval; 0 if none does."""
+    waited_seconds: builtins.float
+    """Seconds that it waited for approvals; they do not count against its wall-clock budget."""
     @property
     def spec(self) -> Global___SessionSpec:
         """What was asked, defaults filled in."""
@@ -663,6 +745,14 @@ class Session(google.protobuf.message.Message):
     def returns(self) -> Global___ReturnSummary:
         """Mean stock return of the best policy, and the random policy's beside it."""
 
+    @property
+    def cost_by_role(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___Cost]:
+        """What model calls cost so far, by role."""
+
+    @property
+    def label_agreement(self) -> Global___Agreement:
+        """How people's labels agree with the judges' scores; not set before the first label."""
+
     def __init__(
         self,
         *,
@@ -688,11 +778,145 @@ class Session(google.protobuf.message.Message):
         env_steps: builtins.int = ...,
         epoch: builtins.int = ...,
         returns: Global___ReturnSummary | None = ...,
+        env_steps_saved: builtins.int = ...,
+        cost_by_role: collections.abc.Mapping[builtins.str, Global___Cost] | None = ...,
+        exhausted_budget: builtins.str = ...,
+        awaiting_approval: builtins.int = ...,
+        label_agreement: Global___Agreement | None = ...,
+        waited_seconds: builtins.float = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["best_judgment", b"best_judgment", "confirmation", b"confirmation", "cost", b"cost", "create_time", b"create_time", "delete_time", b"delete_time", "end_time", b"end_time", "failure", b"failure", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "update_time", b"update_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["best_iteration", b"best_iteration", "best_judgment", b"best_judgment", "best_policy", b"best_policy", "best_video", b"best_video", "confirmation", b"confirmation", "cost", b"cost", "create_time", b"create_time", "current_iteration", b"current_iteration", "delete_time", b"delete_time", "end_time", b"end_time", "env_steps", b"env_steps", "epoch", b"epoch", "etag", b"etag", "failure", b"failure", "name", b"name", "phase", b"phase", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "state", b"state", "state_reason", b"state_reason", "update_time", b"update_time"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["best_judgment", b"best_judgment", "confirmation", b"confirmation", "cost", b"cost", "create_time", b"create_time", "delete_time", b"delete_time", "end_time", b"end_time", "failure", b"failure", "label_agreement", b"label_agreement", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "update_time", b"update_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["awaiting_approval", b"awaiting_approval", "best_iteration", b"best_iteration", "best_judgment", b"best_judgment", "best_policy", b"best_policy", "best_video", b"best_video", "confirmation", b"confirmation", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "current_iteration", b"current_iteration", "delete_time", b"delete_time", "end_time", b"end_time", "env_steps", b"env_steps", "env_steps_saved", b"env_steps_saved", "epoch", b"epoch", "etag", b"etag", "exhausted_budget", b"exhausted_budget", "failure", b"failure", "label_agreement", b"label_agreement", "name", b"name", "phase", b"phase", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "state", b"state", "state_reason", b"state_reason", "update_time", b"update_time", "waited_seconds", b"waited_seconds"]) -> None: ...
 
 Global___Session: typing_extensions.TypeAlias = Session
+
+@typing.final
+class Agreement(google.protobuf.message.Message):
+    """How two sets of scores of the same rollouts agree."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ROLLOUTS_FIELD_NUMBER: builtins.int
+    SPEARMAN_FIELD_NUMBER: builtins.int
+    KAPPA_FIELD_NUMBER: builtins.int
+    rollouts: builtins.int
+    """Rollouts with both scores."""
+    spearman: builtins.float
+    """Spearman's rank correlation; not set where one of the two does not vary."""
+    kappa: builtins.float
+    """Cohen's kappa of passing the session's threshold or not; not set where chance alone agrees always."""
+    def __init__(
+        self,
+        *,
+        rollouts: builtins.int = ...,
+        spearman: builtins.float | None = ...,
+        kappa: builtins.float | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_kappa", b"_kappa", "_spearman", b"_spearman", "kappa", b"kappa", "spearman", b"spearman"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_kappa", b"_kappa", "_spearman", b"_spearman", "kappa", b"kappa", "rollouts", b"rollouts", "spearman", b"spearman"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_kappa", b"_kappa"]) -> typing.Literal["kappa"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_spearman", b"_spearman"]) -> typing.Literal["spearman"] | None: ...
+
+Global___Agreement: typing_extensions.TypeAlias = Agreement
+
+@typing.final
+class Screening(google.protobuf.message.Message):
+    """What pre-screening found: whether a new reward orders stored trajectories as their judgments do."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRAJECTORIES_FIELD_NUMBER: builtins.int
+    AGREEMENT_FIELD_NUMBER: builtins.int
+    ROUNDS_FIELD_NUMBER: builtins.int
+    BACKWARDS_FIELD_NUMBER: builtins.int
+    trajectories: builtins.int
+    """Trajectories compared: rollouts of earlier iterations and controls."""
+    agreement: builtins.float
+    """Spearman's rank correlation of returns and judgments; not set where there was too little to compare."""
+    rounds: builtins.int
+    """How often this iteration's reward was sent back to its author."""
+    backwards: builtins.bool
+    """Whether the last one still orders them backwards."""
+    def __init__(
+        self,
+        *,
+        trajectories: builtins.int = ...,
+        agreement: builtins.float | None = ...,
+        rounds: builtins.int = ...,
+        backwards: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_agreement", b"_agreement", "agreement", b"agreement"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_agreement", b"_agreement", "agreement", b"agreement", "backwards", b"backwards", "rounds", b"rounds", "trajectories", b"trajectories"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_agreement", b"_agreement"]) -> typing.Literal["agreement"] | None: ...
+
+Global___Screening: typing_extensions.TypeAlias = Screening
+
+@typing.final
+class ConfigScore(google.protobuf.message.Message):
+    """How a config did in an iteration."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CONFIG_FIELD_NUMBER: builtins.int
+    SCORE_FIELD_NUMBER: builtins.int
+    INTERVAL_LOW_FIELD_NUMBER: builtins.int
+    INTERVAL_HIGH_FIELD_NUMBER: builtins.int
+    SAMPLES_FIELD_NUMBER: builtins.int
+    config: builtins.str
+    """Id of the config."""
+    score: builtins.float
+    """Mean over its seeds, between 0 and 1."""
+    interval_low: builtins.float
+    """Lower end of the 95 % bootstrap interval."""
+    interval_high: builtins.float
+    """Upper end of that interval."""
+    @property
+    def samples(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Scores of its seeds."""
+
+    def __init__(
+        self,
+        *,
+        config: builtins.str = ...,
+        score: builtins.float = ...,
+        interval_low: builtins.float = ...,
+        interval_high: builtins.float = ...,
+        samples: collections.abc.Iterable[builtins.float] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["config", b"config", "interval_high", b"interval_high", "interval_low", b"interval_low", "samples", b"samples", "score", b"score"]) -> None: ...
+
+Global___ConfigScore: typing_extensions.TypeAlias = ConfigScore
+
+@typing.final
+class CurvePoint(google.protobuf.message.Message):
+    """A point of an iteration's learning curve: the best config's checkpoints of one env step."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ENV_STEP_FIELD_NUMBER: builtins.int
+    SCORE_FIELD_NUMBER: builtins.int
+    OWN_RETURN_FIELD_NUMBER: builtins.int
+    RETURN_FIELD_NUMBER: builtins.int
+    env_step: builtins.int
+    """Environment steps of the checkpoints."""
+    score: builtins.float
+    """Mean judgment over seeds; not set where they were not judged."""
+    own_return: builtins.float
+    """Mean return by the proposal's own reward."""
+    def __init__(
+        self,
+        *,
+        env_step: builtins.int = ...,
+        score: builtins.float | None = ...,
+        own_return: builtins.float = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_score", b"_score", "score", b"score"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_score", b"_score", "env_step", b"env_step", "own_return", b"own_return", "return", b"return", "score", b"score"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_score", b"_score"]) -> typing.Literal["score"] | None: ...
+
+Global___CurvePoint: typing_extensions.TypeAlias = CurvePoint
 
 @typing.final
 class ReturnSummary(google.protobuf.message.Message):
@@ -785,6 +1009,24 @@ class Iteration(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
+    @typing.final
+    class CostByRoleEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> Global___Cost: ...
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: Global___Cost | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     NAME_FIELD_NUMBER: builtins.int
     NUMBER_FIELD_NUMBER: builtins.int
     PHASE_FIELD_NUMBER: builtins.int
@@ -808,6 +1050,17 @@ class Iteration(google.protobuf.message.Message):
     FAILURE_FIELD_NUMBER: builtins.int
     COST_FIELD_NUMBER: builtins.int
     WARNINGS_FIELD_NUMBER: builtins.int
+    SCREENING_FIELD_NUMBER: builtins.int
+    COST_BY_ROLE_FIELD_NUMBER: builtins.int
+    STRUCTURAL_REWRITE_FIELD_NUMBER: builtins.int
+    HYPERPARAMETER_REASONING_FIELD_NUMBER: builtins.int
+    CONFIG_SCORES_FIELD_NUMBER: builtins.int
+    CURVE_FIELD_NUMBER: builtins.int
+    CONFIRMATION_FIELD_NUMBER: builtins.int
+    EDITED_FIELD_NUMBER: builtins.int
+    HEEDED_NOTES_FIELD_NUMBER: builtins.int
+    LESSON_TIER_FIELD_NUMBER: builtins.int
+    LESSON_UPDATES_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`sessions/{session}/iterations/{iteration}`."""
     number: builtins.int
@@ -834,6 +1087,12 @@ class Iteration(google.protobuf.message.Message):
     """How many repairs the check asked for."""
     best_config: builtins.str
     """The config with the best mean over seeds."""
+    structural_rewrite: builtins.bool
+    """Whether a structural rewrite was asked for, as nothing got better for some iterations."""
+    hyperparameter_reasoning: builtins.str
+    """Why hyperparameters were changed, by the reviser."""
+    lesson_tier: builtins.str
+    """How firmly the reviser holds the lesson: `HARD`, `STRONG` or `SOFT`; empty: SOFT."""
     @property
     def terms(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """The terms of a reward and what each means."""
@@ -874,6 +1133,38 @@ class Iteration(google.protobuf.message.Message):
     def warnings(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Computed warnings: a dominating term, entropy collapse, reward hacking, …."""
 
+    @property
+    def screening(self) -> Global___Screening:
+        """What pre-screening found."""
+
+    @property
+    def cost_by_role(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___Cost]:
+        """What model calls cost in it, by role."""
+
+    @property
+    def config_scores(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ConfigScore]:
+        """All configs' scores, in the order of configs."""
+
+    @property
+    def curve(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___CurvePoint]:
+        """The best config's learning curve."""
+
+    @property
+    def confirmation(self) -> Global___Judgment:
+        """Judgment on fresh seeds, if it came to that."""
+
+    @property
+    def edited(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """What a person edited in the proposal: `reward`, `criteria`."""
+
+    @property
+    def heeded_notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """How each note is heeded, in the reviser's words, with the note quoted."""
+
+    @property
+    def lesson_updates(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___LessonUpdate]:
+        """Earlier lessons that the reviser holds more or less firmly now."""
+
     def __init__(
         self,
         *,
@@ -900,11 +1191,48 @@ class Iteration(google.protobuf.message.Message):
         failure: Global___Failure | None = ...,
         cost: Global___Cost | None = ...,
         warnings: collections.abc.Iterable[builtins.str] | None = ...,
+        screening: Global___Screening | None = ...,
+        cost_by_role: collections.abc.Mapping[builtins.str, Global___Cost] | None = ...,
+        structural_rewrite: builtins.bool = ...,
+        hyperparameter_reasoning: builtins.str = ...,
+        config_scores: collections.abc.Iterable[Global___ConfigScore] | None = ...,
+        curve: collections.abc.Iterable[Global___CurvePoint] | None = ...,
+        confirmation: Global___Judgment | None = ...,
+        edited: collections.abc.Iterable[builtins.str] | None = ...,
+        heeded_notes: collections.abc.Iterable[builtins.str] | None = ...,
+        lesson_tier: builtins.str = ...,
+        lesson_updates: collections.abc.Iterable[Global___LessonUpdate] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["cost", b"cost", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "judgment", b"judgment"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["author", b"author", "best_config", b"best_config", "configs", b"configs", "cost", b"cost", "create_time", b"create_time", "diagnosis", b"diagnosis", "diff", b"diff", "end_time", b"end_time", "failure", b"failure", "judgment", b"judgment", "latex", b"latex", "lesson", b"lesson", "name", b"name", "notes", b"notes", "number", b"number", "parent", b"parent", "phase", b"phase", "planned_change", b"planned_change", "repairs", b"repairs", "runs", b"runs", "source", b"source", "terms", b"terms", "warnings", b"warnings"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["confirmation", b"confirmation", "cost", b"cost", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "judgment", b"judgment", "screening", b"screening"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["author", b"author", "best_config", b"best_config", "config_scores", b"config_scores", "configs", b"configs", "confirmation", b"confirmation", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "curve", b"curve", "diagnosis", b"diagnosis", "diff", b"diff", "edited", b"edited", "end_time", b"end_time", "failure", b"failure", "heeded_notes", b"heeded_notes", "hyperparameter_reasoning", b"hyperparameter_reasoning", "judgment", b"judgment", "latex", b"latex", "lesson", b"lesson", "lesson_tier", b"lesson_tier", "lesson_updates", b"lesson_updates", "name", b"name", "notes", b"notes", "number", b"number", "parent", b"parent", "phase", b"phase", "planned_change", b"planned_change", "repairs", b"repairs", "runs", b"runs", "screening", b"screening", "source", b"source", "structural_rewrite", b"structural_rewrite", "terms", b"terms", "warnings", b"warnings"]) -> None: ...
 
 Global___Iteration: typing_extensions.TypeAlias = Iteration
+
+@typing.final
+class LessonUpdate(google.protobuf.message.Message):
+    """An earlier lesson is held more or less firmly."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: builtins.int
+    TIER_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    number: builtins.int
+    """The lesson's number."""
+    tier: builtins.str
+    """`HARD`, `STRONG`, `SOFT` or `RETIRED`."""
+    reason: builtins.str
+    """Why."""
+    def __init__(
+        self,
+        *,
+        number: builtins.int = ...,
+        tier: builtins.str = ...,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["number", b"number", "reason", b"reason", "tier", b"tier"]) -> None: ...
+
+Global___LessonUpdate: typing_extensions.TypeAlias = LessonUpdate
 
 @typing.final
 class Run(google.protobuf.message.Message):

@@ -197,48 +197,101 @@ class ResumeSessionRequest(google.protobuf.message.Message):
     NAME_FIELD_NUMBER: builtins.int
     ADDITIONAL_ITERATIONS_FIELD_NUMBER: builtins.int
     REQUEST_ID_FIELD_NUMBER: builtins.int
+    BUDGET_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`sessions/{session}`."""
     additional_iterations: builtins.int
     """Iterations to add to the session's maximum; 0 means 1 if they are used up."""
     request_id: builtins.str
     """Makes a repeat of the request harmless."""
+    @property
+    def budget(self) -> dressage.api.v1.session_pb2.Budget:
+        """New bounds: what is set here replaces the session's budget of that kind."""
+
     def __init__(
         self,
         *,
         name: builtins.str = ...,
         additional_iterations: builtins.int = ...,
         request_id: builtins.str = ...,
+        budget: dressage.api.v1.session_pb2.Budget | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["additional_iterations", b"additional_iterations", "name", b"name", "request_id", b"request_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["budget", b"budget"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["additional_iterations", b"additional_iterations", "budget", b"budget", "name", b"name", "request_id", b"request_id"]) -> None: ...
 
 Global___ResumeSessionRequest: typing_extensions.TypeAlias = ResumeSessionRequest
 
 @typing.final
 class SteerSessionRequest(google.protobuf.message.Message):
-    """Gives a note."""
+    """Gives a note, or more."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NAME_FIELD_NUMBER: builtins.int
     NOTE_FIELD_NUMBER: builtins.int
     REQUEST_ID_FIELD_NUMBER: builtins.int
+    REWARD_SOURCE_FIELD_NUMBER: builtins.int
+    CRITERIA_FIELD_NUMBER: builtins.int
+    REBASE_TO_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`sessions/{session}`."""
     note: builtins.str
-    """What the next revision must heed."""
+    """What the next revision must heed. Of note, reward_source, criteria and rebase_to at least one is needed."""
     request_id: builtins.str
     """Makes a repeat of the request harmless."""
+    reward_source: builtins.str
+    """A reward (Python source) that the next iteration trains instead of a revision; of a proposal that waits for approval, its
+    replacement.
+    """
+    rebase_to: builtins.int
+    """Number of the past iteration that the next revision starts from; 0: the reviser's choice."""
+    @property
+    def criteria(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[dressage.api.v1.session_pb2.IntentCriterion]:
+        """Criteria that replace the session's from the next iteration on. The judge stays as it is."""
+
     def __init__(
         self,
         *,
         name: builtins.str = ...,
         note: builtins.str = ...,
         request_id: builtins.str = ...,
+        reward_source: builtins.str = ...,
+        criteria: collections.abc.Iterable[dressage.api.v1.session_pb2.IntentCriterion] | None = ...,
+        rebase_to: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name", "note", b"note", "request_id", b"request_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["criteria", b"criteria", "name", b"name", "note", b"note", "rebase_to", b"rebase_to", "request_id", b"request_id", "reward_source", b"reward_source"]) -> None: ...
 
 Global___SteerSessionRequest: typing_extensions.TypeAlias = SteerSessionRequest
+
+@typing.final
+class ApproveSessionRequest(google.protobuf.message.Message):
+    """Approves a proposal."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    ITERATION_FIELD_NUMBER: builtins.int
+    NOTE_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """`sessions/{session}`."""
+    iteration: builtins.int
+    """The iteration that is meant; 0: whichever waits."""
+    note: builtins.str
+    """Remarks; kept with the iteration's notes."""
+    request_id: builtins.str
+    """Makes a repeat of the request harmless."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        iteration: builtins.int = ...,
+        note: builtins.str = ...,
+        request_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["iteration", b"iteration", "name", b"name", "note", b"note", "request_id", b"request_id"]) -> None: ...
+
+Global___ApproveSessionRequest: typing_extensions.TypeAlias = ApproveSessionRequest
 
 @typing.final
 class SteerSessionResponse(google.protobuf.message.Message):
@@ -535,6 +588,15 @@ class LineageNode(google.protobuf.message.Message):
     PLANNED_CHANGE_FIELD_NUMBER: builtins.int
     LESSON_FIELD_NUMBER: builtins.int
     BEST_FIELD_NUMBER: builtins.int
+    DIAGNOSIS_FIELD_NUMBER: builtins.int
+    DIFF_FIELD_NUMBER: builtins.int
+    NOTES_FIELD_NUMBER: builtins.int
+    AUTHOR_FIELD_NUMBER: builtins.int
+    WARNINGS_FIELD_NUMBER: builtins.int
+    STRUCTURAL_REWRITE_FIELD_NUMBER: builtins.int
+    INTERVAL_LOW_FIELD_NUMBER: builtins.int
+    INTERVAL_HIGH_FIELD_NUMBER: builtins.int
+    EDITED_FIELD_NUMBER: builtins.int
     iteration: builtins.str
     """The iteration."""
     parent: builtins.str
@@ -547,6 +609,30 @@ class LineageNode(google.protobuf.message.Message):
     """What was learned."""
     best: builtins.bool
     """Whether it is the best so far."""
+    diagnosis: builtins.str
+    """What was wrong with its parent, by the reviser."""
+    diff: builtins.str
+    """Unified diff of the proposal to its parent's."""
+    author: builtins.str
+    """Who wrote it."""
+    structural_rewrite: builtins.bool
+    """Whether a structural rewrite was asked for."""
+    interval_low: builtins.float
+    """Lower end of the score's 95 % bootstrap interval."""
+    interval_high: builtins.float
+    """Upper end of that interval."""
+    @property
+    def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Notes that a person gave for it."""
+
+    @property
+    def warnings(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Computed warnings."""
+
+    @property
+    def edited(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """What a person edited in the proposal: `reward`, `criteria`."""
+
     def __init__(
         self,
         *,
@@ -556,9 +642,23 @@ class LineageNode(google.protobuf.message.Message):
         planned_change: builtins.str = ...,
         lesson: builtins.str = ...,
         best: builtins.bool = ...,
+        diagnosis: builtins.str = ...,
+        diff: builtins.str = ...,
+        notes: collections.abc.Iterable[builtins.str] | None = ...,
+        author: builtins.str = ...,
+        warnings: collections.abc.Iterable[builtins.str] | None = ...,
+        structural_rewrite: builtins.bool = ...,
+        interval_low: builtins.float | None = ...,
+        interval_high: builtins.float | None = ...,
+        edited: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_score", b"_score", "score", b"score"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_score", b"_score", "best", b"best", "iteration", b"iteration", "lesson", b"lesson", "parent", b"parent", "planned_change", b"planned_change", "score", b"score"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_interval_high", b"_interval_high", "_interval_low", b"_interval_low", "_score", b"_score", "interval_high", b"interval_high", "interval_low", b"interval_low", "score", b"score"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_interval_high", b"_interval_high", "_interval_low", b"_interval_low", "_score", b"_score", "author", b"author", "best", b"best", "diagnosis", b"diagnosis", "diff", b"diff", "edited", b"edited", "interval_high", b"interval_high", "interval_low", b"interval_low", "iteration", b"iteration", "lesson", b"lesson", "notes", b"notes", "parent", b"parent", "planned_change", b"planned_change", "score", b"score", "structural_rewrite", b"structural_rewrite", "warnings", b"warnings"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_interval_high", b"_interval_high"]) -> typing.Literal["interval_high"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_interval_low", b"_interval_low"]) -> typing.Literal["interval_low"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_score", b"_score"]) -> typing.Literal["score"] | None: ...
 
 Global___LineageNode: typing_extensions.TypeAlias = LineageNode
@@ -603,20 +703,28 @@ class Lesson(google.protobuf.message.Message):
     TIER_FIELD_NUMBER: builtins.int
     TEXT_FIELD_NUMBER: builtins.int
     ITERATION_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    SUPPORT_FIELD_NUMBER: builtins.int
     tier: Global___Lesson.Tier.ValueType
     """How firmly."""
     text: builtins.str
     """The lesson."""
     iteration: builtins.str
     """The iteration that taught it."""
+    number: builtins.int
+    """Its number in the session: the iteration's."""
+    support: builtins.int
+    """Iterations that taught it: the same lesson again makes it firmer."""
     def __init__(
         self,
         *,
         tier: Global___Lesson.Tier.ValueType = ...,
         text: builtins.str = ...,
         iteration: builtins.str = ...,
+        number: builtins.int = ...,
+        support: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["iteration", b"iteration", "text", b"text", "tier", b"tier"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["iteration", b"iteration", "number", b"number", "support", b"support", "text", b"text", "tier", b"tier"]) -> None: ...
 
 Global___Lesson: typing_extensions.TypeAlias = Lesson
 
@@ -657,17 +765,23 @@ class LabelRolloutResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     JUDGMENT_FIELD_NUMBER: builtins.int
+    AGREEMENT_FIELD_NUMBER: builtins.int
     @property
     def judgment(self) -> dressage.api.v1.session_pb2.Judgment:
         """The rollout's judgment with the person's verdict in it."""
+
+    @property
+    def agreement(self) -> dressage.api.v1.session_pb2.Agreement:
+        """How all of the session's labels agree with the judges' scores."""
 
     def __init__(
         self,
         *,
         judgment: dressage.api.v1.session_pb2.Judgment | None = ...,
+        agreement: dressage.api.v1.session_pb2.Agreement | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["judgment", b"judgment"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["judgment", b"judgment"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["agreement", b"agreement", "judgment", b"judgment"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agreement", b"agreement", "judgment", b"judgment"]) -> None: ...
 
 Global___LabelRolloutResponse: typing_extensions.TypeAlias = LabelRolloutResponse
 

@@ -76,6 +76,11 @@ class SessionServiceStub(object):
                 request_serializer=dressage_dot_v1_dot_session__service__pb2.SteerSessionRequest.SerializeToString,
                 response_deserializer=dressage_dot_v1_dot_session__service__pb2.SteerSessionResponse.FromString,
                 _registered_method=True)
+        self.ApproveSession = channel.unary_unary(
+                '/dressage.v1.SessionService/ApproveSession',
+                request_serializer=dressage_dot_v1_dot_session__service__pb2.ApproveSessionRequest.SerializeToString,
+                response_deserializer=dressage_dot_v1_dot_session__pb2.Session.FromString,
+                _registered_method=True)
         self.WatchSession = channel.unary_stream(
                 '/dressage.v1.SessionService/WatchSession',
                 request_serializer=dressage_dot_v1_dot_session__service__pb2.WatchSessionRequest.SerializeToString,
@@ -177,7 +182,14 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SteerSession(self, request, context):
-        """Gives the next revision a note to heed.
+        """Steers the next iteration: a note to heed, a reward to take, other criteria, a past iteration to start from.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ApproveSession(self, request, context):
+        """Approves the proposal that waits for it (see SessionSpec.approve_before_training).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -288,6 +300,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.SteerSession,
                     request_deserializer=dressage_dot_v1_dot_session__service__pb2.SteerSessionRequest.FromString,
                     response_serializer=dressage_dot_v1_dot_session__service__pb2.SteerSessionResponse.SerializeToString,
+            ),
+            'ApproveSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.ApproveSession,
+                    request_deserializer=dressage_dot_v1_dot_session__service__pb2.ApproveSessionRequest.FromString,
+                    response_serializer=dressage_dot_v1_dot_session__pb2.Session.SerializeToString,
             ),
             'WatchSession': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchSession,
@@ -552,6 +569,33 @@ class SessionService(object):
             '/dressage.v1.SessionService/SteerSession',
             dressage_dot_v1_dot_session__service__pb2.SteerSessionRequest.SerializeToString,
             dressage_dot_v1_dot_session__service__pb2.SteerSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ApproveSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dressage.v1.SessionService/ApproveSession',
+            dressage_dot_v1_dot_session__service__pb2.ApproveSessionRequest.SerializeToString,
+            dressage_dot_v1_dot_session__pb2.Session.FromString,
             options,
             channel_credentials,
             insecure,

@@ -48,8 +48,7 @@ class BenchmarkServicer:
                 if current != last:
                     last = current
                     yield pb.WatchBenchmarkResponse(benchmark=current)
-                begun = [case for case in current.cases if case.session]
-                if current.completed == (len(begun) if current.cancelled else len(current.cases)):
+                if current.HasField("end_time"):
                     return
                 await waiter.wait(_LOOK_SECONDS)
 

@@ -33,7 +33,7 @@ _MAX_ANSWERS = 256
 class RunServicer:
     """See `RunService` in the protos.
 
-    :param ended: called with a session's id when one of its runs has ended by a report.
+    :param ended: called with a session's id when one of its runs has ended, or was evaluated, by a report.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class RunServicer:
             gauge.set(report.progress.steps_per_second)
         if report.HasField("failed") and heard is Fence.OPEN:
             count_last_words(report.failed)
-        if heard is Fence.OPEN and row is not None and row.ended:
+        if heard is Fence.OPEN and row is not None and (row.ended or report.HasField("evaluation")):
             self._ended(row.session)
         return heard
 

@@ -15,9 +15,11 @@ from dressage_orchestrator import names
 from dressage_orchestrator.api import paging
 from dressage_orchestrator.database import events, runs, sessions
 from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.guidance import Guidance
 from dressage_orchestrator.hub import Hub
 from dressage_orchestrator.launch.controller import RunController
 from dressage_orchestrator.service import Sessions
+from dressage_orchestrator.workflow.lessons import lessons
 
 _LOOK_SECONDS = 2.0
 _WATCH_BATCH = 200
@@ -29,8 +31,9 @@ _RUN_TOKEN = re.compile(r"\b\d{9,15}(?:\.\d{1,9}-\d{1,9})?\.[0-9a-f]{64}\b")
 class SessionServicer:
     """See `SessionService` in the protos."""
 
-    def __init__(self, service: Sessions, hub: Hub, controller: RunController) -> None:
+    def __init__(self, service: Sessions, guidance: Guidance, hub: Hub, controller: RunController) -> None:
         self._service = service
+        self._guidance = guidance
         self._hub = hub
         self._controller = controller
 
@@ -70,8 +73,11 @@ class SessionServicer:
         return await self._service.resume(request)
 
     async def SteerSession(self, request: pb.SteerSessionRequest, context: Any) -> pb.SteerSessionResponse:
-        await self._service.steer(request)
+        await self._guidance.steer(request)
         return pb.SteerSessionResponse()
+
+    async def ApproveSession(self, request: pb.ApproveSessionRequest, context: Any) -> v1.Session:
+        return await self._guidance.approve(request)
 
     async def WatchSession(
         self, request: pb.WatchSessionRequest, context: Any
@@ -144,10 +150,10 @@ class SessionServicer:
         def read(tx: Transaction) -> tuple[v1.Session, list[v1.Iteration]]:
             return sessions.get(tx, session), sessions.iterations(tx, session)
 
-        return _lineage(*await self._service.transact(read))
+        return lineage(*await self._service.transact(read))
 
     async def LabelRollout(self, request: pb.LabelRolloutRequest, context: Any) -> pb.LabelRolloutResponse:
-        return pb.LabelRolloutResponse(judgment=await self._service.label(request))
+        return await self._guidance.label(request)
 
     async def EstimateSession(self, request: pb.EstimateSessionRequest, context: Any) -> pb.EstimateSessionResponse:
         return await self._service.estimate(request.spec)
@@ -172,18 +178,32 @@ def _sequence(token: str) -> int:
     return int(token)
 
 
-def _lineage(session: v1.Session, iterations: list[v1.Iteration]) -> pb.Lineage:
-    lineage = pb.Lineage()
+def lineage(session: v1.Session, iterations: list[v1.Iteration]) -> pb.Lineage:
+    """The tree with scores, changes and lessons."""
+    told = pb.Lineage()
     for entry in iterations:
-        node = lineage.nodes.add(
+        node = told.nodes.add(
             iteration=entry.name,
             parent=entry.parent,
             planned_change=entry.planned_change,
             lesson=entry.lesson,
             best=entry.name == session.best_iteration,
+            diagnosis=entry.diagnosis,
+            diff=entry.diff,
+            notes=_notes(entry),
+            author=entry.author,
+            warnings=entry.warnings,
+            structural_rewrite=entry.structural_rewrite,
+            edited=entry.edited,
         )
         if entry.HasField("judgment"):
             node.score = entry.judgment.score
-        if entry.lesson:
-            lineage.lessons.add(tier=pb.Lesson.TIER_SOFT, text=entry.lesson, iteration=entry.name)
-    return lineage
+            node.interval_low, node.interval_high = entry.judgment.interval_low, entry.judgment.interval_high
+    told.lessons.extend(held.message(session.name) for held in lessons(iterations))
+    return told
+
+
+def _notes(iteration: v1.Iteration) -> list[str]:
+    """A person's notes; where the reviser said how it heeds one, that, as it quotes the note."""
+    heeded = list(iteration.heeded_notes)
+    return [*heeded, *list(iteration.notes)[len(heeded) :]]

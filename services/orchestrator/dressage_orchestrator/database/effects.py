@@ -13,11 +13,16 @@ from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.database.tables import EFFECTS
 
 
+def known(tx: Transaction, session: str, name: str) -> bool:
+    """Whether the effect of that name is there."""
+    where = (EFFECTS.c.session == session, EFFECTS.c.name == name)
+    return tx.execute(sa.select(EFFECTS.c.name).where(*where)).one_or_none() is not None
+
+
 def first_time(tx: Transaction, session: str, name: str) -> bool:
     """Whether the effect of that name was not there yet; from now on it is, if the transaction commits."""
     tx.lock(names.session_name(session))
-    where = (EFFECTS.c.session == session, EFFECTS.c.name == name)
-    if tx.execute(sa.select(EFFECTS.c.name).where(*where)).one_or_none() is not None:
+    if known(tx, session, name):
         return False
     tx.execute(sa.insert(EFFECTS).values(session=session, name=name))
     return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -188,12 +188,16 @@ def iterations(tx: Transaction, session: str, *, after: int = 0, limit: int = 10
     return [v1.Iteration.FromString(row.data) for row in rows]
 
 
-def add_note(tx: Transaction, session: str, text: str) -> None:
-    """Stores a person's note for the next revision, with its event."""
+def add_note(tx: Transaction, session: str, text: str, *, set_: Sequence[str] = ()) -> None:
+    """Stores a person's note for the next revision, with its event; without text only the event.
+
+    :param set_: what else the person set.
+    """
     tx.lock(names.session_name(session))
-    count = tx.execute(sa.select(sa.func.count()).where(NOTES.c.session == session)).scalar_one()
-    tx.execute(sa.insert(NOTES).values(session=session, number=count + 1, text=text))
-    events.append(tx, session, ev.Event(note_given=ev.NoteGiven(note=text)))
+    if text:
+        count = tx.execute(sa.select(sa.func.count()).where(NOTES.c.session == session)).scalar_one()
+        tx.execute(sa.insert(NOTES).values(session=session, number=count + 1, text=text))
+    events.append(tx, session, ev.Event(note_given=ev.NoteGiven(note=text, set=set_)))
 
 
 def take_notes(tx: Transaction, session: str, number: int) -> list[str]:

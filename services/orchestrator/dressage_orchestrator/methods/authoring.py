@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
@@ -18,6 +19,7 @@ from dressage_orchestrator.database import sessions
 from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.workflow import budget
 from dressage_orchestrator.workflow.flow import Flow, Json
+from dressage_orchestrator.workflow.judging import charge
 from dressage_orchestrator.workflow.outcome import Exhausted
 
 USER = "user"
@@ -36,17 +38,27 @@ class Code:
 
     :param controls: null controls that a judge must fail.
     :param repairs: how often it was repaired.
+    :param explanations: what each repair changed, in its author's words.
+    :param edits: how often a person replaced it while it waited for approval.
     """
 
     source: str
     author: str
     controls: tuple[str, ...] = ()
     repairs: int = 0
+    explanations: tuple[str, ...] = ()
+    edits: int = 0
 
     @classmethod
     def of(cls, data: Json) -> Code:
         """From a step's result."""
-        return cls(**{**data, "controls": tuple(data["controls"])})
+        lists = {name: tuple(data.get(name, ())) for name in ("controls", "explanations")}
+        return cls(**{**data, **lists})
+
+    @property
+    def version(self) -> str:
+        """Tells its versions apart in the names of steps."""
+        return f"{self.repairs}" + (f"-edit{self.edits}" if self.edits else "")
 
 
 def brief(flow: Flow) -> agent_pb.Brief:
@@ -70,7 +82,7 @@ def author_first(flow: Flow) -> tuple[Code, Code | None]:
         if kept is not None:
             given["judge"] = kept.source
         wanted = [name for name in ("reward", "judge") if not given[name] and not (name == "judge" and spec.train_only)]
-        results = dict(zip(wanted, _converse(flow, [_author_task(flow, name) for name in wanted], 1), strict=True))
+        results = dict(zip(wanted, converse_all(flow, [_author_task(flow, name) for name in wanted], 1), strict=True))
         reward = Code(given["reward"], USER) if given["reward"] else _reward(results["reward"])
         judge = None if spec.train_only else kept or (Code(given["judge"], USER) if given["judge"] else None)
         if judge is None and not spec.train_only:
@@ -94,7 +106,7 @@ def author_judge(flow: Flow) -> Code:
         if kept is None and flow.spec.judge_source:
             kept = Code(flow.spec.judge_source, USER)
         if kept is None:
-            result = _converse(flow, [_author_task(flow, "judge")], 1)[0]
+            result = converse_all(flow, [_author_task(flow, "judge")], 1)[0]
             kept = Code(result.judge.source, result.model, tuple(result.judge.null_controls))
         return asdict(kept)
 
@@ -108,7 +120,11 @@ def _kept_judge(flow: Flow) -> Code | None:
     key = f"{names.iteration_name(flow.session, 1)}/judge.py"
     if not flow.engine.store.exists(key):
         return None
-    return Code(flow.engine.store.get(key).decode(), flow.spec.model)
+    source, controls = flow.engine.store.get(key).decode(), ()
+    facts = f"{names.iteration_name(flow.session, 1)}/judge.json"
+    if flow.engine.store.exists(facts):
+        controls = json.loads(flow.engine.store.get(facts))["null_controls"]
+    return Code(source, flow.spec.model, tuple(controls))
 
 
 def _author_task(flow: Flow, subject: str) -> agent_pb.Task:
@@ -123,12 +139,13 @@ def converse(
     flow: Flow, task: agent_pb.Task, number: int, tools: Mapping[str, Tool] | None = None
 ) -> agent_pb.TaskResult:
     """Has one task done, its cost counted and its event told. Only inside a step."""
-    return _converse(flow, [task], number, tools)[0]
+    return converse_all(flow, [task], number, tools)[0]
 
 
-def _converse(
+def converse_all(
     flow: Flow, tasks: Sequence[agent_pb.Task], number: int, tools: Mapping[str, Tool] | None = None
 ) -> list[agent_pb.TaskResult]:
+    """Has tasks done at the same time, each with its share of what may still be spent. Only inside a step."""
     with flow.engine.database.begin() as tx:
         session = sessions.get(tx, flow.session)
         spent = budget.used_up(session, now=tx.now)
@@ -138,7 +155,7 @@ def _converse(
     for task in tasks:
         task.session = names.session_name(flow.session)
         task.model = flow.spec.model
-        task.remaining_budget.CopyFrom(budget.remaining(session))
+        task.remaining_budget.CopyFrom(budget.remaining(session, shares=len(tasks)))
         calls.append(flow.engine.agent.converse(task, tools))
     try:
         results = flow.call(all_of(*calls))
@@ -155,17 +172,10 @@ def _converse(
 
 def _count_reply(flow: Flow, tx: Transaction, task: agent_pb.Task, result: agent_pb.TaskResult, number: int) -> None:
     """Counts a reply's cost and tells it."""
-
-    def count(session: v1.Session) -> None:
-        budget.add_cost(session.cost, result.cost)
-
-    def count_iteration(iteration: v1.Iteration) -> None:
-        budget.add_cost(iteration.cost, result.cost)
-
-    flow.edit(tx, count)
-    sessions.put_iteration(tx, flow.session, number, count_iteration)
     role = task.WhichOneof("role") or ""
+    session = charge(tx, flow, number, role, result.cost)
     told = ev.AgentReplied(role=role, model=result.model, summary=_summary(result), cost=result.cost)
+    told.session_cost.CopyFrom(session.cost)
     flow.emit(tx, ev.Event(agent_replied=told), iteration=number)
 
 
@@ -175,6 +185,7 @@ def _summary(result: agent_pb.TaskResult) -> str:
         "judge": result.judge.reasoning,
         "fixed": result.fixed.explanation,
         "revision": result.revision.planned_change,
+        "review": result.review.summary,
     }.get(result.WhichOneof("result") or "", "")
     line = said.strip().partition("\n")[0]
     return line if len(line) <= _MAX_SUMMARY else line[: _MAX_SUMMARY - 1] + "…"
@@ -204,6 +215,9 @@ def repaired(flow: Flow, number: int, subject: str, code: Code, failures: list[e
 
     def fix() -> Json:
         fixer = agent_pb.FixerTask(brief=brief(flow), subject=subject, source=code.source, failures=failures)
+        if flow.complete:
+            fixer.round = turn
+            fixer.earlier_explanations.extend(code.explanations)
         folder = "fixer" if subject == "reward" else "judge_fixer"
         task = agent_pb.Task(key=key_of(flow, f"iterations/{number}/{folder}/{turn}"), fixer=fixer)
         try:
@@ -212,7 +226,8 @@ def repaired(flow: Flow, number: int, subject: str, code: Code, failures: list[e
             if error.reason != CANNOT_FIX_REASON:
                 raise
             raise _rejected(subject, code, failures) from error
-        return asdict(Code(result.fixed.source, code.author, code.controls, turn))
+        explanations = (*code.explanations, result.fixed.explanation)
+        return asdict(replace(code, source=result.fixed.source, repairs=turn, explanations=explanations))
 
     fixed = Code.of(flow.step(f"fix:{subject}:{number}:{turn}", fix))
     if subject == "reward":
@@ -244,7 +259,7 @@ def _rejected(subject: str, code: Code, failures: Sequence[ev.CheckFailure]) -> 
 
 
 def _check(flow: Flow, number: int, subject: str, code: Code) -> judge_pb.CheckResponse:
-    name = f"check:{subject}:{number}:{code.repairs}"
+    name = f"check:{subject}:{number}:{code.version}"
 
     def check() -> judge_pb.CheckResponse:
         request = judge_pb.CheckRequest(environment=flow.environment, pass_threshold=flow.spec.pass_threshold)
@@ -265,6 +280,20 @@ def _check(flow: Flow, number: int, subject: str, code: Code) -> judge_pb.CheckR
 
 def proposal_json(iteration: v1.Iteration) -> Json:
     """What `proposal.json` holds of an iteration."""
-    kept = ("name", "number", "parent", "author", "latex", "terms", "diagnosis", "planned_change", "lesson", "configs")
+    kept = [
+        *(
+            "name",
+            "number",
+            "parent",
+            "author",
+            "latex",
+            "terms",
+            "diagnosis",
+            "planned_change",
+            "lesson",
+            "lesson_tier",
+        ),
+        *("configs", "hyperparameter_reasoning", "notes", "heeded_notes", "structural_rewrite", "edited"),
+    ]
     whole = MessageToDict(iteration, preserving_proto_field_name=True)
     return {name: whole[name] for name in kept if name in whole}

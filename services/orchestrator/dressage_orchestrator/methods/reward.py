@@ -1,4 +1,4 @@
-"""Method `reward`: propose a reward → check → train → judge → revise … → confirm → deliver.
+"""Method `reward`: propose a reward → review → check → screen → train → judge → revise … → confirm → deliver.
 
 Reads top to bottom as the session runs. All that is remembered is in rows and artifacts; what this module holds in
 variables is rebuilt from recorded steps when the workflow is taken up again.
@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
-from dressage.errors import FailedPrecondition, InvalidArgument
+from dressage.errors import DressageError, InvalidArgument
 
 from dressage_orchestrator import defaults, metrics, names
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import runs, sessions
-from dressage_orchestrator.database.engine import Transaction
-from dressage_orchestrator.methods import authoring, suggestions, training
+from dressage_orchestrator.methods import authoring, configs, revising, steering, training
 from dressage_orchestrator.methods.authoring import Code
+from dressage_orchestrator.methods.prescreening import prescreen
 from dressage_orchestrator.methods.protocol import Estimate
+from dressage_orchestrator.methods.reviewing import reviewed
 from dressage_orchestrator.statistics import mean
 from dressage_orchestrator.workflow import aggregate, tools
 from dressage_orchestrator.workflow.delivery import deliver
@@ -28,9 +28,9 @@ from dressage_orchestrator.workflow.flow import Flow, Json
 from dressage_orchestrator.workflow.judging import confirm, enter, judge_iteration
 from dressage_orchestrator.workflow.outcome import Exhausted, Outcome
 
-_HISTORY = 6
-_LESSONS = 20
 _TOKENS_PER_CALL = (6_000, 2_000)
+_REVIEWS = 1
+"""Rounds of code review that are expected of what is written."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,11 @@ class RewardMethod:
             raise InvalidArgument(field="spec.reward_source", value="", expected="a reward, as train_only is set")
 
     def estimate(self, spec: v1.SessionSpec, *, episode_steps: int) -> Estimate:
-        """Two authors or one reviser, and a repair now and then; training and evaluation of every member."""
+        """Two authors or one reviser, a review of each; training and evaluation of every member."""
         calls = 0 if spec.train_only else int(not spec.reward_source) + int(not spec.judge_source)
         episodes = defaults.members_of(spec) * spec.evaluations * spec.evaluation_episodes
         calls = max(calls, 1) if spec.max_iterations > 1 else calls
+        calls *= 1 + _REVIEWS
         sent, received = _TOKENS_PER_CALL
         steps = defaults.env_steps_per_iteration(spec)
         return Estimate(steps, episodes * episode_steps, calls, calls * sent, calls * received)
@@ -66,9 +67,35 @@ class RewardMethod:
         except Exhausted as exhausted:
             if exhausted.kind:
                 metrics.BUDGET_EXHAUSTED.labels(exhausted.kind).inc()
-            outcome = Outcome(v1.SESSION_STATE_EXHAUSTED, exhausted.reason)
+            outcome = _ended(flow, exhausted)
+        except DressageError:
+            # What earlier iterations brought about is delivered all the same.
+            if flow.complete:
+                _deliver_after_failure(flow)
+            raise
         deliver(flow)
         return outcome
+
+
+def _deliver_after_failure(flow: Flow) -> None:
+    try:
+        deliver(flow)
+    except DressageError as error:
+        flow.log.warning("nothing is delivered", reason=error.reason, message=error.message)
+
+
+def _ended(flow: Flow, exhausted: Exhausted) -> Outcome:
+    """How a session ends that is used up: an extended one may have succeeded before."""
+
+    def look() -> bool:
+        with flow.engine.database.begin() as tx:
+            best = sessions.get(tx, flow.session).best_iteration
+            done = sessions.iterations(tx, flow.session)
+        return any(entry.name == best and entry.confirmation.passed for entry in done)
+
+    if flow.complete and flow.epoch > 0 and flow.step("confirmed", look):
+        return Outcome(v1.SESSION_STATE_SUCCEEDED, exhausted.reason, exhausted.kind)
+    return Outcome(v1.SESSION_STATE_EXHAUSTED, exhausted.reason, exhausted.kind)
 
 
 def _iterate(flow: Flow) -> Outcome:
@@ -76,13 +103,9 @@ def _iterate(flow: Flow) -> Outcome:
     judge = None if plan["next"] == 1 or flow.spec.train_only else _checked_judge(flow, authoring.author_judge(flow))
     for number in range(plan["next"], plan["last"] + 1):
         enter(flow, number, v1.PHASE_PROPOSE)
-        proposal = _resumed(flow, number)
-        if proposal is None and number == 1:
-            reward, first_judge = authoring.author_first(flow)
-            proposal = _Proposal(reward)
-            judge = _checked_judge(flow, first_judge) if first_judge else None
-        elif proposal is None:
-            proposal = _revise(flow, number)
+        proposal, first_judge = _propose(flow, number)
+        if first_judge is not None:
+            judge = _checked_judge(flow, first_judge)
         if judge is None and not flow.spec.train_only:
             judge = _checked_judge(flow, authoring.author_judge(flow))
         passed = _evaluate(flow, number, proposal, judge)
@@ -90,6 +113,23 @@ def _iterate(flow: Flow) -> Outcome:
         if passed:
             return Outcome(v1.SESSION_STATE_SUCCEEDED)
     raise Exhausted(f"all {plan['last']} iterations are used and the score is below {flow.spec.pass_threshold:g}")
+
+
+def _propose(flow: Flow, number: int) -> tuple[_Proposal, Code | None]:
+    """An iteration's proposal, and the judge where one was written with it."""
+    settled = _resumed(flow, number)
+    if settled is not None:
+        return settled, None
+    told = steering.take(flow, number) if number > 1 or flow.complete else steering.Directions()
+    if told.reward:
+        return _Proposal(revising.directed(flow, number, told)), None
+    if number > 1:
+        written = {"reward": revising.revised(flow, number, told)}
+    else:
+        reward, first_judge = authoring.author_first(flow)
+        written = {"reward": reward} | ({"judge": first_judge} if first_judge else {})
+    written = reviewed(flow, number, written)
+    return _Proposal(written["reward"]), written.get("judge")
 
 
 def _plan(flow: Flow) -> Json:
@@ -120,97 +160,24 @@ def _resumed(flow: Flow, number: int) -> _Proposal | None:
     return _Proposal(Code(found["source"], found["author"]), tries=found["tries"], settled=True)
 
 
-def _revise(flow: Flow, number: int) -> _Proposal:
-    """The reviser's proposal for iteration ``number``.
-
-    :raises Exhausted: when it knows nothing better.
-    """
-
-    # A step of its own: were a note given between a crash and the repetition, the reviser would be asked otherwise,
-    # and could not be answered from the journal.
-    notes = flow.step(
-        f"notes:{number}", lambda: flow.transact(lambda tx: sessions.take_notes(tx, flow.session, number))
-    )
-
-    def revise() -> Json:
-        with flow.engine.database.begin() as tx:
-            history = [entry for entry in sessions.iterations(tx, flow.session) if entry.number < number]
-            members = {entry.number: _trained(tx, entry) for entry in history}
-            best = sessions.get(tx, flow.session).best_iteration
-        task = _reviser_task(flow, number, history, notes)
-        task.reviser.dynamics = tools.dynamics(members[history[-1].number])
-        task.reviser.iterations_without_improvement = sum(
-            1 for entry in history if best and entry.number > names.parse_iteration(best)[1]
-        )
-        try:
-            result = authoring.converse(flow, task, number, tools.history_tools(history, members))
-        except FailedPrecondition as error:
-            if error.reason != authoring.NO_REVISION_REASON:
-                raise
-            raise Exhausted(f"no better reward is known: {error.message}") from error
-        return _keep_revision(flow, number, history, notes, result)
-
-    made = flow.step(f"revise:{number}", revise)
-    return _Proposal(Code(made["source"], made["author"]))
-
-
-def _trained(tx: Transaction, iteration: v1.Iteration) -> list[v1.Member]:
-    trainings = [name for name in iteration.runs if f"/runs/{training.TRAINING_RUN}" in name]
-    return runs.members(tx, trainings[-1]) if trainings else []
-
-
-def _reviser_task(flow: Flow, number: int, history: list[v1.Iteration], notes: list[str]) -> agent_pb.Task:
-    lessons = list(dict.fromkeys(entry.lesson for entry in history if entry.lesson))[-_LESSONS:]
-    told = agent_pb.ReviserTask(
-        brief=authoring.brief(flow),
-        history=history[-_HISTORY:],
-        notes=notes,
-        lessons=lessons,
-        tune_hyperparameters=flow.spec.tune_hyperparameters,
-    )
-    return agent_pb.Task(key=authoring.key_of(flow, f"iterations/{number}/reviser"), reviser=told)
-
-
-def _keep_revision(
-    flow: Flow, number: int, history: list[v1.Iteration], notes: list[str], result: agent_pb.TaskResult
-) -> Json:
-    revision = result.revision
-    suggested, clamped = suggestions.clamp(revision.hyperparameters)
-    parents = {entry.number: entry for entry in history}
-    parent = parents.get(revision.based_on, history[-1])
-    tuned = flow.spec.tune_hyperparameters and revision.HasField("hyperparameters")
-    unchanged = not revision.source.strip() or revision.source == parent.source
-
-    def keep(iteration: v1.Iteration) -> None:
-        iteration.parent, iteration.author = parent.name, result.model
-        iteration.diagnosis, iteration.lesson = revision.diagnosis, revision.lesson
-        iteration.planned_change = revision.planned_change
-        iteration.notes[:] = notes
-        del iteration.configs[:]
-        iteration.configs.extend(parent.configs)
-        for config in iteration.configs if tuned else ():
-            config.hyperparameters.MergeFrom(suggested)
-
-    with flow.engine.database.begin() as tx:
-        sessions.put_iteration(tx, flow.session, number, keep)
-        if tuned and clamped and flow.once(tx, f"warning/clamped:{number}"):
-            message = suggestions.told(clamped)
-            flow.emit(tx, ev.Event(warning=ev.Warning(reason="SUGGESTION_CLAMPED", message=message)), iteration=number)
-    if unchanged and not tuned:
-        raise Exhausted(f"no better reward is known: {revision.diagnosis or 'the reviser changed nothing'}")
-    return {"source": parent.source if unchanged else revision.source, "author": result.model}
-
-
 def _evaluate(flow: Flow, number: int, proposal: _Proposal, judge: Code | None) -> bool:
     """Checks, trains and judges; whether the iteration passed, fresh seeds included."""
-    reward, tries, settled = proposal.reward, proposal.tries, proposal.settled
+    reward, tries, settled, sent_back = proposal.reward, proposal.tries, proposal.settled, 0
     while True:
         if not settled:
             enter(flow, number, v1.PHASE_CHECK)
             reward, report = authoring.checked(flow, number, "reward", reward)
             _settle(flow, number, reward, report, judge, tries)
+            failure = prescreen(flow, number, reward, judge, rounds=sent_back)
+            if failure is not None:
+                reward, sent_back = authoring.repaired(flow, number, "reward", reward, [failure]), sent_back + 1
+                continue
+            edited = _approved(flow, number, reward)
+            if edited is not None:
+                reward = edited
+                continue
         enter(flow, number, v1.PHASE_EVALUATE)
-        row = training.train(flow, number, tries=tries, source=reward.source)
+        row = training.train(flow, number, tries=tries, source=reward.source, judge=judge.source if judge else "")
         if row.run.state == v1.RUN_STATE_SUCCEEDED:
             break
         if not row.code_fault:
@@ -233,6 +200,13 @@ def _evaluate(flow: Flow, number: int, proposal: _Proposal, judge: Code | None) 
     return again.passed
 
 
+def _approved(flow: Flow, number: int, reward: Code) -> Code | None:
+    """None once the reward may be trained; else the one that a person put in its place."""
+    if not flow.complete or not flow.spec.approve_before_training:
+        return None
+    return steering.await_approval(flow, number, reward)
+
+
 def _settle(
     flow: Flow, number: int, reward: Code, report: judge_pb.CheckResponse, judge: Code | None, tries: int
 ) -> None:
@@ -244,7 +218,7 @@ def _settle(
             iteration.terms.clear()
             iteration.terms.update(report.terms)
             if not iteration.configs:
-                iteration.configs.extend(flow.spec.configs)
+                iteration.configs.extend(configs.first_configs(flow.spec))
             if parent is not None:
                 iteration.diff = tools.diff(parent, iteration)
 
@@ -257,9 +231,10 @@ def _settle(
         flow.put_text(number, "reward.py", reward.source)
         if judge is not None:
             flow.put_text(number, "judge.py", judge.source)
+            flow.put_json(number, "judge.json", {"author": judge.author, "null_controls": list(judge.controls)})
         flow.put_json(number, "proposal.json", authoring.proposal_json(iteration))
 
-    flow.step(f"settle:{number}:{tries}", settle)
+    flow.step(f"settle:{number}:{tries}" + (f":{reward.version}" if flow.complete else ""), settle)
 
 
 def _keep_unjudged(flow: Flow, number: int, row: runs.RunRow) -> None:

@@ -15,6 +15,7 @@ from dressage_orchestrator.workflow import budget
 from dressage_orchestrator.workflow.flow import Flow
 from dressage_orchestrator.workflow.outcome import Exhausted
 from dressage_orchestrator.workflow.run_wait import start_run, wait_run
+from dressage_orchestrator.workflow.streaming import Arrivals
 
 TRAINING_RUN = "train"
 
@@ -29,9 +30,12 @@ def member_id(config: str, seed: int) -> str:
     return f"{config}-s{seed}"
 
 
-def train(flow: Flow, number: int, *, tries: int, source: str) -> RunRow:
-    """Trains the iteration's configs; the run, ended."""
-    flow.step(f"afford:{number}:{tries}", lambda: _afford(flow))
+def train(flow: Flow, number: int, *, tries: int, source: str, judge: str) -> RunRow:
+    """Trains the iteration's configs; the run, ended.
+
+    :param judge: source of the judge of checkpoints meanwhile; empty: none.
+    """
+    flow.step(f"afford:{number}:{tries}", lambda: _afford(flow, number))
     iteration = flow.transact(lambda tx: sessions.iteration(tx, flow.session, number))
     assignment = train_assignment(flow, iteration, source)
     name = names.run_name(flow.session, number, run_id(tries))
@@ -45,7 +49,10 @@ def train(flow: Flow, number: int, *, tries: int, source: str) -> RunRow:
         for spec in assignment.members
     ]
     start_run(flow, number, run_id(tries), members, [work.Assignment(id=1, train=assignment)])
-    return wait_run(flow, name)
+    arrivals = None
+    if judge and flow.complete and not flow.spec.judge_last_only:
+        arrivals = Arrivals(flow, number, name, judge)
+    return wait_run(flow, name, arrivals)
 
 
 def train_assignment(flow: Flow, iteration: v1.Iteration, source: str) -> work.TrainAssignment:
@@ -79,10 +86,11 @@ def failure_of(row: RunRow) -> FailedPrecondition:
     return FailedPrecondition(f"training failed: {failure.message}", reason=failure.reason, metadata=metadata)
 
 
-def _afford(flow: Flow) -> None:
+def _afford(flow: Flow, number: int) -> None:
     with flow.engine.database.begin() as tx:
         session = sessions.get(tx, flow.session)
-        needed = defaults.env_steps_per_iteration(session.spec)
+        iteration = sessions.iteration(tx, flow.session, number)
+        needed = len(iteration.configs) * flow.spec.seeds * flow.spec.steps_per_member
         spent = budget.used_up(session, now=tx.now, next_env_steps=needed)
     if spent is not None:
         raise Exhausted(spent[1], kind=spent[0])

@@ -64,6 +64,15 @@ def _verdicts(judgments: Sequence[v1.Judgment]) -> list[v1.Verdict]:
     return merged
 
 
+def keep_verdicts(evaluation: v1.Evaluation, verdicts: Mapping[str, v1.Judgment]) -> None:
+    """Writes verdicts into a checkpoint's rollouts, by artifact key; what people said of them stays."""
+    for rollout in evaluation.rollouts:
+        if rollout.artifact in verdicts:
+            people = [entry for entry in rollout.judgment.verdicts if entry.kind == v1.JUDGE_KIND_HUMAN]
+            rollout.judgment.CopyFrom(verdicts[rollout.artifact])
+            rollout.judgment.verdicts.extend(people)
+
+
 def unjudged(why: str) -> v1.Judgment:
     """The judgment of a member that left nothing to judge."""
     return v1.Judgment(score=0.0, diagnosis=why, failure_tags=["not_evaluated"])

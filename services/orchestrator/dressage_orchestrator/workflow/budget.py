@@ -30,18 +30,30 @@ def out_of_time(session: v1.Session, *, now: datetime) -> bool:
     """Whether the session has run for its wall-clock time."""
     if not session.spec.budget.HasField("wall_time") or not session.HasField("start_time"):
         return False
-    elapsed = now.timestamp() - session.start_time.ToMicroseconds() / 1e6
+    elapsed = now.timestamp() - session.start_time.ToMicroseconds() / 1e6 - session.waited_seconds
     return elapsed >= session.spec.budget.wall_time.ToTimedelta().total_seconds()
 
 
-def remaining(session: v1.Session) -> v1.Budget:
-    """What model calls may still use; fields that are not set are not bounded."""
+def remaining(session: v1.Session, *, shares: int = 1) -> v1.Budget:
+    """What a model call may still use; fields that are not set are not bounded.
+
+    :param shares: calls that are made at the same time: each gets its part, so that together they cannot overshoot.
+    """
     budget, left = session.spec.budget, v1.Budget()
     if budget.tokens:
-        left.tokens = max(1, budget.tokens - session.cost.input_tokens - session.cost.output_tokens)
+        rest = budget.tokens - session.cost.input_tokens - session.cost.output_tokens
+        left.tokens = max(1, rest // shares)
     if budget.HasField("dollars"):
-        left.dollars = max(0.0, budget.dollars - session.cost.dollars)
+        left.dollars = max(0.0, budget.dollars - session.cost.dollars) / shares
     return left
+
+
+def end_of_time(session: v1.Session) -> float | None:
+    """The moment, in seconds since the epoch, at which the wall-clock time is used up; None for no bound."""
+    if not session.spec.budget.HasField("wall_time") or not session.HasField("start_time"):
+        return None
+    begin = session.start_time.ToMicroseconds() / 1e6
+    return begin + session.waited_seconds + session.spec.budget.wall_time.ToTimedelta().total_seconds()
 
 
 def add_cost(total: v1.Cost, part: v1.Cost) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
+from contextlib import suppress
 
 import structlog
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID
@@ -19,9 +20,10 @@ from dressage.errors import FailedPrecondition
 
 from dressage_orchestrator import metrics
 from dressage_orchestrator.database import sessions
-from dressage_orchestrator.workflow.flow import WAKE_TOPIC, Engine, Flow
+from dressage_orchestrator.workflow.flow import COMPLETE_LOOP, WAKE_TOPIC, Engine, Flow, Json
 from dressage_orchestrator.workflow.outcome import Interrupted
 from dressage_orchestrator.workflow.session import run_session
+from dressage_orchestrator.workflow.streaming import CHECKPOINTS, judge_batch
 
 APPLICATION_VERSION = "1"
 """Of the order of steps: changed only when workflows in flight may be lost; otherwise steps change behind patches."""
@@ -51,10 +53,38 @@ def session_workflow(session: str, epoch: int) -> str:
         _Here.under_way.add(key)
     try:
         with structlog.contextvars.bound_contextvars(session=session):
-            return run_session(Flow(engine, session, epoch))
+            # The first thing that a workflow does, so that one that began before the patch is told apart by its first step.
+            complete = DBOS.patch(COMPLETE_LOOP)
+            children = {CHECKPOINTS: checkpoints_workflow}
+            return run_session(Flow(engine, session, epoch, complete=complete, children=children))
     finally:
         with _Here.lock:
             _Here.under_way.discard(key)
+
+
+@DBOS.workflow(name="judge_checkpoints", max_recovery_attempts=_RECOVERY_ATTEMPTS)
+def checkpoints_workflow(session: str, epoch: int, batch: Json) -> str:
+    """Judges checkpoints of a session's training while it goes on."""
+    engine = _Here.engine
+    if engine is None or engine.stopping.is_set():
+        raise Interrupted
+    key = f"{_workflow_id(session, epoch)}:{batch['id']}"
+    with _Here.lock:
+        _Here.under_way.add(key)
+    try:
+        with structlog.contextvars.bound_contextvars(session=session):
+            judge_batch(Flow(engine, session, epoch), batch)
+    finally:
+        with _Here.lock:
+            _Here.under_way.discard(key)
+    # So that the session's workflow looks: it may wait for this one.
+    contextvars.Context().run(_send, _workflow_id(session, epoch), "judged")
+    return "done"
+
+
+def _send(workflow: str, why: str) -> None:
+    with suppress(dbos_errors.DBOSNonExistentWorkflowError):
+        DBOS.send(workflow, why, topic=WAKE_TOPIC)
 
 
 def _workflow_id(session: str, epoch: int) -> str:
@@ -168,7 +198,8 @@ class Workflows:
                 break
             for key in left - woken:
                 woken.add(key)
-                DBOS.send(key, "stopping", topic=WAKE_TOPIC)
+                if key.count(":") == 1:  # children wait for nothing
+                    DBOS.send(key, "stopping", topic=WAKE_TOPIC)
             time.sleep(_POLL_SECONDS / 2)
         DBOS.destroy()
         _Here.engine = None

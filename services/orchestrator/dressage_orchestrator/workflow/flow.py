@@ -12,13 +12,13 @@ import contextvars
 import json
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import structlog
-from dbos import DBOS
+from dbos import DBOS, SetWorkflowID
 from dressage import errors
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
@@ -40,6 +40,9 @@ M = TypeVar("M", bound=Message)
 Json = Any
 
 WAKE_TOPIC = "wake"
+COMPLETE_LOOP = "complete-loop"
+"""Patch (see DBOS.patch) of the steps that came after the first release of the workflow."""
+
 _POLL_SECONDS = 0.25
 _CANCEL_POLL_SECONDS = 1.0
 _LOST_SECONDS = 2.0
@@ -66,15 +69,43 @@ class Engine:
 
 
 class Flow:
-    """One session's workflow in one epoch."""
+    """One session's workflow in one epoch.
 
-    def __init__(self, engine: Engine, session: str, epoch: int) -> None:
+    :param complete: whether the workflow has the steps that were added behind the patch `COMPLETE_LOOP`; one that began before
+        them goes on without.
+    :param children: workflows that this one may start.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        session: str,
+        epoch: int,
+        *,
+        complete: bool = True,
+        children: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> None:
         self.engine = engine
+        self.complete = complete
+        self._children = dict(children or {})
         self.session = session
         self.epoch = epoch
         self.log = structlog.get_logger("dressage.workflow").bind(session=session)
         self.spec = self.transact(lambda tx: sessions.get(tx, session)).spec
         self.environment = self.spec.environment.removeprefix("environments/")
+
+    def refresh(self) -> None:
+        """Reads the spec again, after a step that changed it."""
+        self.spec = self.transact(lambda tx: sessions.get(tx, self.session)).spec
+
+    def child(self, kind: str, ident: str, *arguments: Any) -> None:
+        """Starts a child workflow; one of that id is left as it is. Outside of steps.
+
+        :param kind: key of the children that the workflow was given.
+        :param ident: last part of the child's id.
+        """
+        with SetWorkflowID(f"{self.session}:{self.epoch}:{ident}"):
+            DBOS.start_workflow(self._children[kind], self.session, self.epoch, *arguments)
 
     @property
     def card(self) -> EnvironmentCard:

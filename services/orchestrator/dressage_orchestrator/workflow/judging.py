@@ -1,24 +1,34 @@
-"""Judging a run's rollouts and keeping what came out; confirming a winner on fresh seeds."""
+"""Judging a run's rollouts and keeping what came out; confirming a winner on fresh seeds.
+
+Code judges all last checkpoints (earlier ones were judged while training went on). Where the session's model may look, it sees
+what decides: of the best config's members the median rollout of the last checkpoint and of the best one. Then the scores are
+pooled: rollouts → checkpoint → member → config, a mean over seeds with its bootstrap interval.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
 from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
-from dressage.errors import FailedPrecondition
+from dressage.errors import DressageError, FailedPrecondition
 
 from dressage_orchestrator import defaults, names
 from dressage_orchestrator.database import runs, sessions
 from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.observe import count_judgment
-from dressage_orchestrator.workflow import aggregate, budget
+from dressage_orchestrator.workflow import aggregate, budget, signs
 from dressage_orchestrator.workflow.flow import Flow
 from dressage_orchestrator.workflow.run_wait import start_run, wait_run
 
 CONFIRMATION_RUN = "confirm"
+TEMPLATE_MODEL = "template/v1"
+JUDGE_ROLE = "judge"
+"""The role under which the judge service's model calls are counted."""
+
+_MAX_WATCHED = 12
 
 
 def enter(flow: Flow, number: int, phase: v1.Phase.ValueType) -> None:
@@ -44,28 +54,32 @@ def judge_iteration(flow: Flow, number: int, run: str, judge_source: str) -> v1.
 
 
 def _judge_iteration(flow: Flow, number: int, run: str, judge_source: str) -> v1.Judgment:
-    answer = _ask(flow, run, judge_source)
+    _judge_by_code(flow, run, judge_source)
     threshold = flow.spec.pass_threshold
     with flow.engine.database.begin() as tx:
-        members = _store(tx, flow, run, answer, iteration=number)
+        best = aggregate.best_config(aggregate.by_config(_pool_members(tx, flow, run), threshold=threshold))
+        members = [member for member in runs.members(tx, run) if member.config == best]
+    cost = _judge_by_video(flow, run, _deciding(flow, members), judge_source)
+    with flow.engine.database.begin() as tx:
+        members = _pool_members(tx, flow, run)
         configs = aggregate.by_config(members, threshold=threshold)
         best = aggregate.best_config(configs)
         judgment = configs[best]
-        judgment.cost.CopyFrom(_cost(answer))
+        judgment.cost.CopyFrom(cost)
+        winners = [member for member in members if member.config == best]
         first = flow.once(tx, f"judged/{run}")
+        conditions = runs.get(tx, run).run.conditions
 
         def keep(iteration: v1.Iteration) -> None:
             iteration.best_config = best
             iteration.judgment.CopyFrom(judgment)
-            if first:
-                budget.add_cost(iteration.cost, judgment.cost)
+            _keep_details(iteration, configs, winners, conditions)
 
         iteration = sessions.put_iteration(tx, flow.session, number, keep)
-        winners = [member for member in members if member.config == best]
+        if first:
+            charge(tx, flow, number, JUDGE_ROLE, cost)
 
         def crown(session: v1.Session) -> None:
-            if first:
-                budget.add_cost(session.cost, judgment.cost)
             better = not session.HasField("best_judgment") or judgment.score > session.best_judgment.score
             if better or session.best_iteration == iteration.name:
                 session.best_iteration = iteration.name
@@ -74,47 +88,159 @@ def _judge_iteration(flow: Flow, number: int, run: str, judge_source: str) -> v1
 
         flow.edit(tx, crown)
         if first:
-            _tell(flow, tx, members, run, judgment, iteration.name, number)
+            _tell(flow, tx, members, judgment, iteration.name, number)
+            _warn_of(flow, tx, number, signs.signs(iteration, winners, conditions))
     flow.put_json(number, "judgment.json", judgment)
     if first:
-        count_judgment(judgment, (entry.judgment for entry in answer.rollouts))
+        count_judgment(judgment, (entry for member in members for entry in _verdicts(member)))
     return judgment
 
 
-def _ask(flow: Flow, run: str, judge_source: str) -> judge_pb.JudgeResponse:
+def _verdicts(member: v1.Member) -> Iterator[v1.Judgment]:
+    return (rollout.judgment for evaluation in member.evaluations for rollout in evaluation.rollouts)
+
+
+def _keep_details(
+    iteration: v1.Iteration,
+    configs: dict[str, v1.Judgment],
+    winners: Sequence[v1.Member],
+    conditions: Sequence[v1.Condition],
+) -> None:
+    del iteration.config_scores[:]
+    for config, judged in configs.items():
+        told = iteration.config_scores.add(config=config, score=judged.score, samples=judged.samples)
+        told.interval_low, told.interval_high = judged.interval_low, judged.interval_high
+    del iteration.curve[:]
+    iteration.curve.extend(signs.curve(winners))
+    found = signs.signs(iteration, winners, conditions)
+    iteration.warnings[:] = [f"{sign.reason}: {sign.message}" for sign in found]
+
+
+def _warn_of(flow: Flow, tx: Transaction, number: int, found: Sequence[signs.Sign]) -> None:
+    """Tells the computed warnings; what the trainer reported was told when it did."""
+    ours = ("REWARD_HACKING", "PLATEAU", "SEEDS_DISAGREE")
+    for sign in found:
+        if sign.reason in ours:
+            warning = ev.Warning(reason=sign.reason, message=sign.message)
+            flow.emit(tx, ev.Event(warning=warning), iteration=number)
+
+
+def charge(tx: Transaction, flow: Flow, number: int, role: str, cost: v1.Cost) -> v1.Session:
+    """Counts a cost for the session, the iteration and the role; the session."""
+
+    def count(iteration: v1.Iteration) -> None:
+        budget.add_cost(iteration.cost, cost)
+        budget.add_cost(iteration.cost_by_role[role], cost)
+
+    def count_session(session: v1.Session) -> None:
+        budget.add_cost(session.cost, cost)
+        budget.add_cost(session.cost_by_role[role], cost)
+
+    if cost.requests:
+        sessions.put_iteration(tx, flow.session, number, count)
+        return flow.edit(tx, count_session)
+    return sessions.get(tx, flow.session)
+
+
+def _request(flow: Flow, rollouts: Sequence[str], judge_source: str) -> judge_pb.JudgeRequest:
+    request = judge_pb.JudgeRequest(environment=flow.environment, rollouts=rollouts, judge_source=judge_source)
+    request.pass_threshold = flow.spec.pass_threshold
+    return request
+
+
+def _judge_by_code(flow: Flow, run: str, judge_source: str) -> None:
+    """Judges the last checkpoints of a run's members and stores the verdicts."""
     with flow.engine.database.begin() as tx:
         members = runs.members(tx, run)
     rollouts = [r.artifact for m in members if m.evaluations for r in m.evaluations[-1].rollouts]
     if not rollouts:
         raise FailedPrecondition(f"{run} left no rollouts to judge", reason="NOTHING_TO_JUDGE")
-    request = judge_pb.JudgeRequest(environment=flow.environment, rollouts=rollouts, judge_source=judge_source)
-    request.pass_threshold = flow.spec.pass_threshold
-    return flow.call(flow.engine.judge.judge(request))
+    _store(flow, run, flow.call(flow.engine.judge.judge(_request(flow, rollouts, judge_source))))
 
 
-def _store(tx: Transaction, flow: Flow, run: str, answer: judge_pb.JudgeResponse, *, iteration: int) -> list[v1.Member]:
-    """Writes the verdicts into the members; the members."""
-    verdicts = {entry.rollout: entry.judgment for entry in answer.rollouts}
+def _deciding(flow: Flow, members: Sequence[v1.Member]) -> list[str]:
+    """The rollouts that a vision model looks at.
 
-    def keep(member: v1.Member) -> None:
-        for rollout in member.evaluations[-1].rollouts if member.evaluations else ():
-            rollout.judgment.CopyFrom(verdicts[rollout.artifact])
-        member.judgment.CopyFrom(aggregate.member_judgment(member, threshold=flow.spec.pass_threshold))
+    :param members: of the best config.
+    """
+    chosen: list[str] = []
+    for member in members:
+        if not member.evaluations:
+            continue
+        judged = [entry for entry in member.evaluations if signs.checkpoint_score(entry) is not None]
+        best = max(judged, key=lambda entry: signs.checkpoint_score(entry) or 0.0, default=None)
+        last = member.evaluations[-1]
+        if flow.spec.video_judging == v1.VIDEO_JUDGING_ALL:
+            chosen += [rollout.artifact for rollout in last.rollouts]
+            continue
+        for entry in (last, best) if best is not None and best is not last else (last,):
+            chosen += [rollout.artifact for rollout in entry.rollouts if rollout.label == "median"]
+    return list(dict.fromkeys(chosen))[:_MAX_WATCHED]
 
-    for member in runs.members(tx, run):
-        runs.change_member(tx, run, member.name.rpartition("/")[2], keep)
-    return runs.members(tx, run)
+
+def _watches(flow: Flow) -> bool:
+    return flow.spec.video_judging != v1.VIDEO_JUDGING_NONE and flow.spec.model not in ("", TEMPLATE_MODEL)
 
 
-def _cost(answer: judge_pb.JudgeResponse) -> v1.Cost:
+def _judge_by_video(flow: Flow, run: str, rollouts: Sequence[str], judge_source: str) -> v1.Cost:
+    """Has the session's model look at rollouts, where it can, and stores the merged verdicts; what it cost."""
+    if not rollouts or not _watches(flow):
+        return v1.Cost()
+    with flow.engine.database.begin() as tx:
+        session = sessions.get(tx, flow.session)
+        if budget.used_up(session, now=tx.now) is not None:
+            return v1.Cost()
+    parts = names.parse_run(run)
+    request = _request(flow, rollouts, judge_source)
+    request.session, request.model = session.name, flow.spec.model
+    request.key = f"iterations/{parts.iteration}/judge/{parts.run}" + (f"-e{flow.epoch}" if flow.epoch else "")
+    request.brief.intent, request.brief.environment = flow.spec.intent, flow.environment
+    request.brief.criteria.extend(flow.spec.criteria)
+    request.video.rollouts.extend(rollouts)
+    request.remaining_budget.CopyFrom(budget.remaining(session))
+    try:
+        answer = flow.call(flow.engine.judge.judge(request))
+    except DressageError as error:  # code has judged already: a model that cannot look fails no session
+        answer = judge_pb.JudgeResponse()
+        notices = [f"the videos could not be judged: {error.message}"]
+    else:
+        notices = list(dict.fromkeys(notice for entry in answer.rollouts for notice in entry.notices))
+    _store(flow, run, answer)
+    with flow.engine.database.begin() as tx:
+        if notices and flow.once(tx, f"notices/{run}"):
+            warning = ev.Warning(reason="VIDEO_NOT_JUDGED", message="; ".join(notices)[:1000])
+            flow.emit(tx, ev.Event(warning=warning), iteration=parts.iteration)
     total = v1.Cost()
     for entry in answer.rollouts:
         budget.add_cost(total, entry.judgment.cost)
     return total
 
 
+def _store(flow: Flow, run: str, answer: judge_pb.JudgeResponse) -> None:
+    """Writes verdicts into the rollouts that they are about."""
+    verdicts = {entry.rollout: entry.judgment for entry in answer.rollouts}
+
+    def keep(member: v1.Member) -> None:
+        for evaluation in member.evaluations:
+            aggregate.keep_verdicts(evaluation, verdicts)
+
+    with flow.engine.database.begin() as tx:
+        for member in runs.members(tx, run):
+            runs.change_member(tx, run, member.name.rpartition("/")[2], keep)
+
+
+def _pool_members(tx: Transaction, flow: Flow, run: str) -> list[v1.Member]:
+    """Writes each member's judgment from its last checkpoint's; the members."""
+
+    def keep(member: v1.Member) -> None:
+        member.judgment.CopyFrom(aggregate.member_judgment(member, threshold=flow.spec.pass_threshold))
+
+    ids = [member.name.rpartition("/")[2] for member in runs.members(tx, run)]
+    return [runs.change_member(tx, run, ident, keep) for ident in ids]
+
+
 def _tell(
-    flow: Flow, tx: Transaction, members: Sequence[v1.Member], run: str, whole: v1.Judgment, subject: str, number: int
+    flow: Flow, tx: Transaction, members: Sequence[v1.Member], whole: v1.Judgment, subject: str, number: int
 ) -> None:
     for member in members:
         flow.emit(tx, ev.Event(judged=ev.Judged(subject=member.name, judgment=member.judgment)), iteration=number)
@@ -166,21 +292,27 @@ def _score_assignment(flow: Flow, trained: Sequence[v1.Member], reward_source: s
 
 
 def _judge_confirmation(flow: Flow, number: int, run: str, judge_source: str) -> v1.Judgment:
-    answer = _ask(flow, run, judge_source)
+    _judge_by_code(flow, run, judge_source)
     with flow.engine.database.begin() as tx:
-        members = _store(tx, flow, run, answer, iteration=number)
+        members = runs.members(tx, run)
+    cost = _judge_by_video(flow, run, _deciding(flow, members), judge_source)
+    with flow.engine.database.begin() as tx:
+        members = _pool_members(tx, flow, run)
         judgment = aggregate.pooled([m.judgment for m in members], threshold=flow.spec.pass_threshold)
-        judgment.cost.CopyFrom(_cost(answer))
+        judgment.cost.CopyFrom(cost)
         first = flow.once(tx, f"judged/{run}")
+
+        def keep_iteration(iteration: v1.Iteration) -> None:
+            iteration.confirmation.CopyFrom(judgment)
 
         def keep(session: v1.Session) -> None:
             session.confirmation.CopyFrom(judgment)
-            if first:
-                budget.add_cost(session.cost, judgment.cost)
             if session.best_iteration == names.iteration_name(flow.session, number):
                 session.returns.CopyFrom(aggregate.returns_of(members, flow.card.scales))
 
+        sessions.put_iteration(tx, flow.session, number, keep_iteration)
         flow.edit(tx, keep)
         if first:
-            _tell(flow, tx, members, run, judgment, run, number)
+            charge(tx, flow, number, JUDGE_ROLE, cost)
+            _tell(flow, tx, members, judgment, run, number)
     return judgment

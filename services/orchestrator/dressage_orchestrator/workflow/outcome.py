@@ -9,10 +9,14 @@ from dressage.api.v1 import session_pb2 as v1
 
 @dataclass(frozen=True)
 class Outcome:
-    """The state a session ends in, and why."""
+    """The state a session ends in, and why.
+
+    :param budget: kind of the budget that was used up, if one was.
+    """
 
     state: v1.SessionState.ValueType
     reason: str = ""
+    budget: str = ""
 
 
 class Exhausted(Exception):

@@ -10,9 +10,10 @@ from google.protobuf.json_format import MessageToDict
 
 from dressage_orchestrator import metrics, names
 from dressage_orchestrator.database import runs, sessions
-from dressage_orchestrator.workflow.budget import out_of_time
+from dressage_orchestrator.workflow.budget import end_of_time, out_of_time
 from dressage_orchestrator.workflow.flow import Flow, Json
 from dressage_orchestrator.workflow.outcome import Exhausted
+from dressage_orchestrator.workflow.streaming import Arrivals
 
 
 def start_run(
@@ -46,20 +47,22 @@ def start_run(
     return name
 
 
-def wait_run(flow: Flow, name: str) -> runs.RunRow:
+def wait_run(flow: Flow, name: str, arrivals: Arrivals | None = None) -> runs.RunRow:
     """Waits until the run has ended; the run with its members.
 
+    :param arrivals: judges checkpoints meanwhile; also waited for.
     :raises Exhausted: when the session's wall-clock time is used up; the run is cancelled then.
     """
     parts = names.parse_run(name)
     looks = 0
     while True:
         looks += 1
-        seen = flow.step(f"look:{parts.iteration}:{parts.run}:{looks}", lambda: _look(flow, name))
+        seen = flow.step(f"look:{parts.iteration}:{parts.run}:{looks}", lambda: _look(flow, name, arrivals))
         if seen["late"]:
             flow.step(f"stop:{parts.iteration}:{parts.run}", lambda: flow.call(flow.engine.controller.cancel(name)))
             raise Exhausted("the session's wall-clock time is used up", kind="wall_time")
-        if seen["ended"]:
+        judged = arrivals is None or arrivals.advance(seen["checkpoints"])
+        if seen["ended"] and judged:
             break
         flow.receive(seen["patience"])
     flow.step(f"account:{parts.iteration}:{parts.run}", lambda: _account(flow, name))
@@ -67,9 +70,10 @@ def wait_run(flow: Flow, name: str) -> runs.RunRow:
     return flow.transact(lambda tx: runs.get(tx, name))
 
 
-def _look(flow: Flow, name: str) -> Json:
+def _look(flow: Flow, name: str, arrivals: Arrivals | None) -> Json:
     with flow.engine.database.begin() as tx:
         row = runs.get(tx, name)
+        checkpoints = arrivals.look(tx) if arrivals is not None else None
         session = sessions.get(tx, flow.session)
         now = tx.now
     late = not row.ended and out_of_time(session, now=now)
@@ -77,12 +81,11 @@ def _look(flow: Flow, name: str) -> Json:
     if not row.ended and not late:
         # Also starts a trainer for a run that should have one and, for whatever reason, has none.
         flow.call(flow.engine.controller.ensure(name))
-        if session.spec.budget.HasField("wall_time"):
-            end = (
-                session.start_time.ToMicroseconds() / 1e6 + session.spec.budget.wall_time.ToTimedelta().total_seconds()
-            )
+        end = end_of_time(session)
+        if end is not None:
             patience = min(patience, max(0.1, end - now.timestamp()))
-    return {"ended": row.ended, "late": late, "patience": patience}
+    seen = {"ended": row.ended, "late": late, "patience": patience}
+    return seen if checkpoints is None else {**seen, "checkpoints": checkpoints}
 
 
 def _account(flow: Flow, name: str) -> None:

@@ -57,6 +57,8 @@ def _end(flow: Flow, outcome: Outcome, failure: v1.Failure | None) -> None:
         def edit(session: v1.Session) -> None:
             session.state = outcome.state
             session.state_reason = outcome.reason
+            session.exhausted_budget = outcome.budget
+            session.awaiting_approval = 0
             session.env_steps = total
             session.end_time.CopyFrom(timestamp(tx.now))
             if failure is not None:

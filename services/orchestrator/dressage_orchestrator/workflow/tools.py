@@ -1,47 +1,102 @@
-"""Tools over a session's history that the reviser may call, and what it is told of the training's dynamics."""
+"""Tools over a session's history that the reviser may call, and what it is told of the training's dynamics.
+
+All answers come from one `History`, read in one transaction when the conversation begins. llm-agent journals each answer before
+the model sees it, so that a repeat after a crash gets the same words although the rows may have changed meanwhile.
+"""
 
 from __future__ import annotations
 
 import difflib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import InvalidArgument, NotFound
+from google.protobuf.json_format import MessageToDict
 
 from dressage_orchestrator.clients import Tool
 from dressage_orchestrator.statistics import mean
+from dressage_orchestrator.workflow import lessons
+
+_MAX_ROLLOUTS = 60
+_MAX_COURSE = 50
 
 Runs = Mapping[int, Sequence[v1.Member]]
 """Members of each iteration's training, by its number."""
 
 
-def history_tools(iterations: Sequence[v1.Iteration], members: Runs) -> dict[str, Tool]:
-    """The tools ``get_iteration``, ``compare_iterations`` and ``get_scores`` over finished iterations."""
-    by_number = {entry.number: entry for entry in iterations}
+@dataclass(frozen=True)
+class Label:
+    """A person's score of a rollout."""
 
-    def get_iteration(arguments: Mapping[str, Any]) -> str:
-        return json.dumps(_describe(_pick(by_number, arguments, "iteration"), members), indent=1)
-
-    def compare_iterations(arguments: Mapping[str, Any]) -> str:
-        first, second = _pick(by_number, arguments, "first"), _pick(by_number, arguments, "second")
-        return json.dumps({"diff": diff(first, second), "first": _score(first), "second": _score(second)}, indent=1)
-
-    def get_scores(_: Mapping[str, Any]) -> str:
-        return json.dumps([{"iteration": entry.number, **_score(entry)} for entry in iterations], indent=1)
-
-    return {"get_iteration": get_iteration, "compare_iterations": compare_iterations, "get_scores": get_scores}
+    rollout: str
+    score: float
+    comment: str
 
 
-def _pick(iterations: Mapping[int, v1.Iteration], arguments: Mapping[str, Any], name: str) -> v1.Iteration:
+@dataclass(frozen=True)
+class History:
+    """What there is to know of a session's finished iterations.
+
+    :param best: name of the best iteration; empty if there is none.
+    """
+
+    iterations: Sequence[v1.Iteration]
+    members: Runs = field(default_factory=dict)
+    labels: Sequence[Label] = ()
+    best: str = ""
+
+    def __getitem__(self, number: int) -> v1.Iteration:
+        for entry in self.iterations:
+            if entry.number == number:
+                return entry
+        raise KeyError(number)
+
+    def trained(self, number: int) -> Sequence[v1.Member]:
+        """Members of an iteration's training."""
+        return self.members.get(number, ())
+
+
+def history_tools(history: History) -> dict[str, Tool]:
+    """The tools by name; each takes its arguments and returns text."""
+
+    def numbered(answer: Any) -> Tool:
+        return lambda arguments: _text(answer(history, _pick(history, arguments, "number")))
+
+    def compare(arguments: Mapping[str, Any]) -> str:
+        first, second = _pick(history, arguments, "first"), _pick(history, arguments, "second")
+        return _text(_compare(first, second))
+
+    return {
+        "get_iteration": numbered(_describe),
+        "get_reward_code": numbered(lambda _, entry: entry.source),
+        "get_dynamics": numbered(_dynamics),
+        "get_judgments": numbered(_judgments),
+        "get_rollouts": numbered(_rollouts),
+        "compare_iterations": compare,
+        "get_scores": lambda _: _text([_timeline(history, entry) for entry in history.iterations]),
+        "get_lineage": lambda _: tree(history),
+        "get_changes": lambda _: _text(changes(history)),
+        "get_lessons": lambda _: _text([_lesson(entry) for entry in lessons.lessons(history.iterations)]),
+    }
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)
+
+
+def _pick(history: History, arguments: Mapping[str, Any], name: str) -> v1.Iteration:
     value = arguments.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
         raise InvalidArgument(field=name, value=value, expected="the number of an iteration")
-    if int(value) not in iterations:
-        known = ", ".join(str(number) for number in iterations)
-        raise NotFound(f"{name}: there is no iteration {int(value)}; there are {known}", reason="ITERATION_NOT_FOUND")
-    return iterations[int(value)]
+    try:
+        return history[int(value)]
+    except KeyError:
+        known = ", ".join(str(entry.number) for entry in history.iterations)
+        message = f"{name}: there is no iteration {int(value)}; there are {known}"
+        raise NotFound(message, reason="ITERATION_NOT_FOUND") from None
 
 
 def _score(iteration: v1.Iteration) -> dict[str, Any]:
@@ -53,16 +108,172 @@ def _score(iteration: v1.Iteration) -> dict[str, Any]:
     }
 
 
-def _describe(iteration: v1.Iteration, members: Runs) -> dict[str, Any]:
+def _timeline(history: History, iteration: v1.Iteration) -> dict[str, Any]:
+    best = iteration.name == history.best
+    return {"iteration": iteration.number, "parent": number_of(iteration.parent), **_score(iteration), "best": best}
+
+
+def number_of(name: str) -> int:
+    """The number in an iteration's name; 0 for none."""
+    return int(name.rpartition("/")[2]) if name else 0
+
+
+def _hyperparameters(config: v1.Config) -> dict[str, Any]:
+    plain: dict[str, Any] = MessageToDict(config.hyperparameters, preserving_proto_field_name=True)
+    return plain
+
+
+def _describe(history: History, iteration: v1.Iteration) -> dict[str, Any]:
     return {
         "iteration": iteration.number,
+        "parent": number_of(iteration.parent),
         "source": iteration.source,
         "planned_change": iteration.planned_change,
         "lesson": iteration.lesson,
         "judgment": {**_score(iteration), "diagnosis": iteration.judgment.diagnosis},
         "failure_tags": list(iteration.judgment.failure_tags),
-        "dynamics": dynamics(members.get(iteration.number, ())),
+        "dynamics": dynamics(history.trained(iteration.number)),
+        "best_config": iteration.best_config,
+        "hyperparameters": {config.id: _hyperparameters(config) for config in iteration.configs},
+        "config_scores": {entry.config: round(entry.score, 4) for entry in iteration.config_scores},
+        "warnings": list(iteration.warnings),
     }
+
+
+def _dynamics(history: History, iteration: v1.Iteration) -> dict[str, Any]:
+    configs: dict[str, Any] = {
+        config.id: {"hyperparameters": _hyperparameters(config), "members": []} for config in iteration.configs
+    }
+    for member in history.trained(iteration.number):
+        course = [
+            {
+                "env_step": entry.env_step,
+                "own_return": round(mean(entry.own_returns or entry.returns), 4),
+                "return": round(mean(entry.returns), 4),
+            }
+            for entry in member.evaluations[-_MAX_COURSE:]
+        ]
+        metrics = {name: round(value, 6) for name, value in sorted(member.metrics.items())}
+        told = {"seed": member.seed, "course": course, "metrics": metrics}
+        configs.setdefault(member.config, {"hyperparameters": {}, "members": []})["members"].append(told)
+    return {"configs": configs, "warnings": list(iteration.warnings)}
+
+
+def _verdicts(judgment: v1.Judgment) -> list[dict[str, Any]]:
+    return [
+        {
+            "kind": v1.JudgeKind.Name(entry.kind).removeprefix("JUDGE_KIND_").lower(),
+            "score": round(entry.score, 4),
+            "votes": entry.votes,
+            "spread": round(entry.spread, 4),
+            "comment": entry.comment,
+        }
+        for entry in judgment.verdicts
+    ]
+
+
+def _judgments(history: History, iteration: v1.Iteration) -> dict[str, Any]:
+    members = [
+        {
+            "member": member.name.rpartition("/")[2],
+            "config": member.config,
+            "seed": member.seed,
+            "env_step": member.evaluations[-1].env_step if member.evaluations else 0,
+            "score": round(member.judgment.score, 4),
+        }
+        for member in history.trained(iteration.number)
+    ]
+    labels = [
+        {"rollout": entry.rollout, "score": entry.score, "comment": entry.comment}
+        for entry in history.labels
+        if entry.rollout.startswith(f"{iteration.name}/")
+    ]
+    return {
+        "iteration": iteration.number,
+        **_score(iteration),
+        "diagnosis": iteration.judgment.diagnosis,
+        "failure_tags": list(iteration.judgment.failure_tags),
+        "verdicts": _verdicts(iteration.judgment),
+        "members": members,
+        "labels": labels,
+    }
+
+
+def _rollouts(history: History, iteration: v1.Iteration) -> list[dict[str, Any]]:
+    found = [
+        {
+            "rollout": rollout.artifact,
+            "member": member.name.rpartition("/")[2],
+            "config": member.config,
+            "seed": member.seed,
+            "env_step": evaluation.env_step,
+            "label": rollout.label,
+            "return": round(getattr(rollout, "return"), 4),
+            "own_return": round(rollout.own_return, 4),
+            "score": round(rollout.judgment.score, 4) if rollout.HasField("judgment") else None,
+            "diagnosis": rollout.judgment.diagnosis,
+            "verdicts": _verdicts(rollout.judgment),
+        }
+        for member in history.trained(iteration.number)
+        for evaluation in member.evaluations
+        for rollout in evaluation.rollouts
+    ]
+    return found[-_MAX_ROLLOUTS:]  # the last checkpoints are those that decide
+
+
+def _compare(first: v1.Iteration, second: v1.Iteration) -> dict[str, Any]:
+    pair = [_best_hyperparameters(entry) for entry in (first, second)]
+    names = sorted(set(pair[0]) | set(pair[1]))
+    changed = {name: [pair[0].get(name), pair[1].get(name)] for name in names if pair[0].get(name) != pair[1].get(name)}
+    return {"first": _score(first), "second": _score(second), "diff": diff(first, second), "hyperparameters": changed}
+
+
+def _best_hyperparameters(iteration: v1.Iteration) -> dict[str, Any]:
+    best = next((entry for entry in iteration.configs if entry.id == iteration.best_config), None)
+    return _hyperparameters(best) if best is not None else {}
+
+
+def changes(history: History) -> list[dict[str, Any]]:
+    """The ledger of what was tried: each revision's change, with the scores before and after it."""
+    ledger = []
+    for entry in history.iterations:
+        if not entry.parent or not entry.HasField("judgment"):
+            continue
+        before, after = history[number_of(entry.parent)].judgment.score, entry.judgment.score
+        row = {"iteration": entry.number, "based_on": number_of(entry.parent), "planned_change": entry.planned_change}
+        scores = {"score_before": round(before, 4), "score_after": round(after, 4), "delta": round(after - before, 4)}
+        ledger.append({**row, **scores})
+    return ledger
+
+
+def change_lines(history: History) -> list[str]:
+    """The ledger, a line each."""
+    return [
+        f"iteration {row['iteration']} (from {row['based_on']}): {row['planned_change']}: "
+        f"{row['score_before']:.2f} -> {row['score_after']:.2f}"
+        for row in changes(history)
+    ]
+
+
+def tree(history: History) -> str:
+    """The iterations as an indented tree, ``*`` at the best."""
+    children: dict[int, list[v1.Iteration]] = {}
+    known = {entry.name for entry in history.iterations}
+    for entry in history.iterations:
+        children.setdefault(number_of(entry.parent) if entry.parent in known else 0, []).append(entry)
+    lines: list[str] = []
+    stack = [(entry, 0) for entry in reversed(children.get(0, []))]
+    while stack:
+        entry, depth = stack.pop()
+        star = " *" if entry.name == history.best else ""
+        score = f"{entry.judgment.score:.2f}" if entry.HasField("judgment") else "-"
+        lines.append(f"{'  ' * depth}{entry.number} {score}{star} {entry.planned_change}".rstrip())
+        stack += [(child, depth + 1) for child in reversed(children.get(entry.number, []))]
+    return "\n".join(lines)
+
+
+def _lesson(entry: lessons.Held) -> dict[str, Any]:
+    return {"number": entry.number, "tier": entry.tier_name, "text": entry.text, "iteration": entry.support[-1]}
 
 
 def diff(first: v1.Iteration, second: v1.Iteration) -> str:

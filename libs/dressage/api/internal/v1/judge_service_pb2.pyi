@@ -396,3 +396,124 @@ class Merge(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["agreed", b"agreed", "decided_by", b"decided_by", "difference", b"difference", "reasoning", b"reasoning"]) -> None: ...
 
 Global___Merge: typing_extensions.TypeAlias = Merge
+
+@typing.final
+class ScoreRequest(google.protobuf.message.Message):
+    """Asks for returns."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ENVIRONMENT_FIELD_NUMBER: builtins.int
+    REWARD_SOURCE_FIELD_NUMBER: builtins.int
+    ROLLOUTS_FIELD_NUMBER: builtins.int
+    JUDGE_SOURCE_FIELD_NUMBER: builtins.int
+    environment: builtins.str
+    """Environment id."""
+    reward_source: builtins.str
+    """The reward's source."""
+    judge_source: builtins.str
+    """A judge whose scores of the controls are wanted, too; empty: the controls are left out."""
+    @property
+    def rollouts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Artifact keys of the rollouts."""
+
+    def __init__(
+        self,
+        *,
+        environment: builtins.str = ...,
+        reward_source: builtins.str = ...,
+        rollouts: collections.abc.Iterable[builtins.str] | None = ...,
+        judge_source: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["environment", b"environment", "judge_source", b"judge_source", "reward_source", b"reward_source", "rollouts", b"rollouts"]) -> None: ...
+
+Global___ScoreRequest: typing_extensions.TypeAlias = ScoreRequest
+
+@typing.final
+class ScoreResponse(google.protobuf.message.Message):
+    """Returns."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SCORED_FIELD_NUMBER: builtins.int
+    FAILURES_FIELD_NUMBER: builtins.int
+    @property
+    def scored(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ScoredTrajectory]:
+        """Of each rollout in the order asked, then of each control."""
+
+    @property
+    def failures(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[dressage.api.v1.event_pb2.CheckFailure]:
+        """Why the reward could not be evaluated; nothing is scored then."""
+
+    def __init__(
+        self,
+        *,
+        scored: collections.abc.Iterable[Global___ScoredTrajectory] | None = ...,
+        failures: collections.abc.Iterable[dressage.api.v1.event_pb2.CheckFailure] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["failures", b"failures", "scored", b"scored"]) -> None: ...
+
+Global___ScoreResponse: typing_extensions.TypeAlias = ScoreResponse
+
+@typing.final
+class ScoredTrajectory(google.protobuf.message.Message):
+    """A trajectory's return by a reward."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class TermsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    ROLLOUT_FIELD_NUMBER: builtins.int
+    CONTROL_FIELD_NUMBER: builtins.int
+    RETURN_FIELD_NUMBER: builtins.int
+    TERMS_FIELD_NUMBER: builtins.int
+    JUDGE_SCORE_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
+    DESCRIPTION_FIELD_NUMBER: builtins.int
+    TERMINATED_FIELD_NUMBER: builtins.int
+    rollout: builtins.str
+    """The rollout's artifact key; empty for a control."""
+    control: builtins.str
+    """The control's kind: `random`, `untrained`, `motionless`; empty for a rollout."""
+    judge_score: builtins.float
+    """The judge's score of a control."""
+    steps: builtins.int
+    """Steps of the episode."""
+    description: builtins.str
+    """A few numbers of the episode in words."""
+    terminated: builtins.bool
+    """Whether the environment ended it, by a fall, say."""
+    @property
+    def terms(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
+        """Sum of each term."""
+
+    def __init__(
+        self,
+        *,
+        rollout: builtins.str = ...,
+        control: builtins.str = ...,
+        terms: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        judge_score: builtins.float | None = ...,
+        steps: builtins.int = ...,
+        description: builtins.str = ...,
+        terminated: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_judge_score", b"_judge_score", "judge_score", b"judge_score"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_judge_score", b"_judge_score", "control", b"control", "description", b"description", "judge_score", b"judge_score", "return", b"return", "rollout", b"rollout", "steps", b"steps", "terminated", b"terminated", "terms", b"terms"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_judge_score", b"_judge_score"]) -> typing.Literal["judge_score"] | None: ...
+
+Global___ScoredTrajectory: typing_extensions.TypeAlias = ScoredTrajectory

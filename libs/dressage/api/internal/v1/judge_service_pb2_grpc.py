@@ -50,6 +50,11 @@ class JudgeServiceStub(object):
                 request_serializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.StreamJudgeRequest.SerializeToString,
                 response_deserializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.StreamJudgeResponse.FromString,
                 _registered_method=True)
+        self.Score = channel.unary_unary(
+                '/dressage.internal.v1.JudgeService/Score',
+                request_serializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.ScoreRequest.SerializeToString,
+                response_deserializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.ScoreResponse.FromString,
+                _registered_method=True)
 
 
 class JudgeServiceServicer(object):
@@ -77,6 +82,13 @@ class JudgeServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Score(self, request, context):
+        """Returns of recorded rollouts and of the controls by a generated reward, in the sandbox.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JudgeServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +106,11 @@ def add_JudgeServiceServicer_to_server(servicer, server):
                     servicer.StreamJudge,
                     request_deserializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.StreamJudgeRequest.FromString,
                     response_serializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.StreamJudgeResponse.SerializeToString,
+            ),
+            'Score': grpc.unary_unary_rpc_method_handler(
+                    servicer.Score,
+                    request_deserializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.ScoreRequest.FromString,
+                    response_serializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.ScoreResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -178,6 +195,33 @@ class JudgeService(object):
             '/dressage.internal.v1.JudgeService/StreamJudge',
             dressage_dot_internal_dot_v1_dot_judge__service__pb2.StreamJudgeRequest.SerializeToString,
             dressage_dot_internal_dot_v1_dot_judge__service__pb2.StreamJudgeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Score(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dressage.internal.v1.JudgeService/Score',
+            dressage_dot_internal_dot_v1_dot_judge__service__pb2.ScoreRequest.SerializeToString,
+            dressage_dot_internal_dot_v1_dot_judge__service__pb2.ScoreResponse.FromString,
             options,
             channel_credentials,
             insecure,

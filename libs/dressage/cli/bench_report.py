@@ -1,0 +1,230 @@
+"""A benchmark's report: Markdown for people, CSV for programs, learning curves as a picture where matplotlib is installed."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from dressage.api.v1 import benchmark_service_pb2 as pb
+from dressage.api.v1 import session_pb2
+from dressage.cli.progress import short
+from dressage.cli.summary import state_name
+
+Curves = Mapping[int, Sequence[tuple[int, Sequence[session_pb2.CurvePoint]]]]
+"""By case, from 1: each iteration's number and its curve."""
+
+_BARS = "▁▂▃▄▅▆▇█"
+_MAX_PLOTTED = 60
+
+
+def write_report(benchmark: pb.Benchmark, curves: Curves, folder: Path) -> list[Path]:
+    """Writes the report's files; what was written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {
+        "cases.csv": cases_csv(benchmark),
+        "groups.csv": groups_csv(benchmark),
+        "curves.csv": curves_csv(curves),
+    }
+    picture = _draw(benchmark, curves, folder / "curves.png")
+    texts["report.md"] = markdown(benchmark, curves, picture=picture)
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return [folder / name for name in ("report.md", "cases.csv", "groups.csv", "curves.csv")] + (
+        [folder / "curves.png"] if picture else []
+    )
+
+
+def dollars(cost: session_pb2.Cost) -> str:
+    """A cost in dollars: 0 where nothing was asked of a model, `unknown` where a price is."""
+    if not cost.requests:
+        return "0"
+    return f"{cost.dollars:.4f}" if cost.HasField("dollars") else "unknown"
+
+
+def cases_csv(benchmark: pb.Benchmark) -> str:
+    """One line for each case."""
+    head = ["case", "env_id", "instruction", "category", "difficulty", "stage", "state", "score", "low", "high"]
+    head += ["passed", "iterations", "iteration_scores", "dollars", "tokens", "env_steps", "session", "reason"]
+    return _csv(head, (_case_row(number, case) for number, case in enumerate(benchmark.cases, start=1)))
+
+
+def _case_row(number: int, case: pb.BenchmarkCase) -> list[object]:
+    known = case.HasField("score")
+    return [
+        number,
+        short(case.environment),
+        case.intent,
+        case.category,
+        case.difficulty,
+        case.stage or "",
+        state_name(case.state) if case.state else "",
+        round(case.score, 6) if known else "",
+        round(case.interval_low, 6) if known else "",
+        round(case.interval_high, 6) if known else "",
+        int(case.state == session_pb2.SESSION_STATE_SUCCEEDED) if case.state else "",
+        case.iterations,
+        " ".join(f"{score:.4f}" for score in case.iteration_scores),
+        dollars(case.cost),
+        case.cost.input_tokens + case.cost.output_tokens,
+        case.env_steps,
+        case.session,
+        case.reason,
+    ]
+
+
+def groups_csv(benchmark: pb.Benchmark) -> str:
+    """One line for each group."""
+    head = ["kind", "value", "total", "completed", "passed", "success_rate", "success_low", "success_high"]
+    head += ["mean_score", "iterations_to_pass", "dollars", "env_steps"]
+    rows = (
+        [
+            group.kind,
+            group.value,
+            group.total,
+            group.completed,
+            group.passed,
+            *(_number(group, name) for name in head[5:10]),
+            dollars(group.cost),
+            group.env_steps,
+        ]
+        for group in benchmark.groups
+    )
+    return _csv(head, rows)
+
+
+def _number(group: pb.BenchmarkGroup, name: str) -> object:
+    return round(getattr(group, name), 6) if group.HasField(name) else ""  # type: ignore[arg-type]
+
+
+def curves_csv(curves: Curves) -> str:
+    """One line for each point of each iteration's learning curve."""
+    head = ["case", "iteration", "env_step", "score", "own_return", "return"]
+    rows = (
+        [
+            case,
+            iteration,
+            point.env_step,
+            round(point.score, 6) if point.HasField("score") else "",
+            point.own_return,
+            getattr(point, "return"),
+        ]
+        for case, iterations in curves.items()
+        for iteration, points in iterations
+        for point in points
+    )
+    return _csv(head, rows)
+
+
+def _csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def markdown(benchmark: pb.Benchmark, curves: Curves, *, picture: bool) -> str:
+    """The report for people."""
+    template = benchmark.template
+    facts = [
+        f"model {template.model or 'the default'}",
+        f"at most {template.max_iterations or 5} iterations",
+        f"threshold {template.pass_threshold or 0.7:g}",
+        f"staged, gate {benchmark.stage_gate:g}" if benchmark.staged else "flat",
+    ]
+    lines = [f"# Benchmark {short(benchmark.name)}", "", f"{', '.join(facts)}.", ""]
+    if benchmark.stopped_reason:
+        lines += [f"Stopped: {benchmark.stopped_reason}.", ""]
+    lines += ["## Groups", "", *_groups(benchmark), "", "## Cases", "", *_cases(benchmark), ""]
+    lines += ["## Learning curves", ""]
+    lines += ["![Scores over environment steps](curves.png)", ""] if picture else []
+    lines += [*_sparklines(benchmark, curves), ""]
+    lines += ["The success rate's interval is Wilson's, a score's the bootstrap over seeds, both of 95 %.", ""]
+    return "\n".join(lines)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    def cells(row: Sequence[object]) -> str:
+        return "| " + " | ".join(" ".join(str(cell).replace("|", "\\|").split()) for cell in row) + " |"
+
+    return [cells(head), "|" + " --- |" * len(head), *(cells(row) for row in rows)]
+
+
+def _groups(benchmark: pb.Benchmark) -> list[str]:
+    head = ("by", "", "done", "passed", "success rate", "mean score", "iterations to pass", "dollars", "env steps")
+    rows = []
+    for group in benchmark.groups:
+        rate = "–"
+        if group.HasField("success_rate"):
+            rate = f"{group.success_rate:.0%} ({group.success_low:.0%} to {group.success_high:.0%})"
+        score = f"{group.mean_score:.2f}" if group.HasField("mean_score") else "–"
+        needed = f"{group.iterations_to_pass:.1f}" if group.HasField("iterations_to_pass") else "–"
+        done = f"{group.completed}/{group.total}"
+        steps = f"{group.env_steps:,}"
+        rows.append((group.kind, group.value, done, group.passed, rate, score, needed, dollars(group.cost), steps))
+    return _table(head, rows)
+
+
+def _cases(benchmark: pb.Benchmark) -> list[str]:
+    head = ("case", "environment", "intent", "category", "difficulty", "state", "score", "iterations", "dollars", "why")
+    rows = []
+    for number, case in enumerate(benchmark.cases, start=1):
+        score = "–"
+        if case.HasField("score"):
+            score = f"{case.score:.2f} ({case.interval_low:.2f} to {case.interval_high:.2f})"
+        state = state_name(case.state) if case.state else "not begun"
+        row = (number, short(case.environment), case.intent, case.category, case.difficulty, state, score)
+        rows.append((*row, case.iterations, dollars(case.cost), case.reason[:200]))
+    return _table(head, rows)
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Values between 0 and 1 as bars."""
+    return "".join(_BARS[min(len(_BARS) - 1, max(0, int(value * len(_BARS))))] for value in values)
+
+
+def _sparklines(benchmark: pb.Benchmark, curves: Curves) -> list[str]:
+    rows = []
+    for number, case in enumerate(benchmark.cases, start=1):
+        scores = list(case.iteration_scores)
+        iterations = curves.get(number, [])
+        within = " ".join(sparkline([p.score for p in points if p.HasField("score")]) for _, points in iterations)
+        numbers = ", ".join(f"{score:.2f}" for score in scores)
+        rows.append((number, sparkline(scores), numbers, within))
+    return _table(("case", "by iteration", "scores", "within iterations, over training"), rows)
+
+
+def _draw(benchmark: pb.Benchmark, curves: Curves, path: Path) -> bool:
+    """Draws the curves, iteration after iteration on one axis of steps; False without matplotlib or anything to draw."""
+    try:
+        import matplotlib
+    except ImportError:
+        return False
+    lines = {number: _joined(iterations) for number, iterations in list(curves.items())[:_MAX_PLOTTED]}
+    lines = {number: points for number, points in lines.items() if points}
+    if not lines:
+        return False
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(9, 5), layout="constrained")
+    for number, points in lines.items():
+        label = f"{number} {benchmark.cases[number - 1].intent[:30]}"
+        axes.plot([step for step, _ in points], [score for _, score in points], marker=".", label=label)
+    axes.set(xlabel="environment steps of a member, all iterations", ylabel="score", ylim=(0, 1.02))
+    axes.axhline(benchmark.template.pass_threshold or 0.7, color="grey", linestyle=":")
+    if len(lines) <= 20:
+        axes.legend(fontsize="small")
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+    return True
+
+
+def _joined(iterations: Sequence[tuple[int, Sequence[session_pb2.CurvePoint]]]) -> list[tuple[int, float]]:
+    points, before = [], 0
+    for _, curve in iterations:
+        points += [(before + point.env_step, point.score) for point in curve if point.HasField("score")]
+        before += max((point.env_step for point in curve), default=0)
+    return points

@@ -1,0 +1,195 @@
+"""What `dressage sessions steer|approve|label|rollouts|diff` ask for and how it is shown."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dressage import errors
+from dressage.api.v1 import session_pb2 as pb
+from dressage.api.v1 import session_service_pb2 as sessions_pb
+from dressage.cli import output
+from dressage.cli.connection import Connection
+from dressage.cli.specs import read_source
+from dressage.client.names import session_name
+
+_KINDS = {pb.JUDGE_KIND_CODE: "code", pb.JUDGE_KIND_VIDEO: "video", pb.JUDGE_KIND_HUMAN: "people"}
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a person says to a session."""
+
+    note: str = ""
+    reward: Path | None = None
+    criteria: Path | None = None
+    rebase_to: int = 0
+
+
+def steer(session: str, told: Told) -> Callable[[Any], Awaitable[pb.Session]]:
+    """Says it, and gets the session."""
+    source = read_source(told.reward, field="--reward") if told.reward is not None else ""
+    criteria = read_criteria(told.criteria) if told.criteria is not None else []
+
+    async def give(client: Any) -> pb.Session:
+        await client.steer_session(
+            session, told.note, reward_source=source, criteria=criteria, rebase_to=told.rebase_to
+        )
+        found: pb.Session = await client.get_session(session)
+        return found
+
+    return give
+
+
+def read_criteria(path: Path) -> list[pb.IntentCriterion]:
+    """Criteria from a JSON list of {title, description?, category?}.
+
+    :raises InvalidArgument: naming the criterion and what is wrong with it.
+    """
+    from google.protobuf.json_format import ParseDict, ParseError
+
+    try:
+        entries = json.loads(read_source(path, field="--criteria"))
+    except ValueError as error:
+        raise errors.InvalidArgument(field="--criteria", value=str(path), expected=f"JSON ({error})") from error
+    if not isinstance(entries, list) or not entries:
+        raise errors.InvalidArgument(
+            field="--criteria", value=str(path), expected="a JSON list of at least one criterion"
+        )
+    found = []
+    for number, entry in enumerate(entries, start=1):
+        try:
+            found.append(ParseDict(entry, pb.IntentCriterion()))
+        except (ParseError, AttributeError, TypeError) as error:
+            expected = f"{{title, description, category}} ({error})"
+            raise errors.InvalidArgument(field=f"--criteria[{number}]", value=entry, expected=expected) from error
+        if not found[-1].title:
+            raise errors.InvalidArgument(field=f"--criteria[{number}].title", value="", expected="a few words")
+    return found
+
+
+def label(
+    rollout: str, score: float, comment: str
+) -> Callable[[Connection], Awaitable[sessions_pb.LabelRolloutResponse]]:
+    """Records a score."""
+
+    async def work(connection: Connection) -> sessions_pb.LabelRolloutResponse:
+        return await connection.client.label_rollout(rollout, score, comment=comment)
+
+    return work
+
+
+def print_label(answer: sessions_pb.LabelRolloutResponse, *, as_json: bool) -> None:
+    """The verdicts side by side, and how labels and judges agree."""
+    if as_json:
+        output.print_json(output.message_dict(answer))
+        return
+    rows = [
+        (_KINDS.get(verdict.kind, "?"), f"{verdict.score:.2f}", verdict.votes, verdict.comment)
+        for verdict in answer.judgment.verdicts
+    ]
+    output.print_table(("judge", "score", "votes", "remarks"), rows)
+    print(agreement(answer.agreement))
+
+
+def agreement(found: pb.Agreement) -> str:
+    """How labels and judges agree, in a line."""
+    rank = f"{found.spearman:.2f}" if found.HasField("spearman") else "too few to tell"
+    kappa = f"{found.kappa:.2f}" if found.HasField("kappa") else "too few to tell"
+    return f"{found.rollouts} labelled rollouts: rank correlation {rank}, kappa of passing {kappa}"
+
+
+def rollouts(session: str) -> Callable[[Connection], Awaitable[list[dict[str, Any]]]]:
+    """All recorded rollouts of a session, in order."""
+
+    async def work(connection: Connection) -> list[dict[str, Any]]:
+        found = []
+        async for run in connection.client.list_runs(f"{session_name(session)}/iterations/-"):
+            for member in run.members:
+                for evaluation in member.evaluations:
+                    found += [_rollout(entry, evaluation.env_step) for entry in evaluation.rollouts]
+        return found
+
+    return work
+
+
+def _rollout(entry: pb.Rollout, step: int) -> dict[str, Any]:
+    scores = {_KINDS.get(verdict.kind, "?"): verdict.score for verdict in entry.judgment.verdicts}
+    return {
+        "rollout": entry.artifact,
+        "env_step": step,
+        "return": getattr(entry, "return"),
+        "own_return": entry.own_return,
+        "score": entry.judgment.score if entry.HasField("judgment") else None,
+        **{kind: scores.get(kind) for kind in _KINDS.values()},
+    }
+
+
+def print_rollouts(found: list[dict[str, Any]], *, as_json: bool) -> None:
+    """A table of rollouts."""
+    if as_json:
+        output.print_json({"rollouts": found})
+        return
+
+    def number(value: float | None) -> str:
+        return "" if value is None else f"{value:.2f}"
+
+    kinds = ("score", *_KINDS.values())
+    rows = [(entry["rollout"], f"{entry['return']:.1f}", *(number(entry[kind]) for kind in kinds)) for entry in found]
+    output.print_table(("rollout", "return", *kinds), rows, empty="no rollouts yet")
+
+
+def pair(session: str, first: int, second: int) -> Callable[[Connection], Awaitable[tuple[pb.Iteration, pb.Iteration]]]:
+    """Two iterations."""
+
+    async def work(connection: Connection) -> tuple[pb.Iteration, pb.Iteration]:
+        names = [f"{session_name(session)}/iterations/{number}" for number in (first, second)]
+        found = [await connection.client.get_iteration(name) for name in names]
+        return found[0], found[1]
+
+    return work
+
+
+def print_diff(first: pb.Iteration, second: pb.Iteration, *, as_json: bool) -> None:
+    """Scores, hyperparameters and the diff of two iterations."""
+    lines = difflib.unified_diff(
+        first.source.splitlines(),
+        second.source.splitlines(),
+        f"iteration {first.number}",
+        f"iteration {second.number}",
+        lineterm="",
+    )
+    text = "\n".join(lines)
+    sides = [_side(first), _side(second)]
+    if as_json:
+        output.print_json({"first": sides[0], "second": sides[1], "diff": text})
+        return
+    names = list(dict.fromkeys([*sides[0]["criteria"], *sides[1]["criteria"]]))
+    rows = [("score", *(_shown(side["score"]) for side in sides))]
+    rows += [(name, *(_shown(side["criteria"].get(name)) for side in sides)) for name in names]
+    for name in sorted(set(sides[0]["hyperparameters"]) | set(sides[1]["hyperparameters"])):
+        rows.append((name, *(str(side["hyperparameters"].get(name, "preset")) for side in sides)))
+    output.print_table(("", str(first.number), str(second.number)), rows)
+    print(text or "the rewards are the same")
+
+
+def _side(iteration: pb.Iteration) -> dict[str, Any]:
+    from google.protobuf.json_format import MessageToDict
+
+    best = [config for config in iteration.configs if config.id == iteration.best_config] or list(iteration.configs)[:1]
+    told = MessageToDict(best[0].hyperparameters, preserving_proto_field_name=True) if best else {}
+    return {
+        "iteration": iteration.number,
+        "score": iteration.judgment.score if iteration.HasField("judgment") else None,
+        "criteria": {entry.name: entry.score for entry in iteration.judgment.criteria},
+        "config": iteration.best_config,
+        "hyperparameters": told,
+    }
+
+
+def _shown(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"

@@ -1,0 +1,76 @@
+"""A benchmark's stages and its table. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from dressage.api.v1 import benchmark_service_pb2 as pb
+from dressage.api.v1 import session_pb2 as v1
+
+from dressage_orchestrator.database.sessions import ENDED
+from dressage_orchestrator.statistics import mean, wilson_interval
+from dressage_orchestrator.workflow.budget import add_cost
+
+MAX_STAGES = 25
+DEFAULT_GATE = 0.7
+
+
+def stages(cases: Sequence[pb.BenchmarkCase], *, parallel: int) -> list[int]:
+    """The stage of each case, from 1: cases mixed by environment and difficulty, at least ``parallel`` in a stage.
+
+    Mixing takes one case of each kind in turn, so that an early stage is a sample of the whole and its gate says something.
+    """
+    kinds: dict[tuple[str, str], list[int]] = {}
+    for place, case in enumerate(cases):
+        kinds.setdefault((case.difficulty, case.environment), []).append(place)
+    order: list[int] = []
+    queues = [list(kinds[kind]) for kind in sorted(kinds)]
+    while queues:
+        order += [queue.pop(0) for queue in queues]
+        queues = [queue for queue in queues if queue]
+    size = max(parallel, math.ceil(len(cases) / MAX_STAGES))
+    found = [0] * len(cases)
+    for rank, place in enumerate(order):
+        found[place] = rank // size + 1
+    return found
+
+
+def gate_score(benchmark: pb.Benchmark) -> float:
+    """Mean score of the cases that ended; one without a score counts as 0."""
+    return mean([case.score for case in benchmark.cases if case.state in ENDED])
+
+
+def fill_groups(benchmark: pb.Benchmark) -> None:
+    """Writes the table into the benchmark."""
+    del benchmark.groups[:]
+    kinds: list[tuple[str, Callable[[pb.BenchmarkCase], str]]] = [
+        ("all", lambda case: "all"),
+        ("environment", lambda case: case.environment.removeprefix("environments/")),
+        ("category", lambda case: case.category),
+        ("difficulty", lambda case: case.difficulty),
+        ("stage", lambda case: str(case.stage) if case.stage else ""),
+    ]
+    for kind, value_of in kinds:
+        parts: dict[str, list[pb.BenchmarkCase]] = {}
+        for case in benchmark.cases:
+            if value_of(case):
+                parts.setdefault(value_of(case), []).append(case)
+        ordered = sorted(parts, key=lambda value: int(value) if value.isdigit() else value) if parts else []
+        benchmark.groups.extend(_group(kind, value, parts[value]) for value in ordered)
+
+
+def _group(kind: str, value: str, cases: Sequence[pb.BenchmarkCase]) -> pb.BenchmarkGroup:
+    ended = [case for case in cases if case.state in ENDED]
+    passed = [case for case in ended if case.state == v1.SESSION_STATE_SUCCEEDED]
+    group = pb.BenchmarkGroup(kind=kind, value=value, total=len(cases), completed=len(ended), passed=len(passed))
+    if ended:
+        group.success_rate = len(passed) / len(ended)
+        group.success_low, group.success_high = wilson_interval(len(passed), len(ended))
+        group.mean_score = mean([case.score for case in ended])
+    if passed:
+        group.iterations_to_pass = mean([case.iterations for case in passed])
+    for case in cases:
+        add_cost(group.cost, case.cost)
+        group.env_steps += case.env_steps
+    return group

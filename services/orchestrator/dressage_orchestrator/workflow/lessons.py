@@ -1,0 +1,131 @@
+"""What a session has learned: lessons of its iterations, tiered, bounded and consolidated. Pure.
+
+A lesson's number is its iteration's. It enters as firmly as its author says, SOFT if nothing is said. The same lesson taught
+again (most of its words are the same) is not listed twice: it gets firmer, to STRONG by the second and HARD by the third
+iteration that taught it. A reviser may hold an earlier lesson otherwise. A lesson is retired by what followed it, too: if it is
+SOFT and the iterations that it led to did worse than their parents twice as often as better, it is no longer held.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dressage.api.v1 import session_pb2 as v1
+from dressage.api.v1 import session_service_pb2 as pb
+
+TIERS = {
+    "HARD": pb.Lesson.TIER_HARD,
+    "STRONG": pb.Lesson.TIER_STRONG,
+    "SOFT": pb.Lesson.TIER_SOFT,
+    "RETIRED": pb.Lesson.TIER_RETIRED,
+}
+MAX_HELD = 20
+"""Lessons in force at most: of more, the softest and oldest leave."""
+MAX_RETIRED = 10
+_SAME = 0.6
+_MIN_FAILURES = 2
+_MARGIN = 0.02
+_WORD = re.compile(r"[a-z0-9_]+")
+_STOP = frozenset(
+    {
+        *("a", "an", "the", "is", "are", "be", "to", "of", "and", "or", "in", "on", "at", "it", "its", "that", "this"),
+        *("as", "by", "for", "with", "so", "than", "then"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A lesson and what speaks for it."""
+
+    number: int
+    text: str
+    tier: int
+    support: tuple[int, ...]
+
+    def message(self, session: str) -> pb.Lesson:
+        """As the API shows it.
+
+        :param session: ``sessions/{session}``.
+        """
+        return pb.Lesson(
+            tier=self.tier,  # type: ignore[arg-type]
+            text=self.text,
+            iteration=f"{session}/iterations/{self.number}",
+            number=self.number,
+            support=len(self.support),
+        )
+
+    @property
+    def tier_name(self) -> str:
+        """HARD, STRONG, SOFT or RETIRED."""
+        return next(name for name, value in TIERS.items() if value == self.tier)
+
+
+def lessons(iterations: Sequence[v1.Iteration]) -> list[Held]:
+    """The lessons of a session, firmest first, retired ones last.
+
+    :param iterations: in order.
+    """
+    held: list[Held] = []
+    for iteration in iterations:
+        for update in iteration.lesson_updates:
+            held = [_updated(entry, update) for entry in held]
+        if iteration.lesson.strip():
+            held = _taught(held, iteration)
+    held = [_tested(entry, iterations) for entry in held]
+    held.sort(key=lambda entry: (entry.tier, -entry.number))
+    in_force = [entry for entry in held if entry.tier != pb.Lesson.TIER_RETIRED][:MAX_HELD]
+    return in_force + [entry for entry in held if entry.tier == pb.Lesson.TIER_RETIRED][:MAX_RETIRED]
+
+
+def in_force(iterations: Sequence[v1.Iteration]) -> list[Held]:
+    """Those that are not retired."""
+    return [entry for entry in lessons(iterations) if entry.tier != pb.Lesson.TIER_RETIRED]
+
+
+def _updated(entry: Held, update: v1.LessonUpdate) -> Held:
+    if update.number not in entry.support or update.tier not in TIERS:
+        return entry
+    return replace(entry, tier=TIERS[update.tier])
+
+
+def _taught(held: list[Held], iteration: v1.Iteration) -> list[Held]:
+    tier = TIERS.get(iteration.lesson_tier, pb.Lesson.TIER_SOFT)
+    for place, entry in enumerate(held):
+        if similarity(entry.text, iteration.lesson) >= _SAME:
+            support = (*entry.support, iteration.number)
+            firmer = pb.Lesson.TIER_HARD if len(support) >= 3 else pb.Lesson.TIER_STRONG
+            merged = replace(entry, tier=min(entry.tier, tier, firmer), support=support, text=iteration.lesson.strip())
+            return [*held[:place], merged, *held[place + 1 :]]
+    return [*held, Held(iteration.number, iteration.lesson.strip(), tier, (iteration.number,))]
+
+
+def _tested(entry: Held, iterations: Sequence[v1.Iteration]) -> Held:
+    """Retires a soft lesson that what followed it speaks against."""
+    if entry.tier != pb.Lesson.TIER_SOFT:
+        return entry
+    scores = {i.name: i.judgment.score for i in iterations if i.HasField("judgment")}
+    children = [i for i in iterations if i.number in entry.support and i.name in scores and i.parent in scores]
+    descendants = {i.name for i in children}
+    for iteration in iterations:  # parents come before children
+        if iteration.parent in descendants and iteration.name in scores and iteration.parent in scores:
+            descendants.add(iteration.name)
+            children.append(iteration)
+    changes = [scores[i.name] - scores[i.parent] for i in children]
+    worse, better = sum(c < -_MARGIN for c in changes), sum(c > _MARGIN for c in changes)
+    if worse >= _MIN_FAILURES and worse >= 2 * better:
+        return replace(entry, tier=pb.Lesson.TIER_RETIRED)
+    return entry
+
+
+def similarity(first: str, second: str) -> float:
+    """Share of common words of all words (Jaccard), stop words aside; in [0, 1]."""
+    a, b = _words(first), _words(second)
+    return len(a & b) / len(a | b) if a | b else 1.0
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(text.lower())) - _STOP

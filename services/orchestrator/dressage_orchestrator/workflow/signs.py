@@ -1,0 +1,130 @@
+"""Warnings that are computed from what a session recorded: an iteration's curves and the iterations so far. Pure.
+
+The trainer computes its own (dominating term, entropy collapse, value divergence, KL spikes) and reports them as a run's
+conditions; here they are gathered, and what only judgments can show is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dressage.api.v1 import session_pb2 as v1
+
+from dressage_orchestrator.statistics import mean
+
+STUCK_AFTER = 3
+"""Iterations without a new best after which a structural rewrite is asked for."""
+
+_FALL = 0.1
+_RISE = 0.1
+_FLAT = 0.05
+_DOMINANT = 0.9
+_SEED_SPREAD = 0.3
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A stable reason, and what it means here."""
+
+    reason: str
+    message: str
+
+
+def curve(members: Sequence[v1.Member]) -> list[v1.CurvePoint]:
+    """The learning curve of a config's members: means over those that were evaluated at each env step."""
+    points: dict[int, list[v1.Evaluation]] = {}
+    for member in members:
+        for entry in member.evaluations:
+            points.setdefault(entry.env_step, []).append(entry)
+    found = []
+    for step in sorted(points):
+        group = points[step]
+        point = v1.CurvePoint(env_step=step)
+        point.own_return = mean([mean(entry.own_returns or entry.returns) for entry in group])
+        setattr(point, "return", mean([mean(entry.returns) for entry in group]))
+        scores = [score for entry in group if (score := checkpoint_score(entry)) is not None]
+        if scores:
+            point.score = mean(scores)
+        found.append(point)
+    return found
+
+
+def checkpoint_score(evaluation: v1.Evaluation) -> float | None:
+    """Mean judgment of a checkpoint's rollouts; None where none was judged."""
+    scores = [rollout.judgment.score for rollout in evaluation.rollouts if rollout.HasField("judgment")]
+    return mean(scores) if scores else None
+
+
+def signs(iteration: v1.Iteration, members: Sequence[v1.Member], conditions: Sequence[v1.Condition]) -> list[Sign]:
+    """An iteration's warnings, each reason once.
+
+    :param members: the best config's.
+    :param conditions: of the iteration's training.
+    """
+    found = [Sign(entry.type, entry.message) for entry in conditions if not entry.type.startswith("TRAINER_")]
+    points = curve(members)
+    found += _reward_hacking(points)
+    found += _plateau(points)
+    found += [sign for member in members for sign in _dominating(member.metrics)]
+    scores = [entry.judgment.score for entry in members if entry.HasField("judgment")]
+    if len(scores) > 1 and max(scores) - min(scores) > _SEED_SPREAD:
+        told = f"seeds disagree: from {min(scores):.2f} to {max(scores):.2f}; the mean hides luck"
+        found.append(Sign("SEEDS_DISAGREE", told))
+    return list({sign.reason: sign for sign in reversed(found)}.values())[::-1]
+
+
+def _reward_hacking(points: Sequence[v1.CurvePoint]) -> list[Sign]:
+    """The return by the proposal's own reward went on rising after the judgment's peak, while the judgment fell."""
+    judged = [point for point in points if point.HasField("score")]
+    if len(judged) < 2:
+        return []
+    peak = max(judged, key=lambda point: point.score)
+    last = judged[-1]
+    reach = max(p.own_return for p in judged) - min(p.own_return for p in judged)
+    fell = peak.score - last.score
+    rose = last.own_return - peak.own_return
+    if last is peak or fell < _FALL or rose <= 0 or rose < _RISE * reach:
+        return []
+    message = (
+        f"the return rose from {peak.own_return:.4g} to {last.own_return:.4g} while the judgment fell from {peak.score:.2f} "
+        f"(at {peak.env_step} steps) to {last.score:.2f}: the reward pays for something else than the behaviour"
+    )
+    return [Sign("REWARD_HACKING", message)]
+
+
+def _plateau(points: Sequence[v1.CurvePoint]) -> list[Sign]:
+    """The second half of the curve gains next to nothing of the curve's own range."""
+    if len(points) < 4:
+        return []
+    values = [point.own_return for point in points]
+    reach = max(values) - min(values)
+    middle = len(values) // 2
+    gain = max(values[middle:]) - max(values[:middle])
+    if reach <= 0 or gain > _FLAT * reach:
+        return []
+    share = max(gain, 0.0) / reach
+    message = f"the return has gained {share:.0%} of its range since {points[middle - 1].env_step} steps"
+    return [Sign("PLATEAU", message)]
+
+
+def _dominating(metrics: Mapping[str, float]) -> list[Sign]:
+    prefix = "term_magnitude/"
+    sizes = {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)}
+    total = sum(sizes.values())
+    if len(sizes) < 2 or total <= 0:
+        return []
+    name = max(sizes, key=lambda key: sizes[key])
+    share = sizes[name] / total
+    if share <= _DOMINANT:
+        return []
+    return [Sign("REWARD_TERM_DOMINATES", f"the term {name} is {share:.0%} of the reward's magnitude")]
+
+
+def without_best(iterations: Sequence[v1.Iteration]) -> int:
+    """Judged iterations since the one with the best score; 0 when the last one is the best."""
+    judged = [entry for entry in iterations if entry.HasField("judgment")]
+    if not judged:
+        return 0
+    best = max(range(len(judged)), key=lambda place: (judged[place].judgment.score, -place))
+    return len(judged) - 1 - best

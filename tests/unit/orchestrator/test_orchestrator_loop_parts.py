@@ -1,0 +1,266 @@
+"""The pure parts of the session loop: configs, lessons, warnings, screening, stages, statistics."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
+from dressage.api.v1 import benchmark_service_pb2 as bench_pb
+from dressage.api.v1 import session_pb2 as v1
+from dressage.api.v1 import session_service_pb2 as pb
+from dressage_orchestrator import benchmark_table
+from dressage_orchestrator.database.directions import APPROVE, REWARD, add, take
+from dressage_orchestrator.database.engine import Database
+from dressage_orchestrator.methods import configs
+from dressage_orchestrator.statistics import cohen_kappa, ranks, spearman, wilson_interval
+from dressage_orchestrator.workflow import budget, lessons, screening, signs, tools
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+stats = pytest.importorskip("scipy.stats")
+settings.register_profile("loop", deadline=None)
+settings.load_profile("loop")
+
+
+@given(st.lists(st.tuples(st.integers(-5, 5), st.integers(-5, 5)), min_size=3, max_size=40))
+def test_spearman_equals_scipys(pairs: list[tuple[int, int]]) -> None:
+    first, second = [float(a) for a, _ in pairs], [float(b) for _, b in pairs]
+    ours = spearman(first, second)
+    if len(set(first)) < 2 or len(set(second)) < 2:
+        assert ours is None
+        return
+    assert ours == pytest.approx(float(stats.spearmanr(first, second).statistic), abs=1e-9)
+    assert ranks(first) == pytest.approx(list(stats.rankdata(first)))
+
+
+@given(st.integers(0, 60), st.integers(1, 60))
+def test_wilson_equals_scipys(passed: int, total: int) -> None:
+    passed = min(passed, total)
+    theirs = stats.binomtest(passed, total).proportion_ci(method="wilson")
+    assert wilson_interval(passed, total) == pytest.approx((theirs.low, theirs.high), abs=1e-6)
+
+
+def test_kappa_of_known_tables() -> None:
+    # 20 yes-yes, 5 yes-no, 10 no-yes, 15 no-no: 0.4 by the textbook (Cohen 1960's arithmetic).
+    first = [True] * 25 + [False] * 25
+    second = [True] * 20 + [False] * 5 + [True] * 10 + [False] * 15
+    assert cohen_kappa(first, second) == pytest.approx(0.4)
+    assert cohen_kappa([True, False], [False, True]) == pytest.approx(-1.0)
+    assert cohen_kappa([True, True], [True, True]) is None and cohen_kappa([], []) is None
+
+
+def spec(**more: object) -> v1.SessionSpec:
+    made = v1.SessionSpec(environment="environments/HalfCheetah-v5", seeds=2, steps_per_member=100, max_iterations=5)
+    made.configs.add(id="default")
+    for name, value in more.items():
+        setattr(made, name, value)
+    return made
+
+
+def test_variants_stand_around_the_trainers_preset() -> None:
+    from dressage_trainer.ppo import presets
+
+    for environment in ("HalfCheetah-v5", "Hopper-v5", "InvertedPendulum-v5"):
+        told = spec(config_variants=True, environment=f"environments/{environment}")
+        base, conservative, aggressive = configs.first_configs(told)
+        assert base.id == "default" and not base.hyperparameters.ByteSize()
+        rate = presets.preset(environment).learning_rate
+        low, high = (c.hyperparameters.learning_rate for c in (conservative, aggressive))
+        assert low < rate < high and not conservative.hyperparameters.hidden_sizes  # one shape: they train as one batch
+
+
+def test_the_winner_is_inherited_and_a_proposal_stands_beside_it() -> None:
+    told = spec(config_variants=True, tune_hyperparameters=True)
+    parent = v1.Iteration(number=1, configs=configs.first_configs(told), best_config="aggressive")
+    proposed = v1.Hyperparameters(epochs=4)
+    made = configs.next_configs(told, parent, proposed)
+    assert [c.id for c in made] == ["base", "conservative", "aggressive", "proposed"]
+    winner = parent.configs[2].hyperparameters
+    assert made[0].hyperparameters == winner
+    assert made[3].hyperparameters.learning_rate == winner.learning_rate and made[3].hyperparameters.epochs == 4
+    assert made[2].hyperparameters.learning_rate == pytest.approx(2 * winner.learning_rate)
+
+
+def test_tuning_off_means_off() -> None:
+    told = spec(config_variants=True)
+    parent = v1.Iteration(number=1, configs=configs.first_configs(told), best_config="aggressive")
+    assert configs.next_configs(told, parent, v1.Hyperparameters(epochs=4)) == configs.first_configs(told)
+    plain = spec()
+    assert configs.next_configs(plain, v1.Iteration(best_config="x"), v1.Hyperparameters(epochs=4)) == list(
+        plain.configs
+    )
+
+
+def iteration(number: int, score: float, *, parent: int = 0, lesson: str = "", tier: str = "") -> v1.Iteration:
+    made = v1.Iteration(name=f"sessions/s/iterations/{number}", number=number, lesson=lesson, lesson_tier=tier)
+    made.judgment.score = score
+    if parent:
+        made.parent = f"sessions/s/iterations/{parent}"
+    return made
+
+
+def test_lessons_get_firmer_when_taught_again_and_are_retired_by_what_follows() -> None:
+    say = "penalise the pitch rate by a small weight"
+    taught = [
+        iteration(1, 0.2),
+        iteration(2, 0.3, parent=1, lesson=say),
+        iteration(3, 0.4, parent=2, lesson="A small weight: penalise the pitch rate"),
+    ]
+    (held,) = lessons.lessons(taught)
+    assert held.tier == pb.Lesson.TIER_STRONG and held.support == (2, 3)
+    taught.append(iteration(4, 0.5, parent=3, lesson=say))
+    assert lessons.lessons(taught)[0].tier == pb.Lesson.TIER_HARD
+    worse = [iteration(1, 0.6), iteration(2, 0.4, parent=1, lesson=say), iteration(3, 0.2, parent=2)]
+    assert lessons.lessons(worse)[0].tier == pb.Lesson.TIER_RETIRED and not lessons.in_force(worse)
+    firm = [iteration(1, 0.6), iteration(2, 0.4, parent=1, lesson=say, tier="HARD"), iteration(3, 0.2, parent=2)]
+    assert lessons.lessons(firm)[0].tier == pb.Lesson.TIER_HARD
+    taught[-1].lesson_updates.add(number=2, tier="RETIRED", reason="it was the weight")
+    taught[-1].lesson = ""
+    assert lessons.lessons(taught)[0].tier == pb.Lesson.TIER_RETIRED
+
+
+@given(st.integers(0, 60), st.randoms(use_true_random=False))
+def test_lessons_are_bounded_and_firmest_first(count: int, random: object) -> None:
+    made = [
+        iteration(
+            n + 1, 0.5, lesson=" ".join(f"w{n}x{i}" for i in range(5)), tier=random.choice(["", "HARD", "STRONG"])
+        )  # type: ignore[attr-defined]
+        for n in range(count)
+    ]
+    held = lessons.lessons(made)
+    assert len(held) == min(count, lessons.MAX_HELD)
+    assert [entry.tier for entry in held] == sorted(entry.tier for entry in held)
+
+
+def member(points: list[tuple[int, float, float | None]], **metrics: float) -> v1.Member:
+    made = v1.Member(config="default", metrics=metrics)
+    for step, own, score in points:
+        entry = made.evaluations.add(env_step=step, own_returns=[own], returns=[own])
+        rollout = entry.rollouts.add(label="median", artifact=f"r{step}")
+        if score is not None:
+            rollout.judgment.score = score
+    return made
+
+
+def reasons(made: v1.Member) -> list[str]:
+    return [sign.reason for sign in signs.signs(v1.Iteration(), [made], [])]
+
+
+def test_reward_hacking_is_a_return_that_rises_while_the_judgment_falls() -> None:
+    assert "REWARD_HACKING" in reasons(member([(1, 0, 0.2), (2, 50, 0.8), (3, 100, 0.3)]))
+    assert "REWARD_HACKING" not in reasons(member([(1, 0, 0.2), (2, 100, 0.8), (3, 60, 0.3)]))  # both fall: it forgot
+    assert "REWARD_HACKING" not in reasons(member([(1, 0, 0.2), (2, 50, 0.5), (3, 100, 0.8)]))
+    assert reasons(member([(1, 0, None), (2, 50, None)])) == []
+
+
+def test_plateau_and_dominating_term() -> None:
+    assert reasons(member([(1, 0, None), (2, 99, None), (3, 100, None), (4, 99, None)])) == ["PLATEAU"]
+    assert reasons(member([(1, 0, None), (2, 30, None), (3, 60, None), (4, 99, None)])) == []
+    shares = {"term_magnitude/speed": 0.95, "term_magnitude/effort": 0.05}
+    assert reasons(member([(1, 0, None)], **shares)) == ["REWARD_TERM_DOMINATES"]
+
+
+@given(st.lists(st.floats(0, 1), max_size=12))
+def test_iterations_without_a_new_best(scores: list[float]) -> None:
+    made = [iteration(n + 1, score) for n, score in enumerate(scores)]
+    expected = len(scores) - 1 - scores.index(max(scores)) if scores else 0
+    assert signs.without_best(made) == expected
+
+
+def answer(pairs: list[tuple[float, float]]) -> tuple[judge_pb.ScoreResponse, dict[str, float]]:
+    made, scores = judge_pb.ScoreResponse(), {}
+    for place, (returned, judged) in enumerate(pairs):
+        entry = made.scored.add(rollout=f"r{place}", steps=10, terms={"speed": returned})
+        setattr(entry, "return", returned)
+        scores[f"r{place}"] = judged
+    return made, scores
+
+
+def test_screening_sends_back_what_is_ordered_backwards_only() -> None:
+    judged = [0.1, 0.2, 0.5, 0.7, 0.9]
+    for sign, backwards in ((1.0, False), (-1.0, True)):
+        found = screening.pairs(*answer([(sign * score, score) for score in judged]))
+        result = screening.screen(found, rounds=0)
+        assert result.agreement == pytest.approx(sign) and result.backwards is backwards
+        assert "rank correlation" in screening.failure(found, result).message
+    alike = screening.pairs(*answer([(-score, 0.5) for score in judged]))
+    assert not screening.screen(alike, rounds=0).HasField("agreement")
+    few = screening.pairs(*answer([(-1.0, 0.1), (1.0, 0.9)]))
+    assert not screening.screen(few, rounds=0).backwards
+
+
+def test_a_short_control_counts_as_if_it_went_on_but_a_fall_counts_as_it_is() -> None:
+    made = judge_pb.ScoreResponse()
+    for rollout, steps, terminated, returned in (
+        ("a", 100, False, 50.0),
+        ("b", 10, False, 10.0),
+        ("c", 10, True, 10.0),
+    ):
+        entry = made.scored.add(rollout=rollout, steps=steps, terminated=terminated)
+        setattr(entry, "return", returned)
+    found = {entry.name: entry.returned for entry in screening.pairs(made, {"a": 1.0, "b": 0.5, "c": 0.2})}
+    assert found == {"a": 50.0, "b": 100.0, "c": 10.0}
+
+
+def test_a_persons_label_stands_for_the_judges_score() -> None:
+    made = member([(1, 0, 0.2)])
+    made.evaluations[0].rollouts[0].judgment.verdicts.add(kind=v1.JUDGE_KIND_HUMAN, score=0.9)
+    assert screening.stored({1: [made]}) == {"r1": 0.9}
+
+
+@given(st.integers(1, 9), st.integers(1, 500))
+def test_shares_of_a_budget_never_exceed_it(shares: int, tokens: int) -> None:
+    session = v1.Session()
+    session.spec.budget.tokens, session.spec.budget.dollars = tokens, 1.0
+    part = budget.remaining(session, shares=shares)
+    assert part.tokens >= 1 and (part.tokens == 1 or part.tokens * shares <= tokens)
+    assert math.isclose(part.dollars * shares, 1.0)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy")), min_size=1, max_size=90), st.integers(1, 4))
+def test_stages_hold_all_cases_and_are_bounded(kinds: list[tuple[str, str]], parallel: int) -> None:
+    cases = [bench_pb.BenchmarkCase(environment=e, difficulty=d) for e, d in kinds]
+    found = benchmark_table.stages(cases, parallel=parallel)
+    assert sorted(set(found)) == list(range(1, max(found) + 1)) and max(found) <= benchmark_table.MAX_STAGES
+    sizes = [found.count(stage) for stage in sorted(set(found))]
+    assert min(sizes[:-1], default=parallel) >= parallel
+
+
+def test_groups_count_what_ended_and_leave_unknown_prices_unknown() -> None:
+    made = bench_pb.Benchmark()
+    passed = made.cases.add(environment="environments/A", category="run", state=v1.SESSION_STATE_SUCCEEDED, score=0.9)
+    passed.iterations = 2
+    passed.cost.CopyFrom(v1.Cost(requests=3, dollars=0.5))
+    made.cases.add(environment="environments/A", category="jump", state=v1.SESSION_STATE_FAILED).cost.requests = 1
+    made.cases.add(environment="environments/B", category="jump")
+    benchmark_table.fill_groups(made)
+    by = {(group.kind, group.value): group for group in made.groups}
+    whole = by["all", "all"]
+    assert (whole.total, whole.completed, whole.passed, whole.success_rate) == (3, 2, 1, 0.5)
+    assert whole.mean_score == pytest.approx(0.45) and whole.iterations_to_pass == 2
+    assert not whole.cost.HasField("dollars") and whole.cost.requests == 4
+    assert not by["environment", "B"].HasField("success_rate")
+    assert not any(group.kind in ("difficulty", "stage") for group in made.groups)
+
+
+def test_the_tree_and_the_ledger() -> None:
+    made = [iteration(1, 0.2), iteration(2, 0.5, parent=1), iteration(3, 0.1, parent=2), iteration(4, 0.6, parent=1)]
+    history = tools.History(made, best=made[3].name)
+    assert tools.tree(history).splitlines() == ["1 0.20", "  2 0.50", "    3 0.10", "  4 0.60 *"]
+    assert [(row["iteration"], row["based_on"], row["delta"]) for row in tools.changes(history)] == [
+        (2, 1, 0.3),
+        (3, 2, -0.4),
+        (4, 1, 0.4),
+    ]
+
+
+def test_directions_are_taken_once_and_alike_when_asked_again() -> None:
+    database = Database("sqlite://")
+    with database.begin() as tx:
+        add(tx, "s", REWARD, "first")
+        add(tx, "s", REWARD, "second")
+        add(tx, "s", APPROVE, "fine", iteration=3)
+        assert take(tx, "s", 2, (REWARD, APPROVE)) == {"reward": "second"}
+        assert take(tx, "s", 2, (REWARD, APPROVE)) == {"reward": "second"}
+        assert take(tx, "s", 3, (REWARD, APPROVE)) == {"approve": "fine"}
