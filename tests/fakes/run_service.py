@@ -69,6 +69,8 @@ class FakeRunService(pb_grpc.RunServiceServicer):
             **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
             "DRESSAGE_RUN_TOKEN": "token",
             "OMP_NUM_THREADS": "1",
+            # Nothing of a test is left in the user's cache.
+            "DRESSAGE_RUN_COMPILED_CACHE": str(self.store.with_name("compiled")),
         }
         command = [sys.executable, "-m", "dressage_trainer", "--address", self.address, "--run", RUN]
         command += ["--attempt", str(attempt), "--scratch", str(scratch)]

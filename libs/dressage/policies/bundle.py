@@ -58,7 +58,7 @@ class Policy:
         """The deterministic action: the mean, brought into the action bounds, or the number of the most likely action.
 
         :param observation: (D,) or (N, D), in the environment's own units.
-        :returns: (A,) or (N, A) float32; numbered actions: (1,) or (N, 1) int64.
+        :returns: (A,) or (N, A) float32; numbered actions: () or (N,) int64.
         :raises InvalidArgument: for another shape.
         """
         x = np.asarray(observation, np.float64)
@@ -75,12 +75,12 @@ class Policy:
             x = np.tanh(x) if self.description.activation == "tanh" else np.maximum(x, np.float32(0))
         weight, bias = self._layers[-1]
         action = self._decide(x @ weight + bias)
-        return action[0] if single else action
+        return np.asarray(action[0]) if single else action
 
     def _decide(self, output: Array) -> Array:
-        """(N, A) actions from the network's (N, outputs)."""
+        """(N, A) actions, or (N,) numbers, from the network's (N, outputs)."""
         if self.description.action_kind == "discrete":
-            chosen: Array = output.argmax(axis=1)[:, None]
+            chosen: Array = output.argmax(axis=1)
             return chosen
         if self.description.squash:
             # As SB3 unscales it. Rounding may pass a bound by one digit, hence the clip.

@@ -22,7 +22,7 @@ _IR_VERSION = 9
 def to_onnx(policy: Policy, path: str | os.PathLike[str]) -> Path:
     """Write the deterministic policy as an ONNX file, at once or not at all.
 
-    Input ``observation`` is [N, D] float32, output ``action`` [N, A] float32 within the action bounds, or [N, 1] int64
+    Input ``observation`` is [N, D] float32, output ``action`` [N, A] float32 within the action bounds, or [N] int64
     for numbered actions.
 
     :raises FailedPrecondition: where the package ``onnx`` is not installed.
@@ -70,9 +70,11 @@ def _model(onnx: Any, policy: Policy) -> Any:
         x = node("Gemm", [x, weight, bias], f"{name}.out", transB=1)
         if name != "action":
             x = node("Tanh" if card.activation == "tanh" else "Relu", [x], f"{name}.active")
-    kind = onnx.TensorProto.INT64 if card.action_kind == "discrete" else onnx.TensorProto.FLOAT
-    if card.action_kind == "discrete":
-        node("ArgMax", [x], "action", axis=1, keepdims=1)
+    discrete = card.action_kind == "discrete"
+    kind = onnx.TensorProto.INT64 if discrete else onnx.TensorProto.FLOAT
+    shape = ["N"] if discrete else ["N", card.action_size]
+    if discrete:
+        node("ArgMax", [x], "action", axis=1, keepdims=0)
     else:
         low, high = np.asarray(card.action_low, np.float32), np.asarray(card.action_high, np.float32)
         if card.squash:
@@ -85,7 +87,7 @@ def _model(onnx: Any, policy: Policy) -> Any:
         nodes,
         "policy",
         [make.make_tensor_value_info("observation", onnx.TensorProto.FLOAT, ["N", card.observation_size])],
-        [make.make_tensor_value_info("action", kind, ["N", card.action_size])],
+        [make.make_tensor_value_info("action", kind, shape)],
         [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
     model = make.make_model(graph, opset_imports=[make.make_opsetid("", _OPSET)], producer_name="dressage")

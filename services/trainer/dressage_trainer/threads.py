@@ -26,4 +26,6 @@ def learner_environment(*, compilation_cache: Path | None = None) -> dict[str, s
     if compilation_cache is not None:
         variables["JAX_COMPILATION_CACHE_DIR"] = str(compilation_cache)
         variables["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        # As `use_compilation_cache` has it, so that both make the same keys.
+        variables["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = "none"
     return variables

@@ -38,7 +38,7 @@ _LEARNER = "dressage_trainer.learner:learn"
 _RESUME = "resume-{}.safetensors"
 _QUEUE = 16
 _SNAPSHOT_SECONDS = 25.0
-_FILL_SECONDS = 30.0
+_FILL_SECONDS = 15.0
 
 Job = Callable[[], Awaitable[None]]
 

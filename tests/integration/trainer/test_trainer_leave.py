@@ -61,7 +61,8 @@ def test_sigterm_in_a_long_update_stores_the_boundary_before_it(tmp_path):
         told = time.monotonic()
         trainer.send_signal(signal.SIGTERM)
         when, report = service.wait_for("checkpoint", timeout=60)
-        assert when - told < min(5.0, 64 / metrics["update_steps_per_second"])
+        # Long before the update under way could have ended; a bound in seconds would test how busy the machine is.
+        assert when - told < 0.6 * 64 / metrics["update_steps_per_second"]
         assert report.checkpoint.update == metrics["update"]
         assert trainer.wait(30) == 75
     snapshot = checkpoints.read(tmp_path / "store" / report.checkpoint.key)
@@ -75,7 +76,7 @@ def test_a_damaged_checkpoint_in_the_store_gives_way_to_the_one_before(tmp_path)
     with FakeRunService(store, assignment(steps=512, epochs=1, checkpoint_seconds=0)) as service:
         trainer = service.start_trainer(tmp_path / "first")
         service.wait_for("done")
-        assert trainer.wait(30) == 0
+        assert trainer.wait(120) == 0
     weights = (store / "members/a-s1/policy/policy.safetensors").read_bytes()
     newest = store / "checkpoints/8.safetensors"
     newest.write_bytes(newest.read_bytes()[:-9])
@@ -84,7 +85,7 @@ def test_a_damaged_checkpoint_in_the_store_gives_way_to_the_one_before(tmp_path)
         trainer = service.start_trainer(tmp_path / "second", attempt=2)
         warnings = [service.wait_for("warning")[1].warning for _ in range(2)]
         _, done = service.wait_for("done")
-        assert trainer.wait(30) == 0
+        assert trainer.wait(120) == 0
     assert [warning.reason for warning in warnings] == ["CHECKPOINT_CORRUPT", "CHECKPOINT_FALLBACK"]
     assert "update 7" in warnings[1].message
     assert done.done.env_steps == 64

@@ -127,9 +127,9 @@ class Guess:
         return np.eye(K)[self.right]
 
     def step(self, actions):
-        assert actions.shape == (self.num_envs, 1) and actions.dtype == np.int64
+        assert actions.shape == (self.num_envs,) and actions.dtype == np.int64
         assert ((actions >= 0) & (actions < K)).all()
-        won = (actions[:, 0] == self.right).astype(np.float64)
+        won = (actions == self.right).astype(np.float64)
         self.t += 1
         ended = np.full(self.num_envs, self.t % 8 == 0)
         shown = self._show()
@@ -191,8 +191,8 @@ def bundle(ppo, path):
 def test_the_bundle_acts_and_exports(trained, tmp_path):
     policy: Policy = bundle(trained[0], tmp_path / "policy")
     rows = np.eye(K)[[0, 2, 1, 1]]
-    np.testing.assert_array_equal(policy.act(rows), [[0], [2], [1], [1]])
-    assert policy.act(rows[0]).shape == (1,)
+    np.testing.assert_array_equal(policy.act(rows), [0, 2, 1, 1])
+    assert policy.act(rows[0]).shape == ()
     assert policy.card["action"] == {"kind": "discrete", "num_actions": K}
     assert load(tmp_path / "policy").description == policy.description
     runtime = pytest.importorskip("onnxruntime")
@@ -202,7 +202,7 @@ def test_the_bundle_acts_and_exports(trained, tmp_path):
     sb3 = pytest.importorskip("stable_baselines3")
     file, _ = to_sb3(policy, tmp_path / "sb3")
     model = sb3.PPO.load(file, device="cpu")
-    np.testing.assert_array_equal(model.predict(many, deterministic=True)[0], policy.act(many)[:, 0])
+    np.testing.assert_array_equal(model.predict(many, deterministic=True)[0], policy.act(many))
 
 
 @pytest.mark.parametrize(("size", "count"), [(2, 3), (1, 1)])

@@ -43,8 +43,8 @@ def action_space_of(environment: Environment) -> ActionSpace:
 
     :raises InvalidArgument: for numbered actions with several components, or fewer than two actions.
     """
-    count = getattr(environment, "num_actions", None)
-    if count is None:
+    count = getattr(environment, "num_actions", 0)  # 0 for a box
+    if not count:
         return ActionSpace(environment.action_size)
     if environment.action_size != 1 or count < 2:
         seen = f"{count} actions in {environment.action_size} components"
@@ -62,7 +62,7 @@ class Actor(Protocol):
         """The (M, n, C) actions of step ``index`` from the network's (M, n, outputs), which may be overwritten."""
 
     def for_environment(self, action: np.ndarray) -> np.ndarray:
-        """(M, n, C) actions as the (M * n, C) that the environment is given."""
+        """(M, n, C) actions as the environment is given them: (M * n, C), or (M * n,) numbers."""
 
     def log_probs(self) -> np.ndarray:
         """(M, T, n) log probabilities of the rollout's actions."""
@@ -120,7 +120,7 @@ class CategoricalActor:
 
     def for_environment(self, action: np.ndarray) -> np.ndarray:
         """See `Actor`."""
-        return action.reshape(-1, 1).astype(np.int64)
+        return action.reshape(-1).astype(np.int64)
 
     def log_probs(self) -> np.ndarray:
         """See `Actor`."""

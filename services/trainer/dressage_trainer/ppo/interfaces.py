@@ -32,7 +32,7 @@ class Step(Protocol):
 class Environment(Protocol):
     """N environments that step together; the rows of a member are contiguous.
 
-    One with numbered actions has ``num_actions`` besides, an ``action_size`` of 1, and is given (N, 1) integers.
+    One with numbered actions has ``num_actions`` besides, an ``action_size`` of 1, and is given (N,) integers.
     """
 
     num_envs: int

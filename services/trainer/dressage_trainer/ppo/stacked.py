@@ -44,6 +44,8 @@ def use_compilation_cache(directory: str) -> None:
     config.update("jax_compilation_cache_dir", directory)
     config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    # The caches of XLA itself are for GPUs; they put the folder's name into the key, which would miss in any other folder.
+    config.update("jax_persistent_cache_enable_xla_caches", "none")
 
 
 class StackedPPO:

@@ -54,7 +54,7 @@ class RewardedVecEnv(VecEnv):
 
     def step_async(self, actions: np.ndarray) -> None:
         """Keep the actions, (n, A), clipped by SB3, or (n,) numbers."""
-        self._actions = actions.reshape(self.num_envs, 1).astype(np.int64) if self._discrete else actions
+        self._actions = actions.reshape(self.num_envs).astype(np.int64) if self._discrete else actions
 
     def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
         """Step; infos hold what SB3 reads: the final observation and whether the time limit cut the episode.
