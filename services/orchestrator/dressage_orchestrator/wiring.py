@@ -16,11 +16,12 @@ from dressage.api.v1 import (
     intent_service_pb2_grpc,
     session_service_pb2_grpc,
 )
-from dressage.artifacts import ArtifactStore, open_store
+from dressage.artifacts import ArtifactStore
 from dressage.errors import FailedPrecondition
 from dressage.serving.channels import connect
 from dressage.serving.metrics import expose
 from dressage.serving.server import GrpcServer, RunningService
+from dressage.serving.stores import open_service_store
 from pydantic import SecretStr
 
 from dressage_orchestrator.api.artifacts import ArtifactServicer
@@ -83,7 +84,9 @@ async def _start(settings: Settings, store: ArtifactStore | None, stack: AsyncEx
     database = await asyncio.to_thread(Database, url)
     stack.callback(database.close)
     database.listener = hub.tell
-    artifacts = store or open_store(settings.store_url or str(folder / "artifacts"))
+    artifacts = store
+    if artifacts is None:
+        artifacts = await asyncio.to_thread(open_service_store, settings.store_url or str(folder / "artifacts"))
     tokens = RunTokens(secret_of(folder))
     controller = RunController(
         database, tokens, token_seconds=settings.run_token_seconds, max_failures=settings.max_run_failures
