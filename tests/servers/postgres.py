@@ -48,7 +48,9 @@ class Postgres:
         """Starts the server; returns when it answers."""
         told = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
         options = f"-p {self.port} -c listen_addresses=127.0.0.1 -k {self.folder} {told}"
-        self._run("pg_ctl", "-D", str(self.folder / "data"), "-l", str(self.folder / "log"), "-o", options, "-w", "start")
+        self._run(
+            "pg_ctl", "-D", str(self.folder / "data"), "-l", str(self.folder / "log"), "-o", options, "-w", "start"
+        )
 
     def stop(self, mode: str = "immediate") -> None:
         """Stops the server at once, as a crash does."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from dressage.api.v1 import session_pb2 as v1
 
 from dressage_orchestrator import metrics
 from dressage_orchestrator.database import runs, sessions
-from dressage_orchestrator.database.engine import Database
+from dressage_orchestrator.database.engine import Database, DatabaseLost
 
 _SECONDS = 5.0
 
@@ -16,7 +17,8 @@ _SECONDS = 5.0
 async def keep_gauges(database: Database, *, seconds: float = _SECONDS) -> None:
     """Counts rows now and then, until cancelled."""
     while True:
-        await asyncio.to_thread(set_gauges, database)
+        with suppress(DatabaseLost):
+            await asyncio.to_thread(set_gauges, database)
         await asyncio.sleep(seconds)
 
 

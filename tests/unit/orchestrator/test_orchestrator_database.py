@@ -30,10 +30,8 @@ def server() -> Iterator[Postgres]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    if request.param == "sqlite":
-        url = sqlite_url(tmp_path / "d.db")
-    else:
-        url = request.getfixturevalue("server").database()
+    local = request.param == "sqlite"
+    url = sqlite_url(tmp_path / "d.db") if local else request.getfixturevalue("server").database()
     made = Database(url)
     with made.begin() as tx:
         sessions.create(tx, "s", v1.SessionSpec(intent="run"))

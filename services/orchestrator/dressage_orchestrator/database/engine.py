@@ -85,9 +85,7 @@ class Database:
     shared database ``executor``, this server's id, without which it may do nothing once it was given up for dead.
     """
 
-    def __init__(
-        self, url: str, *, clock: Clock = system_clock, upgrade: bool = True, patience: float = 5.0
-    ) -> None:
+    def __init__(self, url: str, *, clock: Clock = system_clock, upgrade: bool = True, patience: float = 5.0) -> None:
         self.clock = clock
         self.listener: Callable[[set[str]], None] = lambda topics: None
         self.executor: str | None = None

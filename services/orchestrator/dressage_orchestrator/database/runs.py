@@ -60,7 +60,7 @@ def _row(found: Any) -> RunRow:
 
 def create(tx: Transaction, run: v1.Run, assignments: Sequence[work.Assignment], *, closed: bool = True) -> None:
     """Stores a new run, QUEUED, with its members and assignments. One of that name is left as it is."""
-    _lock(tx, run.name)
+    lock(tx, run.name)
     if tx.execute(sa.select(RUNS.c.name).where(RUNS.c.name == run.name)).one_or_none() is not None:
         return
     parts = names.parse_run(run.name)
@@ -82,7 +82,7 @@ def create(tx: Transaction, run: v1.Run, assignments: Sequence[work.Assignment],
 
 def add_assignments(tx: Transaction, run: str, assignments: Sequence[work.Assignment]) -> None:
     """Adds work to a run; assignments whose id is there already are left as they are."""
-    _lock(tx, run)
+    lock(tx, run)
     known = {row.id for row in tx.execute(sa.select(ASSIGNMENTS.c.id).where(ASSIGNMENTS.c.run == run))}
     for entry in assignments:
         if entry.id not in known:
@@ -152,7 +152,7 @@ def change(tx: Transaction, name: str, edit: Callable[[v1.Run], dict[str, Any] |
     :param edit: changes the message; may return further columns to write.
     :raises NotFound: when there is none.
     """
-    _lock(tx, name)
+    lock(tx, name)
     before: list[tuple[int, int]] = [(0, 0)]
     extra: dict[str, Any] = {}
 
@@ -201,7 +201,7 @@ def change_member(tx: Transaction, run: str, member: str, edit: Callable[[v1.Mem
 
     :raises NotFound: when there is none.
     """
-    _lock(tx, run)
+    lock(tx, run)
     where = (MEMBERS.c.run == run, MEMBERS.c.id == member)
     found = tx.execute(sa.select(MEMBERS.c.data).where(*where)).one_or_none()
     if found is None:
@@ -221,7 +221,7 @@ def open_assignments(tx: Transaction, run: str) -> list[work.Assignment]:
 
 def finish_assignment(tx: Transaction, run: str, assignment: int) -> None:
     """Marks an assignment as done."""
-    _lock(tx, run)
+    lock(tx, run)
     where = (ASSIGNMENTS.c.run == run, ASSIGNMENTS.c.id == assignment)
     tx.execute(sa.update(ASSIGNMENTS).where(*where).values(done=True))
     tx.touch(run)
@@ -255,7 +255,7 @@ def speed(tx: Transaction, environment: str, pool: str) -> float | None:
 
 def claim(tx: Transaction, name: str, executor: str) -> bool:
     """Has the executor see to the run from now on, unless a living one does; whether it does now."""
-    _lock(tx, name)
+    lock(tx, name)
     holder = tx.execute(sa.select(RUNS.c.claimed_by).where(RUNS.c.name == name)).scalar_one_or_none()
     if holder is None:
         return False
@@ -280,7 +280,8 @@ def orphans(tx: Transaction) -> list[str]:
     return [row.name for row in tx.execute(sa.select(RUNS.c.name).where(*where).order_by(RUNS.c.create_micros))]
 
 
-def _lock(tx: Transaction, run: str) -> None:
+def lock(tx: Transaction, run: str) -> None:
+    """Holds back others who change anything of the run's session."""
     tx.lock(names.session_name(names.parse_run(run).session))
 
 

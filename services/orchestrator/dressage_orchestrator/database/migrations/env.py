@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from alembic import context
+
 from dressage_orchestrator.database.tables import METADATA
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=METADATA)
