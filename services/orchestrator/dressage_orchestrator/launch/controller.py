@@ -108,7 +108,7 @@ class RunController:
                     self._watched.pop(name, None)
             elif over and (row is None or not row.ended or self._overdue(row.run)):
                 await self.launcher.stop(name, attempt)
-            elif row.run.state == v1.RUN_STATE_RUNNING:
+            elif row is not None and row.run.state == v1.RUN_STATE_RUNNING:
                 self.launcher.said_hello(name, attempt)
 
     async def ended(self, word: Ended) -> None:
