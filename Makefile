@@ -25,10 +25,12 @@ demo: install ## "run forward fast" on HalfCheetah-v5: a policy, its scores and 
 test: ## Unit and integration tests (under 10 minutes on 2 cores)
 	@$(SYNC) --group dev --group reference
 	@tools/system-packages egl
+	@tools/system-packages postgresql
 	$(RUN)/pytest -n 2 --dist loadfile --maxprocesses 2 --durations 15
 
 test-slow: ## Long proofs; their results are recorded under docs/
 	@$(SYNC) --group dev --group reference
+	@tools/system-packages postgresql
 	$(RUN)/pytest -m slow
 
 lint: ## Style, types, layers, protos, freshness of generated files
