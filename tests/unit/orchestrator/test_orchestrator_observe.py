@@ -134,7 +134,9 @@ def test_disagreements_are_between_kinds_of_judges_not_people() -> None:
 
 
 def test_only_ends_by_the_sandbox_count_as_such() -> None:
-    before = {reason: read("dressage_sandbox_kills_total", reason=reason) for reason in ("memory", "sandbox", "timeout")}
+    before = {
+        reason: read("dressage_sandbox_kills_total", reason=reason) for reason in ("memory", "sandbox", "timeout")
+    }
     for reason in ("LEARNER_OUT_OF_MEMORY", "SANDBOX_LIMIT", "REWARD_FAILED"):
         observe.count_last_words(v1.Failure(reason=reason))
     after = {reason: read("dressage_sandbox_kills_total", reason=reason) for reason in before}
