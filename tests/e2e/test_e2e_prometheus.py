@@ -25,7 +25,7 @@ from serving import Server
 from tests.unit.chart.prometheus_tools import program, write_rules
 from tests.unit.chart.queries import Use, dashboards, queries_of, rule_queries, uses
 
-STEPS = 6_000
+STEPS = 4_000
 MODEL = "openai/gpt-4o-mini"
 CRITERIA = json.dumps({"criteria": [{"title": "stands", "description": "pitch below 0.1 rad"}], "questions": []})
 # What DESIGN says that there is, besides what a dashboard happens to show.
@@ -155,6 +155,8 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
                 evaluations=1,
                 evaluation_episodes=2,
                 max_iterations=1,
+                pass_threshold=1.0,  # no confirmation: one training will do
+                environment_options=pb.EnvironmentOptions(max_episode_steps=100),
             )
             client.create_session(spec, session_id="scraped")
             with contextlib.suppress(DressageError):  # whatever becomes of the reply: it was asked for and paid
