@@ -75,7 +75,14 @@ class LocalStack:
         common = {"store_url": str(artifacts), "auth_token": secrets.token_urlsafe(24), "metrics_address": None}
         common["internal_token"] = common["auth_token"]
         # One process, one set of metrics: one service exposes those of all.
-        public = {**common, "metrics_address": metrics, "auth_token": token, "address": address, "data_dir": data_dir, "database_url": None}
+        public = {
+            **common,
+            "metrics_address": metrics,
+            "auth_token": token,
+            "address": address,
+            "data_dir": data_dir,
+            "database_url": None,
+        }
         try:
             if not full and "recover" in _settings_type("dressage_orchestrator").model_fields:
                 stack.address = await stack._launch("dressage_orchestrator", {**public, "recover": False})

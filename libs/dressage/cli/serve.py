@@ -28,7 +28,9 @@ def serve(data_dir: Path, *, address: str, token: str | None, api_base: str | No
     asyncio.run(_serve(data_dir, address=address, token=token, api_base=api_base, metrics=metrics))
 
 
-async def _serve(data_dir: Path, *, address: str, token: str | None, api_base: str | None, metrics: str | None = None) -> None:
+async def _serve(
+    data_dir: Path, *, address: str, token: str | None, api_base: str | None, metrics: str | None = None
+) -> None:
     loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
