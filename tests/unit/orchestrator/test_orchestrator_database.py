@@ -28,10 +28,21 @@ def server() -> Iterator[Postgres]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def migrated(server: Postgres) -> str:
+    """The name of a database with all tables, to be copied."""
+    url = server.database()
+    Database(url).close()
+    return url.rpartition("/")[2]
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     local = request.param == "sqlite"
-    url = sqlite_url(tmp_path / "d.db") if local else request.getfixturevalue("server").database()
+    url = sqlite_url(tmp_path / "d.db")
+    if not local:
+        migrated = request.getfixturevalue("migrated")
+        url = request.getfixturevalue("server").database(like=migrated)
     made = Database(url)
     with made.begin() as tx:
         sessions.create(tx, "s", v1.SessionSpec(intent="run"))

@@ -6,6 +6,8 @@ SQLite the data folder has one server. A database of a newer version is left alo
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,12 +17,13 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from dressage.errors import FailedPrecondition
+from dressage.errors import FailedPrecondition, Unavailable
 
 LOCK_KEY = 0x64726573_73616765
 """Of the PostgreSQL advisory lock that migrations are made under: the letters of the project's name."""
 
-_LOCK_SECONDS = 300
+_LOCK_SECONDS = 300.0
+_LOCK_POLL_SECONDS = 0.25
 _FIRST = "0001"
 
 
@@ -32,6 +35,8 @@ def migrate(engine: sa.Engine, *, workflow_url: str | None = None) -> str:
     :raises FailedPrecondition: when the database was written by a newer version.
     """
     config = _config()
+    for talkative in ("alembic", "dbos"):
+        logging.getLogger(talkative).setLevel(logging.WARNING)
     with _alone(engine):
         with engine.begin() as connection:
             _refuse_newer(connection, config)
@@ -99,13 +104,16 @@ def _alone(engine: sa.Engine) -> Iterator[None]:
     if engine.dialect.name != "postgresql":
         yield
         return
-    # The lock is the connection's, not a transaction's: DBOS makes indexes concurrently, which an open one would block.
+    # The lock is the connection's, not a transaction's, and nobody waits for it inside of a statement: DBOS makes
+    # indexes concurrently, and such an index waits for every transaction and every statement that began before it.
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(sa.text(f"SET lock_timeout = '{_LOCK_SECONDS}s'"))
-        connection.execute(sa.text(f"SET statement_timeout = '{_LOCK_SECONDS}s'"))
-        connection.execute(sa.text("SELECT pg_advisory_lock(:key)"), {"key": LOCK_KEY})
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while not connection.execute(sa.text("SELECT pg_try_advisory_lock(:key)"), {"key": LOCK_KEY}).scalar_one():
+            if time.monotonic() > deadline:
+                message = f"another server has been changing the database's tables for {_LOCK_SECONDS} s; see its log"
+                raise Unavailable(message, reason="DATABASE_LOCKED")
+            time.sleep(_LOCK_POLL_SECONDS)
         try:
             yield
         finally:
             connection.execute(sa.text("SELECT pg_advisory_unlock(:key)"), {"key": LOCK_KEY})
-            connection.invalidate()  # so that the settings above do not stay with a pooled connection
