@@ -39,7 +39,7 @@ images: ## The five services' container images, with docker, podman or buildah; 
 
 e2e: ## End-to-end tests on the Kubernetes cluster of KUBECONFIG (docs/kubernetes.md)
 	@$(SYNC) --group dev
-	PATH="$(CURDIR)/$(RUN):$$PATH" $(RUN)/pytest -n 0 -m cluster -o timeout=2400 tests/e2e/kubernetes tests/integration/kubernetes
+	PATH="$(CURDIR)/$(RUN):$$PATH" $(RUN)/pytest -n 0 -m cluster -o timeout=2400 tests/integration/kubernetes tests/integration/chart tests/e2e/kubernetes
 
 lint: ## Style, types, layers, protos, freshness of generated files
 	@$(SYNC) --group dev --group reference
