@@ -30,10 +30,12 @@ test: ## Unit and integration tests (under 10 minutes on 2 cores)
 	@$(SYNC) --group dev --group reference
 	@tools/system-packages egl
 	@tools/system-packages prometheus
+	@tools/system-packages postgresql
 	$(RUN)/pytest -n 2 --dist loadfile --maxprocesses 2 --durations 15
 
 test-slow: ## Long proofs; their results are recorded under docs/
 	@$(SYNC) --group dev --group reference
+	@tools/system-packages postgresql
 	$(RUN)/pytest -m slow
 
 images: ## The five services' container images, with docker, podman or buildah; NAMES="…" for others
@@ -41,13 +43,13 @@ images: ## The five services' container images, with docker, podman or buildah; 
 
 e2e: ## End-to-end tests on the Kubernetes cluster of KUBECONFIG (docs/kubernetes.md)
 	@$(SYNC) --group dev
-	PATH="$(CURDIR)/$(RUN):$$PATH" $(RUN)/pytest -n 0 -m cluster -o timeout=2400 tests/e2e/kubernetes tests/integration/kubernetes
+	PATH="$(CURDIR)/$(RUN):$$PATH" $(RUN)/pytest -n 0 -m cluster -o timeout=2400 tests/integration/kubernetes tests/integration/chart tests/e2e/kubernetes
 
 lint: ## Style, types, layers, protos, freshness of generated files
 	@$(SYNC) --group dev --group reference
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
-	$(RUN)/mypy libs services tools/generate_api.py
+	$(RUN)/mypy libs services tools/generate_api.py tools/chart_readme.py tools/dashboards
 	$(RUN)/lint-imports
 	$(RUN)/python tools/generate_api.py --image build/api.binpb
 	$(RUN)/buf lint build/api.binpb --config buf.yaml

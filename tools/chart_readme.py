@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 CHART = Path(__file__).parents[1] / "charts" / "dressage"
 _MARK = "<!-- values -->"

@@ -41,7 +41,10 @@ def sessions() -> dashboard.Dashboard:
         .with_panel(
             lines(
                 "Iterations ended, an hour",
-                Query("sum by (method, outcome) (rate(dressage_iterations_total{$N}[1h])) * 3600", "{{method}} {{outcome}}"),
+                Query(
+                    "sum by (method, outcome) (rate(dressage_iterations_total{$N}[1h])) * 3600",
+                    "{{method}} {{outcome}}",
+                ),
             )
         )
         .with_panel(
@@ -141,7 +144,9 @@ def training() -> dashboard.Dashboard:
 
 def models() -> dashboard.Dashboard:
     """What language models cost, how long they take, how often they fail."""
-    made = page("dressage-models", "Dressage / LLM spend and latency", "Language and vision models: money, time, failures.")
+    made = page(
+        "dressage-models", "Dressage / LLM spend and latency", "Language and vision models: money, time, failures."
+    )
     requests = "dressage_llm_requests_total"
     return (
         made.with_row(row("In range"))
@@ -229,7 +234,9 @@ def models() -> dashboard.Dashboard:
 
 def services() -> dashboard.Dashboard:
     """The services' calls, the renderer, the artifact store."""
-    made = page("dressage-services", "Dressage / Services and store", "gRPC calls, rendering, the artifact store, processes.")
+    made = page(
+        "dressage-services", "Dressage / Services and store", "gRPC calls, rendering, the artifact store, processes."
+    )
     calls = "sum by (job, grpc_method)"
     return (
         made.with_row(row("Services"))
@@ -254,7 +261,8 @@ def services() -> dashboard.Dashboard:
             lines(
                 "Calls that ended badly, per second",
                 Query(
-                    'sum by (job, grpc_method, grpc_code) (rate(grpc_server_handled_total{grpc_code!="OK", $N}[$__rate_interval]))',
+                    "sum by (job, grpc_method, grpc_code) "
+                    '(rate(grpc_server_handled_total{grpc_code!="OK", $N}[$__rate_interval]))',
                     "{{job}} {{grpc_method}} {{grpc_code}}",
                 ),
             )
@@ -263,7 +271,8 @@ def services() -> dashboard.Dashboard:
             lines(
                 "Seconds that unary calls take, 95th percentile",
                 Query(
-                    'histogram_quantile(0.95, sum by (le, job, grpc_method) (rate(grpc_server_handling_seconds_bucket{grpc_type="unary", $N}[$__rate_interval])))',
+                    "histogram_quantile(0.95, sum by (le, job, grpc_method) "
+                    '(rate(grpc_server_handling_seconds_bucket{grpc_type="unary", $N}[$__rate_interval])))',
                     "{{job}} {{grpc_method}}",
                 ),
                 unit="s",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from grafana_foundation_sdk.builders import common, dashboard, heatmap, prometheus, stat, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import dashboard as model
+from grafana_foundation_sdk.models import prometheus as prometheus_model
 
 SOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 NAMESPACE = 'namespace=~"$namespace"'
@@ -42,7 +43,9 @@ def lines(
     return panel
 
 
-def number(title: str, query: Query, *, unit: str = "short", bad_above: float | None = None, told: str = "") -> stat.Panel:
+def number(
+    title: str, query: Query, *, unit: str = "short", bad_above: float | None = None, told: str = ""
+) -> stat.Panel:
     """One number, red above a bound."""
     steps = [model.Threshold(value=None, color="green")]
     if bad_above is not None:
@@ -55,15 +58,9 @@ def number(title: str, query: Query, *, unit: str = "short", bad_above: float | 
 
 def distribution(title: str, query: Query, *, unit: str = "short", span: int = 12, told: str = "") -> heatmap.Panel:
     """How many observations fell into which bucket, over time; the query gives buckets by ``le``."""
-    target = query.build().format(_heatmap_format())
+    target = query.build().format(prometheus_model.PromQueryFormat.HEATMAP)
     panel = heatmap.Panel().title(title).description(told).datasource(SOURCE).span(span).height(8)
     return panel.calculate(False).unit(unit).with_target(target)
-
-
-def _heatmap_format() -> object:
-    from grafana_foundation_sdk.models import prometheus as prometheus_model
-
-    return prometheus_model.PromQueryFormat.HEATMAP
 
 
 def quantiles(metric: str, by: str = "", matching: str = "", legend: str = "") -> list[Query]:

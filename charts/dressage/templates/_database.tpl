@@ -2,7 +2,7 @@
 {{- if .Values.postgresql.enabled }}
 {{ include "dressage.secretEnv" (dict "name" "POSTGRES_PASSWORD" "secret" (include "dressage.postgresqlSecret" .) "key" "password") }}
 - name: DRESSAGE_ORCHESTRATOR_DATABASE_URL
-  value: postgresql+psycopg://dressage:$(POSTGRES_PASSWORD)@{{ include "dressage.fullname" . }}-postgresql:5432/dressage
+  value: postgresql://dressage:$(POSTGRES_PASSWORD)@{{ include "dressage.fullname" . }}-postgresql:5432/dressage
 {{- else }}
 {{ include "dressage.secretEnv" (dict "name" "DRESSAGE_ORCHESTRATOR_DATABASE_URL" "secret" .Values.externalDatabase.existingSecret "key" "url") }}
 {{- end }}

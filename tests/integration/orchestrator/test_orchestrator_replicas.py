@@ -109,6 +109,7 @@ def spec() -> v1.SessionSpec:
     return v1.SessionSpec(intent="run", environment="environments/HalfCheetah-v5", seeds=1, steps_per_member=1000)
 
 
+@pytest.mark.slow
 async def test_a_whole_session_on_postgresql_and_s3(cluster: Stack, postgres_server: Postgres) -> None:
     """The story of the SQLite tests, with the database restarted in its middle and files moved by presigned URLs."""
     told = iter(range(100))

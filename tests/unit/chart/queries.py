@@ -77,4 +77,6 @@ def _walk(node: Any, grouped: frozenset[str], found: list[Use]) -> None:
     elif isinstance(node, promql.ParenExpr | promql.UnaryExpr | promql.SubqueryExpr):
         _walk(node.expr, grouped, found)
     else:
-        assert isinstance(node, promql.NumberLiteral | promql.StringLiteral), f"a {type(node).__name__} is not looked at"
+        assert isinstance(node, promql.NumberLiteral | promql.StringLiteral), (
+            f"a {type(node).__name__} is not looked at"
+        )

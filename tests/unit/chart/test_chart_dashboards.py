@@ -18,7 +18,9 @@ NAMES = ["models.json", "services.json", "sessions.json", "training.json"]
 
 
 def test_files_are_current() -> None:
-    done = subprocess.run([sys.executable, "-m", "tools.dashboards", "--check"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.dashboards", "--check"], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -64,7 +66,9 @@ def test_uids_and_titles_differ() -> None:
 
 
 def test_configmaps_hold_them_as_grafanas_sidecar_expects() -> None:
-    found = [entry for entry in of_kind("monitoring", "ConfigMap") if "grafana_dashboard" in entry["metadata"]["labels"]]
+    found = [
+        entry for entry in of_kind("monitoring", "ConfigMap") if "grafana_dashboard" in entry["metadata"]["labels"]
+    ]
     assert len(found) == len(NAMES)
     for entry in found:
         assert entry["metadata"]["labels"]["grafana_dashboard"] == "1"
@@ -76,5 +80,5 @@ def test_configmaps_hold_them_as_grafanas_sidecar_expects() -> None:
 def test_the_walk_sees_metrics_and_labels() -> None:
     found = uses('sum by (a) (rate(x_total{b="1"}[5m])) / on (a) max(y{c!="2"})')
     assert found == [Use("x_total", frozenset({"a", "b"})), Use("y", frozenset({"c"}))]
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         uses("sum by (a (x)")

@@ -130,7 +130,9 @@ def test_only_the_orchestrator_has_a_token_of_the_cluster(scenario: str) -> None
         assert pod["spec"]["serviceAccountName"] in accounts, name
     mounted = {component(pod) for _, pod in pods(scenario) if pod["spec"].get("automountServiceAccountToken", True)}
     assert mounted == {"orchestrator"}
-    pools = json.loads(next(e for e in of_kind(scenario, "ConfigMap") if "pools.json" in e["data"])["data"]["pools.json"])
+    pools = json.loads(
+        next(e for e in of_kind(scenario, "ConfigMap") if "pools.json" in e["data"])["data"]["pools.json"]
+    )
     for pool in pools["pools"].values():
         assert pool["serviceAccount"] in accounts
 

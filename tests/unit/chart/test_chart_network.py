@@ -129,7 +129,9 @@ def test_prometheus_and_dns(scenario: str) -> None:
                 if peer.get("podSelector", {}).get("matchLabels", {}).get("app.kubernetes.io/name") == "prometheus":
                     assert "namespaceSelector" in peer
                     scraped.add((_subject(policy), rule["ports"][0]["port"]))
-        dns = [port["port"] for rule in policy["spec"].get("egress", []) for port in rule["ports"] if port["port"] == 53]
+        dns = [
+            port["port"] for rule in policy["spec"].get("egress", []) for port in rule["ports"] if port["port"] == 53
+        ]
         assert len(dns) in (0, 2)
     assert scraped >= {(name, METRICS) for name in SERVICES}
 

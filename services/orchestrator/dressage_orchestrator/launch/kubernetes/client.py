@@ -146,8 +146,7 @@ class ClusterClient:
 
         def read() -> bytes:
             options = {"container": CONTAINER, "tail_lines": lines, "_request_timeout": _TIMEOUT}
-            response = _called(self._core.read_namespaced_pod_log, pod, self.namespace, **options)
-            return bytes(response.data)
+            return _read(self._core.read_namespaced_pod_log, pod, self.namespace, **options)
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, read)
 
@@ -244,8 +243,10 @@ class ClusterClient:
         metrics.KUBERNETES_REQUESTS.labels(verb).inc()
 
         def make() -> Json:
-            response = _called(call, *arguments, _request_timeout=_TIMEOUT, **options)
-            answer: Json = json.loads(response.data)
+            try:
+                answer: Json = json.loads(_read(call, *arguments, _request_timeout=_TIMEOUT, **options))
+            except ValueError:
+                raise ClusterError(0, "the API server's answer is no JSON") from None
             return answer
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, make)
@@ -261,6 +262,16 @@ def _called(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         raise ClusterError(int(error.status or 0), _said(error)) from None
     except (HTTPError, OSError) as error:
         raise ClusterError(0, f"the API server cannot be reached: {type(error).__name__}") from None
+
+
+def _read(call: Callable[..., Any], *arguments: Any, **options: Any) -> bytes:
+    from urllib3.exceptions import HTTPError
+
+    response = _called(call, *arguments, **options)
+    try:
+        return bytes(response.data)
+    except (HTTPError, OSError) as error:
+        raise ClusterError(0, f"the API server's answer was cut: {type(error).__name__}") from None
 
 
 def _said(error: Any) -> str:

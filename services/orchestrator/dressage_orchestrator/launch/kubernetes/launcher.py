@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
-from dressage.errors import Unavailable
+from dressage.errors import FailedPrecondition, Unavailable
 
 from dressage_orchestrator.launch.kubernetes.client import ClusterClient, ClusterError, Json
 from dressage_orchestrator.launch.kubernetes.manifest import Place, job_manifest, job_name
@@ -132,7 +132,8 @@ class KubernetesLauncher:
     async def start(self) -> int:
         """Takes stock of the Jobs that there are and begins to watch; how many are under way.
 
-        :raises ClusterError: when the API server cannot be reached for a minute, or refuses.
+        :raises FailedPrecondition: when the API server refuses.
+        :raises Unavailable: when it cannot be reached for a minute.
         """
         deadline = time.monotonic() + _SYNC_SECONDS
         while True:
@@ -141,8 +142,11 @@ class KubernetesLauncher:
                 await self._pods.list()
                 break
             except ClusterError as error:
-                if error.status in (401, 403, 404) or time.monotonic() > deadline:
-                    raise
+                if error.status in (401, 403, 404):
+                    message = f"the Kubernetes API refuses to list Jobs and pods: {error.message}"
+                    raise FailedPrecondition(message, reason="CLUSTER_REFUSES") from None
+                if time.monotonic() > deadline:
+                    raise Unavailable(error.message, reason="CLUSTER_UNAVAILABLE") from None
                 self._log.warning("waiting for the API server", error=error.message)
                 await asyncio.sleep(_FIRST_RETRY_SECONDS)
         for task in (self._jobs.run(), self._pods.run(), self._reconcile_all()):

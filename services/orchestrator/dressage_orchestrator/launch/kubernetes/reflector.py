@@ -65,7 +65,12 @@ class Reflector:
                 self._log.warning("list and watch failed", status=error.status, error=error.message)
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
-                self._version = "" if error.status == 410 else self._version
+                self._version = ""  # list first
+            except Exception:
+                # Something unheard of in an object must not end the only eyes that we have.
+                self._log.exception("list and watch failed")
+                await asyncio.sleep(_LONGEST_WAIT_SECONDS)
+                self._version = ""
 
     async def _watch(self) -> None:
         if not self._version:

@@ -1,0 +1,143 @@
+"""Gauges say what the rows say; counters count what reports and judgments say."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from dressage.api.internal.v1 import run_service_pb2 as work
+from dressage.api.v1 import session_pb2 as v1
+from dressage_orchestrator import observe
+from dressage_orchestrator.database import runs, sessions
+from dressage_orchestrator.database.engine import Database, sqlite_url
+from prometheus_client import REGISTRY
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+def read(name: str, **labels: str) -> float | None:
+    return REGISTRY.get_sample_value(name, labels)
+
+
+def add_session(database: Database, name: str, state: int, **spec: object) -> None:
+    environment = {"environment": "environments/Hopper-v5", **spec}
+    with database.begin() as tx:
+        sessions.create(tx, name, v1.SessionSpec(intent="run", **environment))  # type: ignore[arg-type]
+        sessions.change(tx, name, lambda s: setattr(s, "state", state))
+
+
+def add_run(database: Database, session: str, state: int, *, speed: float = 0.0, pool: str = "observed") -> None:
+    name = f"sessions/{session}/iterations/1/runs/train"
+    with database.begin() as tx:
+        runs.create(tx, v1.Run(name=name, pool=pool), [work.Assignment(id=1)])
+
+        def edit(run: v1.Run) -> None:
+            run.state = state  # type: ignore[assignment]
+            run.steps_per_second = speed
+            run.create_time.FromDatetime(tx.now)
+
+        runs.change(tx, name, edit)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def database(tmp_path: Path, clock: Clock) -> Database:
+    made = Database(sqlite_url(tmp_path / "d.db"))
+    made.clock = clock
+    return made
+
+
+def test_sessions_by_state_and_method(database: Database) -> None:
+    add_session(database, "a", v1.SESSION_STATE_RUNNING)
+    add_session(database, "b", v1.SESSION_STATE_RUNNING, method=v1.METHOD_PARAMETERS)
+    add_session(database, "c", v1.SESSION_STATE_FAILED)
+    gauges = observe.Gauges(database)
+    gauges.update()
+    assert read("dressage_sessions", state="running", method="reward") == 1
+    assert read("dressage_sessions", state="running", method="parameters") == 1
+    assert read("dressage_sessions", state="failed", method="reward") == 1
+    assert read("dressage_sessions", state="succeeded", method="reward") == 0
+    with database.begin() as tx:
+        sessions.change(tx, "c", lambda s: s.delete_time.FromDatetime(NOW))
+    gauges.update()
+    assert read("dressage_sessions", state="failed", method="reward") == 0
+
+
+def test_silence_is_the_longest_of_running_sessions(database: Database, clock: Clock) -> None:
+    add_session(database, "old", v1.SESSION_STATE_RUNNING)
+    add_session(database, "ended", v1.SESSION_STATE_SUCCEEDED)
+    clock.now = NOW + timedelta(seconds=100)
+    add_session(database, "new", v1.SESSION_STATE_RUNNING)
+    clock.now = NOW + timedelta(seconds=130)
+    gauges = observe.Gauges(database)
+    gauges.update()
+    assert read("dressage_session_silence_seconds") == pytest.approx(130)
+    with database.begin() as tx:
+        sessions.change(tx, "old", lambda s: setattr(s, "state", v1.SESSION_STATE_CANCELLED))
+    gauges.update()
+    assert read("dressage_session_silence_seconds") == pytest.approx(30)
+
+
+def test_runs_by_pool_and_what_has_ended_goes_to_zero(database: Database, clock: Clock) -> None:
+    for name, state, speed in (
+        ("a", v1.RUN_STATE_RUNNING, 1000.0),
+        ("b", v1.RUN_STATE_RUNNING, 500.0),
+        ("c", v1.RUN_STATE_QUEUED, 0.0),
+    ):
+        add_session(database, name, v1.SESSION_STATE_RUNNING)
+        add_run(database, name, state, speed=speed)
+    clock.now = NOW + timedelta(seconds=40)
+    gauges = observe.Gauges(database)
+    gauges.update()
+    assert read("dressage_runs", pool="observed", state="running") == 2
+    assert read("dressage_runs", pool="observed", state="queued") == 1
+    assert read("dressage_run_oldest_queued_seconds", pool="observed") == pytest.approx(40)
+    speed = {"pool": "observed", "environment": "Hopper-v5"}
+    assert read("dressage_training_steps_per_second", **speed) == pytest.approx(1500)
+    with database.begin() as tx:
+        for name in ("a", "b", "c"):
+            runs.end(tx, f"sessions/{name}/iterations/1/runs/train", v1.RUN_STATE_SUCCEEDED)
+    gauges.update()
+    assert read("dressage_runs", pool="observed", state="running") == 0
+    assert read("dressage_run_oldest_queued_seconds", pool="observed") == 0
+    assert read("dressage_training_steps_per_second", **speed) == 0
+
+
+def test_disagreements_are_between_kinds_of_judges_not_people() -> None:
+    def judged(*scores: tuple[int, float]) -> v1.Judgment:
+        return v1.Judgment(verdicts=[v1.Verdict(kind=kind, score=score) for kind, score in scores])  # type: ignore[arg-type]
+
+    before = read("dressage_judge_disagreements_total") or 0.0
+    observe.count_judgment(
+        v1.Judgment(score=0.5),
+        [
+            judged((v1.JUDGE_KIND_CODE, 0.9), (v1.JUDGE_KIND_VIDEO, 0.6)),
+            judged((v1.JUDGE_KIND_CODE, 0.9), (v1.JUDGE_KIND_VIDEO, 0.8)),
+            judged((v1.JUDGE_KIND_CODE, 0.9), (v1.JUDGE_KIND_HUMAN, 0.1)),
+            judged((v1.JUDGE_KIND_CODE, 0.9)),
+        ],
+    )
+    assert read("dressage_judge_disagreements_total") == before + 1
+
+
+def test_only_ends_by_the_sandbox_count_as_such() -> None:
+    before = {
+        reason: read("dressage_sandbox_kills_total", reason=reason) for reason in ("memory", "sandbox", "timeout")
+    }
+    for reason in ("LEARNER_OUT_OF_MEMORY", "SANDBOX_LIMIT", "REWARD_FAILED"):
+        observe.count_last_words(v1.Failure(reason=reason))
+    after = {reason: read("dressage_sandbox_kills_total", reason=reason) for reason in before}
+    assert after == {"memory": before["memory"] + 1, "sandbox": before["sandbox"] + 1, "timeout": before["timeout"]}  # type: ignore[operator]
