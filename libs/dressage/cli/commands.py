@@ -20,6 +20,14 @@ Configs = Annotated[
     list[str] | None,
     typer.Option("--config", metavar="ID:NAME=VALUE,…", help="Hyperparameters to try beside others; repeatable."),
 ]
+EnvOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env-option",
+        metavar="NAME=VALUE",
+        help="max_episode_steps, terminate_when_unhealthy or reset_noise_scale of the environment; repeatable.",
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before model calls that cost money.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Leave once the session has begun (needs a running server).")]
 
@@ -27,6 +35,7 @@ Detach = Annotated[bool, typer.Option("--detach", help="Leave once the session h
 def run(
     intent: Annotated[str, typer.Argument(metavar="INTENT", help="The behaviour, in words.")],
     env: EnvId,
+    env_option: EnvOption = None,
     model: Annotated[
         str, typer.Option(metavar="NAME", help="Language model as litellm names it; template/v1: none.")
     ] = "",
@@ -62,6 +71,7 @@ def run(
         SpecOptions(
             intent=intent,
             environment=env,
+            environment_options=env_option or (),
             model=model,
             seeds=seeds or 0,
             seed=seed,
@@ -83,6 +93,7 @@ def train(
         Path, typer.Argument(metavar="REWARD.py", help="A reward; functions and RewardFunction classes.")
     ],
     env: EnvId,
+    env_option: EnvOption = None,
     seeds: Seeds = None,
     seed: Seed = 0,
     steps: Steps = None,
@@ -102,6 +113,7 @@ def train(
         SpecOptions(
             intent=f"train on {reward.name}",
             environment=env,
+            environment_options=env_option or (),
             seeds=seeds or 0,
             seed=seed,
             steps=steps or 0,

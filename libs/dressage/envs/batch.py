@@ -103,8 +103,10 @@ class BatchEnv(Protocol):
         ...
 
     def step(self, actions: Array) -> BatchStep:
-        """Apply actions (N, A), or integers (N,) where they are discrete, for one time step. Box actions are not clipped here; the simulator clamps what it applies,
-        and the stock reward's control cost counts them as given.
+        """Apply actions (N, A), or integers (N,) where they are discrete, for one time step.
+
+        Box actions are not clipped here; the simulator clamps what it applies, and the stock reward's control cost counts
+        them as given.
         """
         ...
 

@@ -46,7 +46,7 @@ def make_registered(env_id: str, max_episode_steps: int | None) -> Any:
     given = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
     try:
         with quiet_loading():
-            return gymnasium.make(name, **given)
+            return gymnasium.make(name, disable_env_checker=True, **given)
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
         raise Unavailable(f"{env_id} needs a package that is not installed: {error}") from error
     except gymnasium.error.Error as error:
@@ -73,7 +73,9 @@ class Adapter:
             self.low, self.high = np.zeros(1), np.full(1, self.num_actions - 1.0)
         elif isinstance(self._action, spaces.Box) and np.issubdtype(self._action.dtype, np.floating):
             self.num_actions = 0
-            self.low, self.high = (np.ravel(bound).astype(np.float64) for bound in (self._action.low, self._action.high))
+            self.low, self.high = (
+                np.ravel(bound).astype(np.float64) for bound in (self._action.low, self._action.high)
+            )
             if not (np.isfinite(self.low) & np.isfinite(self.high)).all():
                 raise InvalidArgument(field="environment", value=env_id, expected="actions with finite bounds")
         else:
