@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as with_default
-from typing import Protocol
+from typing import Literal, Protocol
 
 from dressage.envs import own
 from dressage.envs.cards import EnvironmentCard
@@ -84,7 +84,7 @@ class BatchEnv(Protocol):
     card: EnvironmentCard
     observation_size: int
     action_size: int
-    action_kind: str
+    action_kind: Literal["box", "discrete"]
     num_actions: int
     action_low: Array
     action_high: Array
