@@ -24,6 +24,14 @@ Backend = Annotated[
     str, typer.Option(metavar="NAME", help="jax: stacked PPO; sb3: Stable-Baselines3, where it is installed [jax].")
 ]
 Algorithm = Annotated[str, typer.Option(metavar="NAME", help="ppo, or sac (backend sb3) [ppo].")]
+EnvOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env-option",
+        metavar="NAME=VALUE",
+        help="max_episode_steps, terminate_when_unhealthy or reset_noise_scale of the environment; repeatable.",
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before model calls that cost money.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Leave once the session has begun (needs a running server).")]
 
@@ -33,6 +41,7 @@ def run(
     env: Annotated[
         str, typer.Option(metavar="ID", help="Environment, such as HalfCheetah-v5; not with --replay.")
     ] = "",
+    env_option: EnvOption = None,
     model: Annotated[
         str, typer.Option(metavar="NAME", help="Language model as litellm names it; template/v1: none.")
     ] = "",
@@ -98,6 +107,7 @@ def run(
         SpecOptions(
             intent=intent,
             environment=env,
+            environment_options=env_option or (),
             model=model,
             seeds=seeds or 0,
             seed=seed,
@@ -129,6 +139,7 @@ def train(
         Path, typer.Argument(metavar="REWARD.py", help="A reward; functions and RewardFunction classes.")
     ],
     env: EnvId,
+    env_option: EnvOption = None,
     seeds: Seeds = None,
     seed: Seed = 0,
     steps: Steps = None,
@@ -150,6 +161,7 @@ def train(
         SpecOptions(
             intent=f"train on {reward.name}",
             environment=env,
+            environment_options=env_option or (),
             seeds=seeds or 0,
             seed=seed,
             steps=steps or 0,

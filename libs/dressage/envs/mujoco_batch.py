@@ -181,7 +181,7 @@ class MujocoBatch:
         sound = refused is None and failed is None and reset is None
         if sound and np.isfinite(after["qpos"]).all() and np.isfinite(after["qvel"]).all():
             return None
-        rows: Array = ~(np.isfinite(after["qpos"]).all(axis=1) & np.isfinite(after["qvel"]).all(axis=1))
+        rows: Array = ~np.asarray(np.isfinite(after["qpos"]).all(axis=1) & np.isfinite(after["qvel"]).all(axis=1))
         for others in (reset, refused):
             if others is not None:
                 rows |= others

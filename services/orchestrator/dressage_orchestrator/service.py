@@ -10,6 +10,7 @@ from typing import TypeVar
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.envs.cards import load_card
+from dressage.envs.options import EnvOptions
 from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound
 
 from dressage_orchestrator import defaults, names
@@ -93,6 +94,7 @@ class Sessions:
             metadata = error.metadata
             message = f"spec.environment: {error.message}"
             raise InvalidArgument(message, field="spec.environment", reason=error.reason, metadata=metadata) from None
+        _check_options(environment, spec.environment_options)
         full = defaults.filled(
             spec, default_model=self._settings.default_model, default_pool=self._settings.default_pool
         )
@@ -247,6 +249,16 @@ def _extend_budget(budget: v1.Budget, given: v1.Budget) -> None:
         budget.dollars = given.dollars
     if given.HasField("wall_time"):
         budget.wall_time.CopyFrom(given.wall_time)
+
+
+def _check_options(environment: str, options: v1.EnvironmentOptions) -> None:
+    """Refuse an option that the environment does not have, before anything is trained."""
+    try:
+        EnvOptions.from_dict({field.name: value for field, value in options.ListFields()}).check(environment)
+    except InvalidArgument as error:
+        name = error.field.replace("options.", "spec.environment_options.", 1)
+        message = error.message.replace(error.field, name, 1)
+        raise InvalidArgument(message, field=name, expected=error.expected) from None
 
 
 def _check_spec(spec: v1.SessionSpec) -> None:

@@ -131,8 +131,9 @@ STREAMS = ("random", "untrained", "swinging")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("env_id", ENVIRONMENT_IDS)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("env_id", ENVIRONMENT_IDS)
 def test_twenty_full_episodes_equal_stock_gymnasium(env_id: str, stream: str) -> None:
     """20 full episodes for each kind of action, at the stock time limit."""
     card, count = load_card(env_id), 5

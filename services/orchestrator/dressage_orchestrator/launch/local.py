@@ -28,7 +28,18 @@ _TAIL_BYTES = 4096
 _TAIL_LINES = 12
 
 _KEPT_NAMES = frozenset(
-    {"PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LOGNAME", "VIRTUAL_ENV", "LD_LIBRARY_PATH"}
+    {
+        "PATH",
+        "HOME",
+        "LANG",
+        "TZ",
+        "TMPDIR",
+        "USER",
+        "LOGNAME",
+        "VIRTUAL_ENV",
+        "LD_LIBRARY_PATH",
+        "DRESSAGE_ENVIRONMENTS",
+    }
 ) | {
     "DRESSAGE_S3_CA_FILE"  # a certificate, by which presigned URLs are trusted
 }
