@@ -43,6 +43,9 @@ def run(
     config: Configs = None,
     reward: Annotated[Path | None, typer.Option(metavar="FILE", help="First reward, instead of an author's.")] = None,
     judge: Annotated[Path | None, typer.Option(metavar="FILE", help="Judge, instead of an author's.")] = None,
+    criteria: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Criteria as `dressage elicit --out` writes them, edited.")
+    ] = None,
     budget_dollars: Annotated[
         float | None, typer.Option(metavar="X", min=0.0, help="Bound on what model calls may cost.")
     ] = None,
@@ -71,11 +74,34 @@ def run(
             configs=config or (),
             reward=reward,
             judge=judge,
+            criteria=criteria,
             budget_dollars=budget_dollars,
         )
     )
     where = Where(address, token, data_dir, api_base)
     raise typer.Exit(work.run(spec, where, work.Manner(yes=yes, detach=detach, as_json=as_json)))
+
+
+def elicit(
+    intent: Annotated[str, typer.Argument(metavar="INTENT", help="The behaviour, in words.")],
+    env: EnvId,
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="Language model as litellm names it; template/v1: none.")
+    ] = "",
+    api_base: Annotated[str | None, typer.Option(metavar="URL", help="Endpoint of the model's provider.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write them, to be edited: .json or .yaml.")
+    ] = None,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+    address: Address = None,
+    token: Token = None,
+) -> None:
+    """Propose measurable criteria for a behaviour, and say what it leaves open."""
+    from dressage.cli import criteria
+    from dressage.cli.connection import Where
+
+    criteria.elicit(intent, env, Where(address, token, data_dir, api_base), model=model, out=out, as_json=as_json)
 
 
 def train(
@@ -204,6 +230,7 @@ def doctor(as_json: Json = False, data_dir: DataDir = None) -> None:
 def register(app: typer.Typer) -> None:
     """Adds the commands to the application, in the order in which help shows them."""
     app.command()(run)
+    app.command()(elicit)
     app.command()(serve)
     app.command()(train)
     app.command()(check)

@@ -32,6 +32,7 @@ class SpecOptions:
     configs: Sequence[str] = field(default=())
     reward: Path | None = None
     judge: Path | None = None
+    criteria: Path | None = None
     budget_dollars: float | None = None
     evaluation_episodes: int = 0
     train_only: bool = False
@@ -64,6 +65,10 @@ def make_spec(options: SpecOptions) -> pb.SessionSpec:
         spec.reward_source = read_source(options.reward, field="reward file")
     if options.judge is not None:
         spec.judge_source = read_source(options.judge, field="--judge")
+    if options.criteria is not None:
+        from dressage.cli.criteria import read_criteria
+
+        spec.criteria.extend(read_criteria(options.criteria))
     if options.budget_dollars is not None:
         spec.budget.dollars = options.budget_dollars
     return spec

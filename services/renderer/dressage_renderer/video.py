@@ -74,19 +74,7 @@ def render_video(
     wanted = {float(moments[index]) for index in still_indices(len(moments), options.stills)}
     pictures: list[Path] = []
     with Stage(trajectory.environment, width=options.width, height=options.height, camera=options.camera) as stage:
-<<<<<<< 13b3ce2
         qpos = positions(trajectory, stage.model.nq)
-        with encoder(path, options) as write:
-            for index, moment in enumerate(moments):
-                frame = stage.draw(state_at(stage, time_axis, qpos, float(moment)))
-                if overlay is not None:
-                    overlay.draw(frame, float(moment))
-                write(frame)
-                if index in wanted and stills is not None:
-                    pictures.append(stills / f"{len(pictures):04d}.png")
-                    Image.fromarray(frame).save(pictures[-1])
-=======
-        qpos = _positions(trajectory, stage.model.nq)
 
         def finish(frame: Any, moment: float) -> None:
             if overlay is not None:
@@ -95,10 +83,9 @@ def render_video(
                 pictures.append(stills / f"{len(pictures):04d}.png")
                 Image.fromarray(frame).save(pictures[-1])
 
-        with _encoder(path, options, finish=finish) as write:
+        with encoder(path, options, finish=finish) as write:
             for moment in moments.tolist():
-                write(stage.draw(_state_at(stage, time_axis, qpos, moment)), moment)
->>>>>>> 456c9f37ba56527e6bdb3a8e2d3741495d4a97c7
+                write(stage.draw(state_at(stage, time_axis, qpos, moment)), moment)
     return RenderReport(len(moments), len(moments) / options.fps, clock() - begin, tuple(pictures))
 
 
@@ -135,11 +122,7 @@ def state_at(stage: Any, time_axis: Any, qpos: Any, moment: float) -> Any:
 
 
 @contextmanager
-<<<<<<< 13b3ce2
-def encoder(path: Path, options: RenderOptions) -> Iterator[Callable[[Any], None]]:
-    """A function that appends a frame (H, W, 3); on leaving, the file takes its name, or is gone after an error."""
-=======
-def _encoder(path: Path, options: RenderOptions, *, finish: Callable[[Any, float], None]) -> Iterator[Any]:
+def encoder(path: Path, options: RenderOptions, *, finish: Callable[[Any, float], None]) -> Iterator[Any]:
     """A function that appends a frame (H, W, 3) of a moment (s); on leaving, the file takes its name, or is gone.
 
     Frames are finished (the overlay) and encoded in a thread of their own, while the next is drawn: both release the
@@ -147,7 +130,6 @@ def _encoder(path: Path, options: RenderOptions, *, finish: Callable[[Any, float
 
     :param finish: called with each frame and its moment before it is encoded, in that thread.
     """
->>>>>>> 456c9f37ba56527e6bdb3a8e2d3741495d4a97c7
     import av
 
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
