@@ -60,6 +60,9 @@ def run(
     algorithm: Algorithm = "",
     reward: Annotated[Path | None, typer.Option(metavar="FILE", help="First reward, instead of an author's.")] = None,
     judge: Annotated[Path | None, typer.Option(metavar="FILE", help="Judge, instead of an author's.")] = None,
+    criteria: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Criteria as `dressage elicit --out` writes them, edited.")
+    ] = None,
     budget_dollars: Annotated[
         float | None, typer.Option(metavar="X", min=0.0, help="Bound on what model calls may cost.")
     ] = None,
@@ -119,6 +122,7 @@ def run(
             algorithm=algorithm,
             reward=reward,
             judge=judge,
+            criteria=criteria,
             budget_dollars=budget_dollars,
             budget_tokens=budget_tokens or 0,
             budget_steps=budget_steps or 0,
@@ -132,6 +136,28 @@ def run(
     )
     where = Where(address, token, data_dir, api_base, None if replay is None else replay.absolute().parent)
     raise typer.Exit(work.run(spec, where, work.Manner(yes=yes, detach=detach, as_json=as_json)))
+
+
+def elicit(
+    intent: Annotated[str, typer.Argument(metavar="INTENT", help="The behaviour, in words.")],
+    env: EnvId,
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="Language model as litellm names it; template/v1: none.")
+    ] = "",
+    api_base: Annotated[str | None, typer.Option(metavar="URL", help="Endpoint of the model's provider.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write them, to be edited: .json or .yaml.")
+    ] = None,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+    address: Address = None,
+    token: Token = None,
+) -> None:
+    """Propose measurable criteria for a behaviour, and say what it leaves open."""
+    from dressage.cli import criteria
+    from dressage.cli.connection import Where
+
+    criteria.elicit(intent, env, Where(address, token, data_dir, api_base), model=model, out=out, as_json=as_json)
 
 
 def train(
@@ -336,6 +362,7 @@ def register(app: typer.Typer) -> None:
     """Adds the commands to the application, in the order in which help shows them."""
     app.command()(run)
     app.command()(bench)
+    app.command()(elicit)
     app.command()(serve)
     app.command()(train)
     app.command()(check)

@@ -33,6 +33,7 @@ class SpecOptions:
     environment_options: Sequence[str] = field(default=())
     reward: Path | None = None
     judge: Path | None = None
+    criteria: Path | None = None
     budget_dollars: float | None = None
     budget_tokens: int = 0
     budget_steps: int = 0
@@ -106,6 +107,10 @@ def make_spec(options: SpecOptions, base: pb.SessionSpec | None = None) -> pb.Se
         spec.reward_source = read_source(options.reward, field="reward file")
     if options.judge is not None:
         spec.judge_source = read_source(options.judge, field="--judge")
+    if options.criteria is not None:
+        from dressage.cli.criteria import read_criteria
+
+        spec.criteria.extend(read_criteria(options.criteria))
     if options.budget_dollars is not None:
         spec.budget.dollars = options.budget_dollars
     if options.budget_minutes is not None:

@@ -151,8 +151,8 @@ def _write_clip(path: Path, pictures: list[Picture], fps: float, options: Sampli
     """A clip as fast as the episode; each frame stands still until the next, so that no provider's own sampling skips one."""
     repeats = max(1, round(_CLIP_FPS / fps)) if fps < _CLIP_FPS else 1
     shape = RenderOptions(width=options.width, height=options.height, fps=min(max(fps * repeats, 1.0), 240.0))
-    with encoder(path, shape) as write:
-        for picture in pictures:
+    with encoder(path, shape, finish=lambda frame, moment: None) as write:
+        for place, picture in enumerate(pictures):
             for _ in range(repeats):
-                write(picture)
+                write(picture, place / fps)
     return path

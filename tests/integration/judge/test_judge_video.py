@@ -237,7 +237,7 @@ async def test_where_video_cannot_be_judged_the_code_does_and_it_is_said(
 
 
 async def test_a_passing_fault_is_the_callers_to_repeat_and_what_was_bought_stays(tmp_path: Path) -> None:
-    script = [LISTS, ballot("met", "met", "met"), Answer(status=500, when="the video judge")]
+    script = [LISTS, ballot("met", "met", "met"), Answer(status=429, when="the video judge")]
     rest = [ballot("met", "met", "met"), ballot("met", "met", "met")]
     budget = session_pb2.Budget(tokens=100_000)  # one vote after the other
     with ScriptedServer([*script, *rest], key=KEY) as server:
@@ -247,7 +247,7 @@ async def test_a_passing_fault_is_the_callers_to_repeat_and_what_was_bought_stay
             (judged,) = (await running.judge(remaining_budget=budget)).rollouts
         server.assert_exhausted()
         assert len(server.requests) == 5
-    assert caught.value.reason == "LLM_UNAVAILABLE"
+    assert caught.value.reason == "LLM_RATE_LIMITED"
     assert judged.judgment.score == pytest.approx(0.6 * 0.9 + 0.4) and judged.judgment.cost.requests == 2
 
 
@@ -266,9 +266,7 @@ async def test_every_rollout_that_a_judge_dies_on_is_named(tmp_path: Path) -> No
 def judge(trajectory, np):
     if float(trajectory.x_position[0]) != 0.0:
         return {"score": 0.5, "criteria": {"lives": 0.5}, "evidence": {}}
-    kept = []
-    while True:
-        kept.append(np.ones(10000000))
+    return {"score": float(np.ones(1000000000000)[0]), "criteria": {"dies": 0.0}, "evidence": {}}
 """
     with ScriptedServer([], key=KEY) as server:
         async with stack(tmp_path, server) as running:

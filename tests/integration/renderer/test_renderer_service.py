@@ -123,3 +123,30 @@ async def test_a_deadline_stops_the_work(stack: Stack) -> None:
     else:
         pytest.fail("a worker still draws what nobody waits for")
     assert not stack.store.exists("v/a.mp4")
+
+
+async def test_sampled_frames_are_taken_once_and_stay_what_they_are(stack: Stack, tmp_path: Path) -> None:
+    asked = pb.RenderFramesRequest(
+        trajectory=TRAJECTORY, prefix="f/a", fps=4, start=0.5, end=2.0, width=64, height=64,
+        overlay=True, motion_trail=True, pages=True, clip=True,
+    )  # fmt: skip
+    first = await stack.stub.RenderFrames(asked, timeout=60)
+    before = {key: stack.store.get(key) for key in [*first.frames, *first.pages, first.clip]}
+    again = await stack.stub.RenderFrames(asked, timeout=60)
+    assert list(first.times) == pytest.approx([0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0]) and first.fps == pytest.approx(4)
+    assert list(first.frames) == [f"f/a/{place:04d}.png" for place in range(7)] == list(again.frames)
+    assert (first.reused, again.reused) == (False, True)
+    assert {key: stack.store.get(key) for key in before} == before
+    assert len({before[key] for key in first.frames}) == 7  # the robot moves
+    (tmp_path / "clip.mp4").write_bytes(before[first.clip])
+    with av.open(str(tmp_path / "clip.mp4")) as container:
+        seconds = sum(1 for _ in container.decode(video=0)) / float(container.streams.video[0].average_rate)
+    assert seconds == pytest.approx(7 / 4, rel=0.1)  # as fast as the episode
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stack.stub.RenderFrames(pb.RenderFramesRequest(trajectory=TRAJECTORY, prefix="f/a"), timeout=60)
+    assert from_rpc(caught.value).reason == "FRAMES_DIFFER"
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stack.stub.RenderFrames(
+            pb.RenderFramesRequest(trajectory=TRAJECTORY, prefix="f/b", start=900), timeout=60
+        )
+    assert from_rpc(caught.value).reason == "INVALID_ARGUMENT"

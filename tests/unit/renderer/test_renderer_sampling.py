@@ -53,7 +53,7 @@ def test_a_page_keeps_the_frames_and_numbers_them():
     assert page.shape == (2 * 68 - 4, 3 * 68 - 4, 3)
     assert (page[0, 0] == 40).all() and (page[70, 70] == 200).all() and (page[131, 199] == 245).all()
     label = page[50:64, 0:20]
-    assert (label == 0).any() and (label == 255).any()
+    assert (label == 0).any() and (label > 180).any()
 
 
 def test_ghosts_are_pale_and_never_cover_the_robot():

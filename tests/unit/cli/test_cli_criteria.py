@@ -1,0 +1,71 @@
+"""`dressage elicit` and the file of criteria, there and back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from dressage.api.v1 import intent_service_pb2, session_pb2
+from dressage.cli import criteria, main
+from dressage.cli.specs import SpecOptions, make_spec
+from dressage.errors import InvalidArgument
+
+
+def answer() -> intent_service_pb2.ElicitResponse:
+    wanted = [
+        session_pb2.IntentCriterion(title="fast: really", description="≥ 4 m/s", category="gait", default_on=True),
+        session_pb2.IntentCriterion(title="quiet", description="< 1 N", category="efficiency", default_on=False),
+    ]
+    return intent_service_pb2.ElicitResponse(criteria=wanted, questions=["how far?"])
+
+
+@pytest.mark.parametrize("name", ["c.json", "c.yaml", "c.yml"])
+def test_what_is_written_is_read_back_and_what_is_off_is_left_out(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    criteria.write_criteria(path, criteria.to_document("run", "Hopper-v5", answer()))
+    assert list(criteria.read_criteria(path)) == [answer().criteria[0]]
+    spec = make_spec(SpecOptions(intent="run", environment="Hopper-v5", criteria=path))
+    assert [entry.title for entry in spec.criteria] == ["fast: really"]
+    path.write_text(path.read_text().replace("false", "true"))
+    assert len(criteria.read_criteria(path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "JSON or YAML"),
+        ("[]", "1 to 32 entries"),
+        ('{"criteria": [{"description": "x"}]}', "criteria[0]"),
+        ('{"criteria": [{"title": "x", "on": "yes"}]}', "criteria[0].on"),
+        ('{"criteria": [{"title": "x", "on": false}]}', "at least one criterion that is on"),
+        (json.dumps({"criteria": [{"title": "x" * 201}]}), "at most 200 characters"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(text)
+    with pytest.raises(InvalidArgument) as caught:
+        criteria.read_criteria(path)
+    assert said in caught.value.message
+    (tmp_path / "c.yaml").write_text("a: [")
+    with pytest.raises(InvalidArgument, match="YAML"):
+        criteria.read_criteria(tmp_path / "c.yaml")
+
+
+def test_elicit_end_to_end_on_a_stack_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "criteria.yaml"
+    arguments = [
+        "elicit",
+        "run forward fast",
+        "--env",
+        "HalfCheetah-v5",
+        "--out",
+        str(out),
+        "--data-dir",
+        str(tmp_path / "d"),
+    ]
+    assert main.invoke(arguments) == 0
+    said = capsys.readouterr().out
+    assert "m/s" in said and f"--criteria {out}" in said
+    assert criteria.read_criteria(out)
