@@ -78,7 +78,9 @@ def label(
     """Records a score."""
 
     async def work(connection: Connection) -> sessions_pb.LabelRolloutResponse:
-        return await connection.client.label_rollout(rollout, score, comment=comment)
+        judgment = await connection.client.label_rollout(rollout, score, comment=comment)
+        session = await connection.client.get_session("/".join(rollout.split("/")[:2]))
+        return sessions_pb.LabelRolloutResponse(judgment=judgment, agreement=session.label_agreement)
 
     return work
 

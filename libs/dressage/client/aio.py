@@ -289,13 +289,16 @@ class AsyncClient:
 
     async def label_rollout(
         self, rollout: str, score: float, *, comment: str = "", request_id: str | None = None
-    ) -> sessions_pb.LabelRolloutResponse:
-        """Records a person's score (0..1) for a rollout; returns its judgment and how all labels agree with the judges."""
+    ) -> session_pb.Judgment:
+        """Records a person's score (0..1) for a rollout; returns its judgment with that verdict in it.
+
+        How all labels agree with the judges' scores is the session's ``label_agreement``.
+        """
         request = sessions_pb.LabelRolloutRequest(
             rollout=rollout, score=score, comment=comment, request_id=_request_id(request_id)
         )
         response: sessions_pb.LabelRolloutResponse = await self._caller.unary(self._sessions.LabelRollout, request)
-        return response
+        return response.judgment
 
     # -- environments and intents -----------------------------------------------------------------------------
 

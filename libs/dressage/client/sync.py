@@ -239,7 +239,7 @@ class Client:
 
     def label_rollout(
         self, rollout: str, score: float, *, comment: str = "", request_id: str | None = None
-    ) -> sessions_pb.LabelRolloutResponse:
+    ) -> session_pb.Judgment:
         """Records a person's score (0..1) for a rollout."""
         return self._loop.run(self._client.label_rollout(rollout, score, comment=comment, request_id=request_id))
 

@@ -66,6 +66,12 @@ def _block(source: str) -> str:
 
 
 SCRIPT = [
+    # The review finds nothing: what is wrong shows in the check and in the training.
+    Answer(
+        '```json\n{"approved": true, "summary": "It does what it says.", "findings": []}\n```\n',
+        when="You are the code reviewer",
+        repeat=True,
+    ),
     Answer(
         f"## Reasoning\nThe angle tells how upright the pole is.\n\n{_block(WRONG_SHAPE)}",
         when="You are the reward author",

@@ -2,7 +2,8 @@
 
 ``good`` in the reward scores 0.9, otherwise 0.3. ``# crash-code`` exits 42, ``# crash`` exits 1, ``# crash-once`` exits 1
 in the first attempt, ``# silent`` never says hello, ``# slow`` trains until the file $DRESSAGE_TRAINER_GO exists,
-``# score=X`` scores X, ``# curve=X`` is evaluated at half its steps, too, where it scores X, ``# wild`` reports that the assignment failed, ``# lucky`` trains well and fails confirmation.
+``# wild`` reports that the assignment failed, ``# lucky`` trains well and fails confirmation, ``score=X`` scores X, ``curve=X``
+is evaluated at half its steps, too, and scores X there.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class Trainer:
             time.sleep(0.1)
         score = number(source, "score", 0.9 if "good" in source or "# lucky" in source else 0.3)
         half = told.steps_per_member // 2
-        for member in told.members if "# curve=" in source else ():
+        for member in told.members if "curve=" in source else ():
             self.evaluate(member.id, half, number(source, "curve", 0.0), told.evaluation_seed, told.evaluation_episodes)
         for member in told.members:
             self.evaluate(member.id, told.steps_per_member, score, told.evaluation_seed, told.evaluation_episodes)
@@ -124,7 +125,7 @@ class Trainer:
 
 
 def number(source: str, name: str, default: float) -> float:
-    found = re.search(rf"# {name}=([0-9.]+)", source)
+    found = re.search(rf"\b{name}=([0-9.]+)", source)
     return float(found[1]) if found else default
 
 

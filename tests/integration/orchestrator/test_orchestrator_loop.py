@@ -85,7 +85,7 @@ async def test_five_iterations_with_review_screening_rebase_variants_and_lessons
     await stack.start()
     asked = spec(config_variants=True, tune_hyperparameters=True, approve_before_training=True)
     created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=asked, session_id="five"))
-    watching = asyncio.create_task(watch(stack.sessions, created.name, seconds=200))
+    watching = asyncio.create_task(watch(stack.sessions, created.name, seconds=600))
     for number in range(1, 6):
         await waiting(stack, "five", number)
         if number == 3:
@@ -144,7 +144,7 @@ async def test_five_iterations_with_review_screening_rebase_variants_and_lessons
 
 
 async def waiting(stack: Stack, session: str, number: int) -> None:
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(240):
         while True:
             found = await stack.sessions.GetSession(pb.GetSessionRequest(name=f"sessions/{session}"))
             if found.awaiting_approval == number:
@@ -210,7 +210,7 @@ async def test_an_edited_proposal_a_failed_end_and_an_extension(stack: Stack) ->
 
 
 async def replaced(stack: Stack, session: str, source: str) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while True:
             name = f"sessions/{session}/iterations/1"
             found = await stack.sessions.GetIteration(pb.GetIterationRequest(name=name))
@@ -238,7 +238,7 @@ async def test_budgets_stages_and_labels(stack: Stack) -> None:
     )
     assert [case.stage for case in made.cases] == [1, 1, 2, 2]
     request = bench_api.WatchBenchmarkRequest(name=made.name)
-    last = [answer.benchmark async for answer in stack.benchmarks.WatchBenchmark(request, timeout=90)][-1]
+    last = [answer.benchmark async for answer in stack.benchmarks.WatchBenchmark(request, timeout=300)][-1]
     assert last.completed == 2 and last.passed == 0 and "below the gate of 0.6" in last.stopped_reason
     group = last.groups[0]
     assert (group.kind, group.total, group.completed, group.success_rate) == ("all", 4, 2, 0.0)

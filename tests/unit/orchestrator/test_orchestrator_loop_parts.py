@@ -207,6 +207,9 @@ def test_a_persons_label_stands_for_the_judges_score() -> None:
     made = member([(1, 0, 0.2)])
     made.evaluations[0].rollouts[0].judgment.verdicts.add(kind=v1.JUDGE_KIND_HUMAN, score=0.9)
     assert screening.stored({1: [made]}) == {"r1": 0.9}
+    unjudged = member([(1, 0, None)])
+    unjudged.evaluations[0].rollouts[0].judgment.verdicts.add(kind=v1.JUDGE_KIND_HUMAN, score=0.9)
+    assert signs.checkpoint_score(unjudged.evaluations[0]) is None
 
 
 @given(st.integers(1, 9), st.integers(1, 500))

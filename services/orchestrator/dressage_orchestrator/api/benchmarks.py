@@ -48,7 +48,7 @@ class BenchmarkServicer:
                 if current != last:
                     last = current
                     yield pb.WatchBenchmarkResponse(benchmark=current)
-                if current.HasField("end_time"):
+                if current.HasField("end_time") or current.completed == len(current.cases):
                     return
                 await waiter.wait(_LOOK_SECONDS)
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dressage.api.v1 import session_pb2 as v1
 
 from dressage_orchestrator.statistics import bootstrap_interval, deviation, mean
+from dressage_orchestrator.workflow.signs import is_judged
 
 _MAX_TAGS = 20
 
@@ -82,9 +83,7 @@ def member_judgment(member: v1.Member, *, threshold: float) -> v1.Judgment:
     """A member's judgment: that of its last checkpoint's rollouts."""
     if member.HasField("failure"):
         return unjudged(f"seed {member.seed} was stopped: {member.failure.message}")
-    rollouts = (
-        [r.judgment for r in member.evaluations[-1].rollouts if r.HasField("judgment")] if member.evaluations else []
-    )
+    rollouts = [r.judgment for r in member.evaluations[-1].rollouts if is_judged(r)] if member.evaluations else []
     return pooled(rollouts, threshold=threshold) if rollouts else unjudged(f"seed {member.seed} has no rollouts")
 
 

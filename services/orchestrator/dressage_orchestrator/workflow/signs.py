@@ -52,8 +52,14 @@ def curve(members: Sequence[v1.Member]) -> list[v1.CurvePoint]:
 
 def checkpoint_score(evaluation: v1.Evaluation) -> float | None:
     """Mean judgment of a checkpoint's rollouts; None where none was judged."""
-    scores = [rollout.judgment.score for rollout in evaluation.rollouts if rollout.HasField("judgment")]
+    scores = [rollout.judgment.score for rollout in evaluation.rollouts if is_judged(rollout)]
     return mean(scores) if scores else None
+
+
+def is_judged(rollout: v1.Rollout) -> bool:
+    """Whether a judge scored it; a person's label alone is no judgment."""
+    kinds = {verdict.kind for verdict in rollout.judgment.verdicts}
+    return rollout.HasField("judgment") and kinds != {v1.JUDGE_KIND_HUMAN}
 
 
 def signs(iteration: v1.Iteration, members: Sequence[v1.Member], conditions: Sequence[v1.Condition]) -> list[Sign]:

@@ -21,6 +21,7 @@ from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.workflow import aggregate
 from dressage_orchestrator.workflow.flow import Flow, Json
 from dressage_orchestrator.workflow.outcome import Cancelled
+from dressage_orchestrator.workflow.signs import checkpoint_score, is_judged
 
 CHECKPOINTS = "checkpoints"
 """Kind of the child workflow."""
@@ -76,12 +77,12 @@ class Arrivals:
 
 
 def evaluated(members: Sequence[v1.Member]) -> list[tuple[str, int]]:
-    """Checkpoints with rollouts that are not the last ones, in order of steps: (member id, env step)."""
+    """Checkpoints that are neither judged nor the last ones, in order of steps: (member id, env step)."""
     found = [
         (member.name.rpartition("/")[2], entry.env_step)
         for member in members
         for entry in member.evaluations
-        if entry.rollouts and entry.env_step < member.target_env_steps
+        if entry.rollouts and entry.env_step < member.target_env_steps and checkpoint_score(entry) is None
     ]
     return sorted(found, key=lambda entry: (entry[1], entry[0]))
 
@@ -138,7 +139,7 @@ def _store(
         for evaluation in entry.evaluations:
             if evaluation.env_step == step:
                 aggregate.keep_verdicts(evaluation, verdicts)
-                judged = [r.judgment for r in evaluation.rollouts if r.HasField("judgment")]
+                judged = [r.judgment for r in evaluation.rollouts if is_judged(r)]
                 if judged:
                     pooled.append(aggregate.pooled(judged, threshold=flow.spec.pass_threshold))
 
