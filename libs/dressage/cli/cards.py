@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from dressage import errors
 from dressage.cli import output
 from dressage.cli.connection import Connection, Where, execute
 from dressage.cli.progress import short
@@ -37,6 +39,23 @@ def one_card(environment: str, address: str | None, token: str | None) -> dict[s
     from dressage.envs.cards import load_card
 
     card = load_card(short(environment))
+    return {**card.to_dict(), "text": card.describe()}
+
+
+def add(source: str, *, name: str, time_step: float | None, episode_steps: int) -> dict[str, Any]:
+    """Describe an own environment on this machine.
+
+    :raises InvalidArgument: for a model or an environment that cannot be used, or one that is neither.
+    """
+    from dressage.envs import adding, own
+
+    if source.startswith(own.GYMNASIUM):
+        card = adding.add_registered(source)
+    elif source.endswith((".xml", ".mjcf")):
+        path = Path(source).expanduser()
+        card = adding.add_model(path, name=name, time_step=time_step, max_episode_steps=episode_steps)
+    else:
+        raise errors.InvalidArgument(field="source", value=source, expected="a model's .xml file, or gymnasium:ID")
     return {**card.to_dict(), "text": card.describe()}
 
 

@@ -20,6 +20,14 @@ Configs = Annotated[
     list[str] | None,
     typer.Option("--config", metavar="ID:NAME=VALUE,…", help="Hyperparameters to try beside others; repeatable."),
 ]
+EnvOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env-option",
+        metavar="NAME=VALUE",
+        help="max_episode_steps, terminate_when_unhealthy or reset_noise_scale of the environment; repeatable.",
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before model calls that cost money.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Leave once the session has begun (needs a running server).")]
 
@@ -29,6 +37,7 @@ def run(
     env: Annotated[
         str, typer.Option(metavar="ID", help="Environment, such as HalfCheetah-v5; not with --replay.")
     ] = "",
+    env_option: EnvOption = None,
     model: Annotated[
         str, typer.Option(metavar="NAME", help="Language model as litellm names it; template/v1: none.")
     ] = "",
@@ -73,6 +82,7 @@ def run(
         SpecOptions(
             intent=intent,
             environment=env,
+            environment_options=env_option or (),
             model=model,
             seeds=seeds or 0,
             seed=seed,
@@ -95,6 +105,7 @@ def train(
         Path, typer.Argument(metavar="REWARD.py", help="A reward; functions and RewardFunction classes.")
     ],
     env: EnvId,
+    env_option: EnvOption = None,
     seeds: Seeds = None,
     seed: Seed = 0,
     steps: Steps = None,
@@ -114,6 +125,7 @@ def train(
         SpecOptions(
             intent=f"train on {reward.name}",
             environment=env,
+            environment_options=env_option or (),
             seeds=seeds or 0,
             seed=seed,
             steps=steps or 0,

@@ -14,8 +14,11 @@ import typer
 
 from dressage.cli import commands, output, sessions, stores
 from dressage.errors import DressageError
+from dressage.places import default_data_dir
 
 _INTERRUPTED = 130
+# The folder of the user's own environments; what this process starts inherits it.
+_ENVIRONMENTS = "DRESSAGE_ENVIRONMENTS"
 
 app = typer.Typer(
     name="dressage",
@@ -42,6 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def invoke(arguments: Sequence[str]) -> int:
     """Runs a command line; returns its exit code."""
     as_json = "--json" in arguments
+    before = os.environ.get(_ENVIRONMENTS)
+    if not before and "--help" not in arguments:  # help is to come at once
+        os.environ[_ENVIRONMENTS] = str(default_data_dir() / "environments")
     try:
         code = typer.main.get_command(app).main(list(arguments), prog_name="dressage", standalone_mode=False)
     except DressageError as error:
@@ -62,6 +68,9 @@ def invoke(arguments: Sequence[str]) -> int:
             raise
         output.fail_unexpected(error, as_json=as_json)
         return 1
+    finally:
+        if not before:
+            os.environ.pop(_ENVIRONMENTS, None)
     return code if isinstance(code, int) else 0
 
 

@@ -30,6 +30,7 @@ class SpecOptions:
     iterations: int = 0
     threshold: float = 0.0
     configs: Sequence[str] = field(default=())
+    environment_options: Sequence[str] = field(default=())
     reward: Path | None = None
     judge: Path | None = None
     budget_dollars: float | None = None
@@ -62,7 +63,7 @@ def make_spec(options: SpecOptions, base: pb.SessionSpec | None = None) -> pb.Se
     """The spec of a session.
 
     :param base: what holds where the options say nothing.
-    :raises InvalidArgument: for an empty or overlong intent, an unreadable file, a malformed --config.
+    :raises InvalidArgument: for an empty or overlong intent, an unreadable file, a malformed --config or --env-option.
     """
     if base is not None:
         options = replace(options, intent=base.intent, environment=base.environment, model=base.model)
@@ -84,6 +85,8 @@ def make_spec(options: SpecOptions, base: pb.SessionSpec | None = None) -> pb.Se
         train_only=options.train_only,
         configs=[parse_config(text) for text in options.configs],
     )
+    for text in options.environment_options:
+        set_environment_option(spec.environment_options, text)
     if options.reward is not None:
         spec.reward_source = read_source(options.reward, field="reward file")
     if options.judge is not None:
@@ -148,6 +151,38 @@ def parse_config(text: str) -> pb.Config:
             )
         _set(config.hyperparameters, known[name], value)
     return config
+
+
+def set_environment_option(options: pb.EnvironmentOptions, text: str) -> None:
+    """Set one option of the environment from `NAME=VALUE`.
+
+    :raises InvalidArgument: naming the unknown option, or the value that is not of its kind.
+    """
+    name, _, value = (part.strip() for part in text.partition("="))
+    known = pb.EnvironmentOptions.DESCRIPTOR.fields_by_name
+    descriptor = known.get(name.replace("-", "_"))
+    if descriptor is None:
+        expected = f"NAME=VALUE with one of {', '.join(known)}; `dressage envs show ID` says which it has"
+        raise errors.InvalidArgument(field="--env-option", value=text, expected=expected)
+    try:
+        setattr(options, descriptor.name, _option_value(descriptor.type, value))
+    except (ValueError, KeyError) as error:
+        expected = _OPTION_KINDS[descriptor.type]
+        raise errors.InvalidArgument(field=f"--env-option {descriptor.name}", value=value, expected=expected) from error
+
+
+_OPTION_KINDS = {
+    FieldDescriptor.TYPE_BOOL: "true or false",
+    FieldDescriptor.TYPE_DOUBLE: "a number",
+    FieldDescriptor.TYPE_INT32: "a whole number",
+}
+_TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+def _option_value(kind: int, text: str) -> int | float | bool:
+    if kind == FieldDescriptor.TYPE_BOOL:
+        return _TRUTH[text.lower()]
+    return float(text) if kind == FieldDescriptor.TYPE_DOUBLE else int(text)
 
 
 def _set(hyperparameters: pb.Hyperparameters, descriptor: Any, text: str) -> None:

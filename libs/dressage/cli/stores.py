@@ -38,6 +38,25 @@ def show_environment(
     cards.print_card(cards.one_card(environment, address, token), as_json=as_json)
 
 
+@environments.command("add")
+def add_environment(
+    source: Annotated[str, typer.Argument(metavar="MODEL.xml|gymnasium:ID", help="A MuJoCo model, or a Gymnasium id.")],
+    name: Annotated[str, typer.Option(metavar="NAME", help="Name of the model's environment [the file's].")] = "",
+    time_step: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Time between a model's actions [about 0.02].")
+    ] = None,
+    episode_steps: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1_000_000, help="Steps of a model's episode.")
+    ] = 1_000,
+    as_json: Json = False,
+) -> None:
+    """Add an environment of your own: a model file as mjcf:NAME, a registered Gymnasium id as gymnasium:ID."""
+    from dressage.cli import cards
+
+    found = cards.add(source, name=name, time_step=time_step, episode_steps=episode_steps)
+    cards.print_card(found, as_json=as_json)
+
+
 def _key(prefix: str) -> str:
     """A session's id stands for all below it."""
     return prefix if prefix.startswith("sessions/") else f"sessions/{prefix}"

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dressage import errors
+from dressage.places import default_data_dir
+
+__all__ = ["SERVER_FILE", "LocalServer", "default_data_dir", "find_local_server", "split_address"]
 
 SERVER_FILE = "server.json"
 _PROBE_SECONDS = 1.0
@@ -25,15 +27,6 @@ class LocalServer:
 
     address: str
     pid: int
-
-
-def default_data_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """`$DRESSAGE_HOME`, or the platform's place for a user's data."""
-    if environ.get("DRESSAGE_HOME"):
-        return Path(environ["DRESSAGE_HOME"]).expanduser().absolute()
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("dressage"))
 
 
 def split_address(address: str) -> tuple[str, int]:

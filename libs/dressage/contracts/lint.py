@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dressage.contracts import namespace
@@ -154,7 +155,7 @@ class Lint:
             )
             self.report("memory-field", node, message)
             return
-        near = difflib.get_close_matches(node.attr, known, n=4, cutoff=0.5) or sorted(known)[:8]
+        near = nearest(node.attr, known)
         message = f"{variable} has no field {node.attr}; near matches: {', '.join(near)}. Use a field of the card."
         self.report("unknown-field", node, message)
 
@@ -182,6 +183,34 @@ class Lint:
                 return
             case ast.Attribute(attr=name) if name in _IN_PLACE:
                 self.report("in-place", node, f".{name}() changes an array in place; {_NO_WRITING}")
+
+
+# Words that people use for the same thing, in the names of fields.
+_SYNONYMS = {
+    "speed": "velocity", "vel": "velocity", "rate": "velocity", "pos": "position", "place": "position", "elevation": "height",
+    "altitude": "height", "tilt": "pitch", "lean": "pitch", "heading": "yaw", "orientation": "yaw", "force": "contact",
+    "forces": "contact", "contacts": "contact", "touch": "touching", "rotation": "turned", "obs": "observation",
+    "forward": "x", "vertical": "z", "lateral": "y", "sideways": "y", "up": "z", "angvel": "velocity",
+}  # fmt: skip
+
+
+def nearest(name: str, known: Iterable[str], count: int = 5) -> list[str]:
+    """The known names that are likeliest meant: alike in spelling, or in the words that they are made of.
+
+    :param known: at least one name.
+    """
+    wanted = _words(name)
+
+    def likeness(candidate: str) -> float:
+        words = _words(candidate)
+        shared = len(wanted & words) / len(wanted | words)
+        return difflib.SequenceMatcher(a=name.lower(), b=candidate.lower()).ratio() + 2 * shared
+
+    return sorted(known, key=lambda candidate: (-likeness(candidate), candidate))[:count]
+
+
+def _words(name: str) -> frozenset[str]:
+    return frozenset(_SYNONYMS.get(word, word) for word in name.lower().split("_") if word)
 
 
 _NO_WRITING = "arrays may not be written into, so that the reward runs on every backend; use np.where."

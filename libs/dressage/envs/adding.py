@@ -42,8 +42,7 @@ def add_model(
     folder = own.folder_of(env_id)
     try:
         with quiet_loading():
-            spec = mujoco.MjSpec.from_file(str(path))
-            model = spec.compile()
+            model = mujoco.MjModel.from_xml_path(str(path))
     except (ValueError, OSError) as error:
         expected = f"a model file that MuJoCo compiles ({error})"
         raise InvalidArgument(field="model", value=str(path), expected=expected) from error
@@ -51,12 +50,11 @@ def add_model(
         raise InvalidArgument(field="model", value=str(path), expected="a model with at least one actuator")
     step = _action_time(float(model.opt.timestep), time_step)
     with _Replacing(folder):
-        with quiet_loading():
-            spec.to_zip(str(folder / own.MODEL_FILE))
+        mujoco.mj_saveModel(model, str(folder / own.MODEL_FILE))
         from dressage.envs.tasks import task
 
         options = {"max_episode_steps": max_episode_steps, "reset_noise_scale": _RESET_NOISE}
-        card = card_of_task(task(env_id), task(env_id).load(), time_step=step, options=options)
+        card = card_of_task(task(env_id), model, time_step=step, options=options)
         return _finish(card, folder)
 
 
@@ -102,7 +100,9 @@ def add_registered(env_id: str) -> EnvironmentCard:
     finally:
         env.close()
     with _Replacing(folder):
-        return _finish(EnvironmentCard.from_dict({**card.to_dict(), "fields": [vars(entry) for entry in fields]}), folder)
+        return _finish(
+            EnvironmentCard.from_dict({**card.to_dict(), "fields": [vars(entry) for entry in fields]}), folder
+        )
 
 
 class _Replacing:

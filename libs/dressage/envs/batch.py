@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as with_default
-from typing import Protocol
+from typing import Literal, Protocol
 
 from dressage.envs import own
 from dressage.envs.cards import EnvironmentCard
@@ -84,7 +84,7 @@ class BatchEnv(Protocol):
     card: EnvironmentCard
     observation_size: int
     action_size: int
-    action_kind: str
+    action_kind: Literal["box", "discrete"]
     num_actions: int
     action_low: Array
     action_high: Array
@@ -103,8 +103,10 @@ class BatchEnv(Protocol):
         ...
 
     def step(self, actions: Array) -> BatchStep:
-        """Apply actions (N, A), or integers (N,) where they are discrete, for one time step. Box actions are not clipped here; the simulator clamps what it applies,
-        and the stock reward's control cost counts them as given.
+        """Apply actions (N, A), or integers (N,) where they are discrete, for one time step.
+
+        Box actions are not clipped here; the simulator clamps what it applies, and the stock reward's control cost counts
+        them as given.
         """
         ...
 

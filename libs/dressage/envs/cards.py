@@ -6,6 +6,7 @@ package, so that services without a simulator can serve it; a test checks that t
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import json
@@ -191,8 +192,12 @@ def load_card(env_id: str) -> EnvironmentCard:
 
 
 def list_cards() -> tuple[EnvironmentCard, ...]:
-    """The cards of all environments, the user's own last."""
-    return tuple(load_card(env_id) for env_id in (*ENVIRONMENT_IDS, *own.own_ids()))
+    """The cards of all environments, the user's own last; a damaged one is left out (`load_card` says what ails it)."""
+    found = [load_card(env_id) for env_id in ENVIRONMENT_IDS]
+    for env_id in own.own_ids():
+        with contextlib.suppress(InvalidArgument):
+            found.append(load_card(env_id))
+    return tuple(found)
 
 
 @functools.cache

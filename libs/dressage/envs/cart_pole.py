@@ -208,9 +208,7 @@ def _advance(values: Array, actions: Array) -> Array:
     force = np.where(actions == 1, _FORCE, -_FORCE)
     cos, sin = np.cos(theta), np.sin(theta)
     temp = (force + _POLE_MOMENT * np.square(theta_dot) * sin) / _TOTAL_MASS
-    theta_acc = (_GRAVITY * sin - cos * temp) / (
-        _HALF_POLE * (4.0 / 3.0 - _POLE_MASS * np.square(cos) / _TOTAL_MASS)
-    )
+    theta_acc = (_GRAVITY * sin - cos * temp) / (_HALF_POLE * (4.0 / 3.0 - _POLE_MASS * np.square(cos) / _TOTAL_MASS))
     x_acc = temp - _POLE_MOMENT * theta_acc * cos / _TOTAL_MASS
     return np.stack(
         [

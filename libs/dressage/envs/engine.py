@@ -155,7 +155,9 @@ class DataEngine:
         self._actions[:] = actions
         failed: list[int] = []
         blocks = iter(range(0, self._count, _BLOCK))  # shared: whoever is free takes the next
-        work = [self._pool.submit(self._work, blocks, count, failed) for _ in range(self._helpers)] if self._pool else []
+        work = (
+            [self._pool.submit(self._work, blocks, count, failed) for _ in range(self._helpers)] if self._pool else []
+        )
         self._work(blocks, count, failed)
         for done in work:
             done.result()

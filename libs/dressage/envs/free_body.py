@@ -21,7 +21,9 @@ _TURN = 2 * math.pi
 _AXES = ("x", "y", "z")
 
 
-def free_root(layout: Layout, *, reference: str, long_axis: tuple[float, float, float] = (0.0, 0.0, 1.0)) -> list[BoundField]:
+def free_root(
+    layout: Layout, *, reference: str, long_axis: tuple[float, float, float] = (0.0, 0.0, 1.0)
+) -> list[BoundField]:
     """Fields of the first freely moving body.
 
     :param reference: the attitude in which all angles are 0, in words.
@@ -69,7 +71,9 @@ def free_components(layout: Layout, *, skip: int) -> tuple[ObservationComponent,
     rates = [ObservationComponent(f"{root.body}_velocity_{axis}", "m/s", f"{root.body} velocity along {axis}")
              for axis in _AXES]  # fmt: skip
     rates += [
-        ObservationComponent(f"{root.body}_rotation_{axis}", "rad/s", f"turning of {root.body} about its own {axis} axis")
+        ObservationComponent(
+            f"{root.body}_rotation_{axis}", "rad/s", f"turning of {root.body} about its own {axis} axis"
+        )
         for axis in _AXES
     ]
     by_qpos = sorted(layout.joints.values(), key=lambda joint: joint.qpos)
@@ -137,7 +141,9 @@ def _turns(root: FreeJoint) -> Tracker:
         total: Array = before[name] + rotation
         return total
 
-    return Tracker(name=name, shape=(3,), sources=("qpos",), start=lambda raw: np.zeros((len(raw["qpos"]), 3)), step=step)
+    return Tracker(
+        name=name, shape=(3,), sources=("qpos",), start=lambda raw: np.zeros((len(raw["qpos"]), 3)), step=step
+    )
 
 
 def _tracked(name: str, meaning: str, tracker: Tracker, index: int) -> BoundField:

@@ -211,6 +211,7 @@ def differences(env_id: str) -> list[str]:
 
 
 def card_text(card: EnvironmentCard) -> str:
+    """The card as it is kept in a file."""
     return json.dumps(card.to_dict(), indent=1, ensure_ascii=False) + "\n"
 
 

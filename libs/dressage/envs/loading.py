@@ -34,11 +34,11 @@ def quiet_loading() -> Iterator[list[str]]:
             mujoco.set_mju_user_warning(before)
 
 
-def load_archive(path: Path) -> Any:
-    """Compile the model of an archive that `MjSpec.to_zip` wrote.
+def load_compiled(path: Path) -> Any:
+    """Read a compiled model, meshes and all. Only the MuJoCo that wrote it can read it.
 
     :raises Unavailable: when it is not there.
-    :raises InvalidArgument: when it cannot be compiled.
+    :raises InvalidArgument: when it cannot be read.
     """
     import mujoco
 
@@ -46,10 +46,13 @@ def load_archive(path: Path) -> Any:
         raise Unavailable(f"the model {path.parent.name!r} is not there: {path.name} is missing")
     try:
         with quiet_loading():
-            return mujoco.MjSpec.from_zip(str(path)).compile()
-    except ValueError as error:
-        message = f"the model of {path.parent.name!r} does not compile: {error}"
-        raise InvalidArgument(message, field="environment", expected="a model that this MuJoCo compiles") from error
+            return mujoco.MjModel.from_binary_path(str(path))
+    except (ValueError, mujoco.FatalError) as error:
+        message = (
+            f"the model of {path.parent.name!r} cannot be read, perhaps because another version of MuJoCo compiled it "
+            f"({error}); add it again with `dressage envs add`"
+        )
+        raise InvalidArgument(message, field="environment", expected="a model that this MuJoCo compiled") from error
 
 
 def load_model(xml: str) -> Any:

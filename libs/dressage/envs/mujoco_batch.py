@@ -17,10 +17,10 @@ from dressage.envs import random_state
 from dressage.envs.batch import BatchStep, Info
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.engine import make_engine
+from dressage.envs.fields import sources_of, trackers_of
 from dressage.envs.layout import layout_of
 from dressage.envs.options import EnvOptions
 from dressage.envs.snapshots import check_snapshot, environment_bytes
-from dressage.envs.fields import sources_of, trackers_of
 from dressage.envs.state import Array, Raw, State
 from dressage.envs.tasks import task as task_of
 from dressage.envs.tasks.base import Rules
@@ -181,7 +181,7 @@ class MujocoBatch:
         sound = refused is None and failed is None and reset is None
         if sound and np.isfinite(after["qpos"]).all() and np.isfinite(after["qvel"]).all():
             return None
-        rows: Array = ~(np.isfinite(after["qpos"]).all(axis=1) & np.isfinite(after["qvel"]).all(axis=1))
+        rows: Array = ~np.asarray(np.isfinite(after["qpos"]).all(axis=1) & np.isfinite(after["qvel"]).all(axis=1))
         for others in (reset, refused):
             if others is not None:
                 rows |= others

@@ -1,9 +1,9 @@
 """A user's own environments: where they are kept, and how their ids read.
 
-An id is ``mjcf:NAME`` for a model in MuJoCo's XML, ``gymnasium:ID`` for an environment registered with Gymnasium. ``dressage envs
-add`` describes one once, with the simulator at hand, and writes a folder ``<id>`` with ``card.json``, the model and check
-episodes below the folder that ``$DRESSAGE_ENVIRONMENTS`` names. From then on it is an environment like the others, also
-for services that have no simulator; all that takes part in a session must see the same folder.
+An id is ``mjcf:NAME`` for a model in MuJoCo's XML, ``gymnasium:ID`` for an environment registered with Gymnasium. ``dressage
+envs add`` describes one once, with the simulator at hand, and writes a folder ``<id>`` with ``card.json``, the model and
+check episodes below the folder that ``$DRESSAGE_ENVIRONMENTS`` names. From then on it is an environment like the others,
+also for services that have no simulator; all that takes part in a session must see the same folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dressage.errors import InvalidArgument, NotFound
 
 VARIABLE = "DRESSAGE_ENVIRONMENTS"
 MODEL, GYMNASIUM = "mjcf:", "gymnasium:"
-MODEL_FILE, CARD_FILE, TRAJECTORIES = "model.zip", "card.json", "trajectories"
+MODEL_FILE, CARD_FILE, TRAJECTORIES = "model.mjb", "card.json", "trajectories"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 _MAX_CARD_BYTES = 4 << 20

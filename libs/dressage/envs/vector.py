@@ -46,7 +46,7 @@ def make_registered(env_id: str, max_episode_steps: int | None) -> Any:
     given = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
     try:
         with quiet_loading():
-            return gymnasium.make(name, **given)
+            return gymnasium.make(name, disable_env_checker=True, **given)
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
         raise Unavailable(f"{env_id} needs a package that is not installed: {error}") from error
     except gymnasium.error.Error as error:
@@ -73,7 +73,9 @@ class Adapter:
             self.low, self.high = np.zeros(1), np.full(1, self.num_actions - 1.0)
         elif isinstance(self._action, spaces.Box) and np.issubdtype(self._action.dtype, np.floating):
             self.num_actions = 0
-            self.low, self.high = (np.ravel(bound).astype(np.float64) for bound in (self._action.low, self._action.high))
+            self.low, self.high = (
+                np.ravel(bound).astype(np.float64) for bound in (self._action.low, self._action.high)
+            )
             if not (np.isfinite(self.low) & np.isfinite(self.high)).all():
                 raise InvalidArgument(field="environment", value=env_id, expected="actions with finite bounds")
         else:
@@ -157,8 +159,8 @@ class VectorBatch:
         truncated |= diverged
         next_state = State(raw=self._raw(after), functions=self._functions)
         fresh = after.copy()
-        for row in np.flatnonzero(terminated | truncated):
-            fresh[row] = self._restart(int(row))
+        for ended in np.flatnonzero(terminated | truncated):
+            fresh[ended] = self._restart(int(ended))
         seen = self._adopt(fresh)
         return BatchStep(seen.copy(), after, reward, terminated, truncated, state, next_state)
 
@@ -248,5 +250,5 @@ class VectorBatch:
         if actions.shape != (self.num_envs, self.action_size) or actions.dtype.kind not in "fiu":
             expected = f"numbers of shape ({self.num_envs}, {self.action_size})"
             raise InvalidArgument(field="actions", value=f"{actions.dtype} {actions.shape}", expected=expected)
-        refused: Array = ~np.isfinite(actions).all(axis=1)
+        refused: Array = ~np.asarray(np.isfinite(actions).all(axis=1))
         return np.where(refused[:, None], actions.dtype.type(0), actions), refused

@@ -37,6 +37,8 @@ _SCRATCH_POLL_SECONDS = 1.0
 _STDERR_KEPT = 32 * 1024
 _START_TIMEOUT = 30.0
 _PIPE_BYTES = 1 << 20
+# Names the folder of the user's own environments (dressage.envs.own): cards and models, which sandboxed code reads too.
+_ENVIRONMENTS = "DRESSAGE_ENVIRONMENTS"
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,16 @@ def _environment(scratch: Path, threads: int, extra: Mapping[str, str]) -> dict[
     }
 
 
+def _with_own_environments(
+    env: Mapping[str, str], read_only: Sequence[Path]
+) -> tuple[Mapping[str, str], Sequence[Path]]:
+    folder = os.environ.get(_ENVIRONMENTS, "")
+    if not folder or not Path(folder).is_dir():
+        return env, read_only
+    resolved = Path(folder).resolve()
+    return {_ENVIRONMENTS: str(resolved), **env}, (*read_only, resolved)
+
+
 def _window_library() -> dict[str, str]:
     candidates = (Path(entry) / "glfw" / "x11" / "libglfw.so" for entry in import_path())
     return next(({"PYGLFW_LIBRARY": str(path)} for path in candidates if path.is_file()), {})
@@ -142,7 +154,8 @@ class SandboxProcess:
         :param read_only: further files and folders that it may read.
         :param threads: size of the numerical libraries' thread pools.
         :param cpus: processors to run on; None: the parent's.
-        :param env: variables to set besides the fixed few; the parent's environment is never passed on.
+        :param env: variables to set besides the fixed few; of the parent's environment only ``DRESSAGE_ENVIRONMENTS`` is
+            passed on, and the folder that it names may be read.
         :param devices: device files it may open (a GPU's).
         :param allow_unsandboxed: run with rlimits only where the kernel lacks a barrier; for trusted code.
         :raises FailedPrecondition: the kernel lacks Landlock or seccomp and ``allow_unsandboxed`` is not set.
@@ -155,6 +168,7 @@ class SandboxProcess:
             raise InvalidArgument(field="scratch", value=str(scratch), expected="an existing folder")
         if threads < 1:
             raise InvalidArgument(field="threads", value=threads, expected="at least 1")
+        env, read_only = _with_own_environments(env or {}, read_only)
         unsandboxed = _without_barriers(allow_unsandboxed)
         scratch = scratch.resolve()
         to_child_read, to_child_write = os.pipe()
@@ -177,7 +191,7 @@ class SandboxProcess:
         command = [sys.executable, "-P", "-s", "-S", "-B", child.__file__, json.dumps(config)]
         process = cls(
             command=command,
-            environment=_environment(scratch, threads, env or {}),
+            environment=_environment(scratch, threads, env),
             limits=limits,
             scratch=scratch,
         )

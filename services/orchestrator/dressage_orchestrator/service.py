@@ -12,6 +12,7 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.envs.cards import load_card
+from dressage.envs.options import EnvOptions
 from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound
 
 from dressage_orchestrator import defaults, names
@@ -85,6 +86,7 @@ class Sessions:
             metadata = error.metadata
             message = f"spec.environment: {error.message}"
             raise InvalidArgument(message, field="spec.environment", reason=error.reason, metadata=metadata) from None
+        _check_options(environment, spec.environment_options)
         full = defaults.filled(
             spec, default_model=self._settings.default_model, default_pool=self._settings.default_pool
         )
@@ -259,6 +261,16 @@ def _repeat(
 ) -> v1.Session | None:
     name = requests.earlier(tx, method, request_id, request)
     return None if name is None else sessions.get(tx, names.parse_session(name))
+
+
+def _check_options(environment: str, options: v1.EnvironmentOptions) -> None:
+    """Refuse an option that the environment does not have, before anything is trained."""
+    try:
+        EnvOptions.from_dict({field.name: value for field, value in options.ListFields()}).check(environment)
+    except InvalidArgument as error:
+        name = error.field.replace("options.", "spec.environment_options.", 1)
+        message = error.message.replace(error.field, name, 1)
+        raise InvalidArgument(message, field=name, expected=error.expected) from None
 
 
 def _check_spec(spec: v1.SessionSpec) -> None:

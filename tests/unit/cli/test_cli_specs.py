@@ -124,3 +124,28 @@ def test_a_folder_that_is_no_recording_is_refused(tmp_path: Path):
 def test_an_environment_must_be_named():
     with pytest.raises(errors.InvalidArgument, match="--env"):
         make_spec(SpecOptions("run", ""))
+
+
+def test_environment_options_set_only_what_they_name():
+    texts = ["max_episode_steps=300", "terminate-when-unhealthy = no", "reset_noise_scale=0.05"]
+    options = make_spec(SpecOptions("hop", "Hopper-v5", environment_options=texts)).environment_options
+    assert (options.max_episode_steps, options.terminate_when_unhealthy) == (300, False)
+    assert options.reset_noise_scale == 0.05
+    alone = make_spec(SpecOptions("hop", "Hopper-v5", environment_options=["max_episode_steps=300"]))
+    assert not alone.environment_options.HasField("terminate_when_unhealthy")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("frame_skip=3", "NAME=VALUE with one of max_episode_steps, terminate_when_unhealthy, reset_noise_scale"),
+        ("max_episode_steps", "max_episode_steps: got '', expected a whole number"),
+        ("max_episode_steps=1.5", "a whole number"),
+        ("terminate_when_unhealthy=maybe", "true or false"),
+        ("reset_noise_scale=big", "a number"),
+        ("max_episode_steps=99999999999", "a whole number"),
+    ],
+)
+def test_a_malformed_environment_option_names_what_is_wrong(text: str, said: str):
+    with pytest.raises(errors.InvalidArgument, match=said):
+        make_spec(SpecOptions("hop", "Hopper-v5", environment_options=[text]))

@@ -143,6 +143,7 @@ def test_judges(card):
     assert lint_judge(JUDGE, card) == []
     wrong = JUDGE.replace("x_velocity", "x_speed")
     assert [(v.rule, v.line) for v in lint_judge(wrong, card)] == [("unknown-field", 3)]
+    assert "near matches: x_velocity, x_position" in lint_judge(wrong, card)[0].message
     assert lint_judge(JUDGE.replace("def judge(trajectory, np)", "def judge(trajectory)"), card)[0].rule == "signature"
     assert lint_judge("import os\n" + JUDGE, card)[0].rule == "import"
     assert lint_judge("x = 1", card)[0].rule == "signature"
@@ -156,6 +157,24 @@ def test_lint_never_raises(text):
     card = load_card("HalfCheetah-v5")
     assert isinstance(lint_reward(text, card), list)
     assert isinstance(lint_judge(text, card), list)
+
+
+@pytest.mark.parametrize(
+    ("environment", "guess", "meant"),
+    [
+        ("HalfCheetah-v5", "x_speed", "x_velocity"),
+        ("HalfCheetah-v5", "forward_velocity", "x_velocity"),
+        ("HalfCheetah-v5", "x_velocty", "x_velocity"),
+        ("Walker2d-v5", "torso_contact_force", "contact_torso"),
+        ("Ant-v5", "heading", "yaw"),
+        ("Humanoid-v5", "head_z", "head_height"),
+    ],
+)
+def test_an_unknown_field_names_what_was_likeliest_meant(environment, guess, meant):
+    from dressage.contracts.lint import nearest
+    from dressage.envs.cards import load_card
+
+    assert nearest(guess, load_card(environment).field_names)[0] == meant
 
 
 def test_namespace_is_an_allow_list():

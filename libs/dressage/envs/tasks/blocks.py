@@ -16,7 +16,9 @@ def contact_components(layout: Layout, *, clip: float | None = None) -> tuple[Ob
         for kind, unit in (("torque", "N m"), ("force", "N")):
             for axis in _AXES:
                 name, words = f"{body}_contact_{kind}_{axis}", f"contact {kind} on {body} along {axis}"
-                found.append(ObservationComponent(name, unit, words, clip, _group("cfrc_ext", 6, "contact torque, force")))
+                found.append(
+                    ObservationComponent(name, unit, words, clip, _group("cfrc_ext", 6, "contact torque, force"))
+                )
     return tuple(found)
 
 
@@ -31,7 +33,9 @@ def inertia_components(layout: Layout) -> tuple[ObservationComponent, ...]:
             for axes in _INERTIA
         ]
         found += [
-            ObservationComponent(f"{body}_offset_{axis}", "kg m", f"mass times offset along {axis} {about}", None, group)
+            ObservationComponent(
+                f"{body}_offset_{axis}", "kg m", f"mass times offset along {axis} {about}", None, group
+            )
             for axis in _AXES
         ]
         found.append(ObservationComponent(f"{body}_mass", "kg", f"mass of {body}", None, group))

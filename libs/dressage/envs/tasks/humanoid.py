@@ -60,7 +60,7 @@ class Humanoid(Task):
         "1.25 * (change of the centre of mass along x) / time step + 5 while healthy - 0.1 * (sum of squared actions) "
         "- 5e-7 * (sum of squared contact forces and torques, at most 10 in all)"
     )
-    example_intents = (
+    example_intents: tuple[str, ...] = (
         "walk forward",
         "run forward fast",
         "stand still and balance",

@@ -19,7 +19,7 @@ from dressage.envs.fields import (
 )
 from dressage.envs.free_body import free_root
 from dressage.envs.layout import Actuator, Layout
-from dressage.envs.loading import load_archive
+from dressage.envs.loading import load_compiled
 from dressage.envs.state import Array, Raw
 from dressage.envs.tasks.base import Outcome, Rules, Task, uniform_start
 
@@ -41,7 +41,7 @@ class OwnModel(Task):
         self.xml = own.MODEL_FILE
 
     def load(self) -> Any:
-        return load_archive(own.folder_of(self.env_id) / own.MODEL_FILE)
+        return load_compiled(own.folder_of(self.env_id) / own.MODEL_FILE)
 
     def initial_qpos(self, model: Any) -> Array:
         """The first keyframe's, by custom the pose in which the robot stands; else the reference pose."""
