@@ -10,6 +10,7 @@ import pytest
 from dressage.contracts.check import examine_judge, examine_reward
 from dressage.contracts.source import lint_judge, lint_reward
 from dressage.envs.cards import list_cards, load_card
+from dressage.envs.options import EnvOptions
 from dressage.envs.reference import motionless_policy, random_policy, rollout
 from dressage.envs.trajectory import Trajectory, load_check_trajectories
 from dressage_judge.controls import control_trajectories
@@ -18,7 +19,7 @@ from dressage_llm_agent.template.author import elicit, write_judge, write_reward
 from dressage_llm_agent.template.parser import parse
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paraphrases import CHEETAH, DECLINED, HOPPER, KNOWN, PENDULUM
+from paraphrases import ANT, CHEETAH, DECLINED, HOPPER, HUMANOID, KNOWN, PENDULUM, STANDUP
 
 # Example intents of the cards that the template author declines; `paraphrases.DECLINED` says why.
 BEYOND = {(case.environment, case.text) for case in DECLINED}
@@ -72,10 +73,12 @@ def made_up(environment, *, steps, velocity, terminated=False, **fields):
 @functools.cache
 def real(environment, kind):
     policy = random_policy(environment, 5) if kind == "random" else motionless_policy(environment)
-    return rollout(policy, environment, [11, 12])
+    # Bodies of many parts simulate slowly; a few seconds of theirs tell as much.
+    steps = 200 if environment in (ANT, HUMANOID, STANDUP) else None
+    return rollout(policy, environment, [11, 12], EnvOptions(max_episode_steps=steps))
 
 
-@pytest.mark.parametrize(("environment", "text"), ALL)
+@pytest.mark.parametrize(("environment", "text"), sorted(set(ALL) - set(EXAMPLES)))
 def test_generated_code_passes_the_static_checks(environment, text):
     card = load_card(environment)
     brief = Brief(text, environment)
@@ -88,7 +91,7 @@ def test_examples_of_the_cards_pass_the_check_of_a_session(environment, text):
     """What `JudgeService.Check` does in its sandbox, here without one: the code is our own."""
     card, trajectories = load_card(environment), control_trajectories(environment)
     brief = Brief(text, environment)
-    shipped = [episode for kind, several in trajectories.items() if kind != "time_reversed" for episode in several]
+    shipped = [several[0] for kind, several in trajectories.items() if kind != "time_reversed"]
     # A generous budget of time: the machine may be busy, and the code's own speed is not what is asked here.
     reward = examine_reward(write_reward(brief).source, card, shipped, budget={"vectorised": 5000.0})
     assert reward.ok, reward.failures
