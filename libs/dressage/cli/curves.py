@@ -88,7 +88,7 @@ def draw(curves: Mapping[str, Curve], path: Path, *, title: str) -> None:
             low, high = curve.mean - curve.deviation, curve.mean + curve.deviation
             axes.fill_between(curve.steps, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
     axes.set_xlabel("environment steps of each member")
-    axes.set_ylabel("episode return by the trained reward (mean ± standard deviation over seeds)")
+    axes.set_ylabel("episode return by the trained reward\n(mean ± standard deviation over seeds)")
     axes.set_title(title, wrap=True)
     axes.grid(alpha=0.3)
     axes.legend()

@@ -14,6 +14,7 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import structlog
 from dressage.api.internal.v1 import run_service_pb2 as pb
@@ -104,7 +105,8 @@ class Training:
     async def _filled_or_told_to_leave(self, filling: asyncio.Future[bool]) -> None:
         waits = [asyncio.ensure_future(event.wait()) for event in (self._context.terminate, self._context.work.stopped)]
         try:
-            await asyncio.wait([filling, *waits], timeout=_FILL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            watched: list[asyncio.Future[Any]] = [filling, *waits]
+            await asyncio.wait(watched, timeout=_FILL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if not filling.done():
                 await asyncio.to_thread(self._warm_up.give_up)
                 await filling
@@ -122,8 +124,9 @@ class Training:
         found = cache.find(key)
         if found is None:
             scratch, allow = self._context.scratch / "warmup", self._context.allow_unsandboxed
-            told = {"scratch": scratch, "filling": self._warm_up, "allow_unsandboxed": allow}
-            self._fill = functools.partial(cache.fill, key, request, **told)
+            self._fill = functools.partial(
+                cache.fill, key, request, scratch=scratch, filling=self._warm_up, allow_unsandboxed=allow
+            )
         return found
 
     def _start_learner(self, cores: int, compiled: Path | None) -> SandboxProcess:

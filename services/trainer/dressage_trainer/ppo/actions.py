@@ -89,7 +89,8 @@ class GaussianActor:
 
     def for_environment(self, action: np.ndarray) -> np.ndarray:
         """See `Actor`."""
-        return np.clip(action.reshape(-1, self._size), self._low, self._high)
+        bounded: np.ndarray = np.clip(action.reshape(-1, self._size), self._low, self._high)
+        return bounded
 
     def log_probs(self) -> np.ndarray:
         """See `Actor`."""
@@ -114,9 +115,10 @@ class CategoricalActor:
         """See `Actor`."""
         log_p = log_softmax(output)
         below = np.cumsum(np.exp(log_p.astype(np.float64)), axis=-1)[..., :-1] <= self._uniform[:, index]
-        action = below.sum(axis=-1, keepdims=True)
+        action: np.ndarray = below.sum(axis=-1, keepdims=True)
         self._log_probs[:, index] = np.take_along_axis(log_p, action, axis=-1)[..., 0]
-        return action.astype(self._dtype)
+        drawn: np.ndarray = action.astype(self._dtype)
+        return drawn
 
     def for_environment(self, action: np.ndarray) -> np.ndarray:
         """See `Actor`."""

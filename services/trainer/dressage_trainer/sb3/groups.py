@@ -119,7 +119,7 @@ class Sb3Group:
             raise InvalidArgument(field="algorithm", value="sac", expected="ppo: the environment has numbered actions")
         reward = BatchReward(setup.module, setup.card, h.num_envs, on_not_finite="return")
         self._env = RewardedVecEnv(environment, reward, member_streams(member.seed, h.num_envs).env_seeds)
-        self._normalizer = VecNormalize(
+        self._normalizer: Any = VecNormalize(
             self._env,
             norm_obs=h.normalize_observation,
             norm_reward=h.normalize_reward,
@@ -128,7 +128,9 @@ class Sb3Group:
             gamma=h.discount,
             epsilon=EPSILON,
         )
-        self._model = models.make_model(algorithm, h, self._normalizer, seed=member.seed, tuned_entropy=tuned_entropy)
+        self._model: Any = models.make_model(
+            algorithm, h, self._normalizer, seed=member.seed, tuned_entropy=tuned_entropy
+        )
         self._streams = _Streams()
         self._begin()
         self._chunk = self._chunk_steps(h)
