@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grafana_foundation_sdk.builders import common, dashboard, heatmap, prometheus, stat, timeseries
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import prometheus as prometheus_model
+
+AnyPanel = timeseries.Panel | stat.Panel | heatmap.Panel
 
 SOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 NAMESPACE = 'namespace=~"$namespace"'
@@ -97,6 +100,10 @@ def page(uid: str, title: str, told: str) -> dashboard.Dashboard:
     return made.with_variable(source).with_variable(namespaces).link(links)
 
 
-def row(title: str) -> dashboard.Row:
-    """A heading."""
-    return dashboard.Row(title)
+def filled(made: dashboard.Dashboard, sections: Sequence[tuple[str, Sequence[AnyPanel]]]) -> dashboard.Dashboard:
+    """The dashboard with its panels under headings."""
+    for title, panels in sections:
+        made = made.with_row(dashboard.Row(title))
+        for panel in panels:
+            made = made.with_panel(panel)
+    return made

@@ -189,11 +189,11 @@ priorityClassName: {{ . }}
 {{- end }}
 {{- end -}}
 
-{{/* The key is generated once: what the cluster has stays. dict root, name, key, bytes. */}}
+{{/* The key is generated once: what the cluster has stays. dict root, name (of the Secret), key, length (40). */}}
 {{- define "dressage.generated" -}}
 {{- $existing := lookup "v1" "Secret" .root.Release.Namespace .name -}}
 {{- $old := dig "data" .key "" ($existing | default dict) -}}
-{{- $old | default (randAlphaNum 40 | b64enc) -}}
+{{- $old | default (randAlphaNum (.length | default 40 | int) | b64enc) -}}
 {{- end -}}
 
 {{/* Values that contradict each other, told in words. */}}

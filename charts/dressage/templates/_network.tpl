@@ -23,9 +23,12 @@
 
 {{- define "dressage.toDns" -}}
 - to:
-    - namespaceSelector: {}
-      podSelector: {matchLabels: {k8s-app: kube-dns}}
-  ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]
+    {{- toYaml .Values.networkPolicy.dns.peers | nindent 4 }}
+  ports:
+    {{- range .Values.networkPolicy.dns.ports }}
+    - {port: {{ . }}, protocol: UDP}
+    - {port: {{ . }}, protocol: TCP}
+    {{- end }}
 {{- end -}}
 
 {{- define "dressage.toCidrs" -}}

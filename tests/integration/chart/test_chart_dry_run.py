@@ -45,9 +45,7 @@ def test_the_api_server_admits_every_manifest(scenario: str, namespace: str) -> 
     assert done.returncode == 0, done.stderr
     manifests = [m for m in yaml.safe_load_all(done.stdout) if m and m["kind"] not in CUSTOM_KINDS]
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests})
-    admitted = kubectl(
-        "apply", "--dry-run=server", "--validate=strict", "--namespace", namespace, "-f", "-", text=text
-    )
+    admitted = kubectl("apply", "--dry-run=server", "--validate=strict", "--namespace", namespace, "-f", "-", text=text)
     assert admitted.returncode == 0, admitted.stderr
     assert "Warning" not in admitted.stderr, admitted.stderr
     assert len(admitted.stdout.splitlines()) == len(manifests)
