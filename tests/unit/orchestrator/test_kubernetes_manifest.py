@@ -44,6 +44,7 @@ FULL = {
     "queue": "dressage-gpu",
     "shmSize": "1Gi",
     "scratchMedium": "Memory",
+    "caConfigMap": "store-ca",
     "allowUnsandboxed": True,
 }
 
@@ -75,8 +76,10 @@ def test_the_pod_is_restricted_and_has_no_account() -> None:
     security = container["securityContext"]
     assert security["capabilities"] == {"drop": ["ALL"]} and security["allowPrivilegeEscalation"] is False
     assert security["readOnlyRootFilesystem"] is True
-    assert all("sizeLimit" in volume["emptyDir"] for volume in pod["volumes"])
-    assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/tmp", "/dev/shm"}
+    assert all("sizeLimit" in volume["emptyDir"] for volume in pod["volumes"] if "emptyDir" in volume)
+    writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+    assert writable == {"/tmp", "/dev/shm"}
+    assert {"name": "DRESSAGE_S3_CA_FILE", "value": "/etc/dressage/store-ca/ca.crt"} in container["env"]
 
 
 def test_whose_fault_an_end_was_is_the_jobs_to_tell() -> None:

@@ -27,6 +27,7 @@ FAILURES = "batch.kubernetes.io/job-index-failure-count"
 IGNORED = "batch.kubernetes.io/job-index-ignored-failure-count"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 USER = 10001
+_CA_FOLDER = "/etc/dressage/store-ca"
 _MAX_NAME = 61  # the pods of an Indexed Job are called {job}-0, and that is a host name of at most 63
 
 
@@ -132,11 +133,14 @@ def _failure_policy() -> dict[str, Any]:
 
 
 def _pod_spec(launch: Launch, pool: Pool, place: Place) -> dict[str, Any]:
-    volumes = [{"name": "scratch", "emptyDir": _sized(pool.scratch_size, pool.scratch_medium)}]
-    mounts = [{"name": "scratch", "mountPath": "/tmp"}]
+    volumes: list[dict[str, Any]] = [{"name": "scratch", "emptyDir": _sized(pool.scratch_size, pool.scratch_medium)}]
+    mounts: list[dict[str, Any]] = [{"name": "scratch", "mountPath": "/tmp"}]
     if pool.shm_size is not None:
         volumes.append({"name": "shm", "emptyDir": _sized(pool.shm_size, "Memory")})
         mounts.append({"name": "shm", "mountPath": "/dev/shm"})
+    if pool.ca_config_map:
+        volumes.append({"name": "store-ca", "configMap": {"name": pool.ca_config_map}})
+        mounts.append({"name": "store-ca", "mountPath": _CA_FOLDER, "readOnly": True})
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": pool.image,
@@ -195,6 +199,7 @@ def _environment(launch: Launch, pool: Pool, place: Place) -> list[dict[str, Any
         "DRESSAGE_RUN_ATTEMPT": str(launch.attempt),
         "DRESSAGE_RUN_TOKEN": launch.token,
         **({"DRESSAGE_RUN_ALLOW_UNSANDBOXED": "true"} if pool.allow_unsandboxed else {}),
+        **({"DRESSAGE_S3_CA_FILE": f"{_CA_FOLDER}/ca.crt"} if pool.ca_config_map else {}),
         **({"DRESSAGE_RUN_TLS_CA": place.tls_ca} if place.tls_ca else {}),
     }
     plain = [{"name": name, "value": value} for name, value in {**pool.env, **ours}.items()]

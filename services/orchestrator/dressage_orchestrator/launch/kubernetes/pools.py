@@ -71,6 +71,9 @@ class Pool(_Model):
     scratch_size: Quantity = Field("4Gi", description="bound of the folder for files, /tmp")
     scratch_medium: str = Field("", pattern="^(Memory)?$", description="Memory: the folder counts as memory")
     shm_size: Quantity | None = Field(None, description="bound of /dev/shm; the runtime's default if not set")
+    ca_config_map: str = Field(
+        "", description="ConfigMap whose `ca.crt` holds the authority of the store's certificate"
+    )
     allow_unsandboxed: bool = Field(False, description="run generated code where the node lacks Landlock or seccomp")
 
     @property
