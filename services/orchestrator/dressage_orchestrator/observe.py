@@ -6,10 +6,11 @@ import asyncio
 from contextlib import suppress
 
 from dressage.api.v1 import session_pb2 as v1
+from dressage.errors import DressageError
 
 from dressage_orchestrator import metrics
 from dressage_orchestrator.database import runs, sessions
-from dressage_orchestrator.database.engine import Database, DatabaseLost
+from dressage_orchestrator.database.engine import Database
 
 _SECONDS = 5.0
 
@@ -17,7 +18,7 @@ _SECONDS = 5.0
 async def keep_gauges(database: Database, *, seconds: float = _SECONDS) -> None:
     """Counts rows now and then, until cancelled."""
     while True:
-        with suppress(DatabaseLost):
+        with suppress(DressageError):  # the database is away, or this server is out and about to stop
             await asyncio.to_thread(set_gauges, database)
         await asyncio.sleep(seconds)
 

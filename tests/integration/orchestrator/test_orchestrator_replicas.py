@@ -146,7 +146,8 @@ async def patiently_watched(stub: Any, name: str) -> list[Any]:
                     seen.append(answer.event)
                 return seen
             except grpc.aio.AioRpcError as error:
-                assert error.code() is grpc.StatusCode.UNAVAILABLE, error.details()
+                if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                    raise
                 await asyncio.sleep(0.3)
 
 

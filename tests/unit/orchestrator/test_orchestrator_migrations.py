@@ -195,7 +195,7 @@ def test_of_several_that_see_a_death_one_declares_it(shared: str) -> None:
 
 def test_a_clash_is_told_as_one(shared: str) -> None:
     database = Database(shared, upgrade=False)
+    rows = [{"session": "s", "name": "twice"}] * 2
     with pytest.raises(Aborted), database.begin() as tx:
-        for _ in range(2):
-            tx.execute(sa.insert(METADATA.tables["effects"]).values(session="s", name="twice"))
+        tx.execute(sa.insert(METADATA.tables["effects"]).values(rows))
     database.close()
