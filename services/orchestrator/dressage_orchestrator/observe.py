@@ -13,10 +13,11 @@ from contextlib import suppress
 import sqlalchemy as sa
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
+from dressage.errors import DressageError
 
 from dressage_orchestrator import metrics
 from dressage_orchestrator.database import runs
-from dressage_orchestrator.database.engine import Database, DatabaseLost, Transaction
+from dressage_orchestrator.database.engine import Database, Transaction
 from dressage_orchestrator.database.tables import EVENTS, SESSIONS
 
 AGREEMENT = 0.2
@@ -34,7 +35,7 @@ async def keep_gauges(database: Database, *, seconds: float = _SECONDS) -> None:
     """Counts rows now and then, until cancelled."""
     gauges = Gauges(database)
     while True:
-        with suppress(DatabaseLost):
+        with suppress(DressageError):  # the database is away, or this server is out and about to stop
             await asyncio.to_thread(gauges.update)
         await asyncio.sleep(seconds)
 

@@ -51,6 +51,7 @@ class RunController:
         self._max_failures = max_failures
         self._executor = executor
         self._watched: dict[str, int] = {}
+        self._idle: set[str] = set()
         self._log = structlog.get_logger("dressage.runs")
         self.launcher: Launcher | None = None
         self.address = ""
@@ -125,8 +126,12 @@ class RunController:
         Trainers may have said hello to, or a cancel may have been asked of, another server; runs of a dead one are taken.
         """
         assert self.launcher is not None
-        for name in await asyncio.to_thread(self._orphans):
+        orphans, mine = await asyncio.to_thread(self._of_others)
+        # A run of this server's that has no trainer for two looks: its workflow may be another's, which leaves it alone.
+        idle = {row.run.name for row in mine if not self.launcher.knows(row.run.name, row.run.attempt)}
+        for name in [*orphans, *sorted(idle & self._idle)]:
             await self.ensure(name)
+        self._idle = idle
         for name, attempt in list(self._watched.items()):
             row = await asyncio.to_thread(self._find, name)
             mine = range(attempt, attempt + self.launcher.attempts_per_launch)
@@ -195,11 +200,12 @@ class RunController:
         with self._database.begin() as tx:
             return runs.claim(tx, name, self._executor)
 
-    def _orphans(self) -> list[str]:
+    def _of_others(self) -> tuple[list[str], list[runs.RunRow]]:
+        """Runs whose server is dead, and runs of this one, where there are several; both want or have a trainer."""
         if not self._database.shared:
-            return []
+            return [], []
         with self._database.begin() as tx:
-            return runs.orphans(tx)
+            return runs.orphans(tx), runs.claimed(tx, self._executor)
 
     def _find(self, name: str) -> runs.RunRow | None:
         with self._database.begin() as tx:

@@ -17,6 +17,9 @@ from dressage_orchestrator.database.engine import Database, DatabaseLost, Fenced
 from dressage_orchestrator.database.migrate import migrate, newest
 from dressage_orchestrator.database.shared_secrets import shared_secret
 from dressage_orchestrator.database.tables import METADATA
+from dressage_orchestrator.launch.controller import RunController
+from dressage_orchestrator.launch.protocol import Launch
+from dressage_orchestrator.launch.tokens import RunTokens
 from dressage_orchestrator.replicas import Replica
 
 from tests.servers.ports import free_ports
@@ -195,7 +198,46 @@ def test_of_several_that_see_a_death_one_declares_it(shared: str) -> None:
 
 def test_a_clash_is_told_as_one(shared: str) -> None:
     database = Database(shared, upgrade=False)
-    with pytest.raises(Aborted), database.begin() as tx:  # noqa: PT012
-        for _ in range(2):
-            tx.execute(sa.insert(METADATA.tables["effects"]).values(session="s", name="twice"))
+    rows = [{"session": "s", "name": "twice"}] * 2
+    with pytest.raises(Aborted), database.begin() as tx:
+        tx.execute(sa.insert(METADATA.tables["effects"]).values(rows))
+    database.close()
+
+
+class Trainers:
+    """A launcher that starts nothing and remembers what it was asked for."""
+
+    cores_per_run = 1
+
+    def __init__(self) -> None:
+        self.submitted: list[tuple[str, int]] = []
+
+    def submit(self, launch: Launch, starting: object) -> None:
+        self.submitted.append((launch.run, launch.attempt))
+
+    def knows(self, run: str, attempt: int) -> bool:
+        return (run, attempt) in self.submitted
+
+
+async def test_runs_of_the_dead_and_idle_ones_of_its_own_get_a_trainer(shared: str) -> None:
+    """The dead one's at the first look; its own, whose workflow may be another server's, at the second."""
+    database = Database(shared, upgrade=False)
+    prefix = "sessions/idle/iterations/1/runs"
+    with database.begin() as tx:
+        sessions.create(tx, "idle", v1.SessionSpec(intent="run"))
+        me, living, dead = (executors.register(tx, f"idle-{name}") for name in ("me", "living", "dead"))
+        executors.give_up(tx, dead)
+        for name, holder in (("mine", me), ("theirs", living), ("orphan", dead)):
+            runs.create(tx, v1.Run(name=f"{prefix}/{name}", pool="local"), [])
+            assert runs.claim(tx, f"{prefix}/{name}", holder) or holder == dead
+        tx.execute(sa.update(METADATA.tables["runs"]).where(sa.text("name LIKE '%orphan'")).values(claimed_by=dead))
+    controller = RunController(database, RunTokens(b"k" * 16), token_seconds=60, max_failures=1, executor=me)
+    controller.launcher = trainers = Trainers()  # type: ignore[assignment]
+    await controller.look()
+    ours = lambda: sorted(name for name, _ in trainers.submitted if name.startswith(prefix))  # noqa: E731
+    assert ours() == [f"{prefix}/orphan"]
+    await controller.look()
+    assert ours() == [f"{prefix}/mine", f"{prefix}/orphan"]
+    await controller.look()
+    assert len(ours()) == 2
     database.close()
