@@ -10,10 +10,9 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import FailedPrecondition
 
-from dressage_orchestrator import defaults, names
+from dressage_orchestrator import defaults, metrics, names
 from dressage_orchestrator.database import runs, sessions
 from dressage_orchestrator.database.engine import Transaction
-from dressage_orchestrator.observe import count_judgment
 from dressage_orchestrator.workflow import aggregate, budget
 from dressage_orchestrator.workflow.flow import Flow
 from dressage_orchestrator.workflow.run_wait import start_run, wait_run
@@ -77,7 +76,7 @@ def _judge_iteration(flow: Flow, number: int, run: str, judge_source: str) -> v1
             _tell(flow, tx, members, run, judgment, iteration.name, number)
     flow.put_json(number, "judgment.json", judgment)
     if first:
-        count_judgment(judgment, (entry.judgment for entry in answer.rollouts))
+        metrics.JUDGMENT_SCORE.observe(judgment.score)
     return judgment
 
 
