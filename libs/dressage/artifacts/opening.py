@@ -2,24 +2,66 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from dressage.artifacts.directory import DirectoryStore
+from dressage.artifacts.keys import check_key
 from dressage.artifacts.store import ArtifactStore
-from dressage.errors import InvalidArgument
+from dressage.errors import FailedPrecondition, InvalidArgument
+
+if TYPE_CHECKING:
+    from dressage.artifacts.s3_options import S3Options
+
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
+_EXPECTED = "a path, file:///path or s3://bucket/prefix (a bucket of 3-63 lower-case letters, digits, '-' and '.')"
 
 
-def open_store(url: str) -> ArtifactStore:
+def open_store(url: str, *, s3: S3Options | None = None, check: bool = True) -> ArtifactStore:
     """The store that a setting names.
 
-    :param url: a path, or ``file:///path``. ``s3://bucket/prefix`` is reserved and not available yet.
-    :raises InvalidArgument: when it is empty or of another scheme.
+    :param url: a path, ``file:///path`` or ``s3://bucket/prefix``.
+    :param s3: how an S3 store is reached; from ``DRESSAGE_S3_*`` if None.
+    :param check: see that the bucket is there.
+    :raises InvalidArgument: when it is empty or of another scheme, or a setting of the S3 store is wrong.
+    :raises Unavailable: when the S3 store cannot be used, naming the setting to correct.
+    :raises FailedPrecondition: when the S3 client is not installed.
     """
     parts = urlsplit(url)
     if parts.scheme == "" and url:
         return DirectoryStore(Path(url).expanduser())
     if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path:
         return DirectoryStore(Path(unquote(parts.path)))
-    expected = "a path or file:///path (s3:// is not available yet)"
-    raise InvalidArgument(field="store_url", value=url, expected=expected)
+    if parts.scheme == "s3" and _BUCKET.match(parts.netloc) and not parts.query and not parts.fragment:
+        return _open_s3(parts.netloc, parts.path.strip("/"), s3, check=check)
+    raise InvalidArgument(field="store_url", value=url, expected=_EXPECTED)
+
+
+def _open_s3(bucket: str, prefix: str, options: S3Options | None, *, check: bool) -> ArtifactStore:
+    if prefix:
+        check_key(prefix)
+    try:
+        from dressage.artifacts.s3 import S3Store
+    except ModuleNotFoundError as error:
+        message = f"an s3:// store needs the package {error.name!r}: install dressage[s3]"
+        raise FailedPrecondition(message, reason="EXTRA_MISSING") from error
+    return S3Store(bucket, prefix, options=options or s3_options(), check=check)
+
+
+def s3_options() -> S3Options:
+    """The options from the environment and the mounted file.
+
+    :raises InvalidArgument: when one is wrong, naming it and never showing a secret.
+    """
+    from pydantic import ValidationError
+
+    from dressage.artifacts.s3_options import S3Options
+
+    try:
+        return S3Options()
+    except ValidationError as error:
+        problem = error.errors(include_input=False)[0]
+        field = "DRESSAGE_S3_" + ".".join(str(part) for part in problem["loc"]).upper()
+        raise InvalidArgument(f"{field}: {problem['msg']}", field=field) from None

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import functools
+import hashlib
 import http.client
-import shutil
+import os
+import re
+import ssl
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -17,8 +22,14 @@ from dressage.errors import InvalidArgument, NotFound, PermissionDenied, Unavail
 TIMEOUT = 60.0
 """Seconds that a socket may stay silent."""
 
+CA_VARIABLE = "DRESSAGE_S3_CA_FILE"
+"""Names the PEM file of the authority that signed the store's certificate, where the system does not know it."""
+
 _NOT_FOUND = 404
 _DENIED = (401, 403)
+_CHUNK = 1 << 20
+_MD5 = re.compile(r"[0-9a-f]{32}\Z")
+_SHA256_HEADER = "x-amz-meta-sha256"
 
 
 def upload(grant: Grant, path: Path, *, timeout: float = TIMEOUT) -> None:
@@ -38,10 +49,17 @@ def upload(grant: Grant, path: Path, *, timeout: float = TIMEOUT) -> None:
             raise _unavailable("upload", path.name, error) from error
         return
     with path.open("rb") as file:
-        headers = {**grant.headers, "Content-Length": str(path.stat().st_size)}
+        digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False))
+        size = file.tell()
+        file.seek(0)
+        # The store refuses contents that were damaged on their way; a file that grew meanwhile fails the same check.
+        check = base64.b64encode(digest.digest()).decode()
+        headers = {**grant.headers, "Content-Length": str(size), "Content-MD5": check}
         request = urllib.request.Request(grant.url, data=file, headers=headers, method="PUT")
-        with _open(request, "upload", path.name, timeout):
-            pass
+        with _open(request, "upload", path.name, timeout) as response:
+            stored = _content_md5(response)
+    if stored is not None and stored != digest.hexdigest():
+        raise _unavailable("upload", path.name, "the store has other contents than were sent")
 
 
 def download(grant: Grant, path: Path, *, timeout: float = TIMEOUT) -> None:
@@ -63,12 +81,40 @@ def download(grant: Grant, path: Path, *, timeout: float = TIMEOUT) -> None:
     with _open(request, "download", path.name, timeout) as response:
 
         def fill(file: BinaryIO) -> None:
-            shutil.copyfileobj(response, file, length=1 << 20)
+            _receive(response, file, path.name)
 
         try:
             atomic.write(path, fill)
         except (OSError, http.client.HTTPException) as error:
             raise _unavailable("download", path.name, error) from error
+
+
+def _receive(response: http.client.HTTPResponse, file: BinaryIO, name: str) -> None:
+    """Writes the body and checks its length and, where the store told them, its digests."""
+    md5, sha256, size = hashlib.md5(usedforsecurity=False), hashlib.sha256(), 0
+    while data := response.read(_CHUNK):
+        md5.update(data)
+        sha256.update(data)
+        size += len(data)
+        file.write(data)
+    length = response.headers.get("Content-Length")
+    if length is not None and size != int(length):
+        raise _unavailable("download", name, f"the connection broke after {size} of {length} bytes")
+    told = {_content_md5(response): md5.hexdigest(), response.headers.get(_SHA256_HEADER): sha256.hexdigest()}
+    if any(said is not None and said != seen for said, seen in told.items()):
+        raise _unavailable("download", name, "what arrived is not what was stored")
+
+
+def _content_md5(response: http.client.HTTPResponse) -> str | None:
+    """The contents' MD5 by the ETag; None where the ETag is none (sent in parts, or encrypted with a key of the store)."""
+    encrypted = response.headers.get("x-amz-server-side-encryption", "AES256") != "AES256"
+    tag = response.headers.get("ETag", "").strip('"').lower()
+    return tag if _MD5.match(tag) and not encrypted else None
+
+
+@functools.cache
+def _context(authority: str | None) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=authority)
 
 
 def _local_path(grant: Grant) -> Path | None:
@@ -82,7 +128,8 @@ def _local_path(grant: Grant) -> Path | None:
 
 def _open(request: urllib.request.Request, verb: str, name: str, timeout: float) -> http.client.HTTPResponse:
     try:
-        response: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=timeout)
+        context = _context(os.environ.get(CA_VARIABLE) or None) if request.type == "https" else None
+        response: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=timeout, context=context)
         return response
     except urllib.error.HTTPError as error:
         # The URL carries a signature, so no message shows it.

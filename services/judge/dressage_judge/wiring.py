@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 
 from dressage.api.internal.v1 import judge_service_pb2_grpc as rpc
-from dressage.artifacts import ArtifactStore, open_store
+from dressage.artifacts import ArtifactStore
 from dressage.serving.server import GrpcServer, RunningService
+from dressage.serving.stores import open_service_store
 
 from dressage_judge.judging import CodeJudge
 from dressage_judge.sandboxed import SandboxBounds, SandboxRunner, scratch_folder
@@ -19,8 +21,11 @@ async def start(settings: Settings, *, store: ArtifactStore | None = None) -> Ru
 
     :param store: the artifact store; opened from the settings if None.
     :raises InvalidArgument: for a bad store URL.
+    :raises Unavailable: when the store cannot be used.
     :raises FailedPrecondition: when the address cannot be listened on.
     """
+    if store is None:
+        store = await asyncio.to_thread(open_service_store, settings.store_url)
     scratch = scratch_folder(settings.scratch)
     bounds = SandboxBounds(
         scratch=scratch,
@@ -36,7 +41,7 @@ async def start(settings: Settings, *, store: ArtifactStore | None = None) -> Ru
         token=settings.auth_token,
         grace_seconds=settings.grace_seconds,
     )
-    judge = CodeJudge(store=store or open_store(settings.store_url), runner=runner)
+    judge = CodeJudge(store=store, runner=runner)
     server.add(rpc.add_JudgeServiceServicer_to_server, JudgeServicer(judge), FULL_NAME)
     address = await server.start()
 

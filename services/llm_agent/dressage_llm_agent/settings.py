@@ -21,7 +21,7 @@ class Settings(ServingSettings):
 
     model_config = SettingsConfigDict(env_prefix="DRESSAGE_LLM_AGENT_", extra="ignore", frozen=True)
 
-    store_url: str = Field("", description="artifact store for the journal: a path or file:///path; empty: no journal")
+    store_url: str = Field("", description="artifact store for the journal: a path or s3://bucket/prefix; empty: none")
     default_model: str = Field(MODEL, description="model of tasks that name none")
     api_base: str | None = Field(None, description="address of an OpenAI-compatible server, for all models")
     api_key: SecretStr | None = Field(None, description="key for all models")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from datetime import UTC, datetime
 
 import structlog
 from dressage.api.internal.v1 import agent_service_pb2, agent_service_pb2_grpc
-from dressage.artifacts.opening import open_store
 from dressage.artifacts.store import ArtifactStore
 from dressage.serving.server import GrpcServer, RunningService
+from dressage.serving.stores import open_service_store
 
 from dressage_llm_agent.agent import Agent, Limits, Sampling
 from dressage_llm_agent.metrics import llm_metrics
@@ -31,6 +32,8 @@ async def start(
     :param store: instead of the one of ``settings.store_url``.
     :param provider: instead of litellm; retries are put around it all the same.
     """
+    if store is None and settings.store_url:
+        store = await asyncio.to_thread(open_service_store, settings.store_url)
     agent = make_agent(settings, store=store, provider=provider)
     server = GrpcServer(
         service_name="llm-agent",
@@ -52,8 +55,6 @@ def make_agent(settings: Settings, *, store: ArtifactStore | None = None, provid
         api_base=settings.api_base, api_key=key, deadline=settings.request_seconds, redactor=redactor
     )
     policy = RetryPolicy(settings.attempts, settings.first_wait_seconds, settings.longest_wait_seconds)
-    if store is None and settings.store_url:
-        store = open_store(settings.store_url)
     return Agent(
         provider=RetryingProvider(inner, policy, notice=lambda text: _log.warning("provider", problem=text)),
         store=store,

@@ -1,4 +1,7 @@
-"""``python -m dressage_orchestrator``: settings from the environment, then serve until SIGTERM."""
+"""``python -m dressage_orchestrator``: settings from the environment, then serve until SIGTERM.
+
+``python -m dressage_orchestrator migrate`` makes or changes the database's tables instead, and ends.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,13 @@ from dressage.serving import logs
 from dressage.serving.server import run_until_signal
 from dressage.serving.settings import load
 
+from dressage_orchestrator.database.engine import Database, sqlite_url
+from dressage_orchestrator.database.migrate import newest
+from dressage_orchestrator.lock import DataFolderLock
 from dressage_orchestrator.settings import Settings
 from dressage_orchestrator.wiring import start
+
+_PATIENCE_SECONDS = 60.0  # an init container may start before its database does
 
 
 async def serve(settings: Settings) -> None:
@@ -19,11 +27,32 @@ async def serve(settings: Settings) -> None:
     await run_until_signal(await start(settings))
 
 
+def migrate_database(settings: Settings) -> str:
+    """Brings the database of the settings to this version; its revision."""
+    folder = settings.data_dir.resolve()
+    if settings.database_url is not None and not settings.database_url.startswith("sqlite"):
+        Database(settings.database_url, patience=_PATIENCE_SECONDS).close()
+        return newest()
+    lock = DataFolderLock(folder)
+    lock.acquire()
+    try:
+        Database(settings.database_url or sqlite_url(folder / "dressage.db")).close()
+    finally:
+        lock.release()
+    return newest()
+
+
 def main() -> int:
     """The program; its exit code."""
+    if sys.argv[1:] not in ([], ["migrate"]):
+        print("usage: python -m dressage_orchestrator [migrate]", file=sys.stderr)
+        return 2
     settings = load(Settings)
     logs.configure(format=settings.log_format, level=settings.log_level)
     try:
+        if sys.argv[1:]:
+            print(f"the database has schema {migrate_database(settings)}")
+            return 0
         asyncio.run(serve(settings))
     except DressageError as error:
         print(f"error: {error.message}", file=sys.stderr)

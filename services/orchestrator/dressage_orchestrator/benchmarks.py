@@ -39,7 +39,10 @@ class Benchmarks:
         self._log = structlog.get_logger("dressage.benchmarks")
 
     async def recover(self) -> None:
-        """Goes on with the benchmarks that have not ended."""
+        """Goes on with the benchmarks that have not ended and that this server does not drive; may be called again.
+
+        Servers that share a database all drive all of them: a case's session is made once, whoever asks first.
+        """
         for name in await self._service.transact(benchmarks.unfinished):
             self._drive(name)
 

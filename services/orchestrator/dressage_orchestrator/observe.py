@@ -7,6 +7,7 @@ maximum over replicas, never the sum.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import sqlalchemy as sa
 from dressage.api.v1 import event_pb2 as ev

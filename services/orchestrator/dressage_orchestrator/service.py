@@ -289,6 +289,7 @@ def _owner(rollout: str) -> tuple[str, str]:
 
 
 def _store_label(tx: Transaction, request: pb.LabelRolloutRequest) -> None:
+    tx.lock(f"labels/{request.rollout}")
     count = tx.execute(sa.select(sa.func.count()).where(LABELS.c.rollout == request.rollout)).scalar_one()
     row = {"rollout": request.rollout, "number": count + 1, "score": request.score, "comment": request.comment}
     tx.execute(sa.insert(LABELS).values(**row, create_micros=micros(tx.now)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dressage.serving.settings import ServingSettings
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
 
@@ -15,7 +15,24 @@ class Settings(ServingSettings):
     model_config = SettingsConfigDict(env_prefix="DRESSAGE_ORCHESTRATOR_", extra="ignore", frozen=True)
 
     data_dir: Path = Field(Path("dressage-data"), description="folder of the databases, the lock, secrets and logs")
-    database_url: str | None = Field(None, description="SQLAlchemy URL; SQLite in the data folder if not set")
+    database_url: str | None = Field(
+        None, description="postgresql://user:password@host/name; SQLite in the data folder if not set", repr=False
+    )
+    migrate_on_start: bool = Field(
+        True, description="make or change the tables at start; false: `python -m dressage_orchestrator migrate` does"
+    )
+    executor_name: str = Field(
+        "",
+        pattern=r"^[A-Za-z0-9-]{0,80}$",
+        description="this server's name among others on the database: the pod's name",
+    )
+    heartbeat_seconds: float = Field(3.0, gt=0, le=60, description="seconds between two signs of life, on PostgreSQL")
+    lease_seconds: float = Field(
+        15.0, ge=1, le=3600, description="a server that gave no sign of life for so long is taken over from"
+    )
+    run_token_secret: SecretStr | None = Field(
+        None, min_length=16, description="signs run tokens; kept in the database or the data folder if not set"
+    )
     store_url: str | None = Field(None, description="artifact store; a folder of the data folder if not set")
     llm_agent_address: str = Field("127.0.0.1:7101", description="host:port of llm-agent")
     judge_address: str = Field("127.0.0.1:7102", description="host:port of judge")

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import socket
 import threading
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import grpc
+import structlog
 from dressage.api.internal.v1 import run_service_pb2_grpc
 from dressage.api.v1 import (
     artifact_service_pb2_grpc,
@@ -16,11 +23,12 @@ from dressage.api.v1 import (
     intent_service_pb2_grpc,
     session_service_pb2_grpc,
 )
-from dressage.artifacts import ArtifactStore, open_store
-from dressage.errors import FailedPrecondition
+from dressage.artifacts import ArtifactStore
+from dressage.errors import DressageError, FailedPrecondition
 from dressage.serving.channels import connect
 from dressage.serving.metrics import expose
 from dressage.serving.server import GrpcServer, RunningService
+from dressage.serving.stores import open_service_store
 from pydantic import SecretStr
 
 from dressage_orchestrator.api.artifacts import ArtifactServicer
@@ -32,30 +40,36 @@ from dressage_orchestrator.api.sessions import SessionServicer
 from dressage_orchestrator.benchmarks import Benchmarks
 from dressage_orchestrator.clients import AgentClient, JudgeClient, RendererClient
 from dressage_orchestrator.database.engine import Database, sqlite_url
+from dressage_orchestrator.database.shared_secrets import shared_secret
 from dressage_orchestrator.hub import Hub
-from dressage_orchestrator.launch.controller import RunController
+from dressage_orchestrator.launch.controller import ALONE, RunController
 from dressage_orchestrator.launch.local import LocalLauncher
-from dressage_orchestrator.launch.tokens import RunTokens, secret_of
+from dressage_orchestrator.launch.tokens import RunTokens, fresh_secret, secret_of
 from dressage_orchestrator.lock import DataFolderLock
 from dressage_orchestrator.observe import keep_gauges
+from dressage_orchestrator.replicas import Replica
 from dressage_orchestrator.service import Sessions
 from dressage_orchestrator.settings import Settings
 from dressage_orchestrator.workflow.durable import Workflows
 from dressage_orchestrator.workflow.flow import Engine
 
 RUN_SERVICE = "dressage.internal.v1.RunService"
+_LOOK_SECONDS = 5.0
 _LOOPBACK = ("127.", "localhost:", "[::1]:", "unix:")
 
 
-async def start(settings: Settings, *, store: ArtifactStore | None = None) -> RunningService:
+async def start(
+    settings: Settings, *, store: ArtifactStore | None = None, fenced: Callable[[], None] | None = None
+) -> RunningService:
     """Starts the orchestrator and takes up all that was under way in its data folder.
 
     :param store: the artifact store; opened from the settings if not given.
+    :param fenced: called when another server took over from this one; by default the process asks itself to end.
     :raises FailedPrecondition: when another server has the data folder, the address is taken, or the address is not
         loopback and no token is set.
     """
     async with AsyncExitStack() as stack:
-        service = await _start(settings, store, stack)
+        service = await _start(settings, store, stack, fenced or _end_process)
         closing = stack.pop_all()
     stopped = asyncio.Event()
 
@@ -67,7 +81,9 @@ async def start(settings: Settings, *, store: ArtifactStore | None = None) -> Ru
     return RunningService(service, stop)
 
 
-async def _start(settings: Settings, store: ArtifactStore | None, stack: AsyncExitStack) -> str:
+async def _start(
+    settings: Settings, store: ArtifactStore | None, stack: AsyncExitStack, fenced: Callable[[], None]
+) -> str:
     loop = asyncio.get_running_loop()
     if settings.auth_token is None and not settings.address.startswith(_LOOPBACK):
         message = f"{settings.address} is not loopback: set DRESSAGE_ORCHESTRATOR_AUTH_TOKEN, or listen on 127.0.0.1"
@@ -80,13 +96,21 @@ async def _start(settings: Settings, store: ArtifactStore | None, stack: AsyncEx
 
     hub = Hub(loop)
     url = settings.database_url or sqlite_url(folder / "dressage.db")
-    database = await asyncio.to_thread(Database, url)
+    database = await asyncio.to_thread(partial(Database, url, upgrade=settings.migrate_on_start))
     stack.callback(database.close)
     database.listener = hub.tell
-    artifacts = store or open_store(settings.store_url or str(folder / "artifacts"))
-    tokens = RunTokens(secret_of(folder))
+    artifacts = store
+    if artifacts is None:
+        artifacts = await asyncio.to_thread(open_service_store, settings.store_url or str(folder / "artifacts"))
+    tokens = RunTokens(await asyncio.to_thread(_token_secret, settings, database, folder))
+    members = _Membership(settings, database, fenced) if database.shared and settings.recover else None
+    executor = members.replica.id if members else ALONE
     controller = RunController(
-        database, tokens, token_seconds=settings.run_token_seconds, max_failures=settings.max_run_failures
+        database,
+        tokens,
+        token_seconds=settings.run_token_seconds,
+        max_failures=settings.max_run_failures,
+        executor=executor,
     )
     engine = Engine(
         settings=settings,
@@ -94,10 +118,10 @@ async def _start(settings: Settings, store: ArtifactStore | None, stack: AsyncEx
         store=artifacts,
         controller=controller,
         loop=loop,
-        stopping=threading.Event(),
+        stopping=members.stopping if members else threading.Event(),
         **await _clients(settings, stack),
     )
-    workflows = Workflows(engine, system_database_url=_workflow_url(settings, url))
+    workflows = Workflows(engine, system_database_url=_workflow_url(settings, url), executor_id=executor)
     controller.notify = lambda session: workflows.wake(session, "run")
     service = Sessions(settings=settings, database=database, agent=engine.agent, workflows=workflows)
     benchmarks = Benchmarks(service, hub, parallel=settings.benchmark_parallel)
@@ -129,15 +153,79 @@ async def _start(settings: Settings, store: ArtifactStore | None, stack: AsyncEx
     stack.push_async_callback(runs.close)
     controller.address = address
     if settings.recover:
+        if members is not None:
+            members.replica.start()
+            stack.push_async_callback(asyncio.to_thread, members.replica.leave)
         await asyncio.to_thread(workflows.launch)
         stack.push_async_callback(asyncio.to_thread, workflows.close, seconds=settings.grace_seconds + 5)
         await controller.recover()
         await benchmarks.recover()
+        if members is not None:
+            members.begin(workflows)
+        looking = asyncio.create_task(_look_around(workflows, controller, benchmarks, shared=database.shared))
+        stack.push_async_callback(_cancelled, looking)
     stack.push_async_callback(benchmarks.close)
     gauges = asyncio.create_task(keep_gauges(database))
     stack.push_async_callback(_cancelled, gauges)
     lock.announce(address)
     return address
+
+
+class _Membership:
+    """This server among those that share its database."""
+
+    def __init__(self, settings: Settings, database: Database, fenced: Callable[[], None]) -> None:
+        self._workflows: Workflows | None = None
+        self._end = fenced
+        self.stopping = threading.Event()
+        self.replica = Replica(
+            database,
+            settings.executor_name or socket.gethostname(),
+            holders=lambda: self._workflows.holders() if self._workflows else set(),
+            take_over=lambda gone: self._workflows.take_over(gone) if self._workflows else None,
+            fenced=self._fenced,
+            beat_seconds=settings.heartbeat_seconds,
+            lease_seconds=settings.lease_seconds,
+        )
+
+    def begin(self, workflows: Workflows) -> None:
+        """Takes part in the work from now on."""
+        self._workflows = workflows
+
+    def _fenced(self) -> None:
+        self.stopping.set()
+        self._end()
+
+
+def _end_process() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _token_secret(settings: Settings, database: Database, folder: Path) -> bytes:
+    if settings.run_token_secret is not None:
+        return settings.run_token_secret.get_secret_value().encode()
+    if not database.shared:
+        return secret_of(folder)
+    with database.begin() as tx:
+        return shared_secret(tx, "run_token", fresh_secret)
+
+
+async def _look_around(
+    workflows: Workflows, controller: RunController, benchmarks: Benchmarks, *, shared: bool
+) -> None:
+    """Sees now and then to what another server, or this one before it died, may have left lying."""
+    log = structlog.get_logger("dressage.orchestrator")
+    while True:
+        await asyncio.sleep(_LOOK_SECONDS)
+        try:
+            await controller.look()
+            await benchmarks.recover()
+            if shared:
+                await asyncio.to_thread(workflows.start_forgotten)
+        except DressageError as error:
+            log.warning("could not look around", error=error.message)
+        except Exception:
+            log.exception("could not look around")
 
 
 async def _clients(settings: Settings, stack: AsyncExitStack) -> dict[str, Any]:

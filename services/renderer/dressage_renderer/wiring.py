@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from dressage.api.internal.v1 import renderer_service_pb2_grpc as rpc
-from dressage.artifacts import ArtifactStore, open_store
+from dressage.artifacts import ArtifactStore
 from dressage.serving.server import GrpcServer, RunningService
+from dressage.serving.stores import open_service_store
 
 from dressage_renderer.pool import RenderPool
 from dressage_renderer.server import FULL_NAME, RendererServicer
@@ -17,11 +20,14 @@ async def start(settings: Settings, *, store: ArtifactStore | None = None) -> Ru
 
     :param store: the artifact store; opened from the settings if None.
     :raises InvalidArgument: for a bad store URL.
+    :raises Unavailable: when the store cannot be used.
     :raises FailedPrecondition: when the address cannot be listened on.
     """
+    if store is None:
+        store = await asyncio.to_thread(open_service_store, settings.store_url)
     pool = RenderPool(settings.workers, max_waiting=settings.max_waiting)
     renderer = Renderer(
-        store=store or open_store(settings.store_url),
+        store=store,
         pool=pool,
         threads=settings.workers + settings.max_waiting,
         timeout=settings.timeout_seconds,

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dressage.artifacts.transfer import download, upload
-from dressage.errors import FailedPrecondition, NotFound, Unavailable
+from dressage.errors import FailedPrecondition, NotFound, PermissionDenied, Unavailable
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from dressage_trainer.work import WorkStream
@@ -102,7 +102,8 @@ async def get_file(work: WorkStream, key: str, path: Path) -> Path:
 
 def _retrying() -> AsyncRetrying:
     return AsyncRetrying(
-        retry=retry_if_exception_type(Unavailable),
+        # A store refuses a presigned URL that has expired: the next try asks for a new one.
+        retry=retry_if_exception_type((Unavailable, PermissionDenied)),
         wait=wait_random_exponential(multiplier=0.5, max=10),
         stop=stop_after_attempt(_ATTEMPTS),
         reraise=True,

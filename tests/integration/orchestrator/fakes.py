@@ -15,7 +15,7 @@ from dressage.api.internal.v1 import renderer_service_pb2 as renderer_pb
 from dressage.api.internal.v1 import renderer_service_pb2_grpc as renderer_rpc
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
-from dressage.artifacts import DirectoryStore
+from dressage.artifacts import ArtifactStore
 from dressage.errors import FailedPrecondition, InvalidArgument
 from dressage.serving.server import GrpcServer
 
@@ -91,7 +91,7 @@ class FakeAgent:
 class FakeJudge:
     """judge: a source that says "bad" fails its check; a rollout's file holds its score."""
 
-    def __init__(self, store: DirectoryStore) -> None:
+    def __init__(self, store: ArtifactStore) -> None:
         self.store = store
         self.checks: list[judge_pb.CheckRequest] = []
         self.judged: list[judge_pb.JudgeRequest] = []
@@ -118,7 +118,7 @@ class FakeJudge:
 class FakeRenderer:
     """renderer: writes a few bytes; with ``broken`` it fails."""
 
-    def __init__(self, store: DirectoryStore) -> None:
+    def __init__(self, store: ArtifactStore) -> None:
         self.store = store
         self.broken = False
 
@@ -134,7 +134,7 @@ class FakeRenderer:
 class Neighbours:
     """The three services on one loopback server."""
 
-    def __init__(self, store: DirectoryStore, answer: Answer = author) -> None:
+    def __init__(self, store: ArtifactStore, answer: Answer = author) -> None:
         self.agent, self.judge, self.renderer = FakeAgent(answer), FakeJudge(store), FakeRenderer(store)
         self.address = ""
         self._server: GrpcServer | None = None

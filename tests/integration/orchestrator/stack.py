@@ -13,7 +13,7 @@ from dressage.api.v1 import (
     intent_service_pb2_grpc,
     session_service_pb2_grpc,
 )
-from dressage.artifacts import DirectoryStore
+from dressage.artifacts import ArtifactStore, DirectoryStore
 from dressage.serving.channels import connect
 from dressage_orchestrator.settings import Settings
 from dressage_orchestrator.wiring import start
@@ -26,9 +26,9 @@ TRAINER = (sys.executable, str(Path(__file__).with_name("fake_trainer.py")))
 class Stack:
     """What a test needs: the neighbours, the stubs, and stopping and starting the orchestrator."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, store: ArtifactStore | None = None) -> None:
         self.folder = folder
-        self.store = DirectoryStore(folder / "artifacts")
+        self.store = store or DirectoryStore(folder / "artifacts")
         self.neighbours = Neighbours(self.store)
         self.options: dict[str, Any] = {}
         self.service: Any = None

@@ -36,7 +36,7 @@ def server(folder: Path, neighbours: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 async def address_of(folder: Path, process: subprocess.Popen[bytes]) -> str:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         while True:
             path = folder / "orchestrator.json"
             if path.exists() and (facts := json.loads(path.read_text()))["pid"] == process.pid:
@@ -46,7 +46,7 @@ async def address_of(folder: Path, process: subprocess.Popen[bytes]) -> str:
 
 
 async def under_way(stub: Any) -> v1.Run:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         while True:
             runs = await stub.ListRuns(pb.ListRunsRequest(parent="sessions/crash/iterations/-"))
             if runs.runs and runs.runs[0].members[0].env_steps > 0:

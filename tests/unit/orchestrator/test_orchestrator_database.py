@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,16 +17,38 @@ from dressage_orchestrator.database.reports import Fence
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.servers.postgres import Postgres, postgres
+
 RUN = "sessions/s/iterations/1/runs/train"
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Database:
-    made = Database(sqlite_url(tmp_path / "d.db"))
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    with postgres() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def migrated(server: Postgres) -> str:
+    """The name of a database with all tables, to be copied."""
+    url = server.database()
+    Database(url).close()
+    return url.rpartition("/")[2]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    local = request.param == "sqlite"
+    url = sqlite_url(tmp_path / "d.db")
+    if not local:
+        migrated = request.getfixturevalue("migrated")
+        url = request.getfixturevalue("server").database(like=migrated)
+    made = Database(url)
     with made.begin() as tx:
         sessions.create(tx, "s", v1.SessionSpec(intent="run"))
         add_run(tx, RUN)
-    return made
+    yield made
+    made.close()
 
 
 def add_run(tx: object, name: str) -> None:

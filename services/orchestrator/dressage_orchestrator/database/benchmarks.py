@@ -62,6 +62,8 @@ def change(
     :param ended: whether nothing more happens to it; None: as before.
     """
 
+    tx.lock(name)
+
     def apply(message: pb.Benchmark, _: Any) -> None:
         edit(message)
 

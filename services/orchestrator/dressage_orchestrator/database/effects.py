@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from dressage_orchestrator import names
 from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.database.tables import EFFECTS
 
 
 def first_time(tx: Transaction, session: str, name: str) -> bool:
     """Whether the effect of that name was not there yet; from now on it is, if the transaction commits."""
+    tx.lock(names.session_name(session))
     where = (EFFECTS.c.session == session, EFFECTS.c.name == name)
     if tx.execute(sa.select(EFFECTS.c.name).where(*where)).one_or_none() is not None:
         return False

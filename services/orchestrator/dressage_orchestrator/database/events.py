@@ -21,6 +21,7 @@ def append(tx: Transaction, session: str, event: ev.Event, *, iteration: int = 0
     :return: its number.
     :raises NotFound: when there is no such session.
     """
+    tx.lock(names.session_name(session))
     step = sa.update(SESSIONS).where(SESSIONS.c.id == session).values(last_sequence=SESSIONS.c.last_sequence + 1)
     row = tx.execute(step.returning(SESSIONS.c.last_sequence)).one_or_none()
     if row is None:

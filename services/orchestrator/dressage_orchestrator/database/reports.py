@@ -48,6 +48,7 @@ def fence(row: RunRow | None, attempt: int) -> Fence:
 
 def hello(tx: Transaction, run: str, attempt: int) -> tuple[Fence, RunRow | None]:
     """A trainer began: its run is RUNNING, if it is the one that was started."""
+    tx.lock(names.session_name(names.parse_run(run).session))
     row = runs.find(tx, run)
     closed = fence(row, attempt)
     if closed is Fence.OPEN:
@@ -68,6 +69,7 @@ def record(tx: Transaction, run: str, attempt: int, report: work.Report, *, prog
     :param progress_seconds: least time between two progress events of a run.
     :return: OPEN when it was applied, now or before; otherwise why the attempt is not heard.
     """
+    tx.lock(names.session_name(names.parse_run(run).session))
     row = runs.find(tx, run)
     closed = fence(row, attempt)
     if closed is not Fence.OPEN or row is None:

@@ -19,6 +19,7 @@ def earlier(tx: Transaction, method: str, request_id: str, request: Message) -> 
     """
     if not request_id:
         return None
+    tx.lock(f"request/{method}/{request_id}")
     where = (REQUEST_IDS.c.method == method, REQUEST_IDS.c.request_id == request_id)
     row = tx.execute(sa.select(REQUEST_IDS).where(*where)).one_or_none()
     if row is None:

@@ -14,10 +14,10 @@ from dressage.errors import NotFound
 
 from dressage_orchestrator import names
 from dressage_orchestrator.clock import micros, timestamp
-from dressage_orchestrator.database import events
+from dressage_orchestrator.database import events, executors
 from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.database.rows import swap
-from dressage_orchestrator.database.tables import ASSIGNMENTS, MEMBERS, RUNS, SPEEDS
+from dressage_orchestrator.database.tables import ASSIGNMENTS, EXECUTORS, MEMBERS, RUNS, SPEEDS
 
 ENDED = frozenset({v1.RUN_STATE_SUCCEEDED, v1.RUN_STATE_FAILED, v1.RUN_STATE_CANCELLED})
 """States that a run leaves only when its session is resumed."""
@@ -60,6 +60,7 @@ def _row(found: Any) -> RunRow:
 
 def create(tx: Transaction, run: v1.Run, assignments: Sequence[work.Assignment], *, closed: bool = True) -> None:
     """Stores a new run, QUEUED, with its members and assignments. One of that name is left as it is."""
+    lock(tx, run.name)
     if tx.execute(sa.select(RUNS.c.name).where(RUNS.c.name == run.name)).one_or_none() is not None:
         return
     parts = names.parse_run(run.name)
@@ -81,6 +82,7 @@ def create(tx: Transaction, run: v1.Run, assignments: Sequence[work.Assignment],
 
 def add_assignments(tx: Transaction, run: str, assignments: Sequence[work.Assignment]) -> None:
     """Adds work to a run; assignments whose id is there already are left as they are."""
+    lock(tx, run)
     known = {row.id for row in tx.execute(sa.select(ASSIGNMENTS.c.id).where(ASSIGNMENTS.c.run == run))}
     for entry in assignments:
         if entry.id not in known:
@@ -150,6 +152,7 @@ def change(tx: Transaction, name: str, edit: Callable[[v1.Run], dict[str, Any] |
     :param edit: changes the message; may return further columns to write.
     :raises NotFound: when there is none.
     """
+    lock(tx, name)
     before: list[tuple[int, int]] = [(0, 0)]
     extra: dict[str, Any] = {}
 
@@ -198,6 +201,7 @@ def change_member(tx: Transaction, run: str, member: str, edit: Callable[[v1.Mem
 
     :raises NotFound: when there is none.
     """
+    lock(tx, run)
     where = (MEMBERS.c.run == run, MEMBERS.c.id == member)
     found = tx.execute(sa.select(MEMBERS.c.data).where(*where)).one_or_none()
     if found is None:
@@ -217,6 +221,7 @@ def open_assignments(tx: Transaction, run: str) -> list[work.Assignment]:
 
 def finish_assignment(tx: Transaction, run: str, assignment: int) -> None:
     """Marks an assignment as done."""
+    lock(tx, run)
     where = (ASSIGNMENTS.c.run == run, ASSIGNMENTS.c.id == assignment)
     tx.execute(sa.update(ASSIGNMENTS).where(*where).values(done=True))
     tx.touch(run)
@@ -230,6 +235,7 @@ def env_steps(tx: Transaction, session: str) -> int:
 
 def remember_speed(tx: Transaction, environment: str, pool: str, steps_per_second: float) -> None:
     """Keeps a running mean of how fast runs went here, for estimates."""
+    tx.lock("speeds")
     where = (SPEEDS.c.environment == environment, SPEEDS.c.pool == pool)
     old = tx.execute(sa.select(SPEEDS.c.steps_per_second).where(*where)).one_or_none()
     if old is None:
@@ -245,6 +251,38 @@ def speed(tx: Transaction, environment: str, pool: str) -> float | None:
     where = (SPEEDS.c.environment == environment, SPEEDS.c.pool == pool)
     found = tx.execute(sa.select(SPEEDS.c.steps_per_second).where(*where)).one_or_none()
     return None if found is None else float(found.steps_per_second)
+
+
+def claim(tx: Transaction, name: str, executor: str) -> bool:
+    """Has the executor see to the run from now on, unless a living one does; whether it does now."""
+    lock(tx, name)
+    holder = tx.execute(sa.select(RUNS.c.claimed_by).where(RUNS.c.name == name)).scalar_one_or_none()
+    if holder is None:
+        return False
+    if holder == executor:
+        return True
+    if holder and executors.alive(tx, holder):
+        return False
+    tx.execute(sa.update(RUNS).where(RUNS.c.name == name).values(claimed_by=executor))
+    return True
+
+
+def claimed(tx: Transaction, executor: str) -> list[RunRow]:
+    """Runs that have or want a trainer and that the executor sees to."""
+    where = (RUNS.c.claimed_by == executor, RUNS.c.state.in_(sorted(LIVE)))
+    return [_row(row) for row in tx.execute(sa.select(RUNS).where(*where))]
+
+
+def orphans(tx: Transaction) -> list[str]:
+    """Names of runs that have or want a trainer and whose executor is no longer among the living."""
+    living = sa.select(EXECUTORS.c.id).where(EXECUTORS.c.dead.is_(False))
+    where = (RUNS.c.state.in_(sorted(LIVE)), RUNS.c.claimed_by != "", RUNS.c.claimed_by.not_in(living))
+    return [row.name for row in tx.execute(sa.select(RUNS.c.name).where(*where).order_by(RUNS.c.create_micros))]
+
+
+def lock(tx: Transaction, run: str) -> None:
+    """Holds back others who change anything of the run's session."""
+    tx.lock(names.session_name(names.parse_run(run).session))
 
 
 def _tell(tx: Transaction, parts: names.RunParts, run: v1.Run) -> None:

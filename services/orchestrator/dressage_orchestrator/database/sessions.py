@@ -37,6 +37,7 @@ def create(tx: Transaction, session: str, spec: v1.SessionSpec) -> v1.Session:
 
     :raises AlreadyExists: when the id is taken.
     """
+    tx.lock(names.session_name(session))
     if tx.execute(sa.select(SESSIONS.c.id).where(SESSIONS.c.id == session)).one_or_none() is not None:
         raise AlreadyExists(f"session {session!r} exists; choose another id", reason="SESSION_EXISTS")
     message = v1.Session(name=names.session_name(session), spec=spec, state=v1.SESSION_STATE_PENDING)
@@ -102,6 +103,7 @@ def change(tx: Transaction, session: str, edit: Callable[[v1.Session], None]) ->
 
     :raises NotFound: when there is none.
     """
+    tx.lock(names.session_name(session))
     before = [0]
 
     def apply(message: v1.Session, _: Any) -> None:
@@ -127,6 +129,7 @@ def change(tx: Transaction, session: str, edit: Callable[[v1.Session], None]) ->
 
 def ask_cancel(tx: Transaction, session: str, reason: str | None) -> None:
     """Records that a cancel was asked for, with its reason; None takes it back."""
+    tx.lock(names.session_name(session))
     tx.execute(sa.update(SESSIONS).where(SESSIONS.c.id == session).values(cancel_reason=reason))
     tx.touch(names.session_name(session))
 
@@ -139,6 +142,7 @@ def cancel_reason(tx: Transaction, session: str) -> str | None:
 
 def put_iteration(tx: Transaction, session: str, number: int, edit: Callable[[v1.Iteration], None]) -> v1.Iteration:
     """Makes or changes an iteration; a change of phase appends its event and shows in the session."""
+    tx.lock(names.session_name(session))
     key = {"session": session, "number": number}
     before = [0]
 
@@ -186,6 +190,7 @@ def iterations(tx: Transaction, session: str, *, after: int = 0, limit: int = 10
 
 def add_note(tx: Transaction, session: str, text: str) -> None:
     """Stores a person's note for the next revision, with its event."""
+    tx.lock(names.session_name(session))
     count = tx.execute(sa.select(sa.func.count()).where(NOTES.c.session == session)).scalar_one()
     tx.execute(sa.insert(NOTES).values(session=session, number=count + 1, text=text))
     events.append(tx, session, ev.Event(note_given=ev.NoteGiven(note=text)))
@@ -193,6 +198,7 @@ def add_note(tx: Transaction, session: str, text: str) -> None:
 
 def take_notes(tx: Transaction, session: str, number: int) -> list[str]:
     """The notes that iteration ``number`` heeds: those it took before and those nobody took yet."""
+    tx.lock(names.session_name(session))
     mine = sa.and_(NOTES.c.session == session, sa.or_(NOTES.c.iteration.is_(None), NOTES.c.iteration == number))
     texts = [row.text for row in tx.execute(sa.select(NOTES.c.text).where(mine).order_by(NOTES.c.number))]
     tx.execute(sa.update(NOTES).where(mine).values(iteration=number))

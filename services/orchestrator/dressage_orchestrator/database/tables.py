@@ -61,6 +61,7 @@ RUNS = Table(
     Column("create_micros", BigInteger, nullable=False),
     Column("progress_micros", BigInteger, nullable=False, default=0),  # of the last progress event
     Column("version", BigInteger, nullable=False, default=1),
+    Column("claimed_by", String(100), nullable=False, default="", server_default=""),  # executor that sees to it
     Index("runs_by_session", "session", "iteration", "create_micros"),
     Index("runs_by_state", "state"),
 )
@@ -154,4 +155,22 @@ SPEEDS = Table(
     Column("environment", String(120), primary_key=True),
     Column("pool", String(63), primary_key=True),
     Column("steps_per_second", Float, nullable=False),
+)
+
+EXECUTORS = Table(
+    "executors",
+    METADATA,
+    Column("id", String(100), primary_key=True),  # {name}.{epoch}
+    Column("name", String(80), nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("beats", BigInteger, nullable=False, default=0),
+    Column("dead", Boolean, nullable=False, default=False),
+    Column("start_micros", BigInteger, nullable=False),
+)
+
+SHARED_SECRETS = Table(
+    "shared_secrets",
+    METADATA,
+    Column("name", String(63), primary_key=True),
+    Column("value", LargeBinary, nullable=False),
 )

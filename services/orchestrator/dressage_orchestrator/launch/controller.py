@@ -21,23 +21,34 @@ from dressage_orchestrator.database.engine import Database
 from dressage_orchestrator.launch.protocol import Ended, ExitKind, Launch, Launcher
 from dressage_orchestrator.launch.tokens import RunTokens
 
+ALONE = "local"
+"""Executor of a server that shares its database with nobody."""
+
 _LEAVE_SECONDS = 60.0
 
 
 class RunController:
     """Keeps the runs of this server going.
 
+    Where several servers share the database, each run is claimed by one of them; the others leave it alone for as long
+    as that one lives.
+
     :param max_failures: failed attempts of a run that are repeated.
+    :param executor: this server's id.
 
     Set before use: ``launcher``, ``address`` (of `RunService`), and ``notify``, called with a session's id when the
     state of one of its runs has changed for good.
     """
 
-    def __init__(self, database: Database, tokens: RunTokens, *, token_seconds: float, max_failures: int) -> None:
+    def __init__(
+        self, database: Database, tokens: RunTokens, *, token_seconds: float, max_failures: int, executor: str = ALONE
+    ) -> None:
         self._database = database
         self._tokens = tokens
         self._token_seconds = token_seconds
         self._max_failures = max_failures
+        self._executor = executor
+        self._watched: dict[str, int] = {}
         self._log = structlog.get_logger("dressage.runs")
         self.launcher: Launcher | None = None
         self.address = ""
@@ -64,7 +75,10 @@ class RunController:
         """Starts a trainer for the run if it wants one and has none."""
         assert self.launcher is not None
         row = await asyncio.to_thread(self._find, name)
-        if row is None or row.ended or self.launcher.knows(name, row.run.attempt):
+        if row is None or row.ended or not await asyncio.to_thread(self._claim, name):
+            return
+        if self.launcher.knows(name, row.run.attempt):
+            self._watched[name] = row.run.attempt
             return
         attempt = await asyncio.to_thread(self._next_attempt, name, row.run.attempt)
         if attempt is None:
@@ -75,7 +89,27 @@ class RunController:
         async def starting() -> bool:
             return await asyncio.to_thread(self._starting, name, attempt)
 
+        self._watched[name] = attempt
         self.launcher.submit(Launch(name, attempt, self.address, token), starting)
+
+    async def look(self) -> None:
+        """Sees to what no word may have reached this server about; called now and then.
+
+        Trainers may have said hello to, or a cancel may have been asked of, another server; runs of a dead one are taken.
+        """
+        assert self.launcher is not None
+        for name in await asyncio.to_thread(self._orphans):
+            await self.ensure(name)
+        for name, attempt in list(self._watched.items()):
+            row = await asyncio.to_thread(self._find, name)
+            over = row is None or row.ended or row.run.attempt != attempt
+            if not self.launcher.knows(name, attempt):
+                if over:
+                    self._watched.pop(name, None)
+            elif over and (row is None or not row.ended or self._overdue(row.run)):
+                await self.launcher.stop(name, attempt)
+            elif row is not None and row.run.state == v1.RUN_STATE_RUNNING:
+                self.launcher.said_hello(name, attempt)
 
     async def ended(self, word: Ended) -> None:
         """A trainer ended: its run is done, repeated or failed."""
@@ -123,6 +157,22 @@ class RunController:
 
             runs.change(tx, name, edit)
 
+    @staticmethod
+    def _overdue(run: v1.Run) -> bool:
+        """Whether its trainer should have left by now."""
+        grace = 0.0 if run.state == v1.RUN_STATE_CANCELLED else _LEAVE_SECONDS
+        return time.time() > run.end_time.ToMicroseconds() / 1e6 + grace
+
+    def _claim(self, name: str) -> bool:
+        with self._database.begin() as tx:
+            return runs.claim(tx, name, self._executor)
+
+    def _orphans(self) -> list[str]:
+        if not self._database.shared:
+            return []
+        with self._database.begin() as tx:
+            return runs.orphans(tx)
+
     def _find(self, name: str) -> runs.RunRow | None:
         with self._database.begin() as tx:
             return runs.find(tx, name)
@@ -139,6 +189,7 @@ class RunController:
                 begun.append(run.attempt)
 
         with self._database.begin() as tx:
+            runs.lock(tx, name)
             row = runs.find(tx, name)
             if row is not None and sessions.cancel_reason(tx, row.session) is None:
                 runs.change(tx, name, edit)
@@ -159,6 +210,9 @@ class RunController:
     def _after(self, word: Ended) -> bool:
         """Writes what the end of an attempt means; whether another attempt is due."""
         with self._database.begin() as tx:
+            # Where all servers hear of an end, the one that claims the run acts on it, and counts it.
+            if not runs.claim(tx, word.run, self._executor):
+                return False
             row = runs.find(tx, word.run)
             if row is None or row.ended or row.run.attempt != word.attempt:
                 return False

@@ -27,7 +27,11 @@ MAX_LOG_BYTES = 16 * 1024 * 1024
 _TAIL_BYTES = 4096
 _TAIL_LINES = 12
 
-_KEPT_NAMES = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LOGNAME", "VIRTUAL_ENV", "LD_LIBRARY_PATH"})
+_KEPT_NAMES = frozenset(
+    {"PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LOGNAME", "VIRTUAL_ENV", "LD_LIBRARY_PATH"}
+) | {
+    "DRESSAGE_S3_CA_FILE"  # a certificate, by which presigned URLs are trusted
+}
 _KEPT_PREFIXES = ("LC_", "PYTHON", "XDG_", "JAX_", "XLA_", "OMP_", "MUJOCO_", "DRESSAGE_TRAINER_")
 
 

@@ -49,6 +49,11 @@ class RunTokens:
         return hmac.new(self._secret, f"{run}|{attempt}|{expiry}".encode(), hashlib.sha256).hexdigest()
 
 
+def fresh_secret() -> bytes:
+    """A new secret."""
+    return secrets.token_bytes(_SECRET_BYTES)
+
+
 def secret_of(folder: Path) -> bytes:
     """The secret kept in a folder, made on first use, readable by its owner only."""
     path = folder / "run_token.secret"
@@ -57,7 +62,7 @@ def secret_of(folder: Path) -> bytes:
     except FileExistsError:
         return path.read_bytes()
     with os.fdopen(descriptor, "wb") as file:
-        file.write(secrets.token_bytes(_SECRET_BYTES))
+        file.write(fresh_secret())
         file.flush()
         os.fsync(file.fileno())
     return path.read_bytes()

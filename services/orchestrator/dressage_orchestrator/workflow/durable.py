@@ -28,6 +28,7 @@ APPLICATION_VERSION = "1"
 
 _RECOVERY_ATTEMPTS = 1000
 _POLL_SECONDS = 0.1
+_FORGOTTEN_SECONDS = 20.0
 _ACTIVE = frozenset({v1.SESSION_STATE_PENDING, v1.SESSION_STATE_RUNNING})
 
 
@@ -78,6 +79,7 @@ class Workflows:
             "application_version": APPLICATION_VERSION,
             "executor_id": executor_id,
             "serializer": DBOSPortableJSONSerializer(),
+            "run_migrations": not engine.database.shared,  # made under our lock, when the database was opened
             "notification_listener_polling_interval_sec": _POLL_SECONDS,
             "log_level": "WARNING",
             "enable_otlp": False,
@@ -90,8 +92,37 @@ class Workflows:
         _Here.engine = self._engine
         DBOS(config=self._config)
         DBOS.launch()
+        if self._engine.database.shared:
+            return  # what is under way is others', or a dead one's and taken over as such
         for session, epoch in active:
             metrics.WORKFLOW_RECOVERIES.inc()
+            self.start(session, epoch)
+
+    def holders(self) -> set[str]:
+        """The executors that workflows under way belong to; none before `launch`."""
+        if _Here.engine is not self._engine:
+            return set()
+        pending = DBOS.list_workflows(status="PENDING", load_input=False, load_output=False)
+        return {entry.executor_id for entry in pending if entry.executor_id}
+
+    def take_over(self, executors: set[str]) -> None:
+        """Has the workflows of dead executors go on, here or on any living server.
+
+        Moving one is a conditional update, so it may be asked for by all at once and again. What the dead one may yet
+        write into a workflow that was moved is refused by DBOS, which knows the workflow's owner.
+        """
+        metrics.WORKFLOW_RECOVERIES.inc(len(DBOS._recover_pending_workflows(sorted(executors))))
+
+    def start_forgotten(self) -> None:
+        """Starts the sessions whose server died between storing them and starting their workflow."""
+        with self._engine.database.begin() as tx:
+            oldest = tx.now.timestamp() - _FORGOTTEN_SECONDS
+            waiting = [
+                (session.name.partition("/")[2], session.epoch)
+                for session in sessions.in_states(tx, frozenset({v1.SESSION_STATE_PENDING}))
+                if session.update_time.ToMicroseconds() / 1e6 < oldest
+            ]
+        for session, epoch in waiting:
             self.start(session, epoch)
 
     def check_launched(self) -> None:

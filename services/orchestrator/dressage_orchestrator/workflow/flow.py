@@ -30,7 +30,7 @@ from google.protobuf.message import Message
 from dressage_orchestrator import names
 from dressage_orchestrator.clients import AgentClient, JudgeClient, RendererClient
 from dressage_orchestrator.database import effects, events, sessions
-from dressage_orchestrator.database.engine import Database, Transaction
+from dressage_orchestrator.database.engine import Database, DatabaseLost, Fenced, Transaction
 from dressage_orchestrator.launch.controller import RunController
 from dressage_orchestrator.settings import Settings
 from dressage_orchestrator.workflow.outcome import Cancelled, Exhausted, Interrupted
@@ -42,6 +42,7 @@ Json = Any
 WAKE_TOPIC = "wake"
 _POLL_SECONDS = 0.25
 _CANCEL_POLL_SECONDS = 1.0
+_LOST_SECONDS = 2.0
 _KINDS = {kind.__name__: kind for kind in errors.DressageError.__subclasses__()}
 
 
@@ -71,10 +72,9 @@ class Flow:
         self.engine = engine
         self.session = session
         self.epoch = epoch
-        with engine.database.begin() as tx:
-            self.spec = sessions.get(tx, session).spec
-        self.environment = self.spec.environment.removeprefix("environments/")
         self.log = structlog.get_logger("dressage.workflow").bind(session=session)
+        self.spec = self.transact(lambda tx: sessions.get(tx, session)).spec
+        self.environment = self.spec.environment.removeprefix("environments/")
 
     @property
     def card(self) -> EnvironmentCard:
@@ -92,14 +92,12 @@ class Flow:
         """
 
         def recorded() -> Json:
-            if self.engine.stopping.is_set():
-                raise Interrupted
             reason = None if final else self.cancel_reason()
             if reason is not None:
                 return {"cancelled": reason}
             return self._told(name, work)
 
-        result = DBOS.run_step({"name": name}, recorded)
+        result = DBOS.run_step({"name": name}, lambda: self._patiently(recorded))
         if "cancelled" in result:
             raise Cancelled(result["cancelled"])
         if "exhausted" in result:
@@ -119,6 +117,8 @@ class Flow:
             return {"cancelled": cancelled.reason}
         except Exhausted as exhausted:
             return {"exhausted": {"reason": exhausted.reason, "kind": exhausted.kind}}
+        except (DatabaseLost, Fenced):
+            raise
         except errors.DressageError as error:
             return {"error": _encode(error)}
         except Exception:
@@ -127,6 +127,22 @@ class Flow:
             self.log.exception("step failed", step=name)
             message = f"step {name!r} met a fault of the server; its log tells what"
             return {"error": _encode(errors.Internal(message, reason="UNEXPECTED"))}
+
+    def _patiently(self, work: Callable[[], T]) -> T:
+        """Does it again while the database is away: a step may be repeated, and no session fails by an outage.
+
+        :raises Interrupted: when this server stops, or was given up for dead by another.
+        """
+        while True:
+            if self.engine.stopping.is_set():
+                raise Interrupted
+            try:
+                return work()
+            except Fenced:
+                raise Interrupted from None
+            except DatabaseLost as lost:
+                self.log.warning("the database is away", error=lost.message)
+                self.engine.stopping.wait(_LOST_SECONDS)
 
     def call(self, work: Awaitable[T], *, seconds: float | None = None, through_cancel: bool = False) -> T:
         """Runs a coroutine in the server's event loop and waits for it. Only inside a step.
@@ -165,9 +181,13 @@ class Flow:
             future.cancel()
 
     def transact(self, work: Callable[[Transaction], T]) -> T:
-        """Runs the work in one transaction. Only inside a step."""
-        with self.engine.database.begin() as tx:
-            return work(tx)
+        """Runs the work in one transaction; again, while the database is away. Inside a step, or reading only."""
+
+        def run() -> T:
+            with self.engine.database.begin() as tx:
+                return work(tx)
+
+        return self._patiently(run)
 
     def once(self, tx: Transaction, name: str) -> bool:
         """Whether an effect of that name was not there yet in this epoch (see `effects`)."""

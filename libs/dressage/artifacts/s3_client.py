@@ -1,0 +1,99 @@
+"""Clients of an S3 store: connections, credentials and addressing as the options say."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import certifi
+import urllib3
+from minio import Minio
+from minio.credentials.credentials import Credentials
+from minio.credentials.providers import EnvAWSProvider, IamAwsProvider, Provider, StaticProvider
+
+from dressage.artifacts.s3_options import S3Options
+from dressage.errors import FailedPrecondition, InvalidArgument
+
+_CONNECTIONS = 32
+_ROLE_VARIABLES = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
+
+
+class FileProvider(Provider):
+    """Credentials in two mounted files, read again when one has changed (a rotated Secret)."""
+
+    def __init__(self, access_key_file: Path, secret_key_file: Path) -> None:
+        self._files = (access_key_file, secret_key_file)
+        self._seen: tuple[int, ...] = ()
+        self._credentials: Credentials | None = None
+
+    def retrieve(self) -> Credentials:
+        """The credentials.
+
+        :raises FailedPrecondition: when a file cannot be read or is empty, naming it.
+        """
+        try:
+            seen = tuple(path.stat().st_mtime_ns for path in self._files)
+            if self._credentials is None or seen != self._seen:
+                access_key, secret_key = (path.read_text().strip() for path in self._files)
+                self._credentials, self._seen = Credentials(access_key, secret_key), seen
+        except (OSError, ValueError) as error:
+            names = " and ".join(str(path) for path in self._files)
+            message = (
+                f"cannot read credentials from {names}: {error}; see DRESSAGE_S3_ACCESS_KEY_FILE and _SECRET_KEY_FILE"
+            )
+            raise FailedPrecondition(message, reason="S3_CREDENTIALS_MISSING") from None
+        return self._credentials
+
+
+def credentials(options: S3Options) -> Provider:
+    """Where the credentials come from: settings, then mounted files, then AWS's own variables or role.
+
+    :raises InvalidArgument: when there are none, or only half of them.
+    """
+    if options.access_key_file is not None and options.secret_key_file is not None:
+        provider: Provider = FileProvider(options.access_key_file, options.secret_key_file)
+        provider.retrieve()
+        return provider
+    if options.access_key is not None and options.secret_key is not None:
+        token = options.session_token.get_secret_value() if options.session_token else None
+        return StaticProvider(options.access_key.get_secret_value(), options.secret_key.get_secret_value(), token)
+    named = (options.access_key, options.secret_key, options.access_key_file, options.secret_key_file)
+    if not any(named):
+        if os.environ.get("AWS_ACCESS_KEY_ID") and os.environ.get("AWS_SECRET_ACCESS_KEY"):
+            return EnvAWSProvider()
+        if any(name in os.environ for name in _ROLE_VARIABLES):
+            return IamAwsProvider()
+    raise InvalidArgument(
+        "an s3:// store needs credentials: set DRESSAGE_S3_ACCESS_KEY and DRESSAGE_S3_SECRET_KEY, or "
+        "DRESSAGE_S3_ACCESS_KEY_FILE and DRESSAGE_S3_SECRET_KEY_FILE (both of a pair)",
+        field="DRESSAGE_S3_ACCESS_KEY",
+        reason="S3_CREDENTIALS_MISSING",
+    )
+
+
+def make_client(options: S3Options, *, endpoint: str | None = None, provider: Provider | None = None) -> Minio:
+    """A client that never repeats a request by itself: `S3Store` does, for all errors alike.
+
+    :param endpoint: instead of the options'.
+    """
+    parts = urlsplit(endpoint or options.endpoint)
+    pool = urllib3.PoolManager(
+        timeout=urllib3.Timeout(connect=options.connect_seconds, read=options.read_seconds),
+        maxsize=_CONNECTIONS,
+        retries=False,
+        cert_reqs="CERT_REQUIRED",
+        ca_certs=str(options.ca_file) if options.ca_file else certifi.where(),
+    )
+    client = Minio(
+        parts.netloc,
+        secure=parts.scheme == "https",
+        region=options.region,  # said, so that the client never asks the store for it
+        credentials=provider or credentials(options),
+        http_client=pool,
+    )
+    if options.addressing == "path":
+        client.disable_virtual_style_endpoint()  # type: ignore[no-untyped-call]
+    elif options.addressing == "virtual":
+        client.enable_virtual_style_endpoint()  # type: ignore[no-untyped-call]
+    return client

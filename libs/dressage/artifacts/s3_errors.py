@@ -1,0 +1,156 @@
+"""What went wrong with an S3 store, in words that name the setting and the remedy; and whether to try again."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+
+import urllib3
+from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
+
+from dressage.artifacts.s3_options import S3Options
+from dressage.errors import DressageError, NotFound, Unavailable
+
+FAILURES: tuple[type[Exception], ...] = (MinioException, urllib3.exceptions.HTTPError, OSError)
+"""What the client raises when a request fails."""
+
+_MISSING = frozenset({"NoSuchKey", "NoSuchVersion", "NotFound"})
+_TRANSIENT_CODES = frozenset(
+    {
+        "SlowDown",
+        "SlowDownRead",
+        "SlowDownWrite",
+        "InternalError",
+        "ServiceUnavailable",
+        "ServerNotInitialized",
+        "XMinioServerNotInitialized",
+        "RequestTimeout",
+        "OperationAborted",
+        "ConditionalRequestConflict",
+        "BadDigest",  # damaged on its way: sent again
+        "IncompleteBody",
+        "XAmzContentSHA256Mismatch",
+        "TooManyRequests",
+    }
+)
+_TRANSIENT_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
+
+
+def missing(error: Exception) -> bool:
+    """Whether the store says that there is no such object."""
+    return isinstance(error, S3Error) and error.code in _MISSING
+
+
+def precondition_failed(error: Exception) -> bool:
+    """Whether a conditional request was refused because its condition does not hold."""
+    return isinstance(error, S3Error) and (error.code == "PreconditionFailed" or error.response.status == 412)
+
+
+def transient(error: BaseException) -> bool:
+    """Whether the same request may succeed a little later."""
+    if isinstance(error, S3Error):
+        return error.code in _TRANSIENT_CODES or error.response.status in _TRANSIENT_STATUSES
+    if isinstance(error, ServerError):
+        return error.status_code in _TRANSIENT_STATUSES
+    if isinstance(error, InvalidResponseError):
+        return _status(error) in _TRANSIENT_STATUSES
+    if _tls(error) is not None:
+        return False
+    return isinstance(error, urllib3.exceptions.HTTPError | OSError)
+
+
+def told(verb: str, key: str, error: Exception, options: S3Options, bucket: str) -> DressageError:
+    """The domain error that says it: `NotFound` for a missing artifact, else `Unavailable`."""
+    if missing(error):
+        return NotFound(f"no artifact {key!r}", reason="ARTIFACT_NOT_FOUND", metadata={"key": key})
+    reason, why = _why(error, options, bucket)
+    message = f"cannot {verb} artifact {key!r} in the S3 store: {why}" if key else f"cannot {verb} the S3 store: {why}"
+    return Unavailable(message, reason=reason, metadata={"key": key} if key else {})
+
+
+def _why(error: Exception, options: S3Options, bucket: str) -> tuple[str, str]:
+    endpoint = options.endpoint
+    if isinstance(error, S3Error):
+        return _refusal(error, options, bucket)
+    tls = _tls(error)
+    if tls is not None:
+        if "CERTIFICATE_VERIFY_FAILED" in str(tls):
+            remedy = "set DRESSAGE_S3_CA_FILE to the PEM file of the authority that signed it, and use its host name"
+            return "S3_TLS_FAILED", f"the certificate of {endpoint} is not trusted; {remedy}"
+        return "S3_TLS_FAILED", f"{endpoint} speaks no TLS; if it is meant so, write http:// in DRESSAGE_S3_ENDPOINT"
+    if isinstance(error, InvalidResponseError | ServerError):
+        if _status(error) == 400 and endpoint.startswith("http://"):
+            return "S3_TLS_FAILED", f"{endpoint} answers as a TLS server does; write https:// in DRESSAGE_S3_ENDPOINT"
+        hint = "is DRESSAGE_S3_ENDPOINT an S3 server's address?"
+        return "ARTIFACT_STORE_FAILED", f"{endpoint} answered HTTP {_status(error)}, not as an S3 store does; {hint}"
+    remedy = "see that it runs and that DRESSAGE_S3_ENDPOINT is right and reachable from here"
+    return "S3_UNREACHABLE", f"{endpoint} cannot be reached ({_short(error)}); {remedy}"
+
+
+def _refusal(error: S3Error, options: S3Options, bucket: str) -> tuple[str, str]:
+    said = {
+        "NoSuchBucket": (
+            "S3_BUCKET_MISSING",
+            f"there is no bucket {bucket!r} at {options.endpoint}; make it, correct store_url, or set "
+            "DRESSAGE_S3_CREATE_BUCKET=true",
+        ),
+        "InvalidAccessKeyId": (
+            "S3_CREDENTIALS_REFUSED",
+            "the store does not know the access key; correct DRESSAGE_S3_ACCESS_KEY (or its file)",
+        ),
+        "SignatureDoesNotMatch": (
+            "S3_CREDENTIALS_REFUSED",
+            "the secret key does not fit the access key; correct DRESSAGE_S3_SECRET_KEY (or its file)",
+        ),
+        "ExpiredToken": (
+            "S3_CREDENTIALS_REFUSED",
+            "the temporary credentials have expired; renew DRESSAGE_S3_SESSION_TOKEN and its keys",
+        ),
+        "RequestTimeTooSkewed": (
+            "S3_CLOCK_SKEW",
+            "this machine's clock and the store's differ by more than 15 minutes; set the clocks right (NTP)",
+        ),
+        "AuthorizationHeaderMalformed": (
+            "S3_REGION_WRONG",
+            f"the store is of another region than {options.region!r}; correct DRESSAGE_S3_REGION",
+        ),
+        "AccessDenied": (
+            "S3_ACCESS_DENIED",
+            f"access to bucket {bucket!r} is denied; allow the access key of DRESSAGE_S3_ACCESS_KEY to list, get, put "
+            "and delete there, and check the key, the secret and the clock",
+        ),
+    }
+    known = said.get(error.code or "")
+    if known is not None:
+        return known
+    return "ARTIFACT_STORE_FAILED", f"the store answered {error.code} ({error.message})"
+
+
+def _status(error: Exception) -> int:
+    if isinstance(error, ServerError):
+        return int(error.status_code)
+    return int(getattr(error, "_code", 0) or 0)
+
+
+def _tls(error: BaseException) -> BaseException | None:
+    for cause in _chain(error):
+        if isinstance(cause, ssl.SSLError | urllib3.exceptions.SSLError):
+            return cause
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in seen:
+        seen.append(current)
+        yield current
+        inner = getattr(current, "reason", None)
+        current = inner if isinstance(inner, BaseException) else current.__cause__
+
+
+def _short(error: BaseException) -> str:
+    """The innermost cause, which names no URL and so no signature."""
+    *_, last = _chain(error)
+    text = str(last).rpartition(": ")[2] or type(last).__name__
+    return text[:120]
