@@ -25,7 +25,6 @@ ENV_STEPS = Counter("dressage_env_steps", "Environment steps trained.", ["pool",
 STEPS_PER_SECOND = Gauge(
     "dressage_training_steps_per_second", "Environment steps per second of the runs under way.", ["pool", "environment"]
 )
-JUDGE_DISAGREEMENTS = Counter("dressage_judge_disagreements", "Rollouts that judges score too differently.")
 JUDGMENT_SCORE = Histogram("dressage_judgment_score", "Scores of iterations.", buckets=_SCORES)
 BUDGET_EXHAUSTED = Counter("dressage_budget_exhausted", "Sessions that used up a budget.", ["kind"])
 WORKFLOW_RECOVERIES = Counter("dressage_workflow_recoveries", "Session workflows taken up again after a stop.")

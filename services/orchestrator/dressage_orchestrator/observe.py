@@ -1,4 +1,4 @@
-"""Keeps true the metrics that are read off the database, and counts what judgments and reports say.
+"""Keeps true the metrics that are read off the database, and counts what reports say.
 
 Gauges tell of the whole installation, not of this replica: every replica reads the same rows, so a query takes the
 maximum over replicas, never the sum.
@@ -7,7 +7,6 @@ maximum over replicas, never the sum.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from contextlib import suppress
 
 import sqlalchemy as sa
@@ -19,9 +18,6 @@ from dressage_orchestrator import metrics
 from dressage_orchestrator.database import runs
 from dressage_orchestrator.database.engine import Database, Transaction
 from dressage_orchestrator.database.tables import EVENTS, SESSIONS
-
-AGREEMENT = 0.2
-"""Judges whose scores of a rollout differ by more disagree."""
 
 _SECONDS = 5.0
 _SESSION_STATES = {n: name.removeprefix("SESSION_STATE_").lower() for name, n in v1.SessionState.items() if n}
@@ -115,15 +111,6 @@ def _environments(tx: Transaction, sessions: set[str]) -> dict[str, str]:
     query = sa.select(SESSIONS.c.id, SESSIONS.c.data).where(SESSIONS.c.id.in_(sorted(sessions)))
     found = {row.id: v1.Session.FromString(row.data).spec.environment for row in tx.execute(query)}
     return {name: environment.removeprefix("environments/") for name, environment in found.items()}
-
-
-def count_judgment(judgment: v1.Judgment, rollouts: Iterable[v1.Judgment]) -> None:
-    """Counts an iteration's judgment, and the rollouts on which judges of different kinds disagree."""
-    metrics.JUDGMENT_SCORE.observe(judgment.score)
-    for entry in rollouts:
-        scores = [verdict.score for verdict in entry.verdicts if verdict.kind != v1.JUDGE_KIND_HUMAN]
-        if len(scores) > 1 and max(scores) - min(scores) > AGREEMENT:
-            metrics.JUDGE_DISAGREEMENTS.inc()
 
 
 def count_last_words(failure: v1.Failure) -> None:

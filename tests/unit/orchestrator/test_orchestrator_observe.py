@@ -116,23 +116,6 @@ def test_runs_by_pool_and_what_has_ended_goes_to_zero(database: Database, clock:
     assert read("dressage_training_steps_per_second", **speed) == 0
 
 
-def test_disagreements_are_between_kinds_of_judges_not_people() -> None:
-    def judged(*scores: tuple[int, float]) -> v1.Judgment:
-        return v1.Judgment(verdicts=[v1.Verdict(kind=kind, score=score) for kind, score in scores])  # type: ignore[arg-type]
-
-    before = read("dressage_judge_disagreements_total") or 0.0
-    observe.count_judgment(
-        v1.Judgment(score=0.5),
-        [
-            judged((v1.JUDGE_KIND_CODE, 0.9), (v1.JUDGE_KIND_VIDEO, 0.6)),
-            judged((v1.JUDGE_KIND_CODE, 0.9), (v1.JUDGE_KIND_VIDEO, 0.8)),
-            judged((v1.JUDGE_KIND_CODE, 0.9), (v1.JUDGE_KIND_HUMAN, 0.1)),
-            judged((v1.JUDGE_KIND_CODE, 0.9)),
-        ],
-    )
-    assert read("dressage_judge_disagreements_total") == before + 1
-
-
 def test_only_ends_by_the_sandbox_count_as_such() -> None:
     before = {
         reason: read("dressage_sandbox_kills_total", reason=reason) for reason in ("memory", "sandbox", "timeout")

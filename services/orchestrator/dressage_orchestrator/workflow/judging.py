@@ -7,7 +7,7 @@ pooled: rollouts → checkpoint → member → config, a mean over seeds with it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
 from dressage.api.internal.v1 import run_service_pb2 as work
@@ -15,10 +15,9 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError, FailedPrecondition
 
-from dressage_orchestrator import defaults, names
+from dressage_orchestrator import defaults, metrics, names
 from dressage_orchestrator.database import runs, sessions
 from dressage_orchestrator.database.engine import Transaction
-from dressage_orchestrator.observe import count_judgment
 from dressage_orchestrator.workflow import aggregate, budget, signs
 from dressage_orchestrator.workflow.flow import Flow
 from dressage_orchestrator.workflow.run_wait import start_run, wait_run
@@ -92,12 +91,8 @@ def _judge_iteration(flow: Flow, number: int, run: str, judge_source: str) -> v1
             _warn_of(flow, tx, number, signs.signs(iteration, winners, conditions))
     flow.put_json(number, "judgment.json", judgment)
     if first:
-        count_judgment(judgment, (entry for member in members for entry in _verdicts(member)))
+        metrics.JUDGMENT_SCORE.observe(judgment.score)
     return judgment
-
-
-def _verdicts(member: v1.Member) -> Iterator[v1.Judgment]:
-    return (rollout.judgment for evaluation in member.evaluations for rollout in evaluation.rollouts)
 
 
 def _keep_details(
