@@ -3,4 +3,14 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "fakes"))
+
+
+@pytest.fixture(scope="session")
+def litellm_is_imported() -> None:
+    """Imported once, outside of the tests' deadlines: that takes seconds."""
+    from dressage_llm_agent.provider.litellm_provider import load_litellm
+
+    load_litellm()

@@ -31,7 +31,7 @@ from dressage_renderer import wiring as renderer_wiring
 from openai_server import Answer, Call, Request, ScriptedServer
 from PIL import Image
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(180), pytest.mark.usefixtures("litellm_is_imported")]
 
 ENV, MODEL, SESSION = "HalfCheetah-v5", "openai/scripted-vision", "sessions/abc"
 ROLLOUT = f"{SESSION}/iterations/1/runs/train/members/base-s1/rollouts/100_median.npz"

@@ -10,7 +10,6 @@ import pytest
 from dressage.api.internal.v1 import agent_service_pb2 as pb
 from dressage.api.v1 import session_pb2
 from dressage.artifacts.directory import DirectoryStore
-from dressage_llm_agent.provider.litellm_provider import load_litellm
 from openai_server import Answer, ScriptedServer
 from test_llm_agent_service import GOOD_REWARD, JUDGE, KEY, MODEL, REWARD, SESSION, brief, journal, reward_task, service
 
@@ -19,12 +18,6 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(180)]
 SEEING = {"vision_models": ["openai/scripted"]}
 PAGE, CLIP = "sessions/abc/frames/page-0.png", "sessions/abc/frames/clip.mp4"
 CRITERIA = [pb.VisualCriterion(title="runs", description="squares pass"), pb.VisualCriterion(title="upright")]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def litellm_is_imported() -> None:
-    """Imported once, outside of the tests' deadlines: that takes seconds."""
-    load_litellm()
 
 
 def footage() -> pb.Footage:

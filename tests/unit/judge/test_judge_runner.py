@@ -59,18 +59,29 @@ async def test_the_rollout_that_fails_is_found(
     fake = FakeSandbox(bad={bad})
     with pytest.raises(JudgeFailure) as caught:
         await runner(tmp_path, monkeypatch, fake).judge("", seeded(episode, 11), timeout=None)
-    assert caught.value.place == bad
+    assert caught.value.places == (bad,)
     assert (caught.value.failure.line, caught.value.failure.seen) == (3, f"seed {bad}")
-    assert fake.calls <= 6
+    assert fake.calls <= 9
 
 
-async def test_code_that_had_to_be_ended_is_not_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, episode: Trajectory
+@pytest.mark.parametrize(
+    ("bad", "count", "places"),
+    [({2}, 4, (2,)), ({0, 3}, 4, (0, 3)), (set(range(8)), 8, tuple(range(8)))],
+    ids=["one", "two", "all"],
+)
+async def test_all_rollouts_on_which_code_had_to_be_ended_are_found_with_few_sandboxes(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    episode: Trajectory,
+    bad: set[int],
+    count: int,
+    places: tuple[int, ...],
 ) -> None:
-    fake = FakeSandbox(bad={2}, rule="time_budget")
+    fake = FakeSandbox(bad=bad, rule="time_budget")
     with pytest.raises(JudgeFailure) as caught:
-        await runner(tmp_path, monkeypatch, fake).judge("", seeded(episode, 4), timeout=None)
-    assert (caught.value.place, fake.calls) == (None, 1)
+        await runner(tmp_path, monkeypatch, fake).judge("", seeded(episode, count), timeout=None)
+    assert caught.value.places == places
+    assert fake.calls <= 7
 
 
 async def test_large_requests_are_split_and_keep_their_order(
@@ -80,7 +91,7 @@ async def test_large_requests_are_split_and_keep_their_order(
     monkeypatch.setattr(sandboxed, "_BATCH_BYTES", 1)
     with pytest.raises(JudgeFailure) as caught:
         await runner(tmp_path, monkeypatch, fake).judge("", seeded(episode, 9), timeout=None)
-    assert caught.value.place == 7
+    assert caught.value.places == (7,)
     assert len(await runner(tmp_path, monkeypatch, FakeSandbox()).judge("", seeded(episode, 9), timeout=None)) == 9
 
 

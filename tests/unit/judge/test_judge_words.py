@@ -10,7 +10,7 @@ from dressage.envs.cards import load_card
 from dressage.errors import FailedPrecondition, InvalidArgument, NotFound
 from dressage_judge.controls import CONTROLS, control_trajectories, describe, null_failures, require_controls
 from dressage_judge.diagnosis import diagnose, failure_tags
-from dressage_judge.server import judgment
+from dressage_judge.messages import judgment
 from hypothesis import given
 from hypothesis import strategies as st
 
