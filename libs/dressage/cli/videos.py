@@ -93,5 +93,5 @@ def draw(recorded: Path, target: Path) -> dict[str, Any]:
 
     trajectory = Trajectory.load(recorded)
     target.parent.mkdir(parents=True, exist_ok=True)
-    report = render_video(trajectory, target, RenderOptions(overlay=True))
+    report = render_video(trajectory, target, RenderOptions(overlay=True, end=float(trajectory.time[-1]) or None))
     return {"video": str(target), "frames": report.frames, "duration": report.duration}

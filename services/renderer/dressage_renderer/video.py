@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,6 +20,7 @@ from dressage.errors import InvalidArgument
 from dressage_renderer.options import SLACK, RenderOptions, frame_times, still_indices
 
 _CODEC = {"crf": "23", "preset": "veryfast"}
+_QUEUED_FRAMES = 8
 _CONTAINER = {"movflags": "+faststart"}
 """The index goes to the front of the file, so that a browser begins to play before it has all of it."""
 
@@ -68,19 +71,21 @@ def render_video(
     if options.overlay:
         numbers = readings(trajectory, term=options.overlay_return)
         overlay = Overlay(numbers, width=options.width, height=options.height)
-    wanted = set(still_indices(len(moments), options.stills)) if stills is not None else set()
+    wanted = {float(moments[index]) for index in still_indices(len(moments), options.stills)}
     pictures: list[Path] = []
     with Stage(trajectory.environment, width=options.width, height=options.height, camera=options.camera) as stage:
         qpos = _positions(trajectory, stage.model.nq)
-        with _encoder(path, options) as write:
-            for index, moment in enumerate(moments):
-                frame = stage.draw(_state_at(stage, time_axis, qpos, float(moment)))
-                if overlay is not None:
-                    overlay.draw(frame, float(moment))
-                write(frame)
-                if index in wanted and stills is not None:
-                    pictures.append(stills / f"{len(pictures):04d}.png")
-                    Image.fromarray(frame).save(pictures[-1])
+
+        def finish(frame: Any, moment: float) -> None:
+            if overlay is not None:
+                overlay.draw(frame, moment)
+            if stills is not None and moment in wanted:
+                pictures.append(stills / f"{len(pictures):04d}.png")
+                Image.fromarray(frame).save(pictures[-1])
+
+        with _encoder(path, options, finish=finish) as write:
+            for moment in moments.tolist():
+                write(stage.draw(_state_at(stage, time_axis, qpos, moment)), moment)
     return RenderReport(len(moments), len(moments) / options.fps, clock() - begin, tuple(pictures))
 
 
@@ -114,8 +119,14 @@ def _state_at(stage: Any, time_axis: Any, qpos: Any, moment: float) -> Any:
 
 
 @contextmanager
-def _encoder(path: Path, options: RenderOptions) -> Iterator[Callable[[Any], None]]:
-    """A function that appends a frame (H, W, 3); on leaving, the file takes its name, or is gone after an error."""
+def _encoder(path: Path, options: RenderOptions, *, finish: Callable[[Any, float], None]) -> Iterator[Any]:
+    """A function that appends a frame (H, W, 3) of a moment (s); on leaving, the file takes its name, or is gone.
+
+    Frames are finished (the overlay) and encoded in a thread of their own, while the next is drawn: both release the
+    interpreter's lock. The queue is short, so that a slow encoder holds the drawing up instead of filling the memory.
+
+    :param finish: called with each frame and its moment before it is encoded, in that thread.
+    """
     import av
 
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -125,10 +136,21 @@ def _encoder(path: Path, options: RenderOptions) -> Iterator[Callable[[Any], Non
             stream.width, stream.height, stream.pix_fmt = options.width, options.height, "yuv420p"
             stream.codec_context.thread_count = 1
 
-            def write(frame: Any) -> None:
+            def encode(frame: Any, moment: float) -> None:
+                finish(frame, moment)
                 container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
 
-            yield write
+            with ThreadPoolExecutor(1, thread_name_prefix="encode") as pool:
+                pending: deque[Future[None]] = deque()
+
+                def write(frame: Any, moment: float) -> None:
+                    while len(pending) >= _QUEUED_FRAMES:
+                        pending.popleft().result()
+                    pending.append(pool.submit(encode, frame, moment))
+
+                yield write
+                for future in pending:
+                    future.result()
             container.mux(stream.encode(None))
         os.replace(partial, path)
     finally:

@@ -17,7 +17,7 @@ from typing import Any
 from dressage.contracts import score_in_sandbox
 from dressage.envs.cards import load_card
 from dressage.envs.trajectory import Trajectory
-from dressage.errors import Internal
+from dressage.errors import DeadlineExceeded, Internal
 from dressage.sandbox.limits import GIB, Limits
 from dressage.sandbox.process import SandboxProcess
 
@@ -26,6 +26,8 @@ from dressage_trainer.rollouts import Episode
 from dressage_trainer.uploads import copy_from_sandbox
 
 _EPISODES_SECONDS = 600.0
+_BACKGROUND_SECONDS = 60.0
+"""On a machine with other work a background evaluator may hardly run at all: then it has to come to the foreground."""
 _BACKGROUND_NICE = 19
 _LIMITS = Limits(memory_bytes=2 * GIB, file_bytes=GIB)
 
@@ -107,11 +109,20 @@ class _Evaluator:
         self._count = 0
 
     def play(self, policy: MemberPolicy) -> list[Trajectory]:
-        """Blocks until all episodes are recorded.
+        """Blocks until all episodes are recorded. In the background only as long as that gets it anywhere.
 
         :raises DeadlineExceeded: if that takes too long.
         :raises DressageError: if the process ends instead.
         """
+        if not self._background:
+            return self._play(policy, _EPISODES_SECONDS)
+        try:
+            return self._play(policy, _BACKGROUND_SECONDS)
+        except DeadlineExceeded:
+            self._background = False
+            return self._play(policy, _EPISODES_SECONDS)
+
+    def _play(self, policy: MemberPolicy, seconds: float) -> list[Trajectory]:
         process = self._running()
         self._count += 1
         folder = f"e{self._count}"
@@ -125,12 +136,13 @@ class _Evaluator:
         )
         try:
             process.channel.send(request.to_dict())
-            reply = process.channel.recv(timeout=_EPISODES_SECONDS)
-        except Exception:
+            reply = process.channel.recv(timeout=seconds)
+        except Exception as error:
             self._process = None
             ended = process.kill()
             process.channel.close()
-            if ended.stderr_tail:
+            shutil.rmtree(self._scratch / "sandbox" / folder, ignore_errors=True)
+            if ended.stderr_tail and not isinstance(error, DeadlineExceeded):
                 raise Internal(
                     f"the evaluator failed: {ended.stderr_tail[-2000:]}", reason="EVALUATOR_FAILED"
                 ) from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -10,8 +12,9 @@ sb3 = pytest.importorskip("stable_baselines3")
 gymnasium = pytest.importorskip("gymnasium")
 jax = pytest.importorskip("jax")
 
+from dressage_trainer.ppo.lanes import LaneUpdate  # noqa: E402
 from dressage_trainer.ppo.network import initial_weights, stack  # noqa: E402
-from dressage_trainer.ppo.update import Coefficients, Rollout, build_update, initial_adam  # noqa: E402
+from dressage_trainer.ppo.update import Coefficients, Rollout, initial_adam  # noqa: E402
 
 T, N, D, A = 48, 4, 7, 3
 HIDDEN = (16, 8)
@@ -136,8 +139,11 @@ def our_orders(reference):
     return np.concatenate([orders, padding]).astype(np.int32)
 
 
-def run_ours(indices, data, weights, references, minibatch_size, dtype, updates):
-    update = build_update(minibatch_size=minibatch_size, hidden_layers=len(HIDDEN), sizes=(D, A))
+def run_ours(indices, data, weights, references, minibatch_size, dtype, updates, threads):
+    update = LaneUpdate(
+        members=len(indices), threads=threads, minibatch_size=minibatch_size, hidden_layers=len(HIDDEN), sizes=(D, A),
+        precision=lambda: jax.enable_x64(dtype == np.float64), clock=time.perf_counter,
+    )  # fmt: skip
     take = np.array(indices)
     params = {n: w[take].astype(dtype) for n, w in stack(weights).items()}
     adam = initial_adam(params, len(take))
@@ -148,6 +154,8 @@ def run_ours(indices, data, weights, references, minibatch_size, dtype, updates)
             **{key: np.stack([data[i][step][key] for i in indices]).astype(dtype) for key in data[0][0]},
         )
         orders = np.stack([our_orders(references[i].orders[step]) for i in indices], axis=1)
+        if not update.compiling:
+            update.compile(params, adam, rollout, orders, c)
         params, adam, seen = update(params, adam, rollout, orders, c)
     return {n: np.asarray(w) for n, w in params.items()}, seen
 
@@ -155,9 +163,9 @@ def run_ours(indices, data, weights, references, minibatch_size, dtype, updates)
 @pytest.mark.parametrize(
     ("dtype", "tolerance", "minibatch_size", "groups"),
     [
-        (np.float64, 1e-8, 64, ([0], [0, 1, 2])),
-        (np.float32, 1e-4, 64, ([0], [0, 1, 2])),
-        (np.float64, 1e-8, 60, ([0, 1, 2],)),
+        (np.float64, 1e-8, 64, (([0], 1), ([0, 1, 2], 1), ([0, 1, 2], 2))),
+        (np.float32, 1e-4, 64, (([0], 1), ([0, 1, 2], 1))),
+        (np.float64, 1e-8, 60, (([0, 1, 2], 1),)),
     ],
     ids=["f64", "f32", "f64-last-minibatch-smaller"],
 )
@@ -170,8 +178,8 @@ def test_two_updates_equal_sb3_alone_and_stacked(dtype, tolerance, minibatch_siz
     data = [[random_rollout(rng) for _ in range(updates)] for _ in MEMBERS]
     references = [Reference(i, data[i], weights[i], minibatch_size, dtype, updates) for i in range(len(MEMBERS))]
     with jax.enable_x64(dtype == np.float64):
-        for indices in groups:
-            ours, seen = run_ours(indices, data, weights, references, minibatch_size, dtype, updates)
+        for indices, threads in groups:
+            ours, seen = run_ours(indices, data, weights, references, minibatch_size, dtype, updates, threads)
             for row, index in enumerate(indices):
                 expected = references[index].weights()
                 for name, value in ours.items():

@@ -14,6 +14,9 @@ from dressage_orchestrator.statistics import mean
 from dressage_orchestrator.workflow.flow import Flow, Json
 from dressage_orchestrator.workflow.judging import CONFIRMATION_RUN
 
+_WHOLE_EPISODE = 3600.0
+"""Seconds, cut at the episode's end: the video shows what was judged, which is all of it."""
+
 
 def deliver(flow: Flow) -> None:
     """Names the best policy in the session and has its median rollout drawn. Nothing to deliver is no error."""
@@ -83,7 +86,7 @@ def _keep_policy(flow: Flow, number: int, chosen: Json) -> None:
 
 
 def _draw(flow: Flow, number: int, chosen: Json, video: str) -> None:
-    request = renderer_pb.RenderRequest(trajectory=chosen["rollout"], video=video, overlay=True)
+    request = renderer_pb.RenderRequest(trajectory=chosen["rollout"], video=video, overlay=True, end=_WHOLE_EPISODE)
     flow.call(flow.engine.renderer.render(request))
     run, _, member = chosen["member"].rpartition("/members/")
 

@@ -63,9 +63,7 @@ class LaneUpdate:
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="update") if workers > 1 else None
         self._compiled: Future[tuple[Any, float]] | None = None
 
-    def compile(
-        self, weights: Arrays, adam: Adam, rollout: Rollout, orders: Any, coefficients: Coefficients
-    ) -> None:
+    def compile(self, weights: Arrays, adam: Adam, rollout: Rollout, orders: Any, coefficients: Coefficients) -> None:
         """Begin to compile in a thread, for arguments of these shapes (arrays, or their shapes and types)."""
         size = self._size
 
