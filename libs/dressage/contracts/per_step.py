@@ -149,8 +149,8 @@ def describe(factory: PerStepFactory, tree: ast.Module, card: EnvironmentCard) -
     terms = {str(name): str(meaning) for name, meaning in terms.items()}
     if not terms:
         zero = State({field.name: np.zeros((1, *field.shape)) for field in card.fields})
-        info = next(infos(card, zero, np.zeros((1, len(card.action))), zero, np.ones(1, bool)))
-        _, values = row(zero.observation[0], np.zeros(len(card.action)), zero.observation[0], info)
+        info = next(infos(card, zero, np.zeros((1, *card.action_shape)), zero, np.ones(1, bool)))
+        _, values = row(zero.observation[0], np.zeros(card.action_shape), zero.observation[0], info)
         terms = dict.fromkeys(values, "")
     if not 1 <= len(terms) <= MAX_TERMS:
         raise RewardError("terms", f"a reward has 1 to {MAX_TERMS} terms.", seen=str(len(terms)))

@@ -146,7 +146,7 @@ class BatchReward:
         """Return the rewards of one step of every environment.
 
         :param state: fields before the step, leading axis N.
-        :param action: (N, A), as given to the environment.
+        :param action: (N, A), as given to the environment; (N,) where the card says that it is discrete.
         :param next_state: fields after the step, before any auto-reset.
         :raises RewardError: the code raised, or its output has wrong terms, shape, dtype or (unless those are to be
             returned) a non-finite value.

@@ -8,7 +8,16 @@ import sys
 
 import numpy as np
 import pytest
-from dressage.envs import ENVIRONMENT_IDS, EnvironmentCard, State, list_cards, load_card, make_batch
+from dressage.contracts.judge import TrajectoryView
+from dressage.envs import (
+    ENVIRONMENT_IDS,
+    EnvironmentCard,
+    State,
+    list_cards,
+    load_card,
+    load_check_trajectories,
+    make_batch,
+)
 from dressage.envs.generate import DATA, build_card, differences
 from dressage.errors import InvalidArgument, NotFound
 from hypothesis import given
@@ -104,6 +113,26 @@ def test_touching_agrees_with_the_contacts_of_the_simulator(env_id: str, foot: s
         if terminated or truncated:
             env.reset()
     assert seen == {True, False}
+
+
+@pytest.mark.parametrize("card", list_cards(), ids=lambda card: card.id)
+def test_rewards_and_judges_read_exactly_the_fields_of_the_card(card: EnvironmentCard) -> None:
+    """By what each of them is given: the state, a recorded trajectory, and the judge's view of one."""
+    batch = make_batch(card.id, 1, num_threads=1)
+    batch.reset([1])
+    state = batch.state()
+    assert set(dir(state)) - {"fields", "rows"} == set(card.field_names)
+    episode = load_check_trajectories(card.id)["random"][0]
+    assert tuple(episode.fields) == card.field_names
+    view = TrajectoryView(episode)
+    facts = {"action", "reward", "num_steps", "terminated", "truncated", "environment", "time_step"}
+    assert set(vars(view)) - facts == set(card.field_names)
+    for name in card.field_names:
+        assert getattr(state, name).shape[1:] == getattr(view, name).shape[1:] == card.field(name).shape
+    for wrong in (f"{card.field_names[-1]}_", "nothing"):
+        for reader in (state, episode, view):
+            with pytest.raises(AttributeError, match=wrong):
+                getattr(reader, wrong)
 
 
 def test_no_simulator_is_imported_with_the_package() -> None:

@@ -1,0 +1,38 @@
+"""Options of the environment on their way: from the command line through the spec to the simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dressage.api.internal.v1 import run_service_pb2
+from dressage.cli.specs import SpecOptions, make_spec
+from dressage.envs import EnvOptions, make_batch
+from dressage.errors import InvalidArgument
+from dressage_orchestrator.service import _check_options
+from dressage_trainer.specs import options_of, train_spec
+
+
+def test_options_arrive_in_the_simulation() -> None:
+    texts = ["max_episode_steps=6", "terminate_when_unhealthy=false", "reset_noise_scale=0"]
+    spec = make_spec(SpecOptions("hop", "Hopper-v5", environment_options=texts))
+    _check_options("Hopper-v5", spec.environment_options)
+    task = run_service_pb2.TrainAssignment(environment="Hopper-v5", options=spec.environment_options)
+    told = train_spec(task, resume=None).options
+    assert told == {"max_episode_steps": 6, "terminate_when_unhealthy": False, "reset_noise_scale": 0.0}
+    batch = make_batch("Hopper-v5", 2, num_threads=1, options=EnvOptions.from_dict(told))
+    observation = batch.reset([1, 2])
+    assert np.array_equal(observation[0], observation[1])  # no noise
+    ends = [batch.step(np.ones((2, 3))).truncated.all() for _ in range(6)]
+    assert ends == [False] * 5 + [True]
+
+
+def test_an_option_that_is_not_set_is_left_to_the_environment() -> None:
+    assert options_of(make_spec(SpecOptions("hop", "Hopper-v5")).environment_options) == {}
+
+
+def test_an_option_that_the_environment_does_not_have_is_refused_before_anything_is_trained() -> None:
+    spec = make_spec(SpecOptions("run", "HalfCheetah-v5", environment_options=["terminate_when_unhealthy=false"]))
+    expected = r"spec\.environment_options\.terminate_when_unhealthy: got False.*HalfCheetah-v5, which has max_episode"
+    with pytest.raises(InvalidArgument, match=expected) as error:
+        _check_options("HalfCheetah-v5", spec.environment_options)
+    assert error.value.field == "spec.environment_options.terminate_when_unhealthy"
