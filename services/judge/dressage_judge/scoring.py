@@ -74,9 +74,7 @@ async def _judged(
     return [result.score for result in results]
 
 
-def _scored(
-    episode: Trajectory, found: dict[str, Any], *, rollout: str = "", control: str = ""
-) -> pb.ScoredTrajectory:
+def _scored(episode: Trajectory, found: dict[str, Any], *, rollout: str = "", control: str = "") -> pb.ScoredTrajectory:
     message = pb.ScoredTrajectory(rollout=rollout, control=control, steps=episode.num_steps)
     message.terminated = bool(episode.terminated)
     setattr(message, "return", found["return"])
