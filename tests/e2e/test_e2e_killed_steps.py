@@ -77,6 +77,7 @@ def _told(data: Path, step: int) -> tuple[object, ...]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(14400)
 def test_every_step(tmp_path: Path) -> None:
     calm = _told(tmp_path / "calm", 0)
     steps = killing.steps(tmp_path / "calm")

@@ -27,6 +27,15 @@ STEPS_PER_SECOND = Gauge(
 )
 JUDGMENT_SCORE = Histogram("dressage_judgment_score", "Scores of iterations.", buckets=_SCORES)
 BUDGET_EXHAUSTED = Counter("dressage_budget_exhausted", "Sessions that used up a budget.", ["kind"])
+SESSION_COST = Histogram(
+    "dressage_session_cost_dollars",
+    "US dollars that the model calls of a session cost, where all prices are known.",
+    ["method"],
+    buckets=(0.01, 0.05, 0.1, 0.5, 1, 5, 10, 50, 100),
+)
+ENV_STEPS_SAVED = Counter(
+    "dressage_env_steps_saved", "Environment steps spared by rewards sent back before training.", ["environment"]
+)
 WORKFLOW_RECOVERIES = Counter("dressage_workflow_recoveries", "Session workflows taken up again after a stop.")
 KUBERNETES_REQUESTS = Counter("dressage_kubernetes_requests", "Requests to the Kubernetes API server.", ["verb"])
 SANDBOX_KILLS = sandbox_kills()

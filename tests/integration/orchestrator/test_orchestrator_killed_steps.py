@@ -189,6 +189,7 @@ def place(steps: list[str], name: str) -> int:
     return next(number for number, step in enumerate(steps, start=1) if step.startswith(name))
 
 
+@pytest.mark.timeout(900)
 async def test_two_moments(stack: Stack) -> None:
     """In the reviser's conversation, bought and not recorded; and in the judgment, stored and not recorded."""
     await warm()
@@ -200,6 +201,7 @@ async def test_two_moments(stack: Stack) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(7200)
 async def test_every_step(stack: Stack) -> None:
     await warm()
     calm = await tell(stack, step=0)

@@ -53,6 +53,7 @@ def reviser(answers: dict[int, agent_pb.Revision], fixed: list[str]) -> Any:
     return answer
 
 
+@pytest.mark.timeout(900)
 async def test_five_iterations_with_review_screening_rebase_variants_and_lessons(stack: Stack) -> None:
     same = "a fast run needs weight on speed"
     answers = {

@@ -8,7 +8,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError
 from google.protobuf.json_format import MessageToDict, ParseDict
 
-from dressage_orchestrator import defaults
+from dressage_orchestrator import defaults, metrics
 from dressage_orchestrator.database import sessions
 from dressage_orchestrator.methods import history
 from dressage_orchestrator.methods.authoring import USER, Code
@@ -65,6 +65,7 @@ def _keep(flow: Flow, number: int, reward: Code, result: v1.Screening, *, back: 
             saved = len(iteration.configs) * flow.spec.seeds * flow.spec.steps_per_member
             saved = saved or defaults.env_steps_per_iteration(flow.spec)
             flow.edit(tx, count)
+            metrics.ENV_STEPS_SAVED.labels(flow.environment).inc(saved)
         told = ev.Screened(screening=result, outcome="sent_back" if back else "trained")
         flow.emit(tx, ev.Event(screened=told), iteration=number)
         if result.backwards and not back:

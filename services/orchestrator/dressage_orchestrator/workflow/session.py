@@ -5,6 +5,7 @@ from __future__ import annotations
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError
 
+from dressage_orchestrator import metrics
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import runs
 from dressage_orchestrator.methods import method_of
@@ -64,4 +65,7 @@ def _end(flow: Flow, outcome: Outcome, failure: v1.Failure | None) -> None:
             if failure is not None:
                 session.failure.CopyFrom(failure)
 
-        flow.edit(tx, edit)
+        ended = flow.edit(tx, edit)
+        if ended.cost.HasField("dollars") and flow.once(tx, "cost"):
+            method = v1.Method.Name(flow.spec.method).removeprefix("METHOD_").lower()
+            metrics.SESSION_COST.labels(method).observe(ended.cost.dollars)
