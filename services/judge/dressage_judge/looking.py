@@ -23,6 +23,7 @@ from dressage_judge import merging
 from dressage_judge.clients import AgentClient, Progress, RendererClient, lasting
 from dressage_judge.evidence import Evidence, footage_of, frames_prefix
 from dressage_judge.judging import CodeJudge, JudgedRollout
+from dressage_judge.metrics import DISAGREEMENTS
 from dressage_judge.spending import Purse
 
 TEMPLATE = "template/v1"
@@ -127,6 +128,8 @@ class VideoJudge:
         verdict = (await self._converse(looking, task, f"{_key(request)}/{place}/video")).video_verdict
         decision = await self._decide(looking, judged, verdict, place, frames.episode_seconds)
         merging.merge(message, verdict, decision, threshold=request.pass_threshold)
+        if not decision.agreed:
+            DISAGREEMENTS.inc()
 
     async def _decide(
         self, looking: Looking, judged: JudgedRollout, verdict: agent_pb.VideoVerdict, place: str, seconds: float
