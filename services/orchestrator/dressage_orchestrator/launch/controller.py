@@ -134,8 +134,8 @@ class RunController:
         self._idle = idle
         for name, attempt in list(self._watched.items()):
             row = await asyncio.to_thread(self._find, name)
-            mine = range(attempt, attempt + self.launcher.attempts_per_launch)
-            over = row is None or row.ended or row.run.attempt not in mine
+            attempts = range(attempt, attempt + self.launcher.attempts_per_launch)
+            over = row is None or row.ended or row.run.attempt not in attempts
             if not self.launcher.knows(name, attempt):
                 if over:
                     self._watched.pop(name, None)
