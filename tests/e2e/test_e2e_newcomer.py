@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import av
@@ -110,6 +111,7 @@ def _requests(name: str, rollout: str) -> dict[str, dict[str, object]]:
         "max_iterations": 1,
         "evaluations": 1,
         "evaluation_episodes": 1,
+        "approve_before_training": True,
     }
     created = "sessions/by-grpcurl"
     return {
@@ -119,6 +121,7 @@ def _requests(name: str, rollout: str) -> dict[str, dict[str, object]]:
         "SessionService/EstimateSession": {"spec": spec},
         "SessionService/CreateSession": {"spec": spec, "session_id": "by-grpcurl"},
         "SessionService/SteerSession": {"name": created, "note": "gently"},
+        "SessionService/ApproveSession": {"name": created},
         "SessionService/CancelSession": {"name": created},
         "SessionService/WatchSession": {"name": name},
         "SessionService/GetSession": {"name": name},
@@ -127,6 +130,7 @@ def _requests(name: str, rollout: str) -> dict[str, dict[str, object]]:
         "SessionService/ListIterations": {"parent": name},
         "SessionService/GetRun": {"name": f"{name}/iterations/1/runs/train"},
         "SessionService/ListRuns": {"parent": f"{name}/iterations/-"},
+        "SessionService/ReadRunLog": {"name": f"{name}/iterations/1/runs/train"},
         "SessionService/GetLineage": {"name": name},
         "SessionService/LabelRollout": {"rollout": rollout, "score": 0.5},
         "ArtifactService/ListArtifacts": {"prefix": f"{name}/"},
@@ -155,7 +159,11 @@ def _grpcurl(address: str, *arguments: str, request: dict[str, object] | None = 
     if request is not None:
         text = json.dumps(request).replace("benchmarks/$created", _created.get("benchmark", ""))
         command += ["-d", text]
-    done = subprocess.run([*command, address, *arguments], capture_output=True, text=True, timeout=90)
+    for _ in range(120):
+        done = subprocess.run([*command, address, *arguments], capture_output=True, text=True, timeout=90)
+        if "NOTHING_TO_APPROVE" not in done.stderr:  # the proposal comes in its own time
+            break
+        time.sleep(0.5)
     assert done.returncode == 0, f"{arguments}: {done.stderr}"
     if arguments[-1].endswith("CreateBenchmark"):
         _created["benchmark"] = json.loads(done.stdout)["name"]

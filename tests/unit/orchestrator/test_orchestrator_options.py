@@ -17,7 +17,7 @@ def test_options_arrive_in_the_simulation() -> None:
     spec = make_spec(SpecOptions("hop", "Hopper-v5", environment_options=texts))
     _check_options("Hopper-v5", spec.environment_options)
     task = run_service_pb2.TrainAssignment(environment="Hopper-v5", options=spec.environment_options)
-    told = train_spec(task, resume=None).options
+    told = train_spec(task).options
     assert told == {"max_episode_steps": 6, "terminate_when_unhealthy": False, "reset_noise_scale": 0.0}
     batch = make_batch("Hopper-v5", 2, num_threads=1, options=EnvOptions.from_dict(told))
     observation = batch.reset([1, 2])

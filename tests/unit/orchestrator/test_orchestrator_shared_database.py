@@ -70,7 +70,9 @@ def test_the_migrated_tables_are_the_ones_the_code_uses(tmp_path: Path, shared: 
 def test_a_folder_made_before_there_were_migrations_is_taken_over(tmp_path: Path) -> None:
     url = sqlite_url(tmp_path / "old.db")
     engine = sa.create_engine(url)
-    old = [table for name, table in METADATA.tables.items() if name not in ("executors", "shared_secrets")]
+    old = [
+        table for name, table in METADATA.tables.items() if name not in ("executors", "shared_secrets", "directions")
+    ]
     METADATA.create_all(engine, tables=old)
     with engine.begin() as connection:
         connection.execute(sa.text("ALTER TABLE runs DROP COLUMN claimed_by"))
@@ -208,6 +210,7 @@ class Trainers:
     """A launcher that starts nothing and remembers what it was asked for."""
 
     cores_per_run = 1
+    attempts_per_launch = 1
 
     def __init__(self) -> None:
         self.submitted: list[tuple[str, int]] = []
