@@ -57,7 +57,8 @@ PROMISED = {
     "dressage_workflow_recoveries_total",
     "dressage_build_info",
 }
-pytestmark = pytest.mark.timeout(600)  # a loaded machine takes minutes to start all of it
+# A loaded machine takes minutes to start all of it.
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
 
 class Prometheus:

@@ -24,6 +24,9 @@ from dressage.errors import FailedPrecondition, InvalidArgument, Unavailable
 
 from tests.servers.seaweed import S3Server
 
+# Long on two cores: run by `make test-slow`.
+pytestmark = pytest.mark.slow
+
 SECRET = "a-secret-that-must-not-show"
 
 

@@ -59,6 +59,7 @@ def test_the_scripts_story(results):
         assert all(names["judge"](episode, np)["score"] < 0.3 for episode in episodes), kind
 
 
+@pytest.mark.slow
 def test_the_server_runs_as_a_program():
     command = [sys.executable, str(FAKES / "openai_server.py"), "--script", str(SCRIPT)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
