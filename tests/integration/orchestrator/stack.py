@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ class Stack:
         )
 
     async def start(self) -> None:
+        _drop_closed_handlers()
         self.service = await start(self.settings())
         self.channel = connect(self.service.address)
         self.sessions: Any = session_service_pb2_grpc.SessionServiceStub(self.channel)
@@ -63,3 +65,12 @@ class Stack:
             await self.channel.close()
             await self.service.stop()
             self.service = None
+
+
+def _drop_closed_handlers() -> None:
+    """DBOS flushes its logger's handlers when it starts; an earlier test's wrote to a stream that is closed by now."""
+    for name in ("dbos", ""):
+        logger = logging.getLogger(name)
+        for handler in list(logger.handlers):
+            if getattr(getattr(handler, "stream", None), "closed", False):
+                logger.removeHandler(handler)
