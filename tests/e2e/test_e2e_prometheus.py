@@ -58,7 +58,7 @@ PROMISED = {
     "dressage_build_info",
 }
 # A loaded machine takes minutes to start all of it.
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+pytestmark = pytest.mark.timeout(600)
 
 
 class Prometheus:

@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 from serving import run_cli
 
-# Long on two cores: run by `make test-slow`.
-pytestmark = pytest.mark.slow
-
 BEHAVIOURS = Path(__file__).parents[2] / "examples" / "behaviours"
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import runpy
+import signal
 import socket
 import sys
 import threading
@@ -296,6 +297,9 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one")
     parser.add_argument("--key", help="API key to ask for")
     arguments = parser.parse_args()
+    # Both end it, also where a shell in the background has it ignore the first.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     with ScriptedServer(load_script(arguments.script), key=arguments.key, port=arguments.port) as server:
         print(server.url, flush=True)
         try:

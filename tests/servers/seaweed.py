@@ -85,7 +85,8 @@ def seaweed(folder: Path, *, certificate: tuple[Path, Path] | None = None) -> It
         "master.volumePreallocate": "false",
         "volume.port": volume,
         "volume.port.grpc": volume_rpc,
-        "volume.max": 20,
+        # Each bucket takes seven at its first object; with too few of them the server answers InternalError.
+        "volume.max": 1000,
         "filer": "true",
         "filer.port": filer,
         "filer.port.grpc": filer_rpc,

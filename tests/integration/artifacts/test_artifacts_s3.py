@@ -24,9 +24,6 @@ from dressage.errors import FailedPrecondition, InvalidArgument, Unavailable
 
 from tests.servers.seaweed import S3Server
 
-# Long on two cores: run by `make test-slow`.
-pytestmark = pytest.mark.slow
-
 SECRET = "a-secret-that-must-not-show"
 
 

@@ -32,7 +32,7 @@ from tests.fakes import killing
 from tests.fakes.openai_server import Answer, Call, ScriptedServer
 from tests.integration.orchestrator.stack import Stack
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
+pytestmark = pytest.mark.asyncio
 SERVER = Path(__file__).with_name("killed_server.py")
 
 

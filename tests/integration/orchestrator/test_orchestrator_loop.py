@@ -17,7 +17,7 @@ from dressage.errors import FailedPrecondition
 from tests.integration.orchestrator.fakes import JUDGE, author, code, watch
 from tests.integration.orchestrator.stack import Stack
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
+pytestmark = pytest.mark.asyncio
 
 
 def spec(**more: Any) -> v1.SessionSpec:

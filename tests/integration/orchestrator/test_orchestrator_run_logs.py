@@ -23,7 +23,6 @@ DRESSAGE = str(Path(sys.executable).with_name("dressage"))
 RUN = "sessions/logged/iterations/1/runs/train"
 
 
-@pytest.mark.slow
 async def test_the_end_of_a_log_comes_through_the_api(stack: Stack) -> None:
     await stack.start()
     base = {"intent": "run", "environment": "environments/HalfCheetah-v5", "seeds": 1, "steps_per_member": 1000}
@@ -55,7 +54,6 @@ async def test_the_end_of_a_log_comes_through_the_api(stack: Stack) -> None:
         assert process.returncode == 0 and seen in said.decode(), said
 
 
-@pytest.mark.slow
 async def test_what_has_no_log_is_said_in_words(stack: Stack) -> None:
     await stack.start()
     for name, tail, reason in ((RUN, 0, "RUN_NOT_FOUND"), ("sessions/logged", 0, ""), (RUN, 9_000_000, "")):

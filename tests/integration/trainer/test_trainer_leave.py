@@ -71,7 +71,6 @@ def test_sigterm_in_a_long_update_stores_the_boundary_before_it(tmp_path):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.slow
 def test_a_damaged_checkpoint_in_the_store_gives_way_to_the_one_before(tmp_path):
     store = tmp_path / "store"
     with FakeRunService(store, assignment(steps=512, epochs=1, checkpoint_seconds=0)) as service:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import urllib.request
@@ -59,7 +58,6 @@ def test_the_scripts_story(results):
         assert all(names["judge"](episode, np)["score"] < 0.3 for episode in episodes), kind
 
 
-@pytest.mark.slow
 def test_the_server_runs_as_a_program():
     command = [sys.executable, str(FAKES / "openai_server.py"), "--script", str(SCRIPT)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -71,5 +69,5 @@ def test_the_server_runs_as_a_program():
             reply = json.load(response)
         assert "def judge(" in reply["choices"][0]["message"]["content"]
     finally:
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         assert process.wait(10) == 0
