@@ -21,8 +21,10 @@ import time
 from typing import Any
 
 import numpy as np
+from dressage.envs.loading import load_model
 from dressage_trainer.ppo.hyperparameters import Hyperparameters
 from dressage_trainer.ppo.presets import preset
+from mujoco.batch import Batch
 from support.children import available, measure, measure_together, versions
 
 ENVIRONMENT = "HalfCheetah-v5"
@@ -74,9 +76,6 @@ def arithmetic_speed(seconds: float = 1.0) -> float:
 
 def physics_limit(rows: int, cores: int, seconds: float = 2.0) -> float:
     """Environment steps per second of bare batched simulation with random actions."""
-    from dressage.envs.mujoco_batch import load_model
-    from mujoco.batch import Batch
-
     batch: Any = Batch(load_model(MODEL), rows, cores)
     control, rng = batch.bind("ctrl"), np.random.default_rng(0)
     actions = rng.uniform(-1, 1, (16, *control.shape))

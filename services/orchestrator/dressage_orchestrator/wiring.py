@@ -45,6 +45,7 @@ from dressage_orchestrator.guidance import Guidance
 from dressage_orchestrator.hub import Hub
 from dressage_orchestrator.launch.choice import open_launcher, pools_of
 from dressage_orchestrator.launch.controller import ALONE, RunController
+from dressage_orchestrator.launch.protocol import Launcher
 from dressage_orchestrator.launch.tokens import RunTokens, fresh_secret, secret_of
 from dressage_orchestrator.lock import DataFolderLock
 from dressage_orchestrator.observe import keep_gauges
@@ -150,23 +151,36 @@ async def _start(
     stack.push_async_callback(runs.close)
     controller.address = settings.advertised_address or address
     if settings.recover:
-        if members is not None:
-            members.replica.start()
-            stack.push_async_callback(asyncio.to_thread, members.replica.leave)
-        await launcher.start()
-        await asyncio.to_thread(workflows.launch)
-        stack.push_async_callback(asyncio.to_thread, workflows.close, seconds=settings.grace_seconds + 5)
-        await controller.recover()
-        await benchmarks.recover()
-        if members is not None:
-            members.begin(workflows)
-        looking = asyncio.create_task(_look_around(workflows, controller, benchmarks, shared=database.shared))
-        stack.push_async_callback(_cancelled, looking)
+        await _go_on(settings, launcher, workflows, controller, benchmarks, members, stack)
     stack.push_async_callback(benchmarks.close)
     gauges = asyncio.create_task(keep_gauges(database))
     stack.push_async_callback(_cancelled, gauges)
     lock.announce(address)
     return address
+
+
+async def _go_on(
+    settings: Settings,
+    launcher: Launcher,
+    workflows: Workflows,
+    controller: RunController,
+    benchmarks: Benchmarks,
+    members: _Membership | None,
+    stack: AsyncExitStack,
+) -> None:
+    """Takes up what was under way, and goes on looking for what others leave."""
+    if members is not None:
+        members.replica.start()
+        stack.push_async_callback(asyncio.to_thread, members.replica.leave)
+    await launcher.start()
+    await asyncio.to_thread(workflows.launch)
+    stack.push_async_callback(asyncio.to_thread, workflows.close, seconds=settings.grace_seconds + 5)
+    await controller.recover()
+    await benchmarks.recover()
+    if members is not None:
+        members.begin(workflows)
+    looking = asyncio.create_task(_look_around(workflows, controller, benchmarks, shared=members is not None))
+    stack.push_async_callback(_cancelled, looking)
 
 
 class _Membership:

@@ -25,6 +25,8 @@ from dressage.envs.fields import sources_of
 from dressage.envs.layout import body_names, layout_of
 from dressage.envs.tasks import task
 
+from tests.unit.envs.trained import trained_policy
+
 MUJOCO_IDS = [env_id for env_id in ENVIRONMENT_IDS if env_id != "CartPole-v1"]
 # Stock computes these on scalars by libm's pow and BLAS' dot, and Humanoid's centre of mass by einsum where MuJoCo's own is
 # taken here; an array operation need not share their last bits.
@@ -127,7 +129,7 @@ def test_steps_equal_stock_gymnasium_over_full_episodes(env_id: str, dtype: str)
     assert ends >= (0 if dtype == "float64" else 2)
 
 
-STREAMS = ("random", "untrained", "swinging")
+STREAMS = ("random", "untrained", "trained", "swinging")
 
 
 @pytest.mark.slow
@@ -151,10 +153,12 @@ def test_twenty_full_episodes_equal_stock_gymnasium(env_id: str, stream: str) ->
 def _stream(
     env_id: str, stream: str, rng: np.random.Generator, count: int, seed: int
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """Noise, a network's answer to the observation, or slow swings of all joints, which keep a robot on the move."""
+    """Noise, a network's answer to the observation, trained or not, or slow swings of all joints that keep it moving."""
     card = load_card(env_id)
     if stream == "untrained":
         return reference.untrained_policy(env_id, seed)
+    if stream == "trained":
+        return trained_policy(env_id)
     if stream == "random" or card.action_kind == "discrete":
         return lambda _: _actions(env_id, rng, count)
     high = np.array([part.high for part in card.action])
