@@ -20,20 +20,24 @@ import numpy as np
 from dressage_trainer.ppo.interfaces import Arrays
 from dressage_trainer.ppo.update import Adam, Coefficients, Rollout, build_update
 
-_FIXED_COST = 40
-"""A gradient step's fixed cost, in samples of a 64 x 64 network (measured: some 60 us against 1.6 us a sample)."""
+_FIXED_COST = 40 * 10_800
+"""A gradient step's fixed cost, in samples times weights: 40 samples of a 64 x 64 network (measured: some 60 us against
+1.6 us a sample). Samples of larger networks take longer, so that it counts for less beside them."""
 _FLOAT32_OPTIONS = {"xla_cpu_enable_fast_math": True}
 """Reassociation and approximate division: 15 % faster. Infinities and NaNs stay honoured, which is XLA's default."""
 
 _shaped: Any = jax.ShapeDtypeStruct
 
 
-def lane_size(members: int, *, minibatch_size: int, threads: int) -> int:
-    """How many members to stack in a lane: the divisor of ``members`` with the least time on ``threads`` cores."""
+def lane_size(members: int, *, minibatch_size: int, threads: int, weights: int) -> int:
+    """How many members to stack in a lane: the divisor of ``members`` with the least time on ``threads`` cores.
+
+    :param weights: of one member's networks.
+    """
 
     def time(size: int) -> int:
         rounds = math.ceil(members // size / max(threads, 1))
-        return rounds * (_FIXED_COST + size * minibatch_size)
+        return rounds * (_FIXED_COST + size * minibatch_size * weights)
 
     return min((size for size in range(1, members + 1) if members % size == 0), key=time)
 
@@ -41,6 +45,7 @@ def lane_size(members: int, *, minibatch_size: int, threads: int) -> int:
 class LaneUpdate:
     """The update of M members, compiled once for a lane and run on up to ``threads`` threads.
 
+    :param weights: of one member's networks.
     :param precision: gives the context in which to trace and to run (64-bit mode for float64).
     """
 
@@ -50,13 +55,14 @@ class LaneUpdate:
         members: int,
         threads: int,
         minibatch_size: int,
+        weights: int,
         hidden_layers: int,
         sizes: tuple[int, int],
         discrete: bool = False,
         precision: Callable[[], AbstractContextManager[Any]],
         clock: Callable[[], float],
     ) -> None:
-        self._size = lane_size(members, minibatch_size=minibatch_size, threads=threads)
+        self._size = lane_size(members, minibatch_size=minibatch_size, threads=threads, weights=weights)
         self._lanes = [slice(start, start + self._size) for start in range(0, members, self._size)]
         self._update = build_update(
             minibatch_size=minibatch_size, hidden_layers=hidden_layers, sizes=sizes, discrete=discrete

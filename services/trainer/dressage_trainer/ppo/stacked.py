@@ -114,6 +114,7 @@ class StackedPPO:
             members=len(self.members),
             threads=threads,
             minibatch_size=first.minibatch_size,
+            weights=sum(array[0].size for array in self._weights.values()),
             hidden_layers=self._layers,
             sizes=self._sizes,
             discrete=self.action_space.discrete,
