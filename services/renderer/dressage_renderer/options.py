@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,39 @@ _MIN_SIDE, _MAX_SIDE = 64, 4096
 _MAX_FPS, _MAX_SPEED, _MAX_STILLS = 240.0, 100.0, 1000
 SLACK = 1e-4
 """Seconds within which two moments are the same: recorded times are float32."""
+
+
+class View(Protocol):
+    """Size and window of what is drawn."""
+
+    @property
+    def width(self) -> int: ...
+    @property
+    def height(self) -> int: ...
+    @property
+    def fps(self) -> float: ...
+    @property
+    def start(self) -> float: ...
+    @property
+    def end(self) -> float | None: ...
+
+
+def check_view(options: View, *, max_side: int, max_fps: float) -> None:
+    """Refuses a view that cannot be drawn, and raises odd sides to the next even number (for `__post_init__`).
+
+    :raises InvalidArgument: for a value out of range, naming it.
+    """
+    for name in ("width", "height"):
+        value = getattr(options, name)
+        if not _MIN_SIDE <= value <= max_side:
+            raise InvalidArgument(field=name, value=value, expected=f"{_MIN_SIDE} to {max_side} pixels")
+        object.__setattr__(options, name, value + value % 2)
+    if not 0 < options.fps <= max_fps:
+        raise InvalidArgument(field="fps", value=options.fps, expected=f"above 0 and up to {max_fps:g}")
+    if not (math.isfinite(options.start) and options.start >= 0):
+        raise InvalidArgument(field="start", value=options.start, expected="a second of the episode, 0 or later")
+    if options.end is not None and not (math.isfinite(options.end) and options.end > options.start):
+        raise InvalidArgument(field="end", value=options.end, expected=f"a second after start ({options.start:g})")
 
 
 @dataclass(frozen=True)
@@ -57,21 +90,11 @@ class RenderOptions:
     stills: int = 0
 
     def __post_init__(self) -> None:
-        for side in ("width", "height"):
-            value = getattr(self, side)
-            if not _MIN_SIDE <= value <= _MAX_SIDE:
-                raise InvalidArgument(field=side, value=value, expected=f"{_MIN_SIDE} to {_MAX_SIDE} pixels")
-            object.__setattr__(self, side, value + value % 2)
-        if not 0 < self.fps <= _MAX_FPS:
-            raise InvalidArgument(field="fps", value=self.fps, expected=f"above 0 and up to {_MAX_FPS:g}")
+        check_view(self, max_side=_MAX_SIDE, max_fps=_MAX_FPS)
         if not 0 < self.speed <= _MAX_SPEED:
             raise InvalidArgument(field="speed", value=self.speed, expected=f"above 0 and up to {_MAX_SPEED:g}")
         if not 0 <= self.stills <= _MAX_STILLS:
             raise InvalidArgument(field="frames", value=self.stills, expected=f"0 to {_MAX_STILLS}")
-        if not (math.isfinite(self.start) and self.start >= 0):
-            raise InvalidArgument(field="start", value=self.start, expected="a second of the episode, 0 or later")
-        if self.end is not None and not (math.isfinite(self.end) and self.end > self.start):
-            raise InvalidArgument(field="end", value=self.end, expected=f"a second after start ({self.start:g})")
 
     def to_dict(self) -> dict[str, Any]:
         """The options as JSON-ready data."""

@@ -16,13 +16,12 @@ import numpy as np
 import numpy.typing as npt
 from dressage.errors import InvalidArgument
 
-from dressage_renderer.options import SLACK
+from dressage_renderer.options import SLACK, check_view
 
 PER_PAGE = 16
 """Frames of a page: four by four of 320 pixels stay below the side at which providers shrink pictures (1568 pixels)."""
 
-_MIN_SIDE, _MAX_SIDE = 64, 1024
-_MAX_FPS, _MAX_FRAMES = 60.0, 256
+_MAX_SIDE, _MAX_FPS, _MAX_FRAMES = 1024, 60.0, 256
 _VERSION = 1
 
 
@@ -56,19 +55,9 @@ class SamplingOptions:
     clip: bool = False
 
     def __post_init__(self) -> None:
-        for side in ("width", "height"):
-            value = getattr(self, side)
-            if not _MIN_SIDE <= value <= _MAX_SIDE:
-                raise InvalidArgument(field=side, value=value, expected=f"{_MIN_SIDE} to {_MAX_SIDE} pixels")
-            object.__setattr__(self, side, value + value % 2)
-        if not 0 < self.fps <= _MAX_FPS:
-            raise InvalidArgument(field="fps", value=self.fps, expected=f"above 0 and up to {_MAX_FPS:g}")
+        check_view(self, max_side=_MAX_SIDE, max_fps=_MAX_FPS)
         if not 1 <= self.max_frames <= _MAX_FRAMES:
             raise InvalidArgument(field="max_frames", value=self.max_frames, expected=f"1 to {_MAX_FRAMES}")
-        if not (math.isfinite(self.start) and self.start >= 0):
-            raise InvalidArgument(field="start", value=self.start, expected="a second of the episode, 0 or later")
-        if self.end is not None and not (math.isfinite(self.end) and self.end > self.start):
-            raise InvalidArgument(field="end", value=self.end, expected=f"a second after start ({self.start:g})")
 
     def to_dict(self) -> dict[str, Any]:
         """The options as JSON-ready data."""
