@@ -1,10 +1,11 @@
 """Wall-clock time until the mean over seeds reaches the return that the peer's preset has after 1M steps.
 
-The peer's trainings take a quarter of an hour a seed, so they are recorded once, by ``--record ENV``, into
-``benchmarks/recorded/time_to_return.json``: the return after 1M steps and the seconds, per seed, with the machine.
-Beside ours the peer runs for a short while again, and its recorded seconds are scaled by how fast it is here and now.
-An environment that has not been recorded, or that has no card here, is left out and named; with none the command ends
-with status 3.
+The peer's trainings take from a quarter of an hour to more than an hour a seed, so they are recorded once, by
+``--record ENV``, into ``benchmarks/recorded/time_to_return.json``: the return after 1M steps and the seconds, per
+seed, with the machine. Beside ours the peer runs for a short while again, and its recorded seconds are scaled by how
+fast it is here and now. Where nothing was recorded, the return that somebody published for the same hyperparameters
+stands in (`PUBLISHED`), and the peer's seconds are 1M steps at its speed here and now. An environment with neither is
+left out and named.
 
 Ours: 3 seeds in one process, from the start of the process (imports and compilation count); the policies are
 evaluated every so many steps on stock Gymnasium, and that time does not count. ``ours`` and ``peer`` are seconds on
@@ -25,6 +26,13 @@ from support.children import available, measure, versions
 
 ENVIRONMENTS = {"HalfCheetah-v5": 20.0, "Hopper-v5": 20.0, "Walker2d-v5": 20.0, "Ant-v5": 10.0}
 """With the goal for each."""
+PUBLISHED = {
+    "HalfCheetah-v5": (5836.27, "https://huggingface.co/sb3/ppo-HalfCheetah-v3"),
+    "Hopper-v5": (2410.11, "https://huggingface.co/sb3/ppo-Hopper-v3"),
+}
+"""Mean return of 10 deterministic episodes after 1M steps of SB3's PPO with the hyperparameters of the peer's preset, on the
+-v3 environments, and where it stands."""
+
 RECORDED = Path(__file__).parent / "recorded" / "time_to_return.json"
 PEER_STEPS = 1_000_000
 SEEDS = 3
@@ -64,10 +72,14 @@ def peer_speed(environment: str, *, cores: int, seconds: float) -> float:
     return float(measure("peer", told, threads=1, cores=cores)["rate"])
 
 
-def one(environment: str, entry: dict[str, Any], *, cores: int, repeats: int, seconds: float) -> dict[str, Any]:
-    """Ours beside the recorded peer's, scaled."""
-    target = statistics.mean(statistics.mean(run["returns"]) for run in entry["runs"])
-    recorded_seconds = statistics.median(run["seconds"] for run in entry["runs"])
+def one(environment: str, entry: dict[str, Any] | None, *, cores: int, repeats: int, seconds: float) -> dict[str, Any]:
+    """Ours beside the peer's, recorded and scaled, or published (``entry`` is None then)."""
+    if entry is None:
+        target, steps = PUBLISHED[environment][0], float(PEER_STEPS)
+    else:
+        target = statistics.mean(statistics.mean(run["returns"]) for run in entry["runs"])
+        recorded_seconds = statistics.median(run["seconds"] for run in entry["runs"])
+        steps = recorded_seconds * entry["machine"]["peer_steps_per_second"]
     ours, peer = [], []
     reached = True
     for repeat in range(repeats):
@@ -77,11 +89,11 @@ def one(environment: str, entry: dict[str, Any], *, cores: int, repeats: int, se
         found = measure("ours", told, threads=cores, cores=cores)
         reached = reached and found["reached"]
         ours.append(found["seconds"])
-        now = peer_speed(environment, cores=cores, seconds=seconds)
-        peer.append(recorded_seconds * entry["machine"]["peer_steps_per_second"] / now)
+        peer.append(steps / peer_speed(environment, cores=cores, seconds=seconds))
     mine, theirs = statistics.median(ours), statistics.median(peer)
     return {
         "target_return": round(target, 1),
+        "target_from": PUBLISHED[environment][1] if entry is None else "recorded",
         "reached": reached,
         "ours": round(mine, 1),
         "peer": round(theirs),
@@ -98,6 +110,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=30.0, help="seconds of the peer's short run")
     parser.add_argument("--record", metavar="ENV", choices=ENVIRONMENTS, help="record the peer's trainings on ENV")
+    parser.add_argument("--env", action="append", choices=ENVIRONMENTS, help="repeatable; all if none is named")
     parser.add_argument("--record-steps", type=int, default=PEER_STEPS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.record:
@@ -106,17 +119,17 @@ def main() -> int:
     from dressage.envs.cards import ENVIRONMENT_IDS
 
     known = recorded()
-    usable = [name for name in ENVIRONMENTS if name in known and name in ENVIRONMENT_IDS]
+    asked = given.env or list(ENVIRONMENTS)
+    usable = [name for name in asked if (name in known or name in PUBLISHED) and name in ENVIRONMENT_IDS]
     missing = [name for name in ENVIRONMENTS if name not in usable]
     if not usable:
         print(f"nothing is recorded yet: {sys.argv[0]} --record ENV, for {', '.join(missing)}", file=sys.stderr)
         return NOT_RECORDED
-    found = {
-        name: one(name, known[name], cores=given.cores, repeats=given.repeats, seconds=given.seconds) for name in usable
-    }
+    told = {"cores": given.cores, "repeats": given.repeats, "seconds": given.seconds}
+    found = {name: one(name, known.get(name), **told) for name in usable}
     first = found[usable[0]]
     lines = [
-        f"{name}: {row['target_return']:,} reached after {row['ours']} s, the peer after {row['peer']:,} s: "
+        f"{name}: {row['target_return']:,} ({row['target_from']}) after {row['ours']} s, the peer after {row['peer']:,} s: "
         + (f"{row['ratio']} times sooner (goal {row['goal']:g})" if row["reached"] else "not reached by ours")
         for name, row in found.items()
     ]
