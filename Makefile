@@ -10,7 +10,8 @@ DEMO_DIR ?= out/demo
 EXAMPLES_DIR ?= out/examples
 # Threads of numerical libraries in tests: the machine's cores are shared by parallel tests.
 export OMP_NUM_THREADS ?= 1
-# Each of the many processes would compile every module it imports again: seconds each.
+# Many processes start, sandboxed ones cannot write: without compiled modules each of them spends seconds on its imports.
+export UV_COMPILE_BYTECODE := 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help install demo examples test test-slow images e2e lint format proto bench docs clean
