@@ -15,12 +15,10 @@ from dressage_orchestrator.database.engine import Database
 from dressage_orchestrator.methods import configs
 from dressage_orchestrator.statistics import cohen_kappa, ranks, spearman, wilson_interval
 from dressage_orchestrator.workflow import budget, lessons, screening, signs, tools
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 stats = pytest.importorskip("scipy.stats")
-settings.register_profile("loop", deadline=None)
-settings.load_profile("loop")
 
 
 @given(st.lists(st.tuples(st.integers(-5, 5), st.integers(-5, 5)), min_size=3, max_size=40))
