@@ -14,6 +14,7 @@ from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError, FailedPrecondition
+from dressage.serving.bills import billed
 
 from dressage_orchestrator import defaults, metrics, names
 from dressage_orchestrator.database import runs, sessions
@@ -193,10 +194,12 @@ def _judge_by_video(flow: Flow, run: str, rollouts: Sequence[str], judge_source:
     request.brief.criteria.extend(flow.spec.criteria)
     request.video.rollouts.extend(rollouts)
     request.remaining_budget.CopyFrom(budget.remaining(session))
+    total = v1.Cost()
     try:
         answer = flow.call(flow.engine.judge.judge(request))
     except DressageError as error:  # code has judged already: a model that cannot look fails no session
         answer = judge_pb.JudgeResponse()
+        budget.add_cost(total, billed(error))
         notices = [f"the videos could not be judged: {error.message}"]
     else:
         notices = list(dict.fromkeys(notice for entry in answer.rollouts for notice in entry.notices))
@@ -205,7 +208,6 @@ def _judge_by_video(flow: Flow, run: str, rollouts: Sequence[str], judge_source:
         if notices and flow.once(tx, f"notices/{run}"):
             warning = ev.Warning(reason="VIDEO_NOT_JUDGED", message="; ".join(notices)[:1000])
             flow.emit(tx, ev.Event(warning=warning), iteration=parts.iteration)
-    total = v1.Cost()
     for entry in answer.rollouts:
         budget.add_cost(total, entry.judgment.cost)
     return total
