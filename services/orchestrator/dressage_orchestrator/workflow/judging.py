@@ -25,6 +25,8 @@ from dressage_orchestrator.workflow.run_wait import start_run, wait_run
 
 CONFIRMATION_RUN = "confirm"
 TEMPLATE_MODEL = "template/v1"
+RECORDED = "recorded/"
+"""How the names of recorded authors begin."""
 JUDGE_ROLE = "judge"
 """The role under which the judge service's model calls are counted."""
 
@@ -175,7 +177,9 @@ def _deciding(flow: Flow, members: Sequence[v1.Member]) -> list[str]:
 
 
 def _watches(flow: Flow) -> bool:
-    return flow.spec.video_judging != v1.VIDEO_JUDGING_NONE and flow.spec.model not in ("", TEMPLATE_MODEL)
+    """Whether there is a model that might look: neither the built-in author nor a recording has eyes."""
+    blind = flow.spec.model in ("", TEMPLATE_MODEL) or flow.spec.model.startswith(RECORDED)
+    return flow.spec.video_judging != v1.VIDEO_JUDGING_NONE and not blind
 
 
 def _judge_by_video(flow: Flow, run: str, rollouts: Sequence[str], judge_source: str) -> v1.Cost:
