@@ -55,7 +55,7 @@ def judges_differ_and_are_settled(folder: Path, requests: list[Request]) -> None
     assert [entry.get("passed", False) for entry in judgments] == [False, False, False, False, True]
     for entry in judgments[1:4]:
         code, video = (verdict.get("score", 0.0) for verdict in entry["verdicts"])
-        assert code > 0.8 and video < 0.3 and entry["score"] < 0.7
+        assert code > 0.8 and video == 0.5 and entry["score"] < 0.7
         assert "the video decided" in entry["diagnosis"] and "the_cart_is_in_the_middle" in entry["failure_tags"]
     synthesis = [r for r in requests if "You are the synthesiser" in r.text("system")]
     told = [m["content"] for r in synthesis for m in r.body["messages"] if m["role"] == "tool"]

@@ -132,7 +132,7 @@ def settled() -> str:
     code_side = [
         {"name": name, "source": "code", "status": "met", "evidence": "as measured"} for name in ("lasted", "upright")
     ]
-    seen = {UP: "partly", MIDDLE: "not_met", STILL: "partly"}
+    seen = {UP: "partly", MIDDLE: "not_met", STILL: "not_met"}
     video = [{"name": n, "source": "video", "status": s, "evidence": "mean_place_m"} for n, s in seen.items()]
     reasoning = "The check puts the cart far from the middle, which the code never looks at; the pictures show it."
     return data({"criteria": [*code_side, *video], "decided_by": "video", "reasoning": reasoning})
