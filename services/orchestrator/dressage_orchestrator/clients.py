@@ -38,7 +38,9 @@ MAX_TOOL_ROUNDS = 40
 
 MAX_TOOL_BYTES = 200_000
 _BUSY = frozenset({"LLM_AGENT_BUSY"})
-_SHORT_SECONDS = 20.0
+_DESCRIBE_SECONDS = 120.0
+"""The first call of a fresh llm-agent waits for its client library to be imported."""
+
 _RETRY_SECONDS = 60.0
 _BACKOFF_CAP = 5.0
 
@@ -86,7 +88,7 @@ class AgentClient:
     async def describe(self, model: str) -> agent_pb.DescribeModelResponse:
         """What a model is and whether it is configured."""
         request = agent_pb.DescribeModelRequest(model=model)
-        answer: agent_pb.DescribeModelResponse = await _ask(self._stub.DescribeModel, request, _SHORT_SECONDS)
+        answer: agent_pb.DescribeModelResponse = await _ask(self._stub.DescribeModel, request, _DESCRIBE_SECONDS)
         return answer
 
     async def converse(self, task: agent_pb.Task, tools: Mapping[str, Tool] | None = None) -> agent_pb.TaskResult:
