@@ -26,8 +26,14 @@ def test_a_pole_that_falls_first_and_balances_then(tmp_path):
     assert list((tmp_path / "data/artifacts/sessions").glob("*/llm/iterations/2/reviser/0-0.json"))
 
 
-# Those of docs/gallery.md that reach their threshold.
-REACHED = ("backflip", "low_crawl")
+def test_a_pole_that_is_balanced_in_the_wrong_place_first(tmp_path):
+    result = replay("pole_aside", tmp_path / "data", 240)
+    assert result["state"] == "succeeded" and result["confirmation"]["passed"]
+    assert result["session"]["current_iteration"] == 2
+
+
+# The others of docs/gallery.md that reach their threshold.
+REACHED = ("backflip", "low_crawl", "sit_up")
 
 
 @pytest.mark.slow

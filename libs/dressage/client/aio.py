@@ -102,14 +102,14 @@ class AsyncClient:
     ) -> session_pb.Session:
         """Starts a session."""
         request = sessions_pb.CreateSessionRequest(spec=spec, session_id=session_id, request_id=_request_id(request_id))
-        session: session_pb.Session = await self._caller.unary(self._sessions.CreateSession, request)
+        session: session_pb.Session = await self._caller.unary(self._sessions.CreateSession, request, patient=True)
         return session
 
     async def estimate_session(self, spec: session_pb.SessionSpec) -> sessions_pb.EstimateSessionResponse:
         """What a session would spend, without starting it."""
         request = sessions_pb.EstimateSessionRequest(spec=spec)
         response: sessions_pb.EstimateSessionResponse = await self._caller.unary(
-            self._sessions.EstimateSession, request
+            self._sessions.EstimateSession, request, patient=True
         )
         return response
 
@@ -380,7 +380,9 @@ class AsyncClient:
         request = benchmarks_pb.CreateBenchmarkRequest(
             cases=cases, template=template, staged=staged, stage_gate=stage_gate, request_id=_request_id(request_id)
         )
-        benchmark: benchmarks_pb.Benchmark = await self._caller.unary(self._benchmarks.CreateBenchmark, request)
+        benchmark: benchmarks_pb.Benchmark = await self._caller.unary(
+            self._benchmarks.CreateBenchmark, request, patient=True
+        )
         return benchmark
 
     async def get_benchmark(self, benchmark: str) -> benchmarks_pb.Benchmark:

@@ -68,15 +68,19 @@ class Caller:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     jitter: Callable[[], float] = random.random
 
-    async def unary(self, stub: UnaryStub, request: Any, *, repeatable: bool = True, slow: bool = False) -> Any:
+    async def unary(
+        self, stub: UnaryStub, request: Any, *, repeatable: bool = True, slow: bool = False, patient: bool = False
+    ) -> Any:
         """The response of a unary call.
 
         :param repeatable: whether an attempt that timed out may be made again (reads, and writes with a request_id).
         :param slow: whether the call waits for a language model.
+        :param patient: whether it may wait for a model's library to be loaded: attempts go on for as long as slow calls.
         :raises DressageError: as the server reported it; DeadlineExceeded or Unavailable once the total time is over.
         """
         policy = self.policy
-        deadline = self.clock() + (policy.slow_seconds if slow else policy.total_seconds)
+        begun = self.clock()
+        deadline = begun + (policy.slow_seconds if slow or patient else policy.total_seconds)
         failures = 0
         while True:
             left = deadline - self.clock()
@@ -89,7 +93,9 @@ class Caller:
                 again = error.code() is grpc.StatusCode.UNAVAILABLE or (
                     repeatable and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
                 )
-                if not again or self.clock() + wait >= deadline:
+                # A server that nobody reaches is loading nothing.
+                reached = slow or error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+                if not again or self.clock() + wait >= (deadline if reached else begun + policy.total_seconds):
                     raise from_rpc(error, address=self.address) from error
                 await self.sleep(wait)
 

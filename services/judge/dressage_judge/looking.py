@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
@@ -17,6 +17,7 @@ from dressage.api.internal.v1 import judge_service_pb2 as pb
 from dressage.api.internal.v1 import renderer_service_pb2 as renderer_pb
 from dressage.api.v1 import session_pb2
 from dressage.errors import DeadlineExceeded, DressageError, InvalidArgument
+from dressage.serving.bills import billed
 from google.protobuf.message import Message
 
 from dressage_judge import merging
@@ -47,6 +48,17 @@ class Looking:
     opening_cost: session_pb2.Cost
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """Why nothing is looked at.
+
+    :param opening_cost: of finding out.
+    """
+
+    notice: str
+    opening_cost: session_pb2.Cost = field(default_factory=session_pb2.Cost)
+
+
 class VideoJudge:
     """Looks at rollouts.
 
@@ -62,8 +74,8 @@ class VideoJudge:
 
     async def begin(
         self, request: pb.JudgeRequest, *, left: Callable[[], float | None], progress: Progress
-    ) -> Looking | str:
-        """What to look for; or, in words, why nothing is looked at.
+    ) -> Looking | Refusal:
+        """What to look for; or why nothing is looked at.
 
         :raises InvalidArgument: for a video request without a brief, or for rollouts that are not the request's.
         :raises DressageError: for faults that a repeat may not meet.
@@ -71,7 +83,7 @@ class VideoJudge:
         check_video(request)
         refusal = await self._refusal(request.model)
         if refusal:
-            return refusal
+            return Refusal(refusal)
         purse = Purse(request.remaining_budget)
         task = agent_pb.Task(video_criteria=agent_pb.VideoCriteriaTask(brief=request.brief))
         looking = Looking(request, (), purse, left, progress, session_pb2.Cost())
@@ -81,7 +93,7 @@ class VideoJudge:
         except DressageError as error:
             if not lasting(error):
                 raise
-            return f"{error.message}: judged by code alone"
+            return Refusal(f"{error.message}: judged by code alone", billed(error))
         return replace(looking, criteria=tuple(result.video_criteria.criteria), opening_cost=result.cost)
 
     async def look(self, looking: Looking, judged: JudgedRollout, message: pb.RolloutJudgment) -> None:
@@ -175,12 +187,16 @@ class VideoJudge:
         request = looking.request
         task.session, task.key, task.model, task.thinking = request.session, key, request.model, request.thinking
         task.remaining_budget.CopyFrom(looking.purse.left())
-        result = await self._agent.converse(
-            task,
-            seconds=self._timeout(looking),
-            tools=evidence.tools() if evidence else None,
-            progress=looking.progress,
-        )
+        try:
+            result = await self._agent.converse(
+                task,
+                seconds=self._timeout(looking),
+                tools=evidence.tools() if evidence else None,
+                progress=looking.progress,
+            )
+        except DressageError as error:
+            looking.purse.pay(billed(error))
+            raise
         looking.purse.pay(result.cost)
         return result
 

@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 
 from dressage.api.internal.v1 import judge_service_pb2 as pb
+from dressage.errors import DressageError
+from dressage.serving.bills import bill
 
 from dressage_judge.judging import DEFAULT_THRESHOLD, CodeJudge, JudgedRollout
-from dressage_judge.looking import Looking, VideoJudge, check_video
+from dressage_judge.looking import Looking, Refusal, VideoJudge, check_video
 from dressage_judge.messages import rollout_judgment
-from dressage_judge.spending import add
+from dressage_judge.spending import Purse, add
 
 _AT_ONCE = 3
 _MAX_SAID = 4096
@@ -87,15 +89,17 @@ class Verdicts:
 
         async def work() -> None:
             if self._video is None:
-                looking: Looking | str = "this judge knows no llm-agent and renderer: judged by code alone"
+                looking: Looking | Refusal = Refusal("this judge knows no llm-agent and renderer: judged by code alone")
             else:
                 looking = await self._video.begin(request, left=left, progress=tell)
             # With a budget one at a time, so that it is held to.
             places = asyncio.Semaphore(1 if isinstance(looking, Looking) and looking.purse.bounded else _AT_ONCE)
 
             async def one(judged: JudgedRollout, message: pb.RolloutJudgment) -> None:
-                if isinstance(looking, str):
-                    message.notices.append(looking)
+                if isinstance(looking, Refusal):
+                    message.notices.append(looking.notice)
+                    if message is rest[0][1]:
+                        message.judgment.cost.CopyFrom(looking.opening_cost)
                 elif self._video is not None:
                     async with places:
                         await self._video.look(looking, judged, message)
@@ -103,9 +107,10 @@ class Verdicts:
                         add(message.judgment.cost, looking.opening_cost)
                 await said.put(message)
 
-            async with asyncio.TaskGroup() as group:
-                for judged, message in rest:
-                    group.create_task(one(judged, message))
+            with _first_of_many(looking.purse if isinstance(looking, Looking) else None):
+                async with asyncio.TaskGroup() as group:
+                    for judged, message in rest:
+                        group.create_task(one(judged, message))
 
         async def whole() -> None:
             try:
@@ -117,19 +122,20 @@ class Verdicts:
         try:
             while (line := await said.get()) is not None:
                 yield line
-            with _first_of_many():
-                await task
+            await task
         finally:
             task.cancel()
 
 
 @contextmanager
-def _first_of_many() -> Iterator[None]:
-    """Raises the first error of a group alone: callers know domain errors, not groups."""
+def _first_of_many(purse: Purse | None) -> Iterator[None]:
+    """Raises the first error of a group alone, with what was spent so far: callers know domain errors, not groups."""
     try:
         yield
     except BaseExceptionGroup as group:
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
+        if isinstance(error, DressageError) and purse is not None:
+            bill(error, purse.spent)
         raise error from None

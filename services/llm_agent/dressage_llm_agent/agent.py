@@ -97,27 +97,30 @@ class Agent:
         caller: ToolCaller,
         progress: Progress,
         thinking: str = "",
+        ledger: Ledger | None = None,
     ) -> Outcome:
         """The task's result and its cost.
 
         :param session: ``sessions/{session}``; empty outside of a session, where nothing is journalled.
+        :param ledger: what is counted into, for a caller who wants to know the cost also where the task fails.
         :param thinking: effort; empty: the setting for the role.
         :raises DressageError: see `author.answer` and `Conversation.run`; ``LLM_AGENT_BUSY`` and ``LLM_TASK_TIMEOUT`` besides,
             ``TEMPLATE_NO_SUCH_ROLE`` and ``LLM_CANNOT_SEE``.
         """
         name = self.model(model)
         role = role_of(task).name
+        ledger = ledger or Ledger()
         if name == TEMPLATE:
             if not isinstance(task, RoleTask):
                 message = f"the built-in author plays no {role}; configure a language model for that"
                 raise FailedPrecondition(message, reason="TEMPLATE_NO_SUCH_ROLE", metadata={"role": role})
-            return Outcome(await asyncio.to_thread(author.answer, task), Ledger())
+            return Outcome(await asyncio.to_thread(author.answer, task), ledger)
         card = load_card(task.brief.environment)
         if isinstance(task, LookingTask):
             task = await self._shown(task, name)
         options = self._options(name, role, allowance, thinking)
 
-        def converse(sample: int, ledger: Ledger) -> Conversation:
+        def converse(sample: int) -> Conversation:
             return Conversation(
                 role=role_of(task),
                 options=replace(options, sample=sample),
@@ -134,8 +137,8 @@ class Agent:
             try:
                 async with asyncio.timeout(self._limits.task_seconds):
                     if isinstance(task, VideoJudgeTask):
-                        return await _vote(task, card, converse, one_by_one=allowance != Allowance())
-                    return await converse(0, Ledger()).run(task, card)
+                        return await _vote(task, card, converse, ledger, one_by_one=allowance != Allowance())
+                    return await converse(0).run(task, card)
             except TimeoutError:
                 message = f"the task of {role} did not end within {self._limits.task_seconds:g} s"
                 raise DeadlineExceeded(message, reason="LLM_TASK_TIMEOUT") from None
@@ -204,7 +207,8 @@ class Agent:
 async def _vote(
     task: VideoJudgeTask,
     card: EnvironmentCard,
-    converse: Callable[[int, Ledger], Conversation],
+    converse: Callable[[int], Conversation],
+    ledger: Ledger,
     *,
     one_by_one: bool,
 ) -> Outcome:
@@ -212,13 +216,12 @@ async def _vote(
 
     :param one_by_one: so that a budget is held to between the votes; otherwise all are asked for at once.
     """
-    ledger = Ledger()
     outcomes: list[Outcome | BaseException]
     if one_by_one:
-        outcomes = [await converse(sample, ledger).run(task, card) for sample in range(task.votes)]
+        outcomes = [await converse(sample).run(task, card) for sample in range(task.votes)]
     else:
         # All are awaited also when one fails: a reply that is under way is paid for, and belongs in the journal.
-        asked = [converse(sample, ledger).run(task, card) for sample in range(task.votes)]
+        asked = [converse(sample).run(task, card) for sample in range(task.votes)]
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
     ballots = []
     for outcome in outcomes:

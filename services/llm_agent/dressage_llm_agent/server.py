@@ -10,11 +10,13 @@ import grpc
 import structlog
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb2
 from dressage.api.internal.v1 import agent_service_pb2_grpc
-from dressage.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument
+from dressage.errors import DeadlineExceeded, DressageError, FailedPrecondition, InvalidArgument
 from dressage.serving import logs
+from dressage.serving.bills import bill
 
 from dressage_llm_agent import translate
 from dressage_llm_agent.agent import Agent
+from dressage_llm_agent.costs import Ledger
 from dressage_llm_agent.journal import ToolOutcome
 
 Requests = AsyncIterator[agent_pb2.ConverseRequest]
@@ -61,20 +63,25 @@ class AgentServicer(agent_service_pb2_grpc.AgentServiceServicer):
 
         model = self._agent.model(task.model)
         role = task.WhichOneof("role") or ""
+        spent = Ledger()
         with logs.bind(session=task.session, task=task.key):
             # The first line also commits the call: from here on gRPC does not repeat it by itself.
             await progress(f"{model} works as {role}")
-            outcome = await self._agent.answer(
-                translate.to_task(task),
-                session=task.session,
-                key=task.key,
-                model=task.model,
-                allowance=translate.to_allowance(task.remaining_budget),
-                caller=_Caller(requests, lines, self._tool_seconds),
-                progress=progress,
-                thinking=task.thinking,
-            )
-            spent = outcome.ledger
+            try:
+                outcome = await self._agent.answer(
+                    translate.to_task(task),
+                    session=task.session,
+                    key=task.key,
+                    model=task.model,
+                    allowance=translate.to_allowance(task.remaining_budget),
+                    caller=_Caller(requests, lines, self._tool_seconds),
+                    progress=progress,
+                    thinking=task.thinking,
+                    ledger=spent,
+                )
+            except DressageError as error:
+                bill(error, translate.from_ledger(spent))
+                raise
             _log.info("answered", role=role, model=model, requests=spent.requests, journal_hits=spent.journal_hits)
         return translate.from_result(outcome.result, ledger=outcome.ledger, model=model)
 

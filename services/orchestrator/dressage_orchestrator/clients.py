@@ -14,6 +14,7 @@ from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
 from dressage.api.internal.v1 import judge_service_pb2_grpc as judge_rpc
 from dressage.api.internal.v1 import renderer_service_pb2 as renderer_pb
 from dressage.api.internal.v1 import renderer_service_pb2_grpc as renderer_rpc
+from dressage.api.v1 import session_pb2 as session_pb
 from dressage.errors import (
     DeadlineExceeded,
     DressageError,
@@ -24,7 +25,10 @@ from dressage.errors import (
     Unavailable,
 )
 from dressage.rpc_errors import from_rpc
+from dressage.serving.bills import bill, billed
 from google.protobuf.json_format import MessageToDict
+
+from dressage_orchestrator.workflow import budget
 
 T = TypeVar("T")
 Tool = Callable[[Mapping[str, Any]], str]
@@ -34,7 +38,9 @@ MAX_TOOL_ROUNDS = 40
 
 MAX_TOOL_BYTES = 200_000
 _BUSY = frozenset({"LLM_AGENT_BUSY"})
-_SHORT_SECONDS = 20.0
+_DESCRIBE_SECONDS = 120.0
+"""The first call of a fresh llm-agent waits for its client library to be imported."""
+
 _RETRY_SECONDS = 60.0
 _BACKOFF_CAP = 5.0
 
@@ -82,16 +88,33 @@ class AgentClient:
     async def describe(self, model: str) -> agent_pb.DescribeModelResponse:
         """What a model is and whether it is configured."""
         request = agent_pb.DescribeModelRequest(model=model)
-        answer: agent_pb.DescribeModelResponse = await _ask(self._stub.DescribeModel, request, _SHORT_SECONDS)
+        answer: agent_pb.DescribeModelResponse = await _ask(self._stub.DescribeModel, request, _DESCRIBE_SECONDS)
         return answer
 
     async def converse(self, task: agent_pb.Task, tools: Mapping[str, Tool] | None = None) -> agent_pb.TaskResult:
         """Has a task done, running the tools it asks for. Safe to repeat: the agent answers from its journal.
 
         :param tools: by name; each gets the arguments and returns text. What it raises is told to the model.
-        :raises DeadlineExceeded: when the task takes too long or calls too many tools.
+        :return: the result; its cost holds what attempts before it had bought.
+        :raises DressageError: with the cost of all attempts as its bill (`dressage.serving.bills`); DeadlineExceeded when the
+            task takes too long or calls too many tools.
         """
-        return await retried(lambda: self._converse(task, tools or {}))
+        spent = session_pb.Cost()
+
+        async def once() -> agent_pb.TaskResult:
+            try:
+                result = await self._converse(task, tools or {})
+            except DressageError as error:
+                budget.add_cost(spent, billed(error))
+                raise
+            budget.add_cost(result.cost, spent)
+            return result
+
+        try:
+            return await retried(once)
+        except DressageError as error:
+            bill(error, spent)
+            raise
 
     async def _converse(self, task: agent_pb.Task, tools: Mapping[str, Tool]) -> agent_pb.TaskResult:
         call = self._stub.Converse(timeout=self._seconds)
@@ -149,8 +172,25 @@ class JudgeClient:
         return answer
 
     async def judge(self, request: judge_pb.JudgeRequest) -> judge_pb.JudgeResponse:
-        """Judges rollouts."""
-        answer: judge_pb.JudgeResponse = await _ask(self._stub.Judge, request, self._seconds)
+        """Judges rollouts; what failed attempts bought is in the first one's cost, or billed with the error."""
+        spent = session_pb.Cost()
+
+        async def once() -> judge_pb.JudgeResponse:
+            try:
+                answer: judge_pb.JudgeResponse = await self._stub.Judge(request, timeout=self._seconds)
+            except grpc.aio.AioRpcError as error:
+                failed = from_rpc(error)
+                budget.add_cost(spent, billed(failed))
+                raise failed from None
+            return answer
+
+        try:
+            answer = await retried(once)
+        except DressageError as error:
+            bill(error, spent)
+            raise
+        if spent.requests and answer.rollouts:
+            budget.add_cost(answer.rollouts[0].judgment.cost, spent)
         if [entry.rollout for entry in answer.rollouts] != list(request.rollouts):
             raise Internal("the judge did not answer for the rollouts asked for, in order", reason="JUDGE_MISMATCH")
         return answer
@@ -177,13 +217,11 @@ class RendererClient:
         return answer
 
 
-async def all_of(*calls: Awaitable[T]) -> list[T]:
-    """Awaits all; when some fail, the first error after all have ended."""
-    done = await asyncio.gather(*calls, return_exceptions=True)
-    for entry in done:
-        if isinstance(entry, DressageError):
+async def all_of(*calls: Awaitable[T]) -> list[T | DressageError]:
+    """Awaits all; what each returned, or the domain error that it raised. Other errors are raised after all have ended."""
+    found: list[T | DressageError] = []
+    for entry in await asyncio.gather(*calls, return_exceptions=True):
+        if isinstance(entry, BaseException) and not isinstance(entry, DressageError):
             raise entry
-    for entry in done:
-        if isinstance(entry, BaseException):
-            raise entry
-    return [entry for entry in done if not isinstance(entry, BaseException)]
+        found.append(entry)
+    return found

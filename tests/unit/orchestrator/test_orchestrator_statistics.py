@@ -58,6 +58,42 @@ def test_a_lucky_seed_does_not_pass_a_config_and_a_broken_one_counts() -> None:
     assert aggregate.by_config([member("a", 0, [])], threshold=0.7)["a"].score == 0
 
 
+def judged(code: float, merged: float | None = None) -> v1.Judgment:
+    made = v1.Judgment(score=code if merged is None else merged, diagnosis="seen" if merged is not None else "measured")
+    made.verdicts.add(kind=v1.JUDGE_KIND_CODE, score=code)
+    if merged is not None:
+        made.verdicts.add(kind=v1.JUDGE_KIND_VIDEO, score=0.0)
+    return made
+
+
+def test_what_video_overruled_in_the_median_is_no_pass_for_the_episodes_that_nobody_looked_at() -> None:
+    made = v1.Member(config="a")
+    evaluation = made.evaluations.add(env_step=1)
+    for entry in (judged(1.0), judged(1.0, 0.6), judged(0.9)):
+        evaluation.rollouts.add().judgment.CopyFrom(entry)
+    verdict = aggregate.member_judgment(made, threshold=0.7)
+    assert verdict.score == pytest.approx((0.6 + 0.6 + 0.5) / 3) and not verdict.passed
+    assert list(verdict.samples) == pytest.approx([0.6, 0.6, 0.5])
+    assert [rollout.judgment.score for rollout in evaluation.rollouts] == [1.0, 0.6, 0.9]  # what was judged stays
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=4), st.floats(0, 1), st.floats(0, 1))
+def test_carrying_over_keeps_scores_in_range_and_the_order_of_those_not_looked_at(
+    codes: list[float], code: float, merged: float
+) -> None:
+    before = [judged(value) for value in codes]
+    after = aggregate.carried([*before, judged(code, merged)])
+    assert after[-1].score == merged and all(0 <= entry.score <= 1 for entry in after)
+    kept = [entry.score for entry in after[:-1]]
+    assert [kept[place] for place in np.argsort(codes, kind="stable")] == sorted(kept)
+    assert [entry.score for entry in aggregate.carried(before)] == codes
+
+
+def test_of_equals_the_diagnosis_says_what_was_seen() -> None:
+    assert aggregate.pooled([judged(0.6), judged(1.0, 0.6)], threshold=0.7).diagnosis == "seen"
+    assert aggregate.pooled([judged(0.5), judged(1.0, 0.6)], threshold=0.7).diagnosis == "measured"
+
+
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 

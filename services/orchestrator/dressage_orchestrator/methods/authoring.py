@@ -10,7 +10,8 @@ from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
-from dressage.errors import FailedPrecondition, ResourceExhausted
+from dressage.errors import DressageError, FailedPrecondition, ResourceExhausted
+from dressage.serving.bills import billed
 from google.protobuf.json_format import MessageToDict
 
 from dressage_orchestrator import names
@@ -157,17 +158,25 @@ def converse_all(
         task.model = flow.spec.model
         task.remaining_budget.CopyFrom(budget.remaining(session, shares=len(tasks)))
         calls.append(flow.engine.agent.converse(task, tools))
-    try:
-        results = flow.call(all_of(*calls))
-    except ResourceExhausted as error:
-        if error.reason != BUDGET_REASON:
-            raise
-        raise Exhausted(error.message, kind=error.metadata.get("kind", "tokens")) from error
+    answers = flow.call(all_of(*calls))
+    results = [answer for answer in answers if isinstance(answer, agent_pb.TaskResult)]
+    failures = [answer for answer in answers if isinstance(answer, DressageError)]
     with flow.engine.database.begin() as tx:
-        for task, result in zip(tasks, results, strict=True):
-            if flow.once(tx, f"replied/{task.key}"):
-                _count_reply(flow, tx, task, result, number)
+        for task, answer in zip(tasks, answers, strict=True):
+            if isinstance(answer, DressageError):
+                charge(tx, flow, number, task.WhichOneof("role") or "", billed(answer))
+            elif flow.once(tx, f"replied/{task.key}"):
+                _count_reply(flow, tx, task, answer, number)
+    if failures:
+        raise _ended_by(failures[0])
     return results
+
+
+def _ended_by(error: DressageError) -> Exception:
+    """What a failed task means for the session."""
+    if isinstance(error, ResourceExhausted) and error.reason == BUDGET_REASON:
+        return Exhausted(error.message, kind=error.metadata.get("kind", "tokens"))
+    return error
 
 
 def _count_reply(flow: Flow, tx: Transaction, task: agent_pb.Task, result: agent_pb.TaskResult, number: int) -> None:

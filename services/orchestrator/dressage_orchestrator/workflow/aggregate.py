@@ -1,6 +1,7 @@
 """From verdicts on rollouts to a verdict on a config. Pure.
 
-Rollout → checkpoint: mean. Checkpoint → member: the last one's. Members → config: mean over seeds with a bootstrap
+Rollout → checkpoint: mean, what video changed at the rollouts that were looked at carried over to the others. Checkpoint →
+member: the last one's. Members → config: mean over seeds with a bootstrap
 interval. A member without a judged rollout counts as 0, so that a seed that broke is not left out of the mean.
 """
 
@@ -28,7 +29,8 @@ def pooled(judgments: Sequence[v1.Judgment], *, threshold: float) -> v1.Judgment
     whole.interval_low, whole.interval_high = low, high
     for name, values in _by_criterion(judgments).items():
         whole.criteria.add(name=name, score=mean(values))
-    worst = min(judgments, key=lambda entry: entry.score, default=None)
+    # Of equals the one that was looked at: its diagnosis says what was seen, too.
+    worst = min(judgments, key=lambda entry: (round(entry.score, 6), _overruled(entry) is None), default=None)
     if worst is not None:
         whole.diagnosis = worst.diagnosis
     tags = sorted({tag for entry in judgments for tag in entry.failure_tags})
@@ -79,12 +81,37 @@ def unjudged(why: str) -> v1.Judgment:
     return v1.Judgment(score=0.0, diagnosis=why, failure_tags=["not_evaluated"])
 
 
+def carried(rollouts: Sequence[v1.Judgment]) -> list[v1.Judgment]:
+    """The judgments of a checkpoint's rollouts, with what was seen in one held against those that nobody looked at.
+
+    They are episodes of one policy. Were a look to count for its own episode alone, a judge's code that overlooks something
+    would outvote it two to one.
+    """
+    found = [v1.Judgment.FromString(entry.SerializeToString()) for entry in rollouts]
+    changes = [entry.score - code for entry in found if (code := _overruled(entry)) is not None]
+    if not changes:
+        return found
+    change = mean(changes)
+    for entry in found:
+        if _overruled(entry) is None:
+            entry.score = min(max(entry.score + change, 0.0), 1.0)
+    return found
+
+
+def _overruled(judgment: v1.Judgment) -> float | None:
+    """The code's score where video had a say as well; None where it had none."""
+    scores = {verdict.kind: verdict.score for verdict in judgment.verdicts}
+    return scores.get(v1.JUDGE_KIND_CODE) if v1.JUDGE_KIND_VIDEO in scores else None
+
+
 def member_judgment(member: v1.Member, *, threshold: float) -> v1.Judgment:
     """A member's judgment: that of its last checkpoint's rollouts."""
     if member.HasField("failure"):
         return unjudged(f"seed {member.seed} was stopped: {member.failure.message}")
     rollouts = [r.judgment for r in member.evaluations[-1].rollouts if is_judged(r)] if member.evaluations else []
-    return pooled(rollouts, threshold=threshold) if rollouts else unjudged(f"seed {member.seed} has no rollouts")
+    if not rollouts:
+        return unjudged(f"seed {member.seed} has no rollouts")
+    return pooled(carried(rollouts), threshold=threshold)
 
 
 def by_config(members: Sequence[v1.Member], *, threshold: float) -> dict[str, v1.Judgment]:

@@ -14,6 +14,7 @@ from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError, FailedPrecondition
+from dressage.serving.bills import billed
 
 from dressage_orchestrator import defaults, metrics, names
 from dressage_orchestrator.database import runs, sessions
@@ -24,6 +25,8 @@ from dressage_orchestrator.workflow.run_wait import start_run, wait_run
 
 CONFIRMATION_RUN = "confirm"
 TEMPLATE_MODEL = "template/v1"
+RECORDED = "recorded/"
+"""How the names of recorded authors begin."""
 JUDGE_ROLE = "judge"
 """The role under which the judge service's model calls are counted."""
 
@@ -174,7 +177,9 @@ def _deciding(flow: Flow, members: Sequence[v1.Member]) -> list[str]:
 
 
 def _watches(flow: Flow) -> bool:
-    return flow.spec.video_judging != v1.VIDEO_JUDGING_NONE and flow.spec.model not in ("", TEMPLATE_MODEL)
+    """Whether there is a model that might look: neither the built-in author nor a recording has eyes."""
+    blind = flow.spec.model in ("", TEMPLATE_MODEL) or flow.spec.model.startswith(RECORDED)
+    return flow.spec.video_judging != v1.VIDEO_JUDGING_NONE and not blind
 
 
 def _judge_by_video(flow: Flow, run: str, rollouts: Sequence[str], judge_source: str) -> v1.Cost:
@@ -193,10 +198,12 @@ def _judge_by_video(flow: Flow, run: str, rollouts: Sequence[str], judge_source:
     request.brief.criteria.extend(flow.spec.criteria)
     request.video.rollouts.extend(rollouts)
     request.remaining_budget.CopyFrom(budget.remaining(session))
+    total = v1.Cost()
     try:
         answer = flow.call(flow.engine.judge.judge(request))
     except DressageError as error:  # code has judged already: a model that cannot look fails no session
         answer = judge_pb.JudgeResponse()
+        budget.add_cost(total, billed(error))
         notices = [f"the videos could not be judged: {error.message}"]
     else:
         notices = list(dict.fromkeys(notice for entry in answer.rollouts for notice in entry.notices))
@@ -205,7 +212,6 @@ def _judge_by_video(flow: Flow, run: str, rollouts: Sequence[str], judge_source:
         if notices and flow.once(tx, f"notices/{run}"):
             warning = ev.Warning(reason="VIDEO_NOT_JUDGED", message="; ".join(notices)[:1000])
             flow.emit(tx, ev.Event(warning=warning), iteration=parts.iteration)
-    total = v1.Cost()
     for entry in answer.rollouts:
         budget.add_cost(total, entry.judgment.cost)
     return total

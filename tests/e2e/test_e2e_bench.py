@@ -1,0 +1,64 @@
+"""`dressage bench` against a server that is killed in the middle: what was done stays done, and the report is whole. Slow."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from dressage.api.v1 import benchmark_pb2 as pb
+from serving import DRESSAGE, Server, run_cli
+
+CASES = """env_id,instruction,category,difficulty
+InvertedPendulum-v5,balance the pole,balance,easy
+InvertedPendulum-v5,balance the pole at the centre,balance,easy
+InvertedPendulum-v5,balance the pole to the right,balance,medium
+"""
+_DEADLINE = 600
+
+
+def begin(server: Server, cases: Path, out: Path) -> subprocess.Popen[str]:
+    size = ("--seeds", "1", "--steps", "24k", "--iterations", "1", "--flat", "--out", str(out))
+    command = [DRESSAGE, "bench", str(cases), *size, "--data-dir", str(server.data_dir)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ})
+
+
+def until_one_is_done(server: Server) -> pb.Benchmark:
+    deadline = time.monotonic() + _DEADLINE
+    with server.client() as client:
+        while time.monotonic() < deadline:
+            found = list(client.list_benchmarks())
+            if found and 0 < found[0].completed < 3:
+                return found[0]
+            time.sleep(0.2)
+    raise AssertionError(f"no case was done: {server.log()[-3000:]}")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_benchmark_goes_on_after_kill_9(tmp_path: Path) -> None:
+    cases = tmp_path / "cases.csv"
+    cases.write_text(CASES)
+    with Server(tmp_path / "data") as server:
+        following = begin(server, cases, tmp_path / "never")
+        before = until_one_is_done(server)
+        server.kill()
+        following.communicate(timeout=_DEADLINE)  # it says that the server is gone, and ends
+        server.start()
+        out = tmp_path / "report"
+        done = run_cli(
+            *("bench", "--resume", before.name, "--out", str(out), "--json", "--data-dir", str(server.data_dir)),
+            timeout=_DEADLINE,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        with server.client() as client:
+            sessions = list(client.list_sessions())
+    told = json.loads(done.stdout)["benchmark"]
+    assert int(told["completed"]) == 3 and len(told["cases"]) == 3
+    first = next(case for case in before.cases if case.session)
+    assert len(sessions) == 3 and first.session in {entry["session"] for entry in told["cases"]}  # none was begun twice
+    rows = (out / "cases.csv").read_text().splitlines()
+    assert len(rows) == 4 and "balance the pole to the right" in (out / "report.md").read_text()
