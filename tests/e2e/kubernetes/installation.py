@@ -48,10 +48,16 @@ def values(space: Namespace) -> dict[str, Any]:
         "renderer": {"resources": _LITTLE},
         "postgresql": {"resources": _LITTLE, "persistence": {"size": "1Gi"}},
         "minio": {"resources": _LITTLE, "persistence": {"size": "2Gi"}},
-        "pools": {"cpu": {"resources": _TRAINER, "cores": 2}, "tiny": {"resources": _TINY, "cores": 1, "backoffLimit": 0}},
+        "pools": {
+            "cpu": {"resources": _TRAINER, "cores": 2},
+            "tiny": {"resources": _TINY, "cores": 1, "backoffLimit": 0},
+        },
         "networkPolicy": {
             "llmEgress": [
-                {"to": [{"podSelector": {"matchLabels": {"app": "provider"}}}], "ports": [{"port": 8900, "protocol": "TCP"}]}
+                {
+                    "to": [{"podSelector": {"matchLabels": {"app": "provider"}}}],
+                    "ports": [{"port": 8900, "protocol": "TCP"}],
+                }
             ]
         },
     }

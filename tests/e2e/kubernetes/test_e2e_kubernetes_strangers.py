@@ -32,15 +32,15 @@ print(json.dumps({"reached": reached, "token": account.exists(), "keys": keys, "
 
 def probed(installed: Installation, pod: str, targets: dict[str, tuple[str, int]]) -> dict[str, Any]:
     """What a program in a pod reaches and finds."""
-    found: dict[str, Any] = json.loads(installed.space.run("exec", pod, "--", "python", "-c", _PROBE, json.dumps(targets)))
+    found: dict[str, Any] = json.loads(
+        installed.space.run("exec", pod, "--", "python", "-c", _PROBE, json.dumps(targets))
+    )
     return found
 
 
 def targets(installed: Installation) -> dict[str, tuple[str, int]]:
     """Addresses of everything that somebody may want to reach."""
-    address = {
-        name: str(installed.pods(name)[0]["status"]["podIP"]) for name in (*SERVICES, "postgresql", "minio")
-    }
+    address = {name: str(installed.pods(name)[0]["status"]["podIP"]) for name in (*SERVICES, "postgresql", "minio")}
     api = json.loads(installed.space.run("get", "service", "kubernetes", "-n", "default", "-o", "json"))
     return {
         "API server": (api["spec"]["clusterIP"], 443),
@@ -68,7 +68,13 @@ def test_a_trainer_reaches_the_orchestrator_and_the_store_alone(installed: Insta
     assert free["API server"] and not any(free[name] for name in (*SERVICES, "postgresql", "minio")), free
     # And each service reaches what DESIGN's arrows say.
     judge = probed(installed, installed.pod("judge"), everything)["reached"]
-    assert {name for name, reached in judge.items() if reached} == {"judge", "judge metrics", "llm-agent", "renderer", "minio"}
+    assert {name for name, reached in judge.items() if reached} == {
+        "judge",
+        "judge metrics",
+        "llm-agent",
+        "renderer",
+        "minio",
+    }
     asked(installed, lambda client: client.cancel_session(session))
     assert ended(installed, session).state == pb.SESSION_STATE_CANCELLED
     until(lambda: not pods(installed, session) and not jobs(installed, session), seconds=120, what="its Job goes")
@@ -87,4 +93,6 @@ def test_every_pod_is_restricted_and_only_the_orchestrator_has_a_token(installed
     for pod in space.get("pods"):
         mounts = [mount["mountPath"] for container in pod["spec"]["containers"] for mount in container["volumeMounts"]]
         holds = "/var/run/secrets/kubernetes.io/serviceaccount" in mounts
-        assert holds == (pod["metadata"]["labels"].get("app.kubernetes.io/component") == "orchestrator"), pod["metadata"]
+        assert holds == (pod["metadata"]["labels"].get("app.kubernetes.io/component") == "orchestrator"), pod[
+            "metadata"
+        ]
