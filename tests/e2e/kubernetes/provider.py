@@ -22,30 +22,34 @@ _SECURITY = {
 
 
 class Provider:
-    """Answers by a script of `tests/fakes/scripts`; any image with Python will do for it."""
+    """Answers by a script of `tests/fakes/scripts`; any image with Python will do for it.
 
-    def __init__(self, space: Namespace, script: str) -> None:
+    :param name: of its objects; the installation asks the one called ``provider``.
+    """
+
+    def __init__(self, space: Namespace, script: str, *, name: str = "provider") -> None:
         self._space = space
         self._script = script
+        self._name = name
 
     def start(self) -> None:
         """Starts it, or starts it anew with the script from its beginning."""
         space = self._space
-        space.run("delete", "pod", "provider", "--ignore-not-found", "--grace-period=1", timeout=120)
+        space.run("delete", "pod", self._name, "--ignore-not-found", "--grace-period=1", timeout=120)
         files = {"openai_server.py": _FAKES / "openai_server.py", "script.py": _FAKES / "scripts" / self._script}
         config = {name: path.read_text() for name, path in files.items()}
-        service = {"clusterIP": "None", "selector": {"app": "provider"}, "ports": [{"name": "http", "port": PORT}]}
+        service = {"clusterIP": "None", "selector": {"app": self._name}, "ports": [{"name": "http", "port": PORT}]}
         space.apply(
-            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "provider"}, "data": config},
-            {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "provider"}, "spec": service},
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": self._name}, "data": config},
+            {"apiVersion": "v1", "kind": "Service", "metadata": {"name": self._name}, "spec": service},
             self._pod(),
         )
-        space.run("wait", "--for=condition=Ready", "pod/provider", "--timeout=120s", timeout=150)
+        space.run("wait", "--for=condition=Ready", f"pod/{self._name}", "--timeout=300s", timeout=330)
 
     def counts(self) -> dict[str, int]:
         """Requests so far, those without an answer, and answers left."""
         with (
-            self._space.forwarded("pod/provider", PORT) as address,
+            self._space.forwarded(f"pod/{self._name}", PORT) as address,
             urllib.request.urlopen(f"http://{address}/", timeout=30) as answer,
         ):
             found: dict[str, int] = json.load(answer)
@@ -66,11 +70,11 @@ class Provider:
             "automountServiceAccountToken": False,
             "terminationGracePeriodSeconds": 1,
             "containers": [container],
-            "volumes": [{"name": "program", "configMap": {"name": "provider"}}],
+            "volumes": [{"name": "program", "configMap": {"name": self._name}}],
         }
         return {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": "provider", "labels": {"app": "provider"}},
+            "metadata": {"name": self._name, "labels": {"app": self._name}},
             "spec": spec,
         }

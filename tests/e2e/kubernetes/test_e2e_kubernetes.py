@@ -98,9 +98,9 @@ def test_grpcurl_alone_does_it_as_documented(installed: Installation, address: s
 def test_the_api_asks_for_the_token(installed: Installation, address: str) -> None:
     for token in ((), ("--token", "not-the-token")):
         done = run_cli("sessions", "list", "--address", address, *token, DRESSAGE_TOKEN="")
-        assert done.returncode != 0 and "UNAUTHENTICATED" in (done.stdout + done.stderr).upper(), done
+        assert done.returncode == 1 and "asks for a bearer token; set DRESSAGE_TOKEN" in done.stderr, done
 
 
 def test_helm_test(installed: Installation) -> None:
-    said = helm(installed.space, "test", RELEASE, "--timeout", "15m", "--logs")
+    said = helm(installed.space, "test", RELEASE, "--timeout", "15m")
     assert "Phase:          Succeeded" in said, said

@@ -13,7 +13,7 @@ from tests.servers.kubernetes import helm, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(2400)]
 
-STEPS = int(os.environ.get("DRESSAGE_E2E_FAULT_STEPS", "1500000")) // 2
+STEPS = int(os.environ.get("DRESSAGE_E2E_FAULT_STEPS", "800000")) // 2
 
 
 def test_an_upgrade_in_the_middle_of_a_training_loses_nothing(installed: Installation) -> None:

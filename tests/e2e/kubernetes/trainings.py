@@ -80,18 +80,23 @@ def pods(installed: Installation, session: str) -> list[dict[str, Any]]:
     return found
 
 
-def living(installed: Installation, session: str) -> dict[str, Any] | None:
-    """The session's pod that runs and is not about to go."""
-    alive = (pod for pod in pods(installed, session) if pod["status"]["phase"] == "Running")
+def living(installed: Installation, run: str) -> dict[str, Any] | None:
+    """The run's pod that is up and not about to go."""
+    own = (
+        pod for pod in pods(installed, run.split("/")[1]) if pod["metadata"]["annotations"]["dressage.io/run"] == run
+    )
+    alive = (pod for pod in own if pod["status"]["phase"] == "Running")
     return next((pod for pod in alive if "deletionTimestamp" not in pod["metadata"]), None)
 
 
-def trained(installed: Installation, session: str, *, attempt: int, beyond: int = 0) -> tuple[str, int]:
+def trained(
+    installed: Installation, session: str, *, attempt: int, beyond: int = 0, iteration: int = 1
+) -> tuple[str, int]:
     """Waits until that attempt trains, and all members are beyond so many steps; its pod, and the steps."""
 
     def look() -> tuple[str, int] | None:
         try:
-            run = asked(installed, lambda client: client.get_run(run_of(session)))
+            run = asked(installed, lambda client: client.get_run(run_of(session, iteration)))
         except errors.NotFound:  # the reward is still being written or checked
             return None
         assert run.state != pb.RUN_STATE_FAILED, run
@@ -99,7 +104,7 @@ def trained(installed: Installation, session: str, *, attempt: int, beyond: int 
         done = min((member.env_steps for member in run.members), default=0)
         if run.attempt != attempt or run.state != pb.RUN_STATE_RUNNING or done <= beyond:
             return None
-        pod = living(installed, session)
+        pod = living(installed, run.name)
         return (str(pod["metadata"]["name"]), done) if pod else None
 
     found = until(look, seconds=600, every=1, what=f"attempt {attempt} of {session} trains beyond {beyond} steps")
