@@ -14,10 +14,14 @@ export OMP_NUM_THREADS ?= 1
 export UV_COMPILE_BYTECODE := 1
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install demo examples test test-slow images e2e lint format proto bench docs clean
+E2E_TESTS ?= tests/integration/kubernetes tests/integration/chart tests/e2e/kubernetes
+E2E = $(SYNC) --group dev && tools/system-packages prometheus && \
+	PATH="$(CURDIR)/$(RUN):$$PATH" $(RUN)/pytest -n 0 -v -o timeout=2400 --durations 30
+
+.PHONY: help install demo examples test test-slow images e2e e2e-full lint format proto bench docs clean
 
 help: ## This list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 install: ## The virtual environment with everything one machine needs
 	@$(SYNC) --no-default-groups --extra local
@@ -39,14 +43,16 @@ test: ## Unit and integration tests (under 10 minutes on 2 cores)
 test-slow: ## Long proofs; their results are recorded under docs/
 	@$(SYNC) --group dev --group reference
 	@tools/system-packages postgresql
-	$(RUN)/pytest -m slow
+	$(RUN)/pytest -m "slow and not cluster"
 
 images: ## The five services' container images, with docker, podman or buildah; NAMES="…" for others
 	@tools/images $(NAMES)
 
-e2e: ## End-to-end tests on the Kubernetes cluster of KUBECONFIG (docs/kubernetes.md)
-	@$(SYNC) --group dev
-	PATH="$(CURDIR)/$(RUN):$$PATH" $(RUN)/pytest -n 0 -m cluster -o timeout=2400 tests/integration/kubernetes tests/integration/chart tests/e2e/kubernetes
+e2e: ## End-to-end tests on the Kubernetes cluster of KUBECONFIG (docs/kubernetes.md), those that take minutes
+	@$(E2E) -m "cluster and not slow" $(E2E_TESTS)
+
+e2e-full: ## The same and the long ones: every fault in the middle of a training, an upgrade, 200 Jobs
+	@$(E2E) -m cluster $(E2E_TESTS)
 
 lint: ## Style, types, layers, protos, freshness of generated files
 	@$(SYNC) --group dev --group reference

@@ -111,9 +111,12 @@ class ScriptedServer:
 
     :param script: answers in order.
     :param key: the API key to ask for; None takes any.
+    :param host: address to listen on.
     """
 
-    def __init__(self, script: Iterable[Answer], *, key: str | None = None, port: int = 0) -> None:
+    def __init__(
+        self, script: Iterable[Answer], *, key: str | None = None, port: int = 0, host: str = "127.0.0.1"
+    ) -> None:
         self.requests: list[Request] = []
         self.unexpected: list[Request] = []
         self.unauthorised = 0
@@ -122,7 +125,7 @@ class ScriptedServer:
         self._key = key
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._http = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
+        self._http = ThreadingHTTPServer((host, port), _handler(self))
         self._http.daemon_threads = True
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
@@ -150,6 +153,12 @@ class ScriptedServer:
         left = [answer for answer in self._left if not answer.repeat]
         assert not left, f"{len(left)} answers were not asked for; the first: {left[0]}"
         assert not self.unexpected, f"no answer for: {self.unexpected[0].text()[-500:]}"
+
+    def counts(self) -> dict[str, int]:
+        """Requests so far, those without an answer among them, and answers that wait for theirs."""
+        with self._lock:
+            left = sum(not answer.repeat for answer in self._left)
+            return {"requests": len(self.requests), "unexpected": len(self.unexpected), "left": left}
 
     def take(self, request: Request) -> Answer:
         """The answer to a request; used up unless it repeats."""
@@ -182,6 +191,9 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:  # noqa: C
                 return
             headers = {name.lower(): value for name, value in self.headers.items()}
             self._answer(server.take(Request(body, headers)), str(body.get("model", "")))
+
+        def do_GET(self) -> None:
+            self._send(200, json.dumps(server.counts()).encode())
 
         def _answer(self, answer: Answer, model: str) -> None:
             if answer.fault == "stall":
@@ -295,12 +307,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A scripted model provider.")
     parser.add_argument("--script", type=Path, required=True, help="Python file that defines SCRIPT")
     parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--key", help="API key to ask for")
     arguments = parser.parse_args()
     # Both end it, also where a shell in the background has it ignore the first.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    with ScriptedServer(load_script(arguments.script), key=arguments.key, port=arguments.port) as server:
+    script = load_script(arguments.script)
+    with ScriptedServer(script, key=arguments.key, port=arguments.port, host=arguments.host) as server:
         print(server.url, flush=True)
         try:
             server.wait()

@@ -41,13 +41,24 @@ def kubectl_program() -> str:
     return program
 
 
-def until(true: Callable[[], T], *, seconds: float, what: str) -> T:
-    """Looks until it is true; what it returned."""
+def helm(space: Namespace, *arguments: str, text: str | None = None, timeout: float = 900) -> str:
+    """helm's output, in a namespace."""
+    program = shutil.which("helm", path=str(Path(sys.executable).parent)) or shutil.which("helm")
+    assert program, "the package helm-binary (of the dev group) gives the program `helm`"
+    command = [program, "--namespace", space.name, *arguments]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=timeout)
+    if done.returncode != 0:
+        raise AssertionError(f"helm {' '.join(arguments)}: {done.stdout}\n{done.stderr}\n{space.diagnosis()}")
+    return done.stdout
+
+
+def until(true: Callable[[], T], *, seconds: float, what: str, every: float = _POLL_SECONDS) -> T:
+    """Looks until it is true, now and then; what it returned."""
     deadline = time.monotonic() + seconds
     while not (found := true()):
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds:g} s: {what}")
-        time.sleep(_POLL_SECONDS)
+        time.sleep(every)
     return found
 
 

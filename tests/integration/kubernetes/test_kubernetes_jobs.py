@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
+from dressage_orchestrator import metrics
 from dressage_orchestrator.launch.kubernetes.client import ClusterError, RateLimit, connect
 from dressage_orchestrator.launch.kubernetes.launcher import KubernetesLauncher
 from dressage_orchestrator.launch.kubernetes.manifest import Owner, Place, job_manifest, job_name
@@ -89,11 +91,11 @@ class Bench:
     async def given_up(self, run: str) -> bool:
         return False
 
-    def submit(self, run: str, pool: str, attempt: int = 1) -> str:
+    def submit(self, run: str, pool: str, attempt: int = 1, session: str = "s") -> str:
         async def unused() -> bool:
             return True
 
-        name = f"sessions/s/iterations/1/runs/{run}"
+        name = f"sessions/{session}/iterations/1/runs/{run}"
         self.launcher.submit(Launch(name, attempt, "orchestrator:50051", "9.signature", pool), unused)
         return job_name(self.place.instance, name, attempt)
 
@@ -290,3 +292,33 @@ async def test_the_deadline_ends_a_run(bench: Callable[..., Any]) -> None:
     made.submit("late", "p")
     await made.until(lambda: made.ended)
     assert made.ended[0].reason == "DEADLINE_EXCEEDED" and made.ended[0].final
+
+
+def requests() -> dict[str, float]:
+    """Requests to the API server so far, by verb."""
+    samples = [sample for family in metrics.KUBERNETES_REQUESTS.collect() for sample in family.samples]
+    return {s.labels["verb"]: s.value for s in samples if s.name.endswith("_total")}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+async def test_two_hundred_jobs_of_fifty_sessions_at_once(bench: Callable[..., Any]) -> None:
+    tiny = {"requests": {"cpu": "5m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}}
+    made = await bench(p=pool("pass", resources=tiny))
+    before, began = requests(), time.monotonic()
+    for session in range(50):
+        for run in range(4):
+            made.submit(f"r{run}", "p", session=f"s{session}")
+    await made.until(lambda: len(made.space.get("jobs", selector=made.place.selector)) == 200, seconds=120)
+    created = time.monotonic() - began
+    await made.until(lambda: len(made.ended) == 200, seconds=1500)
+    took = time.monotonic() - began
+    asked = {verb: count - before.get(verb, 0) for verb, count in requests().items()}
+    print(f"200 Jobs created in {created:.1f} s, ended after {took:.1f} s, requests {asked}")
+    assert {word.kind for word in made.ended} == {ExitKind.DONE}
+    assert len({word.run for word in made.ended}) == 200
+    # One request for each Job; besides, two lists every 20 s and the watches that they begin anew, however many Jobs there are.
+    rounds = took / 20 + 2
+    assert asked["create"] == 200 and created >= (200 - 20) / 10 - 1
+    assert asked["list"] <= 2 * rounds + took / 30 + 2 and asked["watch"] <= 4 * rounds, asked
+    assert sum(asked.values()) <= 20 + 10 * took

@@ -1,0 +1,142 @@
+"""Every pod may go, and the node's kubelet, in the middle of a training: the policy, the requests to the model and the Jobs are
+those of a session that nobody disturbed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+
+import pytest
+from dressage.api.v1 import session_pb2 as pb
+
+from tests.e2e.kubernetes.installation import Installation
+from tests.e2e.kubernetes.provider import Provider
+from tests.e2e.kubernetes.trainings import asked, ended, jobs, pods, run_of, trained, training, weights
+from tests.servers.kubernetes import until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600)]
+
+STEPS = int(os.environ.get("DRESSAGE_E2E_FAULT_STEPS", "800000"))
+# Until a checkpoint of what is trained by now is in the store, one being written every 3 s.
+CHECKPOINT_SECONDS = 6
+KUBELET_SECONDS = 60
+# Makes the kernel choose the trainer, not this program, when the container's memory is used up.
+OUT_OF_MEMORY = "open('/proc/1/oom_score_adj', 'w').write('1000'); kept = [b'x' * (1 << 26) for _ in range(1000)]"
+
+
+def killed(installed: Installation, pod: str) -> None:
+    """SIGKILL of the trainer: no time for a checkpoint."""
+    installed.space.run("delete", "pod", pod, "--wait=false", "--grace-period=0", "--force")
+
+
+def evicted(installed: Installation, pod: str) -> None:
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+    path = f"/api/v1/namespaces/{installed.space.name}/pods/{pod}/eviction"
+    installed.space.run("create", "--raw", path, "-f", "-", text=json.dumps(eviction))
+
+
+def out_of_memory(installed: Installation, pod: str) -> None:
+    installed.space.run("exec", pod, "--", "python", "-c", OUT_OF_MEMORY, check=False)
+
+
+def replaced(installed: Installation, component: str) -> None:
+    """A service's pod goes with no time to leave in order; another takes its place."""
+    before = {pod["metadata"]["uid"] for pod in installed.pods(component)}
+    installed.space.run("delete", "pod", installed.pod(component), "--grace-period=1", "--wait=false")
+
+    def another() -> bool:
+        fresh = [pod for pod in installed.pods(component) if pod["metadata"]["uid"] not in before]
+        conditions = [c for pod in fresh for c in pod["status"].get("conditions", ())]
+        return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+    until(another, seconds=300, what=f"another pod of {component} is ready")
+
+
+def without_kubelet() -> None:
+    stop, start = os.environ.get("DRESSAGE_E2E_KUBELET_STOP"), os.environ.get("DRESSAGE_E2E_KUBELET_START")
+    assert stop and start
+    subprocess.run(stop, shell=True, check=True, timeout=60)
+    try:
+        time.sleep(KUBELET_SECONDS)
+    finally:
+        subprocess.run(start, shell=True, check=True, timeout=60)
+
+
+def scripted(installed: Installation, provider: Provider, session: str) -> None:
+    provider.start()
+    spec = training(STEPS, model="openai/scripted", seed=7, max_iterations=2, pass_threshold=1.0)
+    spec.train_only = False
+    spec.reward_source = ""
+    spec.evaluations = 4
+    asked(installed, lambda client: client.create_session(spec, session_id=session))
+
+
+def outcome(installed: Installation, provider: Provider, session: str) -> dict[str, object]:
+    """What must not depend on what happened."""
+    found = ended(installed, session)
+    assert found.state == pb.SESSION_STATE_EXHAUSTED, f"{found}\n{installed.space.diagnosis()}"
+    counts = provider.counts()
+    assert counts["unexpected"] == counts["left"] == 0, counts
+    iterations = asked(installed, lambda client: list(client.list_iterations(session)))
+    return {
+        "weights": [weights(installed, session, iteration) for iteration in (1, 2)],
+        "scores": [iteration.judgment.score for iteration in iterations],
+        "requests": counts["requests"],
+        "cost": found.cost.requests,
+        "jobs": len(jobs(installed, session)),
+        "video": bool(found.best_video),
+    }
+
+
+@pytest.mark.slow
+def test_a_session_amid_all_faults_ends_as_one_without(installed: Installation) -> None:
+    space = installed.space
+    provider = Provider(space, "one_revision.py")
+    scripted(installed, provider, "calm")
+    calm = outcome(installed, provider, "calm")
+    assert calm["jobs"] == 2 and calm["video"], calm
+
+    scripted(installed, provider, "rough")
+    steps = 0
+
+    def trains(iteration: int, attempt: int = 1) -> str:
+        """Waits until it trains beyond what it had at the last fault, and a checkpoint of that is stored; the pod."""
+        nonlocal steps
+        pod, steps = trained(installed, "rough", iteration=iteration, attempt=attempt, beyond=steps)
+        time.sleep(CHECKPOINT_SECONDS)
+        return pod
+
+    ways: list[Callable[[Installation, str], None]] = [killed, evicted, out_of_memory]
+    for attempt, way in enumerate(ways, 1):
+        way(installed, trains(1, attempt))
+    fourth = trains(1, 4)
+    for component in ("orchestrator", "judge", "llm-agent"):
+        replaced(installed, component)
+        trains(1, 4)
+    steps = 0
+    only = trains(2)
+    for component in ("renderer", "postgresql", "minio"):
+        replaced(installed, component)
+        trains(2)
+    if os.environ.get("DRESSAGE_E2E_KUBELET_STOP"):
+        without_kubelet()
+        trains(2)
+    rough = outcome(installed, provider, "rough")
+    first, second = (asked(installed, lambda client, i=i: client.get_run(run_of("rough", i))) for i in (1, 2))
+    told = {condition.type for condition in first.conditions}
+    assert first.attempt == 4 and {"EVICTED", "OOM_KILLED"} <= told, first
+    # What befell the services, the stores and the node's agent cost no trainer its place.
+    assert second.attempt == 1, second
+    assert {fourth, only} <= {pod["metadata"]["name"] for pod in pods(installed, "rough")}
+    assert rough == calm
+
+
+def test_a_run_out_of_memory_says_so(installed: Installation) -> None:
+    asked(installed, lambda client: client.create_session(training(20_000, pool="tiny"), session_id="tiny"))
+    assert ended(installed, "tiny").state == pb.SESSION_STATE_FAILED
+    run = asked(installed, lambda client: client.get_run(run_of("tiny")))
+    assert run.failure.reason == "OOM_KILLED" and "resources.limits.memory" in run.failure.remedy
+    assert "OOM_KILLED" in [condition.type for condition in run.conditions]

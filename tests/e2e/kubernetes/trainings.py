@@ -1,0 +1,125 @@
+"""Sessions that these tests watch from outside: by the API, their Jobs and their pods."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from dressage import errors
+from dressage.api.v1 import session_pb2 as pb
+from dressage.client import Client
+
+from tests.e2e.kubernetes.installation import Installation
+from tests.servers.kubernetes import until
+
+T = TypeVar("T")
+
+REWARD = """
+LATEX = r"1 - \\theta^2"
+TERMS = {"alive": "1 for every step", "angle": "cost of the squared angle"}
+
+def reward(state, action, next_state, memory, np):
+    return {"alive": np.ones_like(next_state.pole_angle), "angle": -np.square(next_state.pole_angle / 0.2)}
+"""
+ENDED = (pb.SESSION_STATE_SUCCEEDED, pb.SESSION_STATE_EXHAUSTED, pb.SESSION_STATE_FAILED, pb.SESSION_STATE_CANCELLED)
+
+
+def training(steps: int, **more: Any) -> pb.SessionSpec:
+    """A session that only trains."""
+    return pb.SessionSpec(
+        intent="balance the pole",
+        environment="environments/InvertedPendulum-v5",
+        reward_source=REWARD,
+        train_only=True,
+        seeds=2,
+        steps_per_member=steps,
+        evaluations=2,
+        evaluation_episodes=2,
+        **more,
+    )
+
+
+def run_of(session: str, iteration: int = 1) -> str:
+    return f"sessions/{session}/iterations/{iteration}/runs/train"
+
+
+def asked(installed: Installation, question: Callable[[Client], T], *, seconds: float = 300) -> T:
+    """An answer of the API, asked again through a new port-forward while pods come and go."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            with installed.client() as client:
+                return question(client)
+        except (errors.Unavailable, errors.DeadlineExceeded, AssertionError, OSError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(2)
+
+
+def ended(installed: Installation, session: str, *, seconds: float = 1800) -> pb.Session:
+    """The session at its end, however often the way to it breaks."""
+
+    def look() -> pb.Session | None:
+        found = asked(installed, lambda client: client.get_session(session))
+        return found if found.state in ENDED else None
+
+    found = until(look, seconds=seconds, every=2, what=f"the end of session {session}")
+    assert found is not None
+    return found
+
+
+def jobs(installed: Installation, session: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = installed.space.get("jobs", selector=f"dressage.io/session={session}")
+    return found
+
+
+def pods(installed: Installation, session: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = installed.space.get("pods", selector=f"dressage.io/session={session}")
+    return found
+
+
+def living(installed: Installation, run: str) -> dict[str, Any] | None:
+    """The run's pod that is up and not about to go."""
+    own = (
+        pod for pod in pods(installed, run.split("/")[1]) if pod["metadata"]["annotations"]["dressage.io/run"] == run
+    )
+    alive = (pod for pod in own if pod["status"]["phase"] == "Running")
+    return next((pod for pod in alive if "deletionTimestamp" not in pod["metadata"]), None)
+
+
+def trained(
+    installed: Installation, session: str, *, attempt: int, beyond: int = 0, iteration: int = 1
+) -> tuple[str, int]:
+    """Waits until that attempt trains, and all members are beyond so many steps; its pod, and the steps."""
+
+    def look() -> tuple[str, int] | None:
+        try:
+            run = asked(installed, lambda client: client.get_run(run_of(session, iteration)))
+        except errors.NotFound:  # the reward is still being written or checked
+            return None
+        assert run.state != pb.RUN_STATE_FAILED, run
+        assert run.state != pb.RUN_STATE_SUCCEEDED, f"{session} ended before all faults: raise DRESSAGE_E2E_FAULT_STEPS"
+        done = min((member.env_steps for member in run.members), default=0)
+        if run.attempt != attempt or run.state != pb.RUN_STATE_RUNNING or done <= beyond:
+            return None
+        pod = living(installed, run.name)
+        return (str(pod["metadata"]["name"]), done) if pod else None
+
+    found = until(look, seconds=600, every=1, what=f"attempt {attempt} of {session} trains beyond {beyond} steps")
+    assert found is not None
+    return found
+
+
+def weights(installed: Installation, session: str, iteration: int = 1) -> dict[str, str]:
+    """SHA-256 of every member's weights."""
+
+    def read(client: Client) -> dict[str, str]:
+        found = {}
+        for member in client.get_run(run_of(session, iteration)).members:
+            data = b"".join(client.read_artifact(f"{member.policy}/policy.safetensors"))
+            found[member.name.rpartition("/")[2]] = hashlib.sha256(data).hexdigest()
+        return found
+
+    return asked(installed, read)
