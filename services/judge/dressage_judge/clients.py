@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import grpc
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.internal.v1 import agent_service_pb2_grpc as agent_rpc
 from dressage.api.internal.v1 import renderer_service_pb2 as renderer_pb
 from dressage.api.internal.v1 import renderer_service_pb2_grpc as renderer_rpc
-from dressage.errors import DeadlineExceeded, DressageError, Internal, InvalidArgument, NotFound, Unavailable
+from dressage.errors import DressageError
 from dressage.rpc_errors import from_rpc
-from google.protobuf.json_format import MessageToDict
+from dressage.serving.conversation import Tool, converse, nothing
 
 Progress = Callable[[str], None]
-Tool = Callable[[str, Mapping[str, Any]], Awaitable[str]]
-"""What runs a tool: the call's id and its arguments to text. InvalidArgument and NotFound are told to the model."""
-
 MAX_TOOL_CALLS = 32
 _DESCRIBE_SECONDS = 120.0
 """The first call of a fresh llm-agent waits for its client library to be imported."""
-
-_MAX_RESULT_BYTES = 200_000
-
-
-def nothing(_: str) -> None:
-    """Progress that nobody wants to hear of."""
 
 
 class AgentClient:
@@ -57,32 +46,14 @@ class AgentClient:
 
         :raises DressageError: what llm-agent raises; ``TOO_MANY_TOOL_CALLS`` besides.
         """
-        call = self._stub.Converse(timeout=seconds)
-        calls = 0
-        try:
-            await call.write(agent_pb.ConverseRequest(task=task))
-            while (said := await call.read()) is not grpc.aio.EOF:
-                match said.WhichOneof("message"):
-                    case "result":
-                        result: agent_pb.TaskResult = said.result
-                        await call.done_writing()
-                        return result
-                    case "progress":
-                        progress(said.progress.text)
-                    case "tool_call":
-                        calls += 1
-                        if calls > MAX_TOOL_CALLS:
-                            message = f"task {task.key!r} asked for more than {MAX_TOOL_CALLS} tool calls"
-                            raise DeadlineExceeded(message, reason="TOO_MANY_TOOL_CALLS")
-                        answer = await _run(said.tool_call, tools or {})
-                        await call.write(agent_pb.ConverseRequest(tool_result=answer))
-            raise Internal(f"task {task.key!r} ended without a result", reason="NO_RESULT")
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc(error) from None
-        except asyncio.InvalidStateError:  # a write on a call that has ended: its status tells why
-            raise Unavailable(f"llm-agent ended the call: {await call.details()}", reason="CALL_ENDED") from None
-        finally:
-            call.cancel()
+        return await converse(
+            self._stub,
+            task,
+            seconds=seconds,
+            tools=tools or {},
+            max_tool_calls=MAX_TOOL_CALLS,
+            progress=progress,
+        )
 
 
 class RendererClient:
@@ -100,19 +71,6 @@ class RendererClient:
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error) from None
         return answer
-
-
-async def _run(call: agent_pb.ToolCall, tools: Mapping[str, Tool]) -> agent_pb.ToolResult:
-    tool = tools.get(call.name)
-    if tool is None:
-        known = ", ".join(sorted(tools)) or "none"
-        return agent_pb.ToolResult(id=call.id, content=f"no tool {call.name!r}; there are: {known}", is_error=True)
-    try:
-        content = await tool(call.id, MessageToDict(call.arguments))
-    except (InvalidArgument, NotFound) as error:
-        return agent_pb.ToolResult(id=call.id, content=error.message, is_error=True)
-    cut = content.encode()[:_MAX_RESULT_BYTES].decode(errors="ignore")
-    return agent_pb.ToolResult(id=call.id, content=cut)
 
 
 FALLBACK_REASONS = frozenset(

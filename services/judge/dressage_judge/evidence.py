@@ -12,8 +12,9 @@ from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.internal.v1 import judge_service_pb2 as pb
 from dressage.api.internal.v1 import renderer_service_pb2 as renderer_pb
 from dressage.errors import DressageError, InvalidArgument
+from dressage.serving.conversation import Tool
 
-from dressage_judge.clients import Tool, lasting
+from dressage_judge.clients import lasting
 from dressage_judge.judging import CodeJudge
 
 MAX_ASK_FRAMES = 16

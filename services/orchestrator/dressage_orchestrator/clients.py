@@ -16,27 +16,24 @@ from dressage.api.internal.v1 import renderer_service_pb2 as renderer_pb
 from dressage.api.internal.v1 import renderer_service_pb2_grpc as renderer_rpc
 from dressage.api.v1 import session_pb2 as session_pb
 from dressage.errors import (
-    DeadlineExceeded,
     DressageError,
     Internal,
-    InvalidArgument,
-    NotFound,
     ResourceExhausted,
     Unavailable,
 )
 from dressage.rpc_errors import from_rpc
+from dressage.serving import conversation
 from dressage.serving.bills import bill, billed
-from google.protobuf.json_format import MessageToDict
+from dressage.serving.conversation import converse
 
 from dressage_orchestrator.workflow import budget
 
 T = TypeVar("T")
 Tool = Callable[[Mapping[str, Any]], str]
 
-MAX_TOOL_ROUNDS = 40
-"""Tool calls that one task may make."""
+MAX_TOOL_CALLS = 40
+"""That one task may make."""
 
-MAX_TOOL_BYTES = 200_000
 _BUSY = frozenset({"LLM_AGENT_BUSY"})
 _DESCRIBE_SECONDS = 120.0
 """The first call of a fresh llm-agent waits for its client library to be imported."""
@@ -117,43 +114,22 @@ class AgentClient:
             raise
 
     async def _converse(self, task: agent_pb.Task, tools: Mapping[str, Tool]) -> agent_pb.TaskResult:
-        call = self._stub.Converse(timeout=self._seconds)
-        try:
-            await call.write(agent_pb.ConverseRequest(task=task))
-            rounds = 0
-            while (said := await call.read()) is not grpc.aio.EOF:
-                kind = said.WhichOneof("message")
-                if kind == "result":
-                    result: agent_pb.TaskResult = said.result
-                    await call.done_writing()
-                    return result
-                if kind == "tool_call":
-                    rounds += 1
-                    if rounds > MAX_TOOL_ROUNDS:
-                        message = f"task {task.key!r} asked for more than {MAX_TOOL_ROUNDS} tool calls"
-                        raise DeadlineExceeded(message, reason="TOO_MANY_TOOL_CALLS")
-                    answer = await asyncio.to_thread(_run_tool, said.tool_call, tools)
-                    await call.write(agent_pb.ConverseRequest(tool_result=answer))
-            raise Internal(f"task {task.key!r} ended without a result", reason="NO_RESULT")
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc(error) from None
-        except asyncio.InvalidStateError:  # a write on a call that has ended: its status tells why
-            raise Unavailable(f"llm-agent ended the call: {await call.details()}", reason="CALL_ENDED") from None
-        finally:
-            call.cancel()
+        return await converse(
+            self._stub,
+            task,
+            seconds=self._seconds,
+            tools={name: _in_thread(tool) for name, tool in tools.items()},
+            max_tool_calls=MAX_TOOL_CALLS,
+        )
 
 
-def _run_tool(call: agent_pb.ToolCall, tools: Mapping[str, Tool]) -> agent_pb.ToolResult:
-    tool = tools.get(call.name)
-    if tool is None:
-        said = f"no tool {call.name!r}; there are: {', '.join(sorted(tools)) or 'none'}"
-        return agent_pb.ToolResult(id=call.id, content=said, is_error=True)
-    try:
-        content = tool(MessageToDict(call.arguments))
-    except (InvalidArgument, NotFound) as error:
-        return agent_pb.ToolResult(id=call.id, content=error.message, is_error=True)
-    cut = content.encode()[:MAX_TOOL_BYTES].decode(errors="ignore")
-    return agent_pb.ToolResult(id=call.id, content=cut)
+def _in_thread(tool: Tool) -> conversation.Tool:
+    """A tool that reads the database or the store, away from the event loop."""
+
+    async def run(_: str, arguments: Mapping[str, Any]) -> str:
+        return await asyncio.to_thread(tool, arguments)
+
+    return run
 
 
 class JudgeClient:
