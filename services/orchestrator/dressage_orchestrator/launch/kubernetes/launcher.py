@@ -33,6 +33,7 @@ _LOG_LINES = 5000
 _TICK_SECONDS = 2.0
 _SYNC_SECONDS = 60.0
 _STOP_SECONDS = 30.0
+_CANCEL_SECONDS = 1.0
 _FIRST_RETRY_SECONDS = 2.0
 _LONGEST_RETRY_SECONDS = 60.0
 _REFUSAL_AFTER_SECONDS = 5.0
@@ -199,10 +200,11 @@ class KubernetesLauncher:
 
     async def close(self) -> None:
         """Stops watching; Jobs go on."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while left := [task for task in self._tasks if not task.done()]:
+            for task in left:
+                task.cancel()
+            # Again if need be: a task may lose its cancellation where it comes together with what it waits for.
+            await asyncio.wait(left, timeout=_CANCEL_SECONDS)
         self._client.close()
 
     def _spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
@@ -235,7 +237,8 @@ class KubernetesLauncher:
                     return
                 await self._tell(tracked, tracked.first, _create_failure(error), error.message)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(tracked.unwanted.wait(), wait)
+                    async with asyncio.timeout(wait):
+                        await tracked.unwanted.wait()
                 wait = min(wait * 2, _LONGEST_RETRY_SECONDS)
                 continue
             tracked.created, tracked.listed = True, self._jobs.lists
@@ -288,7 +291,9 @@ class KubernetesLauncher:
         tick = time.monotonic() + _TICK_SECONDS
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), max(0.0, tick - time.monotonic()))
+                # Not wait_for: before Python 3.12 it loses a cancellation that comes together with the event.
+                async with asyncio.timeout(max(0.0, tick - time.monotonic())):
+                    await self._wake.wait()
             if time.monotonic() >= tick:
                 tick = time.monotonic() + _TICK_SECONDS
                 self._dirty.update(name for name, tracked in self._tracked.items() if not tracked.ended)
