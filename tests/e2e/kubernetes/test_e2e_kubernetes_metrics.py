@@ -50,7 +50,9 @@ def test_metrics_tell_what_the_session_did(installed: Installation, prometheus: 
     spec.video_judging = pb.VIDEO_JUDGING_NONE
     asked(installed, lambda client: client.create_session(spec, session_id="metered"))
     with installed.client() as client, pytest.raises(DressageError):
-        client.get_artifact("sessions/" + 300 * "a")  # no store takes such a name: a failure, for the panels of failures
+        client.get_artifact(
+            "sessions/" + 300 * "a"
+        )  # no store takes such a name: a failure, for the panels of failures
     session = ended(installed, "metered")
     assert session.state == pb.SESSION_STATE_EXHAUSTED, f"{session}\n{installed.space.diagnosis()}"
     eventually(
