@@ -150,6 +150,10 @@ class KubernetesLauncher:
                     raise Unavailable(error.message, reason="CLUSTER_UNAVAILABLE") from None
                 self._log.warning("waiting for the API server", error=error.message)
                 await asyncio.sleep(_FIRST_RETRY_SECONDS)
+        # At once, not when each has been looked at: who asks now whether a run has a Job would make it another one.
+        for name, job in self._jobs.items.items():
+            if run_of(job) and name not in self._tracked:
+                self._track(name, job)
         for task in (self._jobs.run(), self._pods.run(), self._reconcile_all()):
             self._spawn(task)
         return len(self.known())
@@ -316,7 +320,7 @@ class KubernetesLauncher:
         if not run_of(job):
             return
         if tracked is None:
-            tracked = self._tracked[name] = _Tracked(run_of(job), first_attempt_of(job), name, made=time.monotonic())
+            tracked = self._track(name, job)
         tracked.created = True
         if tracked.ended or tracked.unwanted.is_set():
             return
@@ -328,6 +332,11 @@ class KubernetesLauncher:
         owned = [pod for pod in self._pods.items.values() if _job_of(pod) == name]
         view = observe(job, owned, await self._refused(tracked, owned))
         await self._act(tracked, view)
+
+    def _track(self, name: str, job: Json) -> _Tracked:
+        tracked = _Tracked(run_of(job), first_attempt_of(job), name, created=True, made=time.monotonic())
+        self._tracked[name] = tracked
+        return tracked
 
     async def _act(self, tracked: _Tracked, view: View) -> None:
         tracked.attempt = view.attempt
