@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from dressage.api.v1 import session_pb2 as pb
+from dressage.errors import DressageError
 
 from tests.e2e.kubernetes.installation import METRICS, SERVICES, Installation
 from tests.e2e.kubernetes.provider import Provider
@@ -48,6 +49,10 @@ def test_metrics_tell_what_the_session_did(installed: Installation, prometheus: 
     spec.train_only, spec.reward_source, spec.seeds = False, "", 1
     spec.video_judging = pb.VIDEO_JUDGING_NONE
     asked(installed, lambda client: client.create_session(spec, session_id="metered"))
+    with installed.client() as client, pytest.raises(DressageError):
+        client.get_artifact(
+            "sessions/" + 300 * "a"
+        )  # no store takes such a name: a failure, for the panels of failures
     session = ended(installed, "metered")
     assert session.state == pb.SESSION_STATE_EXHAUSTED, f"{session}\n{installed.space.diagnosis()}"
     eventually(

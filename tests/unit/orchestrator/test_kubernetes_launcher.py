@@ -195,7 +195,7 @@ async def test_what_runs_is_adopted_and_what_was_given_up_is_deleted() -> None:
 
     second = Bench(server)
     second.unwanted = {"sessions/t/iterations/1/runs/train"}
-    assert await second.launcher.start() == 0  # not yet looked at
+    assert await second.launcher.start() == 2 and second.launcher.knows(RUN, 1)  # at once, or it would get another Job
     await until(lambda: given_up not in server.objects["jobs"])
     assert second.launcher.knows(RUN, 1) and kept in server.objects["jobs"]
     second.finish(kept, "Complete", "CompletionsReached")
@@ -289,3 +289,15 @@ async def test_the_rate_of_requests_is_bounded() -> None:
     for _ in range(205):
         await limit.take()
     assert clock[0] == pytest.approx(20.0)
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_it_closes_also_when_news_come_at_that_moment(turns: int) -> None:
+    bench = Bench(Server())
+    await bench.launcher.start()
+    await asyncio.sleep(0.05)
+    bench.server.tell("pods", {"metadata": {"name": "p", "labels": {"batch.kubernetes.io/job-name": "j"}}})
+    for _ in range(turns):  # until the word has come as far as to the waiting task, but not further
+        await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        await bench.launcher.close()

@@ -192,7 +192,8 @@ class ClusterClient:
         threading.Thread(target=read, name=f"watch-{kind}", daemon=True).start()
         try:
             while True:
-                item = await asyncio.wait_for(queue.get(), seconds + _WATCH_MARGIN_SECONDS)
+                async with asyncio.timeout(seconds + _WATCH_MARGIN_SECONDS):
+                    item = await queue.get()
                 if item is None:
                     return
                 if isinstance(item, ClusterError):

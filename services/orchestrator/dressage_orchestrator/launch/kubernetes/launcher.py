@@ -33,6 +33,7 @@ _LOG_LINES = 5000
 _TICK_SECONDS = 2.0
 _SYNC_SECONDS = 60.0
 _STOP_SECONDS = 30.0
+_CANCEL_SECONDS = 1.0
 _FIRST_RETRY_SECONDS = 2.0
 _LONGEST_RETRY_SECONDS = 60.0
 _REFUSAL_AFTER_SECONDS = 5.0
@@ -149,6 +150,10 @@ class KubernetesLauncher:
                     raise Unavailable(error.message, reason="CLUSTER_UNAVAILABLE") from None
                 self._log.warning("waiting for the API server", error=error.message)
                 await asyncio.sleep(_FIRST_RETRY_SECONDS)
+        # At once, not when each has been looked at: who asks now whether a run has a Job would make it another one.
+        for name, job in self._jobs.items.items():
+            if run_of(job) and name not in self._tracked:
+                self._track(name, job)
         for task in (self._jobs.run(), self._pods.run(), self._reconcile_all()):
             self._spawn(task)
         return len(self.known())
@@ -199,10 +204,11 @@ class KubernetesLauncher:
 
     async def close(self) -> None:
         """Stops watching; Jobs go on."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while left := [task for task in self._tasks if not task.done()]:
+            for task in left:
+                task.cancel()
+            # Again if need be: a task may lose its cancellation where it comes together with what it waits for.
+            await asyncio.wait(left, timeout=_CANCEL_SECONDS)
         self._client.close()
 
     def _spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
@@ -235,7 +241,8 @@ class KubernetesLauncher:
                     return
                 await self._tell(tracked, tracked.first, _create_failure(error), error.message)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(tracked.unwanted.wait(), wait)
+                    async with asyncio.timeout(wait):
+                        await tracked.unwanted.wait()
                 wait = min(wait * 2, _LONGEST_RETRY_SECONDS)
                 continue
             tracked.created, tracked.listed = True, self._jobs.lists
@@ -288,7 +295,9 @@ class KubernetesLauncher:
         tick = time.monotonic() + _TICK_SECONDS
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), max(0.0, tick - time.monotonic()))
+                # Not wait_for: before Python 3.12 it loses a cancellation that comes together with the event.
+                async with asyncio.timeout(max(0.0, tick - time.monotonic())):
+                    await self._wake.wait()
             if time.monotonic() >= tick:
                 tick = time.monotonic() + _TICK_SECONDS
                 self._dirty.update(name for name, tracked in self._tracked.items() if not tracked.ended)
@@ -311,7 +320,7 @@ class KubernetesLauncher:
         if not run_of(job):
             return
         if tracked is None:
-            tracked = self._tracked[name] = _Tracked(run_of(job), first_attempt_of(job), name, made=time.monotonic())
+            tracked = self._track(name, job)
         tracked.created = True
         if tracked.ended or tracked.unwanted.is_set():
             return
@@ -323,6 +332,11 @@ class KubernetesLauncher:
         owned = [pod for pod in self._pods.items.values() if _job_of(pod) == name]
         view = observe(job, owned, await self._refused(tracked, owned))
         await self._act(tracked, view)
+
+    def _track(self, name: str, job: Json) -> _Tracked:
+        tracked = _Tracked(run_of(job), first_attempt_of(job), name, created=True, made=time.monotonic())
+        self._tracked[name] = tracked
+        return tracked
 
     async def _act(self, tracked: _Tracked, view: View) -> None:
         tracked.attempt = view.attempt
