@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from dressage.api.v1 import benchmark_pb2 as pb
+from dressage.api.v1 import benchmark_service_pb2 as pb
 from serving import DRESSAGE, Server, run_cli
 
 CASES = """env_id,instruction,category,difficulty

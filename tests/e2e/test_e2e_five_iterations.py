@@ -18,12 +18,12 @@ INTENT = "balance the pole with the cart in the middle"
 def run(data: Path, url: str) -> dict[str, object]:
     where = ("--env", "InvertedPendulum-v5", "--model", "openai/scripted-vision", "--api-base", url)
     size = ("--seeds", "1", "--steps", "24k", "--iterations", "5", "--yes", "--json", "--data-dir", str(data))
-    done = run_cli("run", INTENT, *where, *size, timeout=600, OPENAI_API_KEY="sk-scripted")
+    done = run_cli("run", INTENT, *where, *size, timeout=1500, OPENAI_API_KEY="sk-scripted")
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout)
 
 
-@pytest.mark.timeout(700)
+@pytest.mark.timeout(1600)
 def test_five_iterations_to_a_pass(tmp_path: Path) -> None:
     told = runpy.run_path(str(SCRIPT))
     with ScriptedServer(told["SCRIPT"]()) as provider:
@@ -34,6 +34,7 @@ def test_five_iterations_to_a_pass(tmp_path: Path) -> None:
     assert result["state"] == "succeeded" and result["confirmation"]["passed"]
     assert session["current_iteration"] == 5 and session["best_iteration"].endswith("/5")
     assert int(session["cost"]["requests"]) == len(requests)
+    assert int(session["env_steps_saved"]) >= 24_000  # the third iteration's first reward was sent back untrained
     (folder,) = (tmp_path / "data/artifacts/sessions").iterdir()
     lineage_is_kept(folder)
     judges_differ_and_are_settled(folder, requests)
@@ -60,8 +61,7 @@ def judges_differ_and_are_settled(folder: Path, requests: list[Request]) -> None
     synthesis = [r for r in requests if "You are the synthesiser" in r.text("system")]
     told = [m["content"] for r in synthesis for m in r.body["messages"] if m["role"] == "tool"]
     places = [json.loads(text)["mean_place_m"] for text in told if "mean_place_m" in text]
-    # What the check measured of real episodes: one side, and then the other.
-    assert max(places) > 0.2 and min(places) < -0.2
+    assert len(places) >= 3 and min(places) > 0.15  # what the check measured of real episodes
     assert any("Near the end of its rail." in text and "frames_at" in text for text in told)
     votes = [r for r in requests if "You are the video judge" in r.text("system")]
     assert len(votes) % 3 == 0 and all(r.pictures()[0].startswith("data:image/png;base64,") for r in votes)

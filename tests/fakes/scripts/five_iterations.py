@@ -6,9 +6,9 @@ and how straight. What that leads to:
 1. A reward that pays for falling. Code and video agree that it is bad.
 2. A reward that balances at the side. The code is content and the video is not; the synthesiser looks again, measures where
    the cart is, and the video decides.
-3. A reward that orders what was seen so far backwards, which is sent back before it is trained; the repaired one balances
-   at the other side.
-4. Going on from there, still to the side.
+3. A reward that orders what was seen so far backwards, which is sent back before it is trained; the repaired one balances a
+   little nearer to the middle.
+4. Going on from there, nearer still, and still aside.
 5. Back to the second iteration, with the place put right: it passes, and again on fresh seeds.
 
 Ask for "balance the pole with the cart in the middle" with model ``openai/scripted-vision``; 24 000 steps are enough. How many
@@ -70,7 +70,7 @@ def check(trajectory, np):
 
 UP, MIDDLE, STILL = "the pole stands", "the cart is in the middle", "it is calm"
 QUESTION = "Where is the cart on its rail?"
-PLACES = {2: 0.5, 3: -0.5, 4: -0.4, 5: 0.0}
+PLACES = {2: 0.6, 3: 0.5, 4: 0.4, 5: 0.0}
 """Where the reward of an iteration wants the cart, m."""
 
 
@@ -187,7 +187,7 @@ def script() -> list[Answer]:
             calls=(Call("get_rollouts", {"number": 3}), Call("get_reward_code", {"number": 3})), when=revises(course, 3)
         ),
         Answer(
-            revision(3, "The other side.", "SOFT: a sign was wrong.", "Nearer to the middle.", at(PLACES[4])),
+            revision(3, "Still aside.", "SOFT: 0.1 m is too little.", "Nearer to the middle.", at(PLACES[4])),
             when=course.begins(4),
         ),
         Answer(calls=compares, when=revises(course, 4)),
