@@ -38,7 +38,7 @@ class Provider:
         space.run("delete", "pod", self._name, "--ignore-not-found", "--grace-period=1", timeout=120)
         files = {"openai_server.py": _FAKES / "openai_server.py", "script.py": _FAKES / "scripts" / self._script}
         config = {name: path.read_text() for name, path in files.items()}
-        service = {"clusterIP": "None", "selector": {"app": self._name}, "ports": [{"name": "http", "port": PORT}]}
+        service = {"selector": {"app": self._name}, "ports": [{"name": "http", "port": PORT}]}
         space.apply(
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": self._name}, "data": config},
             {"apiVersion": "v1", "kind": "Service", "metadata": {"name": self._name}, "spec": service},

@@ -31,7 +31,7 @@ def test_an_upgrade_in_the_middle_of_a_training_loses_nothing(installed: Install
     assert installed.token == token
     assert ended(installed, "upgraded").state == pb.SESSION_STATE_SUCCEEDED, installed.space.diagnosis()
     run = asked(installed, lambda client: client.get_run(run_of("upgraded")))
-    assert run.attempt == 1 and not run.conditions, run
+    assert run.attempt == 1, run
     assert [entry["metadata"]["name"] for entry in pods(installed, "upgraded")] == [pod]
     assert len(jobs(installed, "upgraded")) == 1
     assert weights(installed, "upgraded") == weights(installed, "before")

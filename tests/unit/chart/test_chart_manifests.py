@@ -255,6 +255,8 @@ def test_external_stores_replace_the_bundled_ones() -> None:
         mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
         volume = next(v for v in pod["spec"]["volumes"] if v["name"] == mounts[authority.removesuffix("/ca.crt")])
         assert volume["configMap"] == {"name": "company-ca"}
+    (text,) = [e["data"]["pools.json"] for e in of_kind("external-stores", "ConfigMap") if "pools.json" in e["data"]]
+    assert {pool["caConfigMap"] for pool in json.loads(text)["pools"].values()} == {"company-ca"}
 
 
 def test_monitors_come_only_where_the_cluster_knows_them_and_are_labelled() -> None:
