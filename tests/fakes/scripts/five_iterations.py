@@ -70,7 +70,7 @@ def check(trajectory, np):
 
 UP, MIDDLE, STILL = "the pole stands", "the cart is in the middle", "it is calm"
 QUESTION = "Where is the cart on its rail?"
-PLACES = {2: 0.6, 3: 0.5, 4: 0.4, 5: 0.0}
+PLACES = {2: 0.5, 3: 0.4, 4: 0.3, 5: 0.0}
 """Where the reward of an iteration wants the cart, m."""
 
 
