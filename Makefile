@@ -38,7 +38,7 @@ test: ## Unit and integration tests (under 10 minutes on 2 cores)
 	@tools/system-packages egl
 	@tools/system-packages prometheus
 	@tools/system-packages postgresql
-	$(RUN)/pytest -n 2 --dist loadfile --maxprocesses 2 --durations 15
+	$(RUN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --maxprocesses 2 --durations 15
 
 test-slow: ## Long proofs; their results are recorded under docs/
 	@$(SYNC) --group dev --group reference

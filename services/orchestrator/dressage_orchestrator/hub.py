@@ -49,7 +49,9 @@ class Waiter:
     async def wait(self, seconds: float) -> None:
         """Returns when the topic was told since the last return, or after so long."""
         try:
-            await asyncio.wait_for(self._event.wait(), seconds)
+            # Not `asyncio.wait_for`, which loses a cancellation that comes together with the event (before Python 3.12).
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
         except TimeoutError:
             return
         finally:

@@ -348,7 +348,8 @@ async def test_a_budget_that_is_used_up_buys_nothing(tmp_path):
         async with service(tmp_path, server.url) as client:
             error = await client.fails(reward_task(remaining_budget=tight))
         assert len(server.requests) == 1
-    assert error.reason == "LLM_BUDGET_EXHAUSTED" and error.metadata == {"kind": "tokens"}
+    bought = {"cost_requests": "1", "cost_input_tokens": "100", "cost_output_tokens": "50"}
+    assert error.reason == "LLM_BUDGET_EXHAUSTED" and error.metadata == {"kind": "tokens", **bought}
 
 
 async def test_known_prices_are_counted(tmp_path):
