@@ -181,7 +181,8 @@ def test_a_per_step_reward_class_trains(tmp_path: Path):
     """The form of Prompt2Policy's user guide, from a file."""
     reward = Path(__file__).parents[2] / "examples" / "rewards" / "per_step_forward.py"
     ran = run_cli(
-        *("train", str(reward), "--env", "HalfCheetah-v5", "--seeds", "1", "--steps", "6000", "--json"),
+        *("train", str(reward), "--env", "HalfCheetah-v5", "--env-option", "max_episode_steps=100"),
+        *("--seeds", "1", "--steps", "6000", "--json"),
         *("--data-dir", str(tmp_path / "data")),
     )
     assert ran.returncode == 0, ran.stderr
