@@ -1,4 +1,4 @@
-"""What a call cost although it failed.
+"""Costs of model calls: adding them up, and what a call cost although it failed.
 
 A conversation may buy replies and then fail: a reply cannot be used, or the provider goes away. The cost travels with the
 error, as metadata, so that whoever counts a session's costs counts these as well.
@@ -38,3 +38,17 @@ def billed(error: DressageError) -> session_pb2.Cost:
     except ValueError:  # another program's metadata under the same names is no bill of ours
         return session_pb2.Cost()
     return cost
+
+
+def add_cost(total: session_pb2.Cost, part: session_pb2.Cost) -> None:
+    """Adds a cost; the dollars stay unknown once a paid part's are unknown."""
+    fresh = total.requests == 0
+    known = (total.HasField("dollars") or fresh) and (part.HasField("dollars") or part.requests == 0)
+    dollars = total.dollars + part.dollars
+    total.requests += part.requests
+    total.input_tokens += part.input_tokens
+    total.output_tokens += part.output_tokens
+    if known and total.requests:
+        total.dollars = dollars
+    elif not known:
+        total.ClearField("dollars")

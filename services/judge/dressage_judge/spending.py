@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dressage.api.v1 import session_pb2
 from dressage.errors import ResourceExhausted
+from dressage.serving.bills import add_cost
 
 
 class Purse:
@@ -47,20 +48,9 @@ class Purse:
 
     def pay(self, cost: session_pb2.Cost) -> None:
         """Counts a cost."""
-        add(self.spent, cost)
+        add_cost(self.spent, cost)
         if self._whole is not None:
             self._whole.pay(cost)
-
-
-def add(total: session_pb2.Cost, cost: session_pb2.Cost) -> None:
-    """Adds a cost to a total; dollars become unknown with the first that is."""
-    total.requests += cost.requests
-    total.input_tokens += cost.input_tokens
-    total.output_tokens += cost.output_tokens
-    if cost.requests and not cost.HasField("dollars"):
-        total.ClearField("dollars")
-    elif total.HasField("dollars"):
-        total.dollars += cost.dollars
 
 
 def _exhausted(kind: str) -> ResourceExhausted:

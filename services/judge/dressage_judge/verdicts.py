@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 from dressage.api.internal.v1 import judge_service_pb2 as pb
 from dressage.errors import DressageError
-from dressage.serving.bills import bill
+from dressage.serving.bills import add_cost, bill
 
 from dressage_judge.judging import DEFAULT_THRESHOLD, CodeJudge, JudgedRollout
 from dressage_judge.looking import Looking, Refusal, VideoJudge, check_video
 from dressage_judge.messages import rollout_judgment
-from dressage_judge.spending import Purse, add
+from dressage_judge.spending import Purse
 
 _AT_ONCE = 3
 _MAX_SAID = 4096
@@ -104,7 +104,7 @@ class Verdicts:
                     async with places:
                         await self._video.look(looking, judged, message)
                     if message is rest[0][1]:
-                        add(message.judgment.cost, looking.opening_cost)
+                        add_cost(message.judgment.cost, looking.opening_cost)
                 await said.put(message)
 
             with _first_of_many(looking.purse if isinstance(looking, Looking) else None):

@@ -23,10 +23,8 @@ from dressage.errors import (
 )
 from dressage.rpc_errors import from_rpc
 from dressage.serving import conversation
-from dressage.serving.bills import bill, billed
+from dressage.serving.bills import add_cost, bill, billed
 from dressage.serving.conversation import converse
-
-from dressage_orchestrator.workflow import budget
 
 T = TypeVar("T")
 Tool = Callable[[Mapping[str, Any]], str]
@@ -102,9 +100,9 @@ class AgentClient:
             try:
                 result = await self._converse(task, tools or {})
             except DressageError as error:
-                budget.add_cost(spent, billed(error))
+                add_cost(spent, billed(error))
                 raise
-            budget.add_cost(result.cost, spent)
+            add_cost(result.cost, spent)
             return result
 
         try:
@@ -156,7 +154,7 @@ class JudgeClient:
                 answer: judge_pb.JudgeResponse = await self._stub.Judge(request, timeout=self._seconds)
             except grpc.aio.AioRpcError as error:
                 failed = from_rpc(error)
-                budget.add_cost(spent, billed(failed))
+                add_cost(spent, billed(failed))
                 raise failed from None
             return answer
 
@@ -166,7 +164,7 @@ class JudgeClient:
             bill(error, spent)
             raise
         if spent.requests and answer.rollouts:
-            budget.add_cost(answer.rollouts[0].judgment.cost, spent)
+            add_cost(answer.rollouts[0].judgment.cost, spent)
         if [entry.rollout for entry in answer.rollouts] != list(request.rollouts):
             raise Internal("the judge did not answer for the rollouts asked for, in order", reason="JUDGE_MISMATCH")
         return answer

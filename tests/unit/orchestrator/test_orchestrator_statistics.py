@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 from dressage.api.v1 import session_pb2 as v1
+from dressage.serving.bills import add_cost
 from dressage_orchestrator.statistics import bootstrap_interval, deviation, mean
 from dressage_orchestrator.workflow import aggregate, budget
 from google.protobuf.duration_pb2 import Duration
@@ -131,10 +132,10 @@ def test_what_remains_for_models() -> None:
 
 def test_dollars_are_unknown_once_a_part_is() -> None:
     total = v1.Cost()
-    budget.add_cost(total, v1.Cost(requests=1, dollars=0.1))
-    budget.add_cost(total, v1.Cost())  # from a journal: nothing was paid
+    add_cost(total, v1.Cost(requests=1, dollars=0.1))
+    add_cost(total, v1.Cost())  # from a journal: nothing was paid
     assert total.dollars == pytest.approx(0.1)
-    budget.add_cost(total, v1.Cost(requests=1))
+    add_cost(total, v1.Cost(requests=1))
     assert not total.HasField("dollars") and total.requests == 2
-    budget.add_cost(total, v1.Cost(requests=1, dollars=0.1))
+    add_cost(total, v1.Cost(requests=1, dollars=0.1))
     assert not total.HasField("dollars")

@@ -54,17 +54,3 @@ def end_of_time(session: v1.Session) -> float | None:
         return None
     begin = session.start_time.ToMicroseconds() / 1e6
     return begin + session.waited_seconds + session.spec.budget.wall_time.ToTimedelta().total_seconds()
-
-
-def add_cost(total: v1.Cost, part: v1.Cost) -> None:
-    """Adds a cost; the dollars stay unknown once a paid part's are unknown."""
-    fresh = total.requests == 0
-    known = (total.HasField("dollars") or fresh) and (part.HasField("dollars") or part.requests == 0)
-    dollars = total.dollars + part.dollars
-    total.requests += part.requests
-    total.input_tokens += part.input_tokens
-    total.output_tokens += part.output_tokens
-    if known and total.requests:
-        total.dollars = dollars
-    elif not known:
-        total.ClearField("dollars")

@@ -14,7 +14,7 @@ from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError, FailedPrecondition
-from dressage.serving.bills import billed
+from dressage.serving.bills import add_cost, billed
 
 from dressage_orchestrator import defaults, metrics, names
 from dressage_orchestrator.database import runs, sessions
@@ -127,12 +127,12 @@ def charge(tx: Transaction, flow: Flow, number: int, role: str, cost: v1.Cost) -
     """Counts a cost for the session, the iteration and the role; the session."""
 
     def count(iteration: v1.Iteration) -> None:
-        budget.add_cost(iteration.cost, cost)
-        budget.add_cost(iteration.cost_by_role[role], cost)
+        add_cost(iteration.cost, cost)
+        add_cost(iteration.cost_by_role[role], cost)
 
     def count_session(session: v1.Session) -> None:
-        budget.add_cost(session.cost, cost)
-        budget.add_cost(session.cost_by_role[role], cost)
+        add_cost(session.cost, cost)
+        add_cost(session.cost_by_role[role], cost)
 
     if cost.requests:
         sessions.put_iteration(tx, flow.session, number, count)
@@ -203,7 +203,7 @@ def _judge_by_video(flow: Flow, run: str, rollouts: Sequence[str], judge_source:
         answer = flow.call(flow.engine.judge.judge(request))
     except DressageError as error:  # code has judged already: a model that cannot look fails no session
         answer = judge_pb.JudgeResponse()
-        budget.add_cost(total, billed(error))
+        add_cost(total, billed(error))
         notices = [f"the videos could not be judged: {error.message}"]
     else:
         notices = list(dict.fromkeys(notice for entry in answer.rollouts for notice in entry.notices))
@@ -213,7 +213,7 @@ def _judge_by_video(flow: Flow, run: str, rollouts: Sequence[str], judge_source:
             warning = ev.Warning(reason="VIDEO_NOT_JUDGED", message="; ".join(notices)[:1000])
             flow.emit(tx, ev.Event(warning=warning), iteration=parts.iteration)
     for entry in answer.rollouts:
-        budget.add_cost(total, entry.judgment.cost)
+        add_cost(total, entry.judgment.cost)
     return total
 
 
