@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Protocol
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,47 +20,56 @@ MAX_FRAMES = 18_000
 MAX_WINDOW_SECONDS = 10.0
 """Seconds of the episode that are drawn when no end is given."""
 
-_MIN_SIDE, _MAX_SIDE = 64, 4096
-_MAX_FPS, _MAX_SPEED, _MAX_STILLS = 240.0, 100.0, 1000
+_MIN_SIDE = 64
+_MAX_SPEED, _MAX_STILLS = 100.0, 1000
 SLACK = 1e-4
 """Seconds within which two moments are the same: recorded times are float32."""
 
 
-class View(Protocol):
-    """Size and window of what is drawn."""
+@dataclass(frozen=True)
+class View:
+    """Size and window of what is drawn, and what both kinds of drawing do with their options.
 
-    @property
-    def width(self) -> int: ...
-    @property
-    def height(self) -> int: ...
-    @property
-    def fps(self) -> float: ...
-    @property
-    def start(self) -> float: ...
-    @property
-    def end(self) -> float | None: ...
-
-
-def check_view(options: View, *, max_side: int, max_fps: float) -> None:
-    """Refuses a view that cannot be drawn, and raises odd sides to the next even number (for `__post_init__`).
-
-    :raises InvalidArgument: for a value out of range, naming it.
+    :cvar max_side: pixels.
+    :cvar max_fps: frames per second.
+    :raises InvalidArgument: for a value out of range, naming it. An odd side is raised to the next even number.
     """
-    for name in ("width", "height"):
-        value = getattr(options, name)
-        if not _MIN_SIDE <= value <= max_side:
-            raise InvalidArgument(field=name, value=value, expected=f"{_MIN_SIDE} to {max_side} pixels")
-        object.__setattr__(options, name, value + value % 2)
-    if not 0 < options.fps <= max_fps:
-        raise InvalidArgument(field="fps", value=options.fps, expected=f"above 0 and up to {max_fps:g}")
-    if not (math.isfinite(options.start) and options.start >= 0):
-        raise InvalidArgument(field="start", value=options.start, expected="a second of the episode, 0 or later")
-    if options.end is not None and not (math.isfinite(options.end) and options.end > options.start):
-        raise InvalidArgument(field="end", value=options.end, expected=f"a second after start ({options.start:g})")
+
+    width: int = 480
+    height: int = 480
+    fps: float = 30.0
+    start: float = 0.0
+    end: float | None = None
+    camera: str = ""
+    overlay: bool = True
+    max_side: ClassVar[int] = 4096
+    max_fps: ClassVar[float] = 240.0
+
+    def __post_init__(self) -> None:
+        for name in ("width", "height"):
+            value = getattr(self, name)
+            if not _MIN_SIDE <= value <= self.max_side:
+                raise InvalidArgument(field=name, value=value, expected=f"{_MIN_SIDE} to {self.max_side} pixels")
+            object.__setattr__(self, name, value + value % 2)
+        if not 0 < self.fps <= self.max_fps:
+            raise InvalidArgument(field="fps", value=self.fps, expected=f"above 0 and up to {self.max_fps:g}")
+        if not (math.isfinite(self.start) and self.start >= 0):
+            raise InvalidArgument(field="start", value=self.start, expected="a second of the episode, 0 or later")
+        if self.end is not None and not (math.isfinite(self.end) and self.end > self.start):
+            raise InvalidArgument(field="end", value=self.end, expected=f"a second after start ({self.start:g})")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The options as JSON-ready data."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The options that `to_dict` wrote; unknown names are ignored."""
+        return cls(**{field.name: data[field.name] for field in fields(cls) if field.name in data})
 
 
 @dataclass(frozen=True)
-class RenderOptions:
+class RenderOptions(View):
     """How a trajectory is drawn.
 
     :param width: pixels, 64 to 4096; an odd number is raised to the next even one, as H.264 needs it.
@@ -78,32 +87,16 @@ class RenderOptions:
     :raises InvalidArgument: for a value out of range, naming it.
     """
 
-    width: int = 480
-    height: int = 480
-    fps: float = 30.0
-    start: float = 0.0
-    end: float | None = None
     speed: float = 1.0
-    camera: str = ""
-    overlay: bool = True
     overlay_return: str = ""
     stills: int = 0
 
     def __post_init__(self) -> None:
-        check_view(self, max_side=_MAX_SIDE, max_fps=_MAX_FPS)
+        super().__post_init__()
         if not 0 < self.speed <= _MAX_SPEED:
             raise InvalidArgument(field="speed", value=self.speed, expected=f"above 0 and up to {_MAX_SPEED:g}")
         if not 0 <= self.stills <= _MAX_STILLS:
             raise InvalidArgument(field="frames", value=self.stills, expected=f"0 to {_MAX_STILLS}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """The options as JSON-ready data."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> RenderOptions:
-        """The options that `to_dict` wrote; unknown names are ignored."""
-        return cls(**{field.name: data[field.name] for field in fields(cls) if field.name in data})
 
 
 def frame_times(options: RenderOptions, *, duration: float) -> npt.NDArray[np.float64]:

@@ -8,25 +8,24 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from dressage.errors import InvalidArgument
 
-from dressage_renderer.options import SLACK, check_view
+from dressage_renderer.options import SLACK, View
 
 PER_PAGE = 16
 """Frames of a page: four by four of 320 pixels stay below the side at which providers shrink pictures (1568 pixels)."""
 
-_MAX_SIDE, _MAX_FPS, _MAX_FRAMES = 1024, 60.0, 256
+_MAX_FRAMES = 256
 _VERSION = 1
 
 
 @dataclass(frozen=True)
-class SamplingOptions:
+class SamplingOptions(View):
     """How frames are taken of a trajectory.
 
     :param fps: frames per second, above 0 and up to 60.
@@ -42,31 +41,20 @@ class SamplingOptions:
     :raises InvalidArgument: for a value out of range, naming it.
     """
 
-    fps: float = 10.0
-    start: float = 0.0
-    end: float | None = None
-    max_frames: int = 32
     width: int = 320
     height: int = 320
-    camera: str = ""
-    overlay: bool = True
+    fps: float = 10.0
+    max_frames: int = 32
     motion_trail: bool = False
     pages: bool = True
     clip: bool = False
+    max_side: ClassVar[int] = 1024
+    max_fps: ClassVar[float] = 60.0
 
     def __post_init__(self) -> None:
-        check_view(self, max_side=_MAX_SIDE, max_fps=_MAX_FPS)
+        super().__post_init__()
         if not 1 <= self.max_frames <= _MAX_FRAMES:
             raise InvalidArgument(field="max_frames", value=self.max_frames, expected=f"1 to {_MAX_FRAMES}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """The options as JSON-ready data."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> SamplingOptions:
-        """The options that `to_dict` wrote; unknown names are ignored."""
-        return cls(**{field.name: data[field.name] for field in fields(cls) if field.name in data})
 
     def fingerprint(self) -> str:
         """Hash by which pictures that were taken in the same way are known."""
