@@ -203,8 +203,12 @@ class KubernetesLauncher:
         return attempt_of(pod, first_attempt_of(pod))
 
     async def close(self) -> None:
-        """Stops watching; Jobs go on."""
+        """Stops watching; Jobs go on. A task that does not end within half a minute is left behind, and that is logged."""
+        deadline = time.monotonic() + _STOP_SECONDS
         while left := [task for task in self._tasks if not task.done()]:
+            if time.monotonic() > deadline:
+                self._log.error("tasks of the launcher do not end", tasks=len(left))
+                break
             for task in left:
                 task.cancel()
             # Again if need be: a task may lose its cancellation where it comes together with what it waits for.
