@@ -121,7 +121,7 @@ def main() -> int:
     known = recorded()
     asked = given.env or list(ENVIRONMENTS)
     usable = [name for name in asked if (name in known or name in PUBLISHED) and name in ENVIRONMENT_IDS]
-    missing = [name for name in ENVIRONMENTS if name not in usable]
+    missing = [name for name in asked if name not in usable]
     if not usable:
         print(f"nothing is recorded yet: {sys.argv[0]} --record ENV, for {', '.join(missing)}", file=sys.stderr)
         return NOT_RECORDED

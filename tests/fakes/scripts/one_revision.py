@@ -1,4 +1,4 @@
-"""A session on InvertedPendulum-v5 with one revision: the first reward pays for falling, the second for an upright pole.
+"""A session on InvertedPendulum-v5 with one revision: the first reward charges nothing for leaning, the second does.
 
 As `repair_then_revise`, without the repair: for sessions whose trainings are what is looked at.
 """

@@ -1,8 +1,8 @@
 """From verdicts on rollouts to a verdict on a config. Pure.
 
 Rollout → checkpoint: mean, what video changed at the rollouts that were looked at carried over to the others. Checkpoint →
-member: the last one's. Members → config: mean over seeds with a bootstrap
-interval. A member without a judged rollout counts as 0, so that a seed that broke is not left out of the mean.
+member: the last one's. Members → config: mean over seeds with a bootstrap interval. A member without a judged rollout counts
+as 0, so that a seed that broke is not left out of the mean.
 """
 
 from __future__ import annotations
