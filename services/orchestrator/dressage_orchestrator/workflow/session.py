@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError
+from dressage.serving.bills import add_cost
 
 from dressage_orchestrator import metrics
 from dressage_orchestrator.clock import timestamp
-from dressage_orchestrator.database import runs
+from dressage_orchestrator.database import runs, sessions
 from dressage_orchestrator.methods import method_of
+from dressage_orchestrator.workflow import reckoning
 from dressage_orchestrator.workflow.flow import Flow
 from dressage_orchestrator.workflow.outcome import Cancelled, Outcome
 
@@ -53,7 +56,12 @@ def _end(flow: Flow, outcome: Outcome, failure: v1.Failure | None) -> None:
     for name in live:
         flow.call(flow.engine.controller.cancel(name), through_cancel=True)
     with flow.engine.database.begin() as tx:
+        counted = sessions.get(tx, flow.session)
+    lost = reckoning.uncounted(flow.engine.store, counted)
+    with flow.engine.database.begin() as tx:
         total = runs.env_steps(tx, flow.session)
+        if lost.requests:
+            flow.emit(tx, ev.Event(warning=_recovered(lost)))
 
         def edit(session: v1.Session) -> None:
             session.state = outcome.state
@@ -61,6 +69,9 @@ def _end(flow: Flow, outcome: Outcome, failure: v1.Failure | None) -> None:
             session.exhausted_budget = outcome.budget
             session.awaiting_approval = 0
             session.env_steps = total
+            if lost.requests:
+                add_cost(session.cost, lost)
+                add_cost(session.cost_by_role[reckoning.RECOVERED], lost)
             session.end_time.CopyFrom(timestamp(tx.now))
             if failure is not None:
                 session.failure.CopyFrom(failure)
@@ -69,3 +80,9 @@ def _end(flow: Flow, outcome: Outcome, failure: v1.Failure | None) -> None:
         if ended.cost.HasField("dollars") and flow.once(tx, "cost"):
             method = v1.Method.Name(flow.spec.method).removeprefix("METHOD_").lower()
             metrics.SESSION_COST.labels(method).observe(ended.cost.dollars)
+
+
+def _recovered(cost: v1.Cost) -> ev.Warning:
+    price = f"{cost.dollars:.4f} US dollars" if cost.HasField("dollars") else "of unknown price"
+    words = f"{cost.requests} replies bought by attempts that broke off ({price}) are now counted"
+    return ev.Warning(reason="COST_RECOVERED", message=words)
