@@ -75,6 +75,10 @@ async def test_environments_intents_artifacts_estimates(stack: Stack) -> None:
     name = environment_api.GetEnvironmentRequest(name="environments/HalfCheetah-v5")
     card = await stack.environments.GetEnvironment(name)
     assert card.actions and "x_velocity" in {field.name for field in card.fields} and "x_velocity" in card.text
+    assert (card.action_kind, card.num_actions) == ("box", 0)
+    name = environment_api.GetEnvironmentRequest(name="environments/CartPole-v1")
+    discrete = await stack.environments.GetEnvironment(name)
+    assert (discrete.action_kind, discrete.num_actions) == ("discrete", 2)
     error = await refused(
         stack.environments.GetEnvironment(environment_api.GetEnvironmentRequest(name="environments/X"))
     )

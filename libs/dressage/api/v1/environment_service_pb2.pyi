@@ -117,6 +117,7 @@ class Environment(google.protobuf.message.Message):
     EXAMPLE_INTENTS_FIELD_NUMBER: builtins.int
     TEXT_FIELD_NUMBER: builtins.int
     ACTION_KIND_FIELD_NUMBER: builtins.int
+    NUM_ACTIONS_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`environments/{environment}`."""
     title: builtins.str
@@ -135,6 +136,8 @@ class Environment(google.protobuf.message.Message):
     """The card as plain text, as a model is shown it."""
     action_kind: builtins.str
     """`box` or `discrete`."""
+    num_actions: builtins.int
+    """Number of actions to choose from, where the kind is `discrete`; else 0."""
     @property
     def fields(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StateField]:
         """Fields of the state."""
@@ -167,8 +170,9 @@ class Environment(google.protobuf.message.Message):
         example_intents: collections.abc.Iterable[builtins.str] | None = ...,
         text: builtins.str = ...,
         action_kind: builtins.str = ...,
+        num_actions: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["action_kind", b"action_kind", "actions", b"actions", "description", b"description", "example_intents", b"example_intents", "fields", b"fields", "max_episode_steps", b"max_episode_steps", "name", b"name", "observation_size", b"observation_size", "scales", b"scales", "termination", b"termination", "text", b"text", "time_step", b"time_step", "title", b"title"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["action_kind", b"action_kind", "actions", b"actions", "description", b"description", "example_intents", b"example_intents", "fields", b"fields", "max_episode_steps", b"max_episode_steps", "name", b"name", "num_actions", b"num_actions", "observation_size", b"observation_size", "scales", b"scales", "termination", b"termination", "text", b"text", "time_step", b"time_step", "title", b"title"]) -> None: ...
 
 Global___Environment: typing_extensions.TypeAlias = Environment
 

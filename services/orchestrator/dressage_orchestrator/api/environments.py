@@ -38,6 +38,7 @@ def _environment(card: EnvironmentCard) -> pb.Environment:
         example_intents=card.example_intents,
         text=card.describe(),
         action_kind=card.action_kind,
+        num_actions=card.num_actions,
     )
     for field in card.fields:
         message.fields.add(name=field.name, shape=field.shape, unit=field.unit, meaning=field.meaning)
