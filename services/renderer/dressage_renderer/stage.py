@@ -159,20 +159,35 @@ class _Follow:
         camera.distance = float(view.get("distance", model.stat.extent))
         camera.azimuth = float(view.get("azimuth", 90.0))
         camera.elevation = float(view.get("elevation", _FROM_ABOVE if _is_flat(model) else _DEFAULT_ELEVATION))
+        reach = 0.0
         start = data.subtree_com[self._body] if self._body else np.median(data.geom_xpos, axis=0)
         camera.lookat[:] = start
         if "lookat" in view and not self._body:
             camera.lookat[:] = view["lookat"]
-        self._height = float(camera.lookat[2])
+        if self._body:
+            camera.lookat[2], reach = _height(model, data, self._body)
+        self._height, self._above = float(camera.lookat[2]), float(camera.lookat[2] - start[2])
         half_picture = camera.distance * math.tan(math.radians(model.vis.global_.fovy) / 2)
-        self._slack = 0.45 * half_picture
+        # How far the robot may rise or sink before the camera goes along: it stays whole in the picture, below the line of text.
+        self._slack = min(max(0.75 * half_picture - reach, 0.1 * half_picture), 0.45 * half_picture)
 
     def aim(self, camera: Any, data: Any) -> None:
         """Point the camera at the robot of ``data``."""
         if not self._body:
             return
         x, y, z = data.subtree_com[self._body]
+        z += self._above
         camera.lookat[:] = (x, y, min(max(self._height, z - self._slack), z + self._slack))
+
+
+def _height(model: Any, data: Any, body: int) -> tuple[float, float]:
+    """Height of a robot's middle, and from there to its highest point, in metres."""
+    geoms = model.body_rootid[model.geom_bodyid] == body
+    if not geoms.any():
+        return float(data.subtree_com[body][2]), 0.0
+    heights, radii = data.geom_xpos[geoms, 2], model.geom_rbound[geoms]
+    top, bottom = (heights + radii).max(), max(0.0, (heights - radii).min())
+    return float(top + bottom) / 2, float(top - bottom) / 2
 
 
 def stock_model(env_id: str) -> tuple[Any, Mapping[str, Any]]:

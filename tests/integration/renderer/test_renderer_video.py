@@ -100,6 +100,18 @@ def test_a_high_jump_stays_in_the_picture() -> None:
     assert (np.ptp(picture, axis=2) > 40).mean() > 0.005
 
 
+@pytest.mark.parametrize("env_id", ["HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "Humanoid-v5"])
+@pytest.mark.parametrize("rise", [0.0, 0.2, 0.4, 0.8, 1.6])
+def test_a_jumping_robot_is_whole_in_the_picture_below_the_text(env_id: str, rise: float) -> None:
+    with Stage(env_id, width=160, height=160) as stage:
+        qpos = stage.model.qpos0.copy()
+        height = 1 if stage.model.joint(1).name == "rootz" else 2
+        qpos[height] += rise
+        stage.draw(qpos)
+        rows = np.flatnonzero(stage.robot_mask().any(axis=1))
+    assert rows[0] > 160 // 14 and rows[-1] < 159
+
+
 def test_a_moment_between_two_states_is_drawn_between_them(cheetah: Trajectory) -> None:
     with Stage("HalfCheetah-v5", width=64, height=64) as stage:
         first, second = cheetah.qpos[3], cheetah.qpos[4]
