@@ -168,7 +168,7 @@ class _Follow:
             camera.lookat[2], reach = _height(model, data, self._body)
         self._height, self._above = float(camera.lookat[2]), float(camera.lookat[2] - start[2])
         half_picture = camera.distance * math.tan(math.radians(model.vis.global_.fovy) / 2)
-        # How far the robot may rise or sink before the camera goes along: it stays whole in the picture, below the line of text.
+        # How far the robot may rise or sink before the camera goes along: it stays whole in the picture, below the text.
         self._slack = min(max(0.75 * half_picture - reach, 0.1 * half_picture), 0.45 * half_picture)
 
     def aim(self, camera: Any, data: Any) -> None:
