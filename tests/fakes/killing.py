@@ -26,6 +26,8 @@ def install() -> None:
 
     def counted(self: Flow, name: str, work: Callable[[], Any]) -> Any:
         result = told(self, name, work)
+        if name.startswith("look:"):  # a look at a run that goes on: how many there are is a matter of time
+            return result
         with _lock:
             log = folder / "steps.log"
             with log.open("a") as file:
