@@ -19,8 +19,7 @@ def test_replies_of_a_conversation_that_broke_off_are_counted(tmp_path: Path) ->
     stalled = Answer(fault="stall", when="You are the reviser")
     with ScriptedServer([*answers, stalled, revision]) as provider:
         server = Server(tmp_path / "data", "--api-base", provider.url, environment={"OPENAI_API_KEY": "sk-test"})
-        server.start()
-        with server.client() as client:
+        with server, server.client() as client:
             spec = pb.SessionSpec(
                 intent="balance the pole",
                 environment="environments/InvertedPendulum-v5",
@@ -37,7 +36,7 @@ def test_replies_of_a_conversation_that_broke_off_are_counted(tmp_path: Path) ->
             while sum("You are the reviser" in request.text() for request in provider.requests) < 2:
                 assert time.monotonic() < deadline, server.log()[-3000:]
                 time.sleep(0.1)
-        server.kill()
+            server.kill()
         with server, server.client() as client:
             session = client.wait_session("broken")
             events = [answer.event for answer in client.watch_session("broken")]

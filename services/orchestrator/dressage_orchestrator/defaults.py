@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dressage.api.v1 import session_pb2 as v1
 
+TEMPLATE_MODEL = "template/v1"
+"""The built-in author's name among models."""
+RECORDED = "recorded/"
+"""Begins the names of recorded sessions that stand for models."""
 MAX_ITERATIONS = 5
 PASS_THRESHOLD = 0.7
 SEEDS = 3
@@ -37,6 +41,11 @@ TRAINING_SEED_LIMIT = 1_000_000
 EVALUATION_SEED = 1_000_000
 CONFIRMATION_SEED = 2_000_000
 """First seeds of evaluation and confirmation: apart from each other and, below the limit, from training seeds."""
+
+
+def is_language_model(model: str) -> bool:
+    """Whether a provider is asked, and paid: not for the built-in author's and for recorded replies."""
+    return model not in ("", TEMPLATE_MODEL) and not model.startswith(RECORDED)
 
 
 def filled(spec: v1.SessionSpec, *, default_model: str, default_pool: str) -> v1.SessionSpec:

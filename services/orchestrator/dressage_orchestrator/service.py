@@ -18,6 +18,7 @@ from dressage_orchestrator.clients import AgentClient
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import requests, runs, sessions
 from dressage_orchestrator.database.engine import Database, Transaction
+from dressage_orchestrator.defaults import TEMPLATE_MODEL
 from dressage_orchestrator.launch.local import available_cores
 from dressage_orchestrator.methods import method_of
 from dressage_orchestrator.settings import Settings
@@ -26,7 +27,6 @@ from dressage_orchestrator.workflow.durable import Workflows
 T = TypeVar("T")
 
 _ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
-TEMPLATE_MODEL = "template/v1"
 
 
 class Sessions:

@@ -159,14 +159,13 @@ class _Follow:
         camera.distance = float(view.get("distance", model.stat.extent))
         camera.azimuth = float(view.get("azimuth", 90.0))
         camera.elevation = float(view.get("elevation", _FROM_ABOVE if _is_flat(model) else _DEFAULT_ELEVATION))
-        reach = 0.0
-        start = data.subtree_com[self._body] if self._body else np.median(data.geom_xpos, axis=0)
-        camera.lookat[:] = start
-        if "lookat" in view and not self._body:
-            camera.lookat[:] = view["lookat"]
-        if self._body:
-            camera.lookat[2], reach = _height(model, data, self._body)
-        self._height, self._above = float(camera.lookat[2]), float(camera.lookat[2] - start[2])
+        if not self._body:
+            camera.lookat[:] = view.get("lookat", np.median(data.geom_xpos, axis=0))
+            return
+        x, y, z = data.subtree_com[self._body]
+        self._height, reach = _height(model, data, self._body)
+        self._above = self._height - z
+        camera.lookat[:] = (x, y, self._height)
         half_picture = camera.distance * math.tan(math.radians(model.vis.global_.fovy) / 2)
         # How far the robot may rise or sink before the camera goes along: it stays whole in the picture, below the text.
         self._slack = min(max(0.75 * half_picture - reach, 0.1 * half_picture), 0.45 * half_picture)
@@ -175,8 +174,7 @@ class _Follow:
         """Point the camera at the robot of ``data``."""
         if not self._body:
             return
-        x, y, z = data.subtree_com[self._body]
-        z += self._above
+        x, y, z = data.subtree_com[self._body] + (0.0, 0.0, self._above)
         camera.lookat[:] = (x, y, min(max(self._height, z - self._slack), z + self._slack))
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 from dressage.api.v1 import session_pb2 as v1
-from dressage.errors import DressageError, FailedPrecondition
+from dressage.api.v1 import session_service_pb2 as pb
+from dressage.artifacts.directory import DirectoryStore
+from dressage.artifacts.store import ArtifactInfo
+from dressage.errors import DressageError, FailedPrecondition, Unavailable
 from dressage.serving.bills import bill, billed
 from dressage.serving.errors import to_status
 from dressage_llm_agent.settings import Settings as AgentSettings
@@ -13,8 +16,10 @@ from google.rpc import error_details_pb2
 from pydantic import SecretStr
 
 from tests.fakes.openai_server import Answer, ScriptedServer
+from tests.integration.orchestrator.fakes import watch
 from tests.integration.orchestrator.stack import Stack
 from tests.integration.orchestrator.test_orchestrator_killed_steps import JUDGE, through, warm
+from tests.integration.orchestrator.test_orchestrator_session import spec
 
 
 def test_a_bill_travels_with_the_status() -> None:
@@ -67,3 +72,22 @@ async def test_what_a_failed_session_cost_is_counted(stack: Stack, end: Answer, 
     assert session.cost.input_tokens == 100 * answered and session.cost.output_tokens == 50 * answered
     assert session.cost_by_role["reward_author"].requests == answered - 1
     assert session.cost_by_role["judge_author"].requests == 1
+
+
+@pytest.mark.asyncio
+async def test_a_session_ends_although_its_journal_cannot_be_read(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await stack.start()
+    read = DirectoryStore.list
+
+    def away(self: DirectoryStore, prefix: str = "") -> list[ArtifactInfo]:
+        if prefix.endswith("/llm/"):
+            raise Unavailable("the store is away")
+        return read(self, prefix)
+
+    monkeypatch.setattr(DirectoryStore, "list", away)
+    created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=spec(), session_id="unread"))
+    await watch(stack.sessions, created.name)
+    session = await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name))
+    assert session.state == v1.SESSION_STATE_SUCCEEDED and session.cost.requests == 4

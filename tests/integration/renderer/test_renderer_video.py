@@ -11,6 +11,7 @@ import pytest
 from dressage.envs.trajectory import Trajectory, load_check_trajectories
 from dressage.errors import FailedPrecondition, InvalidArgument, NotFound
 from dressage_renderer.options import RenderOptions
+from dressage_renderer.overlay import Overlay, Readings
 from dressage_renderer.probe import EGL_INSTALL_COMMAND, probe_egl
 from dressage_renderer.stage import Stage
 from dressage_renderer.video import render_video
@@ -103,13 +104,15 @@ def test_a_high_jump_stays_in_the_picture() -> None:
 @pytest.mark.parametrize("env_id", ["HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "Humanoid-v5"])
 @pytest.mark.parametrize("rise", [0.0, 0.2, 0.4, 0.8, 1.6])
 def test_a_jumping_robot_is_whole_in_the_picture_below_the_text(env_id: str, rise: float) -> None:
-    with Stage(env_id, width=160, height=160) as stage:
+    text = np.full((480, 480, 3), 255, np.uint8)
+    Overlay(Readings(np.zeros(1), speed=None, total=None), width=480, height=480).draw(text, 0.0)
+    with Stage(env_id, width=480, height=480) as stage:
         qpos = stage.model.qpos0.copy()
         height = 1 if stage.model.joint(1).name == "rootz" else 2
         qpos[height] += rise
         stage.draw(qpos)
         rows = np.flatnonzero(stage.robot_mask().any(axis=1))
-    assert rows[0] > 160 // 14 and rows[-1] < 159
+    assert rows[0] > np.flatnonzero(text[:, -1, 0] < 255)[-1] > 0 and rows[-1] < 479
 
 
 def test_a_moment_between_two_states_is_drawn_between_them(cheetah: Trajectory) -> None:

@@ -10,11 +10,11 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 
 from dressage_orchestrator import defaults, metrics
 from dressage_orchestrator.database import sessions
+from dressage_orchestrator.defaults import TEMPLATE_MODEL
 from dressage_orchestrator.methods import history
 from dressage_orchestrator.methods.authoring import USER, Code
 from dressage_orchestrator.workflow import screening
 from dressage_orchestrator.workflow.flow import Flow, Json
-from dressage_orchestrator.workflow.judging import TEMPLATE_MODEL
 
 
 def prescreen(flow: Flow, number: int, reward: Code, judge: Code | None, *, rounds: int) -> ev.CheckFailure | None:

@@ -9,10 +9,10 @@ from functools import partial
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.errors import DressageError, InvalidArgument
 
+from dressage_orchestrator.defaults import TEMPLATE_MODEL
 from dressage_orchestrator.methods import authoring
 from dressage_orchestrator.methods.authoring import USER, Code
 from dressage_orchestrator.workflow.flow import Flow, Json
-from dressage_orchestrator.workflow.judging import TEMPLATE_MODEL
 
 MAX_ROUNDS = 3
 _NO_SUCH_ROLE = "TEMPLATE_NO_SUCH_ROLE"

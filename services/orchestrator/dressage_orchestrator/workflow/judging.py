@@ -24,8 +24,6 @@ from dressage_orchestrator.workflow.flow import Flow
 from dressage_orchestrator.workflow.run_wait import start_run, wait_run
 
 CONFIRMATION_RUN = "confirm"
-TEMPLATE_MODEL = "template/v1"
-RECORDED = "recorded/"
 """How the names of recorded authors begin."""
 JUDGE_ROLE = "judge"
 """The role under which the judge service's model calls are counted."""
@@ -178,7 +176,7 @@ def _deciding(flow: Flow, members: Sequence[v1.Member]) -> list[str]:
 
 def _watches(flow: Flow) -> bool:
     """Whether there is a model that might look: neither the built-in author nor a recording has eyes."""
-    blind = flow.spec.model in ("", TEMPLATE_MODEL) or flow.spec.model.startswith(RECORDED)
+    blind = not defaults.is_language_model(flow.spec.model)
     return flow.spec.video_judging != v1.VIDEO_JUDGING_NONE and not blind
 
 

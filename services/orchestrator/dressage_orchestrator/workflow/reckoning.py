@@ -16,9 +16,10 @@ from dressage.artifacts.store import ArtifactStore
 from dressage.errors import NotFound
 from dressage.serving.bills import add_cost
 
+from dressage_orchestrator.defaults import is_language_model
+
 RECOVERED = "recovered"
 _REPLY = re.compile(r"/\d+-\d+\.json$")
-_FREE = ("template/", "recorded/")
 
 
 def uncounted(store: ArtifactStore, session: v1.Session) -> v1.Cost:
@@ -27,9 +28,10 @@ def uncounted(store: ArtifactStore, session: v1.Session) -> v1.Cost:
     The journal is read only if it holds more replies than were counted. Dollars are unknown as soon as one price is.
 
     :param store: the store that llm-agent journals into.
+    :raises DressageError: what the store raises.
     """
     missing = v1.Cost()
-    if session.spec.model.startswith(_FREE):
+    if not is_language_model(session.spec.model):
         return missing
     keys = [entry.key for entry in store.list(f"{session.name}/llm/") if _REPLY.search(entry.key)]
     if len(keys) <= session.cost.requests:

@@ -55,9 +55,7 @@ def _end(flow: Flow, outcome: Outcome, failure: v1.Failure | None) -> None:
         live = [row.run.name for row in runs.live(tx, flow.session)]
     for name in live:
         flow.call(flow.engine.controller.cancel(name), through_cancel=True)
-    with flow.engine.database.begin() as tx:
-        counted = sessions.get(tx, flow.session)
-    lost = reckoning.uncounted(flow.engine.store, counted)
+    lost = _uncounted(flow)
     with flow.engine.database.begin() as tx:
         total = runs.env_steps(tx, flow.session)
         if lost.requests:
@@ -80,6 +78,19 @@ def _end(flow: Flow, outcome: Outcome, failure: v1.Failure | None) -> None:
         if ended.cost.HasField("dollars") and flow.once(tx, "cost"):
             method = v1.Method.Name(flow.spec.method).removeprefix("METHOD_").lower()
             metrics.SESSION_COST.labels(method).observe(ended.cost.dollars)
+
+
+def _uncounted(flow: Flow) -> v1.Cost:
+    """What the session's account lacks of its journal; nothing where that cannot be read: a session ends all the same."""
+    with flow.engine.database.begin() as tx:
+        session = sessions.get(tx, flow.session)
+    try:
+        return reckoning.uncounted(flow.engine.store, session)
+    except (DressageError, OSError) as error:
+        flow.log.warning(
+            "the journal cannot be read: what broken-off attempts bought stays uncounted", error=str(error)
+        )
+        return v1.Cost()
 
 
 def _recovered(cost: v1.Cost) -> ev.Warning:
