@@ -32,7 +32,73 @@ def reward(state, action, next_state, memory, np):
 """
 # Ant's stock reward counts contact forces too; 0.5 is its control cost's weight.
 ANT = WALKER.replace("0.001", "0.5")
-REWARDS = {"HalfCheetah-v5": CHEETAH, "Hopper-v5": WALKER, "Walker2d-v5": WALKER, "Ant-v5": ANT}
+HUMANOID = r"""
+LATEX = r"1.25 v_x + 5 - 0.1\lVert a\rVert^2"
+TERMS = {"speed": "forward velocity, m/s, times 1.25", "healthy": "5 for every step", "effort": "squared action, times -0.1"}
+
+
+def reward(state, action, next_state, memory, np):
+    speed = next_state.x_velocity
+    return {"speed": 1.25 * speed, "healthy": 5.0 * np.ones_like(speed), "effort": -0.1 * np.square(action).sum(-1)}
+"""
+# The stock reward divides the height by the physics time step, 0.003 s.
+STANDUP = r"""
+LATEX = r"z / 0.003 + 1 - 0.1\lVert a\rVert^2"
+TERMS = {"height": "height of the torso, m, over 0.003 s", "effort": "1 - 0.1 times the squared action"}
+
+
+def reward(state, action, next_state, memory, np):
+    return {"height": next_state.z_position / 0.003, "effort": 1.0 - 0.1 * np.square(action).sum(-1)}
+"""
+PENDULUM = r"""
+LATEX = r"1"
+TERMS = {"upright": "1 for every step"}
+
+
+def reward(state, action, next_state, memory, np):
+    return {"upright": np.ones_like(next_state.x_position)}
+"""
+DOUBLE_PENDULUM = r"""
+LATEX = r"10 - 0.01 x^2 - (z - 2)^2 - 0.001\omega_1^2 - 0.005\omega_2^2"
+TERMS = {"upright": "10 for every step, less the tip's squared distance", "calm": "squared velocities of the poles"}
+
+
+def reward(state, action, next_state, memory, np):
+    tip = 0.01 * np.square(next_state.tip_x) + np.square(next_state.tip_height - 2.0)
+    calm = -0.001 * np.square(next_state.pole_velocity) - 0.005 * np.square(next_state.pole2_velocity)
+    return {"upright": 10.0 - tip, "calm": calm}
+"""
+REACHER = r"""
+LATEX = r"-d - \lVert a\rVert^2"
+TERMS = {"distance": "distance to the target, m, times -1", "effort": "squared action, times -1"}
+
+
+def reward(state, action, next_state, memory, np):
+    return {"distance": -next_state.distance_to_target, "effort": -np.square(action).sum(-1)}
+"""
+PUSHER = r"""
+LATEX = r"-d_g - 0.5 d_o - 0.1\lVert a\rVert^2"
+TERMS = {"goal": "distance from object to goal, m, times -1", "near": "distance to the object, m, times -0.5",
+         "effort": "squared action, times -0.1"}
+
+
+def reward(state, action, next_state, memory, np):
+    near, effort = -0.5 * next_state.distance_to_object, -0.1 * np.square(action).sum(-1)
+    return {"goal": -next_state.distance_object_to_goal, "near": near, "effort": effort}
+"""
+REWARDS = {
+    "HalfCheetah-v5": CHEETAH,
+    "Hopper-v5": WALKER,
+    "Walker2d-v5": WALKER,
+    "Ant-v5": ANT,
+    "Humanoid-v5": HUMANOID,
+    "HumanoidStandup-v5": STANDUP,
+    "Swimmer-v5": CHEETAH.replace("0.1", "0.0001"),
+    "Reacher-v5": REACHER,
+    "Pusher-v5": PUSHER,
+    "InvertedPendulum-v5": PENDULUM,
+    "InvertedDoublePendulum-v5": DOUBLE_PENDULUM,
+}
 """Rewards that follow the stock ones; returns are measured on stock Gymnasium by its own."""
 
 

@@ -24,6 +24,9 @@ Backend = Annotated[
     str, typer.Option(metavar="NAME", help="jax: stacked PPO; sb3: Stable-Baselines3, where it is installed [jax].")
 ]
 Algorithm = Annotated[str, typer.Option(metavar="NAME", help="ppo, or sac (backend sb3) [ppo].")]
+Pool = Annotated[
+    str, typer.Option(metavar="NAME", help="Pool of trainers, on a cluster that has several [its default].")
+]
 EnvOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -58,6 +61,7 @@ def run(
     config: Configs = None,
     backend: Backend = "",
     algorithm: Algorithm = "",
+    pool: Pool = "",
     reward: Annotated[Path | None, typer.Option(metavar="FILE", help="First reward, instead of an author's.")] = None,
     judge: Annotated[Path | None, typer.Option(metavar="FILE", help="Judge, instead of an author's.")] = None,
     criteria: Annotated[
@@ -120,6 +124,7 @@ def run(
             configs=config or (),
             backend=backend,
             algorithm=algorithm,
+            pool=pool,
             reward=reward,
             judge=judge,
             criteria=criteria,
@@ -172,6 +177,7 @@ def train(
     config: Configs = None,
     backend: Backend = "",
     algorithm: Algorithm = "",
+    pool: Pool = "",
     detach: Detach = False,
     as_json: Json = False,
     data_dir: DataDir = None,
@@ -195,6 +201,7 @@ def train(
             configs=config or (),
             backend=backend,
             algorithm=algorithm,
+            pool=pool,
             reward=reward,
             train_only=True,
         )

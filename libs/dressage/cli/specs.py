@@ -46,6 +46,7 @@ class SpecOptions:
     train_only: bool = False
     backend: str = ""
     algorithm: str = ""
+    pool: str = ""
 
 
 def recorded(folder: Path, *, intent: str, environment: str, model: str) -> pb.SessionSpec:
@@ -95,6 +96,7 @@ def make_spec(options: SpecOptions, base: pb.SessionSpec | None = None) -> pb.Se
         train_only=options.train_only,
         backend=_one_of("--backend", options.backend, ("jax", "sb3")),
         algorithm=_one_of("--algorithm", options.algorithm, ("ppo", "sac")),
+        pool=options.pool,
         config_variants=options.variants,
         tune_hyperparameters=options.tune,
         approve_before_training=options.approve,

@@ -19,6 +19,8 @@ CHART = "charts/dressage"
 GRPC, METRICS, S3, POSTGRESQL = 50051, 9090, 9000, 5432
 SERVICES = ("orchestrator", "llm-agent", "judge", "renderer")
 STATEFUL = ("orchestrator", "postgresql", "minio")
+# trainer-sb3's image, where it was built: some gigabytes, so most runs go without.
+SB3_IMAGE = os.environ.get("DRESSAGE_E2E_SB3_IMAGE", "")
 SELECTOR = f"app.kubernetes.io/instance={RELEASE}"
 # What the chart needs of a cluster as small as a laptop's: two cores, all pods and a training on them.
 _LITTLE = {"requests": {"cpu": "20m", "memory": "64Mi"}}
@@ -61,6 +63,8 @@ def values(space: Namespace) -> dict[str, Any]:
             ]
         },
     }
+    if SB3_IMAGE:
+        made["pools"]["sb3"] = {"image": SB3_IMAGE, "resources": _TRAINER, "cores": 2}
     for name in ("postgresql", "minio"):
         given = os.environ.get(f"DRESSAGE_E2E_{name.upper()}_IMAGE")
         if given:  # else the chart's own, which the cluster pulls

@@ -50,6 +50,7 @@ BAD_SPECS: list[tuple[dict[str, object], str, str]] = [
     ({"seed": 999_999_999}, "spec.seed", "evaluation seeds begin there"),
     ({"train_only": True}, "spec.reward_source", "train_only"),
     ({"algorithm": "sac", "backend": "jax"}, "spec.algorithm", "sb3"),
+    ({"pool": "gpu"}, "spec.pool", "one of local"),
 ]
 
 

@@ -126,6 +126,10 @@ def test_an_environment_must_be_named():
         make_spec(SpecOptions("run", ""))
 
 
+def test_a_pool_is_passed_on():
+    assert make_spec(SpecOptions(intent="run", environment="Hopper-v5", pool="gpu")).pool == "gpu"
+
+
 def test_environment_options_set_only_what_they_name():
     texts = ["max_episode_steps=300", "terminate-when-unhealthy = no", "reset_noise_scale=0.05"]
     options = make_spec(SpecOptions("hop", "Hopper-v5", environment_options=texts)).environment_options

@@ -14,7 +14,7 @@ from dressage.policies.bundle import tensor_shapes
 from dressage.policies.sb3_export import sb3_name
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.logger import configure
+from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv
 
 from dressage_trainer.ppo.hyperparameters import Hyperparameters
@@ -109,7 +109,7 @@ def make_model(algorithm: str, h: Hyperparameters, env: VecEnv, *, seed: int, tu
 
 def silence(model: BaseAlgorithm) -> None:
     """A logger without output: figures are read off it after each update."""
-    model.set_logger(configure(None, []))
+    model.set_logger(Logger(folder=None, output_formats=[]))
 
 
 def network(algorithm: str) -> dict[str, Any]:
