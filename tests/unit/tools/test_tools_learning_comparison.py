@@ -43,6 +43,6 @@ def test_a_difference_is_found_and_an_outlier_is_not_taken_for_one():
 @pytest.mark.parametrize("environment", comparison.ENVIRONMENTS)
 def test_we_learn_what_sb3_learns(environment, tmp_path):
     pytest.importorskip("stable_baselines3")
-    row = comparison.run(environment, seeds=10, steps=300_000, threads=2, episodes=10, work=tmp_path / "work",
+    row = comparison.run(environment, seeds=20, steps=300_000, threads=2, episodes=10, work=tmp_path / "work",
                          out=tmp_path / "out")  # fmt: skip
     assert row["comparison"]["low"] > comparison.MARGIN, row["comparison"]
