@@ -22,6 +22,9 @@ ENVIRONMENT_STEPS: dict[str, int] = {
     "HalfCheetah-v5": 500_000,
     "Hopper-v5": 500_000,
     "InvertedPendulum-v5": 60_000,
+    "InvertedDoublePendulum-v5": 100_000,
+    "Reacher-v5": 150_000,
+    "Pusher-v5": 300_000,
 }
 """Environment steps for each member, where the preset of an environment differs from the general one."""
 

@@ -119,6 +119,22 @@ def test_rewards_are_finite_and_row_independent(case, n, seed):
             np.testing.assert_allclose(alone, values[i : i + 1], rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("environment", "text"), [case for case in ALL if case[0].startswith(("Inverted", "CartPole"))]
+)
+def test_to_end_the_episode_at_once_does_not_pay(environment, text):
+    """Where most steps cost more than they bring before anything is learnt, the best policy is the one that falls first."""
+    source = write_reward(Brief(text, environment)).source
+    for episode in real(environment, "random"):
+        fields = {entry.name: episode.fields[entry.name] for entry in load_card(environment).fields}
+        before, after = (
+            SimpleNamespace(**{name: value[rows] for name, value in fields.items()})
+            for rows in (slice(None, -1), slice(1, None))
+        )
+        terms = run_reward(source, before, episode.action, after)
+        assert np.median(sum(terms.values())) > 0.0, terms
+
+
 def test_running_is_rewarded_as_gymnasium_rewards_it():
     """Stock HalfCheetah: velocity - 0.1 |a|^2; ours adds only what costs an upside-down body."""
     episode = real(CHEETAH, "random")[0]

@@ -58,6 +58,11 @@ _BUILDERS: Mapping[Kind, Callable[[ParsedIntent, EnvironmentCard], list[Term]]] 
 }
 
 
+# The stock wages, where 1 is too little: a humanoid falls within half a second, and two poles cost more than 1 a step as
+# long as they are not held, so that falling at once would be best.
+_ALIVE = {HUMANOID: 5.0, "InvertedDoublePendulum-v5": 10.0}
+
+
 def plan_reward(intent: ParsedIntent, card: EnvironmentCard) -> RewardPlan:
     """The terms that make a policy do what the intent asks for."""
     parts = _BUILDERS[intent.kind](intent, card)
@@ -98,10 +103,9 @@ def _quality_terms(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
 
 def _alive(intent: ParsedIntent) -> Term:
     expression = "np.ones_like(next_state.x_velocity)"
-    # A humanoid falls within half a second; the stock wage is what makes it worth learning not to.
     return Term(
         "alive",
-        5.0 if intent.environment == HUMANOID else 1.0,
+        _ALIVE.get(intent.environment, 1.0),
         expression,
         "1 for every step before the episode ends",
         r"\mathbb{1}",

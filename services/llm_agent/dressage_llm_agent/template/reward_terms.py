@@ -144,13 +144,15 @@ def balance(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     places = intent.qualities & {"centred", *PLACES}
     target = next((PLACES[name] for name in places if name in PLACES), 0.0)
     both = has(card, "pole2_angle")
-    square = "np.square(next_state.pole_angle / 0.2)"
+    # A single pole falls at some 0.2 rad, two fall where the tip is a metre high.
+    unit = 0.5 if both else 0.2
+    square = f"np.square(next_state.pole_angle / {unit})"
     angle = Term(
         "angle",
         -2.0 if "upright" in intent.qualities else -1.0,
-        f"{square} + np.square(next_state.pole2_angle / 0.2)" if both else square,
-        f"cost of the squared angle of {'each' if both else 'the'} pole, in units of 0.2 rad",
-        r"(\theta / 0.2)^2",
+        f"{square} + np.square(next_state.pole2_angle / {unit})" if both else square,
+        f"cost of the squared angle of {'each' if both else 'the'} pole, in units of {unit} rad",
+        rf"(\theta / {unit})^2",
     )
     place = Term(
         "place",
