@@ -24,7 +24,7 @@ ENVIRONMENT_STEPS: dict[str, int] = {
     "InvertedPendulum-v5": 60_000,
     "InvertedDoublePendulum-v5": 100_000,
     "Reacher-v5": 150_000,
-    "Pusher-v5": 300_000,
+    "Swimmer-v5": 350_000,
 }
 """Environment steps for each member, where the preset of an environment differs from the general one."""
 

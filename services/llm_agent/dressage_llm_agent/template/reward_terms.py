@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dressage.envs.cards import EnvironmentCard
 
+from dressage_llm_agent.template.abilities import SWIMMER
 from dressage_llm_agent.template.intents import ParsedIntent
 from dressage_llm_agent.template.plans import Term
 from dressage_llm_agent.template.targets import (
@@ -34,7 +35,8 @@ def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     weight = 1.0 if target.speed >= 0.5 else round(0.5 / target.speed, 1)
     unit = "m/s"
     parts = [_rate("speed", velocity, target, way=intent.direction, unit=unit, weight=weight, symbol=f"{sign}v_{axis}")]
-    if len(place_fields(card)) > 1:
+    # A swimmer's front swings from side to side with every stroke: to pay for that is to learn no stroke.
+    if len(place_fields(card)) > 1 and card.id != SWIMMER:
         other = "y" if axis == "x" else "x"
         meaning = f"cost of the speed along {other}, m/s"
         parts.append(Term("sideways", -0.1 * weight, f"np.abs(next_state.{other}_velocity)", meaning, f"|v_{other}|"))
