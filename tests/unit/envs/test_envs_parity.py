@@ -143,7 +143,8 @@ def test_twenty_full_episodes_equal_stock_gymnasium(env_id: str, stream: str) ->
     ends = 0
     for part in range(20):
         act = _stream(env_id, stream, rng, count, part)
-        steps = 250 if card.can_terminate else card.max_episode_steps
+        # Who is trained may not fall at all, and then only the time limit ends the episode.
+        steps = 250 if card.can_terminate and stream != "trained" else card.max_episode_steps
         ends += _same_episodes(env_id, act, steps=steps, seeds=[100 * part + row for row in range(count)])[0]
         if ends >= 20:
             break
