@@ -50,14 +50,9 @@ def train(
 
 def report(name: str, group: Any, environment: str, seconds: float) -> None:
     """Prints how good the policies of a group are now, on four stock episodes each."""
-    from dressage.envs.reference import rollout
-    from dressage.policies import Policy, PolicyCard
+    from support.ours import stock_returns
 
-    returns = []
-    for member in group.policies():
-        policy = Policy(weights=member.weights, card=PolicyCard.from_dict(member.card))
-        played = rollout(policy.act, environment, range(1_000_000, 1_000_004), batched=True)
-        returns.append(float(np.mean([episode.reward.sum() for episode in played])))
+    returns = [float(np.mean(stock_returns(member, environment, 4))) for member in group.policies()]
     row = {"variant": name, "steps": group.steps, "seconds": round(seconds, 1)}
     row |= {"mean": round(float(np.mean(returns)), 1), "returns": [round(value, 1) for value in sorted(returns)]}
     print(json.dumps(row), flush=True)

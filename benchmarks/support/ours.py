@@ -182,17 +182,20 @@ def time_to(groups: list[Any], given: dict[str, Any], began: float) -> dict[str,
     return {"seconds": time.perf_counter() - began - paused, "reached": False, "curve": seen}
 
 
-def mean_return(groups: list[Any], environment: str, episodes: int) -> float:
-    """Mean stock return over members and episodes on stock Gymnasium."""
+def stock_returns(member: Any, environment: str, episodes: int) -> list[float]:
+    """Returns of a member's deterministic policy on stock Gymnasium."""
     from dressage.envs.reference import rollout
     from dressage.policies import Policy, PolicyCard
 
-    values = []
-    for group in groups:
-        for member in group.policies():
-            policy = Policy(weights=member.weights, card=PolicyCard.from_dict(member.card))
-            played = rollout(policy.act, environment, range(1_000_000, 1_000_000 + episodes), batched=True)
-            values += [float(episode.reward.sum()) for episode in played]
+    policy = Policy(weights=member.weights, card=PolicyCard.from_dict(member.card))
+    played = rollout(policy.act, environment, range(1_000_000, 1_000_000 + episodes), batched=True)
+    return [float(episode.reward.sum()) for episode in played]
+
+
+def mean_return(groups: list[Any], environment: str, episodes: int) -> float:
+    """Mean stock return over members and episodes."""
+    members = [member for group in groups for member in group.policies()]
+    values = [value for member in members for value in stock_returns(member, environment, episodes)]
     return sum(values) / len(values)
 
 

@@ -19,8 +19,6 @@ VARIANTS = ("conservative", "aggressive")
 """Ids of the variants of a base config."""
 
 ENVIRONMENT_STEPS: dict[str, int] = {
-    "HalfCheetah-v5": 500_000,
-    "Hopper-v5": 500_000,
     "InvertedPendulum-v5": 60_000,
     "InvertedDoublePendulum-v5": 100_000,
     "Reacher-v5": 150_000,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from dressage.api.v1 import session_pb2 as v1
@@ -32,7 +32,7 @@ _ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 class Sessions:
     """Operations on sessions, for servicers and benchmarks alike.
 
-    :param pools: pools that there are; None: any name will do.
+    :param pools: pools that there are.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Sessions:
         database: Database,
         agent: AgentClient,
         workflows: Workflows,
-        pools: frozenset[str] | None = None,
+        pools: Collection[str],
     ) -> None:
         self._settings = settings
         self._database = database
@@ -99,7 +99,7 @@ class Sessions:
             spec, default_model=self._settings.default_model, default_pool=self._settings.default_pool
         )
         _check_spec(full)
-        if self._pools is not None and full.pool not in self._pools:
+        if full.pool not in self._pools:
             expected = f"one of {', '.join(sorted(self._pools))}"
             raise InvalidArgument(field="spec.pool", value=full.pool, expected=expected)
         method_of(full).validate(full)

@@ -126,7 +126,7 @@ async def _start(
     )
     workflows = Workflows(engine, system_database_url=_workflow_url(settings, url), executor_id=executor)
     controller.notify = lambda session: workflows.wake(session, "run")
-    names = frozenset(pools) if pools is not None else frozenset({settings.default_pool})
+    names = {settings.default_pool} if pools is None else set(pools)
     service = Sessions(settings=settings, database=database, agent=engine.agent, workflows=workflows, pools=names)
     benchmarks = Benchmarks(service, hub, parallel=settings.benchmark_parallel)
     runs = RunServicer(

@@ -60,7 +60,7 @@ _BUILDERS: Mapping[Kind, Callable[[ParsedIntent, EnvironmentCard], list[Term]]] 
 
 # The stock wages, where 1 is too little: a humanoid falls within half a second, and two poles cost more than 1 a step as
 # long as they are not held, so that falling at once would be best.
-_ALIVE = {HUMANOID: 5.0, "InvertedDoublePendulum-v5": 10.0}
+_ALIVE = {HUMANOID: 5.0, DOUBLE_PENDULUM: 10.0}
 
 
 def plan_reward(intent: ParsedIntent, card: EnvironmentCard) -> RewardPlan:

@@ -24,7 +24,6 @@ from dressage_orchestrator.workflow.flow import Flow
 from dressage_orchestrator.workflow.run_wait import start_run, wait_run
 
 CONFIRMATION_RUN = "confirm"
-"""How the names of recorded authors begin."""
 JUDGE_ROLE = "judge"
 """The role under which the judge service's model calls are counted."""
 
