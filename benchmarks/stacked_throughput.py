@@ -7,8 +7,10 @@ thread each. Three settings: our preset (against the peer's preset), SB3's defau
 64, minibatch 64, 10 epochs), and the peer's own on both sides ([256, 256], minibatch 64, 20 epochs). ``ours``,
 ``peer`` and ``ratio`` are of the first; ``settings`` has all.
 
-Limits: bare `mujoco.batch` stepping (physics), and the floating-point work that the algorithm cannot do without, at
-the speed of this machine's own matrix product (arithmetic); ``limit`` is both one after the other.
+Limits: bare `mujoco.batch` stepping of the same simulations by the same actions, in turn with collection in the same
+process (physics; ``collect_share_of_physics`` is the median of the pairs), and the floating-point work that the
+algorithm cannot do without, at the speed of this machine's own matrix product (arithmetic); ``limit`` is both one
+after the other.
 """
 
 from __future__ import annotations
@@ -21,14 +23,11 @@ import time
 from typing import Any
 
 import numpy as np
-from dressage.envs.loading import load_model
 from dressage_trainer.ppo.hyperparameters import Hyperparameters
 from dressage_trainer.ppo.presets import preset
-from mujoco.batch import Batch
 from support.children import available, measure, measure_together, versions
 
 ENVIRONMENT = "HalfCheetah-v5"
-MODEL, FRAME_SKIP = "half_cheetah.xml", 5
 OBSERVATION, ACTION = 17, 6
 SEEDS = 3
 CONFIGS: list[dict[str, Any]] = [{}, {"clip_range": 0.1}, {"entropy_coef": 0.01}]
@@ -74,27 +73,14 @@ def arithmetic_speed(seconds: float = 1.0) -> float:
     return 2.0 * size**3 * count / (time.perf_counter() - began)
 
 
-def physics_limit(rows: int, cores: int, seconds: float = 2.0) -> float:
-    """Environment steps per second of bare batched simulation with random actions."""
-    batch: Any = Batch(load_model(MODEL), rows, cores)
-    control, rng = batch.bind("ctrl"), np.random.default_rng(0)
-    actions = rng.uniform(-1, 1, (16, *control.shape))
-    batch.step(nstep=FRAME_SKIP)
-    began, steps = time.perf_counter(), 0
-    while time.perf_counter() - began < seconds:
-        control[:] = actions[steps % len(actions)]
-        batch.step(nstep=FRAME_SKIP)
-        steps += 1
-    return rows * steps / (time.perf_counter() - began)
-
-
 def one_setting(name: str, *, cores: int, repeats: int, seconds: float) -> dict[str, Any]:
     """Ours and the peer's in turn."""
     values, peers, goal = SETTINGS[name]
     ours: list[dict[str, Any]] = []
     peer: list[float] = []
     for repeat in range(repeats):
-        given = {"environment": ENVIRONMENT, "members": members(values), "threads": cores, "seconds": seconds}
+        given = {"environment": ENVIRONMENT, "members": members(values), "threads": cores, "seconds": seconds,
+                 "bare": True}  # fmt: skip
         ours.append(measure("ours", given, threads=cores, cores=cores))
         told = [
             {
@@ -108,10 +94,10 @@ def one_setting(name: str, *, cores: int, repeats: int, seconds: float) -> dict[
         ]
         peer.append(sum(result["rate"] for result in measure_together("peer", told, threads=1, cores=cores)))
     h = Hyperparameters.from_dict(values, base=preset(ENVIRONMENT))
-    flops, physics = flops_per_step(h), physics_limit(len(members(values)) * h.num_envs, cores)
+    flops, physics = flops_per_step(h), statistics.median(result["bare_rate"] for result in ours)
     arithmetic = arithmetic_speed() / flops
     mine = statistics.median(result["rate"] for result in ours)
-    collect = statistics.median(result["collect_rate"] for result in ours)
+    collect, share = (statistics.median(result[name] for result in ours) for name in ("collect_rate", "collect_share"))
     return {
         "ours": round(mine),
         "peer": round(statistics.median(peer)),
@@ -119,7 +105,7 @@ def one_setting(name: str, *, cores: int, repeats: int, seconds: float) -> dict[
         "goal": goal,
         "spread": {"ours": _ends([r["rate"] for r in ours]), "peer": _ends(peer)},
         "collect": round(collect),
-        "collect_share_of_physics": round(collect / physics, 3),
+        "collect_share_of_physics": round(share, 3),
         "update": round(statistics.median(result["update_rate"] for result in ours)),
         "startup_seconds": round(statistics.median(result["startup_seconds"] for result in ours), 1),
         "physics_limit": round(physics),
@@ -146,7 +132,8 @@ def main() -> int:
     first = found["preset"]
     lines = [
         f"{name}: ours {row['ours']:,}, peer {row['peer']:,}, {row['ratio']} times (goal {row['goal']:g}); limits: physics "
-        f"{row['physics_limit']:,}, arithmetic {row['arithmetic_limit']:,}, both {row['limit']:,}"
+        f"{row['physics_limit']:,} (collection alone at {row['collect_share_of_physics']:.0%} of it), arithmetic "
+        f"{row['arithmetic_limit']:,}, both {row['limit']:,}"
         for name, row in found.items()
     ]
     report = {

@@ -1,12 +1,14 @@
 """Our trainer's own parts, measured: the learner's groups with a reward, as `dressage train` runs them.
 
 Argument: one JSON object. ``environment``, ``members`` (lists of hyperparameters and seed), ``threads``, and one of
-``seconds`` (steady rate), ``updates`` (memory) or ``target`` with ``max_steps`` (time to a return).
+``seconds`` (steady rate; with ``bare`` also collection beside bare stepping), ``updates`` (memory), ``target`` with
+``max_steps`` (time to a return), or ``record_steps`` (returns after so many steps).
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 import tempfile
 import time
@@ -148,6 +150,39 @@ def rate(groups: list[Any], seconds: float, began: float) -> dict[str, float]:
     }
 
 
+def beside_bare_stepping(groups: list[Any], given: dict[str, Any], rounds: int = 9) -> dict[str, float]:
+    """Collection beside bare `mujoco.batch`, in turn: the same simulations, from the same states, by the same actions.
+
+    ``collect_share`` is the median over rounds of collection's speed by bare stepping's; ``bare_rate`` the latter's.
+    """
+    from dressage.envs.cards import load_card
+    from dressage.envs.tasks import task
+    from mujoco.batch import Batch
+
+    card, ppo = load_card(given["environment"]), groups[0].ppo
+    environment = ppo.collector.environment
+    model: Any = task(card.id).load()
+    batch: Any = Batch(model, environment.num_envs, given["threads"])
+    control, substeps = batch.bind("ctrl"), round(card.time_step / model.opt.timestep)
+    shares, rates = [], []
+    for _ in range(rounds):
+        before = environment.snapshot()["simulation"]
+        began = time.perf_counter()
+        rollout = ppo.collect()
+        collecting = time.perf_counter() - began
+        drawn = rollout.actions.swapaxes(0, 1).reshape(-1, environment.num_envs, environment.action_size)
+        actions = drawn.clip(environment.action_low, environment.action_high)
+        batch.state[:] = before
+        began = time.perf_counter()
+        for action in actions:
+            control[:] = action
+            batch.step(nstep=substeps)
+        stepping = time.perf_counter() - began
+        shares.append(stepping / collecting)
+        rates.append(len(actions) * environment.num_envs / stepping)
+    return {"collect_share": statistics.median(shares), "bare_rate": statistics.median(rates)}
+
+
 def memory(groups: list[Any], updates: int) -> dict[str, float]:
     """The largest resident memory of this process, in MiB, after some updates."""
     for _ in range(updates):
@@ -182,6 +217,14 @@ def time_to(groups: list[Any], given: dict[str, Any], began: float) -> dict[str,
     return {"seconds": time.perf_counter() - began - paused, "reached": False, "curve": seen}
 
 
+def record(groups: list[Any], given: dict[str, Any], began: float) -> dict[str, Any]:
+    """Stock returns of each member's deterministic policy after ``record_steps`` steps."""
+    while unfinished := [group for group in groups if group.steps < given["record_steps"]]:
+        min(unfinished, key=lambda group: group.steps).advance(began=began)
+    members = [member for group in groups for member in group.policies()]
+    return {"returns": [stock_returns(member, given["environment"], int(given["episodes"])) for member in members]}
+
+
 def stock_returns(member: Any, environment: str, episodes: int) -> list[float]:
     """Returns of a member's deterministic policy on stock Gymnasium."""
     from dressage.envs.reference import rollout
@@ -206,10 +249,14 @@ def main() -> None:
         groups = build(given, Path(folder))
         if "target" in given:
             result = time_to(groups, given, began)
+        elif "record_steps" in given:
+            result = record(groups, given, began)
         elif "updates" in given:
             result = memory(groups, given["updates"])
         else:
             result = rate(groups, given["seconds"], began)
+            if given.get("bare"):
+                result |= beside_bare_stepping(groups, given)
         for group in groups:
             group.close()
     print(json.dumps(result))

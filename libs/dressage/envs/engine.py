@@ -22,11 +22,8 @@ from dressage.envs.state import Array
 POST_CONSTRAINT = frozenset({"cfrc_ext", "cfrc_int", "cacc"})
 """Arrays that only `mj_rnePostConstraint` fills."""
 
-DIVERGENCE = [
-    int(mujoco.mjtWarning.mjWARN_BADQPOS),
-    int(mujoco.mjtWarning.mjWARN_BADQVEL),
-    int(mujoco.mjtWarning.mjWARN_BADQACC),
-]
+DIVERGENCE = slice(int(mujoco.mjtWarning.mjWARN_BADQPOS), int(mujoco.mjtWarning.mjWARN_BADQACC) + 1)
+"""The warnings of bad positions, velocities and accelerations, which MuJoCo numbers one after the other."""
 _STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)  # the solver's warm start is part of it
 # Simulations that a thread takes at a time: few enough that a thread which lost its core leaves the rest to the others.
 _BLOCK = 4
@@ -77,7 +74,8 @@ class NativeEngine:
         self._batch: Any = Batch(model, count, num_threads)
         self.live: dict[str, Array] = {name: self._batch.bind(name) for name in sorted(sources)}
         self._ctrl: Array = self._batch.bind("ctrl")
-        self._warned = self._warnings()
+        self._warnings: Array = self._batch.warning[:, DIVERGENCE, 1]  # live; the last axis is (last info, count)
+        self._warned = self._warnings.copy()
 
     @property
     def state(self) -> Array:
@@ -86,7 +84,7 @@ class NativeEngine:
 
     def load(self, state: Array) -> None:
         self._batch.state[:] = state
-        self._warned = self._warnings()
+        self._warned = self._warnings.copy()
 
     def step(self, actions: Array, count: int) -> Array | None:
         self._ctrl[:] = actions
@@ -100,19 +98,15 @@ class NativeEngine:
         self._batch.reset(rows, stage=int(mujoco.mjtStage.mjSTAGE_NONE))
         self.live["qpos"][rows], self.live["qvel"][rows] = qpos, qvel
         self._batch.forward(rows)
-        self._warned = self._warnings()
+        self._warned = self._warnings.copy()
 
     def diverged(self) -> Array | None:
-        warnings = self._warnings()
-        if np.array_equal(warnings, self._warned):
+        changed = self._warnings != self._warned
+        if not changed.any():
             return None
-        rows: Array = (warnings != self._warned).any(axis=1)
-        self._warned = warnings
+        self._warned = self._warnings.copy()
+        rows: Array = changed.any(axis=1)
         return rows
-
-    def _warnings(self) -> Array:
-        counts: Array = self._batch.warning[:, DIVERGENCE, 1]  # (last info, count); indexing by a list copies
-        return counts
 
 
 class DataEngine:

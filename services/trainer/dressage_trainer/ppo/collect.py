@@ -12,6 +12,7 @@ from.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,7 @@ class Collector:
         observation = step.observation
         total = self._by_member(output.total)
         # A sum is finite only if all its parts are (or opposite infinities, whose sum is NaN).
-        if self.faults.stops or not (np.isfinite(total.sum()) and np.isfinite(observation.sum())):
+        if self.faults.stops or not (math.isfinite(total.sum()) and math.isfinite(observation.sum())):
             observation, total = self._handle_faults(step, output)
         rewards[:] = total
         ended = bool(done.any())

@@ -155,16 +155,24 @@ class StackedPPO:
         """One rollout and one update; a row of metrics for each member."""
         if not self._optimise.compiling:
             self._compile()
-        if not self._started:
-            self.collector.start(self._env_seeds)
-            self._started = True
+        self._start()
         began = self._clock()
-        rollout = self.collector.collect(self._weights)
+        rollout = self.collect()
         collected = self._clock()
         seen = self._update(rollout)
         ended = self._clock()
         self.updates += 1
         return self._rows(seen, collected - began, ended - collected)
+
+    def collect(self) -> Rollout:
+        """One rollout by the policies as they are."""
+        self._start()
+        return self.collector.collect(self._weights)
+
+    def _start(self) -> None:
+        if not self._started:
+            self.collector.start(self._env_seeds)
+            self._started = True
 
     def _update(self, rollout: Rollout) -> dict[str, np.ndarray]:
         self.compile_seconds = self._optimise.wait()
@@ -269,9 +277,7 @@ class StackedPPO:
 
     def snapshot(self) -> Arrays:
         """All state at an update boundary, as flat named arrays."""
-        if not self._started:
-            self.collector.start(self._env_seeds)
-            self._started = True
+        self._start()
         stops = json.dumps([asdict(stop) for stop in self.faults.stops.values()]).encode()
         return {
             **{f"weights/{name}": value.copy() for name, value in self._weights.items()},
