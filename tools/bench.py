@@ -22,7 +22,6 @@ PAGE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- benchmarks: begin (written by `make bench`) -->", "<!-- benchmarks: end -->"
 DATA_BEGIN, DATA_END = "<!-- data", "-->"
 TIMEOUT_SECONDS = 4 * 3600
-NOT_RECORDED = 3
 KEYS: dict[str, type | tuple[type, ...]] = {
     "name": str,
     "unit": str,
@@ -50,15 +49,13 @@ def cpu_model() -> str:
     return names[0] if names else platform.machine()
 
 
-def run(path: Path) -> Result | None:
-    """One benchmark's object; None if it says that what it compares with has not been recorded yet.
+def run(path: Path) -> Result:
+    """One benchmark's object.
 
     :raises SystemExit: it failed, or printed something else.
     """
     print(f"{path.stem} …", file=sys.stderr, flush=True)
     done = subprocess.run([sys.executable, str(path)], stdout=subprocess.PIPE, text=True, timeout=TIMEOUT_SECONDS)
-    if done.returncode == NOT_RECORDED:
-        return None
     if done.returncode != 0:
         raise SystemExit(f"{path.name} ended with status {done.returncode}")
     try:
@@ -138,8 +135,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     machine = f"{cpu_model()}, {os.cpu_count()} cores"
     for name in given.names or known:
         result = run(known[name])
-        if result is None:
-            continue
         print(json.dumps(result))
         results[result["name"]] = {**result, "machine": machine, "date": given.date.isoformat()}
     PAGE.write_text(with_table(text, results), encoding="utf-8")

@@ -36,7 +36,7 @@ def start(module: str, arguments: Mapping[str, Any], *, threads: int | None, cor
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
 
-def finish(child: subprocess.Popen[str], *, timeout: float = 4 * 3600.0) -> dict[str, Any]:
+def finish(child: subprocess.Popen[str], *, timeout: float = 3000.0) -> dict[str, Any]:
     """The JSON object that a child printed last.
 
     :raises SystemExit: if it failed.
@@ -48,9 +48,11 @@ def finish(child: subprocess.Popen[str], *, timeout: float = 4 * 3600.0) -> dict
     return result
 
 
-def measure(module: str, arguments: Mapping[str, Any], *, threads: int | None, cores: int) -> dict[str, Any]:
+def measure(
+    module: str, arguments: Mapping[str, Any], *, threads: int | None, cores: int, timeout: float = 3000.0
+) -> dict[str, Any]:
     """One measurement by itself."""
-    return finish(start(module, arguments, threads=threads, cores=cores))
+    return finish(start(module, arguments, threads=threads, cores=cores), timeout=timeout)
 
 
 def measure_together(

@@ -1,8 +1,8 @@
 """Our trainer's own parts, measured: the learner's groups with a reward, as `dressage train` runs them.
 
 Argument: one JSON object. ``environment``, ``members`` (lists of hyperparameters and seed), ``threads``, and one of
-``seconds`` (steady rate; with ``bare`` also collection beside bare stepping), ``updates`` (memory), ``target`` with
-``max_steps`` (time to a return), or ``record_steps`` (returns after so many steps).
+``seconds`` (steady rate; with ``bare`` also collection beside bare stepping), ``updates`` (memory) or ``target`` with
+``max_steps`` (time to a return).
 """
 
 from __future__ import annotations
@@ -217,14 +217,6 @@ def time_to(groups: list[Any], given: dict[str, Any], began: float) -> dict[str,
     return {"seconds": time.perf_counter() - began - paused, "reached": False, "curve": seen}
 
 
-def record(groups: list[Any], given: dict[str, Any], began: float) -> dict[str, Any]:
-    """Stock returns of each member's deterministic policy after ``record_steps`` steps."""
-    while unfinished := [group for group in groups if group.steps < given["record_steps"]]:
-        min(unfinished, key=lambda group: group.steps).advance(began=began)
-    members = [member for group in groups for member in group.policies()]
-    return {"returns": [stock_returns(member, given["environment"], int(given["episodes"])) for member in members]}
-
-
 def stock_returns(member: Any, environment: str, episodes: int) -> list[float]:
     """Returns of a member's deterministic policy on stock Gymnasium."""
     from dressage.envs.reference import rollout
@@ -249,8 +241,6 @@ def main() -> None:
         groups = build(given, Path(folder))
         if "target" in given:
             result = time_to(groups, given, began)
-        elif "record_steps" in given:
-            result = record(groups, given, began)
         elif "updates" in given:
             result = memory(groups, given["updates"])
         else:
