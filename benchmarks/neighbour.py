@@ -3,9 +3,8 @@
 The neighbour is a loop on the first core. Its fair share is half of that core, so that by arithmetic a training on all
 of C cores keeps (C - 1/2) / C of its speed. What a fair share comes to here, where cores may share more than they say,
 is measured: ``limit`` is the slowdown of one bare simulation a core, processes of their own that never wait for each
-other. The peer is SB3 PPO as Prompt2Policy runs
-it, with the libraries' own thread counts, as it is there; the notes give it with one thread too. ``ratio`` is how
-many times the peer's slowdown is ours.
+other. The peer is SB3 PPO as Prompt2Policy runs it, with the libraries' own thread counts, as it is there; the notes
+give it with one thread too. ``ratio`` is how many times the peer's slowdown is ours.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ def ours(cores: int, seconds: float) -> float:
 
 
 def independent(cores: int, seconds: float) -> float:
-    """Steps per second of one process a core that does nothing but step: nothing can share cores better."""
-    given = [{"environment": ENVIRONMENT, "rows": ROWS, "seconds": seconds}] * cores
+    """Steps per second of one process a core that does nothing but step and waits for nobody."""
+    given = [{"environment": ENVIRONMENT, "rows": ROWS, "threads": 1, "seconds": seconds}] * cores
     return float(sum(result["rate"] for result in measure_together("bare", given, threads=1, cores=cores)))
 
 

@@ -23,12 +23,10 @@ import tempfile
 import time
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from dressage_trainer.threads import learner_environment
 
 ENVIRONMENT = "HalfCheetah-v5"
-MODEL, FRAME_SKIP = "half_cheetah.xml", 5
 MEMBERS = 3
 DEMO_STEPS_PER_MEMBER = 500_000
 REWARD = r"""
@@ -106,23 +104,10 @@ def measure_peer(cores: int, seconds: float) -> dict[str, float]:
 
 def measure_limit(cores: int, seconds: float) -> dict[str, float]:
     """Environment steps per second of bare batched simulation with random actions."""
-    import numpy as np
-    from dressage.envs.loading import load_model
     from dressage_trainer.ppo.presets import preset
-    from mujoco.batch import Batch
+    from support.bare import rate
 
-    rows = MEMBERS * preset(ENVIRONMENT).num_envs
-    batch: Any = Batch(load_model(MODEL), rows, cores)
-    control, rng = batch.bind("ctrl"), np.random.default_rng(0)
-    actions = rng.uniform(-1, 1, (64, *control.shape))
-    began, steps = 0.0, -50
-    while steps <= 0 or time.perf_counter() - began < seconds:
-        if steps == 0:
-            began = time.perf_counter()
-        control[:] = actions[steps % len(actions)]
-        batch.step(nstep=FRAME_SKIP)
-        steps += 1
-    return {"rate": rows * steps / (time.perf_counter() - began)}
+    return {"rate": rate(ENVIRONMENT, MEMBERS * preset(ENVIRONMENT).num_envs, cores, seconds)}
 
 
 def measure_peer_one_thread(cores: int, seconds: float) -> dict[str, float]:

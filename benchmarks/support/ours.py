@@ -155,15 +155,11 @@ def beside_bare_stepping(groups: list[Any], given: dict[str, Any], rounds: int =
 
     ``collect_share`` is the median over rounds of collection's speed by bare stepping's; ``bare_rate`` the latter's.
     """
-    from dressage.envs.cards import load_card
-    from dressage.envs.tasks import task
-    from mujoco.batch import Batch
+    from support.bare import bare_batch
 
-    card, ppo = load_card(given["environment"]), groups[0].ppo
+    ppo = groups[0].ppo
     environment = ppo.collector.environment
-    model: Any = task(card.id).load()
-    batch: Any = Batch(model, environment.num_envs, given["threads"])
-    control, substeps = batch.bind("ctrl"), round(card.time_step / model.opt.timestep)
+    batch, step = bare_batch(given["environment"], environment.num_envs, given["threads"])
     shares, rates = [], []
     for _ in range(rounds):
         before = environment.snapshot()["simulation"]
@@ -175,8 +171,7 @@ def beside_bare_stepping(groups: list[Any], given: dict[str, Any], rounds: int =
         batch.state[:] = before
         began = time.perf_counter()
         for action in actions:
-            control[:] = action
-            batch.step(nstep=substeps)
+            step(action)
         stepping = time.perf_counter() - began
         shares.append(stepping / collecting)
         rates.append(len(actions) * environment.num_envs / stepping)
