@@ -54,8 +54,8 @@ _INTRODUCTION = (
     "final returns of the deterministic policies on stock Gymnasium. Interquartile means over seeds; the difference with its "
     "95 % bootstrap bounds.",
     "",
-    "**Read [what was tried](tried.md) with it:** seeds and hyperparameters were not fixed beforehand, and the last column says "
-    "more than was shown.",
+    "**Read [what was tried](tried.md) with it:** seeds and hyperparameters were not fixed beforehand, and the last column "
+    "says more than was shown.",
 )
 _RESAMPLES = 10_000
 
