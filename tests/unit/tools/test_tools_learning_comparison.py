@@ -38,6 +38,17 @@ def test_a_difference_is_found_and_an_outlier_is_not_taken_for_one():
     assert abs(comparison.compare(lucky, base, rng)["difference"]) < 0.05
 
 
+def test_curves_are_compared_where_every_seed_of_both_has_one():
+    found = {
+        "jax": {"curves": {"s0": [[10, 0.0], [110, 100.0]], "s1": [[20, 5.0], [90, 5.0]]}},
+        "sb3": {"curves": {"s0": [[0, 3.0], [200, 3.0]], "s1": []}},
+    }
+    grid, curves = comparison.on_one_grid(found, points=8)
+    assert grid.tolist() == [20, 30, 40, 50, 60, 70, 80, 90]
+    np.testing.assert_allclose(curves["jax"], [grid - 10, np.full(8, 5.0)])
+    np.testing.assert_allclose(curves["sb3"], np.full((1, 8), 3.0))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(4 * 3600)
 @pytest.mark.parametrize("environment", comparison.ENVIRONMENTS)
