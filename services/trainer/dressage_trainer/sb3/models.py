@@ -133,6 +133,7 @@ _PPO_FIGURES = {
     "explained_variance": "train/explained_variance",
     "std": "train/std",
 }
+"""SB3's KL is the mean over the last epoch's minibatches, and thus the larger; the stacked PPO's is over all epochs'."""
 _SAC_FIGURES = {
     "policy_loss": "train/actor_loss",
     "value_loss": "train/critic_loss",
