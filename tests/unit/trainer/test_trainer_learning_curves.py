@@ -41,10 +41,11 @@ def reward(state, action, next_state, memory, np):
     return {"speed": next_state.x_velocity, "healthy": np.ones_like(next_state.x_velocity)}
 '''
 GIVEN = {"num_envs": 8, "num_steps": 64, "minibatch_size": 64, "epochs": 5, "hidden_sizes": [32, 32], "entropy_coef": 0.01,
-         "initial_log_std": -1.0, "gae_lambda": 0.9, "discount": 0.98}  # fmt: skip
+         "initial_log_std": -1.0, "gae_lambda": 0.9, "discount": 0.98,
+         "learning_rate": 2e-3}  # fmt: skip
 CUT = 20
 """Steps of an episode: some are cut, some fall before."""
-UPDATES = 3
+UPDATES = 4
 SEEDS = 30
 
 
