@@ -53,8 +53,8 @@ MARGIN = -0.10
 _INTRODUCTION = (
     "Written by `tools/learning_comparison.py`: equal hyperparameters (they are in the tool), the same batched environments, "
     "final returns of the deterministic policies on stock Gymnasium. Interquartile means over seeds; the difference with its "
-    "95 % bootstrap bounds. The last column is the same of the return's mean over the whole training, by the training episodes: it "
-    "tells where one learns more slowly and both end alike.",
+    "95 % bootstrap bounds. The last column is the same of the return's mean over the whole training, by the training "
+    "episodes: it tells where one learns more slowly and both end alike.",
     "",
     "**Read [what was tried](tried.md) with it:** seeds and hyperparameters were not fixed beforehand, and a yes "
     "says more than was shown.",
@@ -170,7 +170,8 @@ def write_table(path: Path, rows: dict[str, Any]) -> None:
         "",
         *_INTRODUCTION,
         "",
-        "| environment | seeds | steps | ours | SB3 | difference | 95 % bounds | lower bound above −10 % | over the whole training |",
+        "| environment | seeds | steps | ours | SB3 | difference | 95 % bounds | lower bound above −10 % "
+        "| over the whole training |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |",
     ]
     for name, row in sorted(rows.items()):
