@@ -100,6 +100,7 @@ def test_first_updates_are_those_of_sb3(tmp_path):
     assert not differing(ours, theirs)
 
 
+@pytest.mark.slow  # test_trainer_collect.py has the same to 1e-8, on a fake environment
 def test_members_in_company_learn_as_alone(tmp_path):
     parts = [first_updates(tmp_path / task.member, [task]) for task in seeded(0)]
     alone = {name: np.concatenate([part[name] for part in parts]) for name in FIGURES}
