@@ -93,6 +93,7 @@ def seeded(first: int, **changes: object) -> list[MemberTask]:
     return [MemberTask(f"s{seed}", {**GIVEN, **changes}, seed) for seed in range(first, first + SEEDS)]
 
 
+@pytest.mark.slow  # test_trainer_whole_training.py is exact, given the same chance; this is of chance as well
 def test_first_updates_are_those_of_sb3(tmp_path):
     pytest.importorskip("stable_baselines3")
     ours = first_updates(tmp_path / "ours", seeded(0))

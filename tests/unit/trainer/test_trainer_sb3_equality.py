@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,21 +13,15 @@ torch = pytest.importorskip("torch")
 sb3 = pytest.importorskip("stable_baselines3")
 gymnasium = pytest.importorskip("gymnasium")
 jax = pytest.importorskip("jax")
+sys.path.insert(0, str(Path(__file__).parent))
 
 from dressage_trainer.ppo.lanes import LaneUpdate  # noqa: E402
 from dressage_trainer.ppo.network import initial_weights, stack  # noqa: E402
 from dressage_trainer.ppo.update import Coefficients, Rollout, initial_adam  # noqa: E402
+from sb3_twin import torch_name  # noqa: E402
 
 T, N, D, A = 48, 4, 7, 3
 HIDDEN = (16, 8)
-TORCH_NAMES = {
-    "pi.0": "mlp_extractor.policy_net.0",
-    "pi.1": "mlp_extractor.policy_net.2",
-    "vf.0": "mlp_extractor.value_net.0",
-    "vf.1": "mlp_extractor.value_net.2",
-    "action": "action_net",
-    "value": "value_net",
-}
 # Unequal on purpose: each member must use its own.
 MEMBERS = [
     dict(learning_rate=3e-3, clip_range=0.2, ent_coef=0.0, vf_coef=0.5, max_grad_norm=0.5, target_kl=None,
@@ -35,11 +31,6 @@ MEMBERS = [
     dict(learning_rate=1e-2, clip_range=0.3, ent_coef=0.01, vf_coef=0.2, max_grad_norm=0.1, target_kl=0.01,
          n_epochs=4, gamma=1.0, gae_lambda=1.0),
 ]  # fmt: skip
-
-
-def torch_name(name: str) -> str:
-    layer, _, kind = name.rpartition(".")
-    return f"{TORCH_NAMES[layer]}.{kind}" if layer else name
 
 
 class _Spaces(gymnasium.Env):

@@ -1,0 +1,172 @@
+"""One member trained twice, by `StackedPPO` and by Stable-Baselines3's own `PPO.learn` under `VecNormalize`.
+
+Both start from the same weights and have the same environments, noise and minibatch orders, and both run in float64: what then
+differs is rounding, which trainings magnify from update to update, or an error.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from dressage.contracts.reward import BatchReward, load_reward
+from dressage.envs.batch import EnvOptions, make_batch
+from dressage.envs.cards import load_card
+from dressage_trainer.ppo.generators import member_streams
+from dressage_trainer.ppo.hyperparameters import Hyperparameters
+from dressage_trainer.ppo.stacked import MemberSpec, StackedPPO
+from dressage_trainer.sb3.models import make_model
+from dressage_trainer.sb3.vecenv import RewardedVecEnv
+from gymnasium import spaces
+from stable_baselines3.common.vec_env import VecNormalize
+
+_TORCH_NAMES = {
+    "pi.0": "mlp_extractor.policy_net.0",
+    "pi.1": "mlp_extractor.policy_net.2",
+    "vf.0": "mlp_extractor.value_net.0",
+    "vf.1": "mlp_extractor.value_net.2",
+    "action": "action_net",
+    "value": "value_net",
+}
+_COLLECTOR = "collector/"
+
+
+def torch_name(name: str) -> str:
+    """SB3's name of a weight of ours."""
+    layer, _, kind = name.rpartition(".")
+    return f"{_TORCH_NAMES[layer]}.{kind}" if layer else name
+
+
+class Twin:
+    """Both trainings of one member.
+
+    :param patch: changes SB3's modules, for as long as the test lasts.
+    """
+
+    def __init__(
+        self,
+        environment: str,
+        reward: str,
+        h: Hyperparameters,
+        options: EnvOptions,
+        seed: int,
+        patch: pytest.MonkeyPatch,
+    ) -> None:
+        card = load_card(environment)
+        module = load_reward(reward, card)
+
+        def surroundings() -> tuple[Any, Any]:
+            batch = make_batch(environment, h.num_envs, num_threads=1, options=options)
+            return batch, BatchReward(module, card, h.num_envs)
+
+        torch.set_num_threads(1)
+        self._h = h
+        self._streams = member_streams(seed, h.num_envs)
+        batch, terms = surroundings()
+        self.ours = StackedPPO([MemberSpec("m", h, seed)], environment=batch, reward=terms, dtype=np.float64)
+        self._noise: list[np.ndarray] = []
+        self._orders: list[np.ndarray] = []
+        self._use_float64_and_our_chance(patch)
+        self._env = RewardedVecEnv(*surroundings(), self._streams.env_seeds)
+        self._env.observation_space = spaces.Box(-np.inf, np.inf, self._env.observation_space.shape, np.float64)
+        box: Any = self._env.action_space
+        self._env.action_space = spaces.Box(box.low.astype(float), box.high.astype(float), dtype=np.float64)
+        self.normalizer = VecNormalize(
+            self._env, norm_obs=h.normalize_observation, norm_reward=h.normalize_reward, gamma=h.discount
+        )
+        self.model: Any = make_model("ppo", h, self.normalizer, seed=0, tuned_entropy=False)
+        self.model.policy.double()
+        self._load_weights(self.ours.snapshot())
+
+    def _use_float64_and_our_chance(self, patch: pytest.MonkeyPatch) -> None:
+        """SB3 casts to float32 in three places, and draws from torch's and numpy's process-wide generators."""
+        random = types.SimpleNamespace(permutation=self._order)
+        numpy = types.SimpleNamespace(**{**vars(np), "float32": np.float64, "random": random})
+        patch.setattr("stable_baselines3.common.vec_env.vec_normalize.np", numpy)
+        patch.setattr("stable_baselines3.common.buffers.np", numpy)
+        patch.setattr("stable_baselines3.common.policies.preprocess_obs", lambda obs, *rest, **options: obs)
+        patch.setattr(
+            "torch.distributions.normal._standard_normal", lambda *_, **__: torch.as_tensor(self._noise.pop(0))
+        )
+
+    def _draw(self) -> None:
+        """What an update's chance will be. We draw for all epochs, also where KL stops before the last."""
+        h = self._h
+        self._noise = list(
+            self._streams.noise.standard_normal((h.num_steps, h.num_envs, *self._env.action_space.shape))
+        )
+        self._orders = [self._streams.order.permutation(h.batch_size) for _ in range(h.epochs)]
+
+    def _order(self, size: int) -> np.ndarray:
+        """SB3 flattens environment by environment, we step by step."""
+        ours = self._orders.pop(0)
+        assert len(ours) == size
+        order: np.ndarray = ours % self._h.num_envs * self._h.num_steps + ours // self._h.num_envs
+        return order
+
+    def advance(self) -> None:
+        """One rollout and update of each."""
+        self.ours.iterate()
+        self._draw()
+        self.model.learn(self._h.batch_size, reset_num_timesteps=False, log_interval=None)
+        assert not self._noise
+
+    def difference(self) -> float:
+        """The largest difference between the two in weights, Adam's moments, normalisers and the observations that stand."""
+        state = self.ours.snapshot()
+        policy = dict(self.model.policy.named_parameters())
+        moments = self.model.policy.optimizer.state
+        pairs = [(state[f"{_COLLECTOR}current"][0], self.model._last_obs)]
+        for part, theirs in self._statistics():
+            pairs += [
+                (state[f"{_COLLECTOR}{part}/{name}"][0], getattr(theirs, name)) for name in ("mean", "var", "count")
+            ]
+        if self._h.normalize_reward:
+            pairs.append((state[f"{_COLLECTOR}returns/returns"][0], self.normalizer.returns))
+        for name in self._names(state):
+            weight = policy[torch_name(name)]
+            pairs += [
+                (state[f"weights/{name}"][0], weight.detach().numpy()),
+                (state[f"adam/first/{name}"][0], moments[weight]["exp_avg"].numpy()),
+                (state[f"adam/second/{name}"][0], moments[weight]["exp_avg_sq"].numpy()),
+            ]
+        return max(float(np.abs(one - other).max()) for one, other in pairs)
+
+    def synchronise(self) -> None:
+        """Give SB3's training the state of ours, so that rounding starts anew with the next update."""
+        state = self.ours.snapshot()
+        self._load_weights(state)
+        moments = self.model.policy.optimizer.state
+        for name in self._names(state):
+            adam = moments[dict(self.model.policy.named_parameters())[torch_name(name)]]
+            adam["exp_avg"].copy_(torch.as_tensor(state[f"adam/first/{name}"][0]))
+            adam["exp_avg_sq"].copy_(torch.as_tensor(state[f"adam/second/{name}"][0]))
+        for part, theirs in self._statistics():
+            theirs.mean = state[f"{_COLLECTOR}{part}/mean"][0].copy()
+            theirs.var = state[f"{_COLLECTOR}{part}/var"][0].copy()
+        self.normalizer.returns = state[f"{_COLLECTOR}returns/returns"][0].copy()
+        self.model._last_obs = state[f"{_COLLECTOR}current"][0].copy()
+        for part, target in (("environment", self._env.environment), ("reward", self._env.reward)):
+            start = f"{_COLLECTOR}{part}/"
+            target.restore({name[len(start) :]: value for name, value in state.items() if name.startswith(start)})
+
+    def _statistics(self) -> list[tuple[str, Any]]:
+        """SB3's running moments, by the name that ours have in a snapshot."""
+        found = []
+        if self._h.normalize_observation:
+            found.append(("observations", self.normalizer.obs_rms))
+        if self._h.normalize_reward:
+            found.append(("returns", self.normalizer.ret_rms))
+        return found
+
+    def _load_weights(self, state: dict[str, np.ndarray]) -> None:
+        theirs = self.model.policy.state_dict()
+        for name in self._names(state):
+            theirs[torch_name(name)].copy_(torch.as_tensor(state[f"weights/{name}"][0]))
+
+    @staticmethod
+    def _names(state: dict[str, np.ndarray]) -> list[str]:
+        return [name.removeprefix("weights/") for name in state if name.startswith("weights/")]

@@ -1,0 +1,76 @@
+"""Whole trainings are Stable-Baselines3's: environments, collection, normalisers, updates and all that lies between them.
+
+Given the same first weights, noise and minibatch orders, both must have the same weights, optimiser, normalisers and
+observations after every update, up to rounding. Trainings magnify rounding two- to tenfold an update.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("stable_baselines3")
+pytest.importorskip("jax")
+ROOT = Path(__file__).parents[3]
+sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "tools"), str(ROOT / "benchmarks")]
+
+from dressage.envs.batch import EnvOptions  # noqa: E402
+from dressage_trainer.ppo.hyperparameters import Hyperparameters  # noqa: E402
+from learning_comparison import ENVIRONMENTS, hyperparameters  # noqa: E402
+from sb3_twin import Twin  # noqa: E402
+from support.ours import REWARDS  # noqa: E402
+
+REWARD = '''
+LATEX = "v_x + 1"
+TERMS = {"speed": "forward velocity, m/s", "alive": "1 for every step"}
+
+def reward(state, action, next_state, memory, np):
+    """Moves ahead."""
+    return {"speed": next_state.x_velocity, "alive": np.ones_like(next_state.x_velocity)}
+'''
+UPDATES = 8
+GIVEN = Hyperparameters(
+    num_envs=8, num_steps=64, minibatch_size=64, epochs=4, hidden_sizes=(32, 32), learning_rate=1e-3,
+    entropy_coef=0.01, initial_log_std=-1.0, gae_lambda=0.9, discount=0.98,
+)  # fmt: skip
+CASES = {
+    # Some episodes are cut after 20 steps, others fall before.
+    "cut and fallen": ("Walker2d-v5", EnvOptions(max_episode_steps=20), GIVEN),
+    "stopped by KL": (
+        "Swimmer-v5",
+        EnvOptions(max_episode_steps=150),
+        replace(GIVEN, target_kl=0.01, minibatch_size=60, value_coef=0.8, max_grad_norm=0.2),  # 60 does not divide 512
+    ),
+    "not normalised": (
+        "Hopper-v5",
+        EnvOptions(max_episode_steps=30),
+        replace(GIVEN, normalize_observation=False, normalize_reward=False, entropy_coef=0.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_updates_in_a_row_equal_sb3(case, monkeypatch):
+    environment, options, h = CASES[case]
+    twin = Twin(environment, REWARD, h, options, 3, monkeypatch)
+    differences = []
+    for _ in range(UPDATES):
+        twin.advance()
+        differences.append(twin.difference())
+    assert max(differences) < 1e-8, differences
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
+def test_every_update_of_a_whole_training_equals_sb3(environment, monkeypatch):
+    # As tools/learning_comparison.py trains. Synchronised after each update, or rounding would hide the later ones.
+    h = Hyperparameters.from_dict(hyperparameters(environment))
+    twin = Twin(environment, REWARDS[environment], h, EnvOptions(), 0, monkeypatch)
+    while twin.ours.steps < 300_000:
+        twin.advance()
+        assert twin.difference() < 1e-6, f"update {twin.ours.updates}"
+        twin.synchronise()
