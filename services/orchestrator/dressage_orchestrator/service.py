@@ -213,10 +213,11 @@ class Sessions:
         episode = full.environment_options.max_episode_steps or card.max_episode_steps
         part = method_of(full).estimate(full, episode_steps=episode)
         known = await self.transact(lambda tx: runs.speed(tx, card.id, full.pool))
-        speed = known or defaults.STEPS_PER_SECOND_PER_CORE * available_cores()
-        seconds = part.env_steps / speed + defaults.ITERATION_OVERHEAD_SECONDS
+        steps, seconds = float(part.env_steps), defaults.ITERATION_OVERHEAD_SECONDS
         if known is None:  # a measured speed has evaluation and start in it
-            seconds += part.evaluation_env_steps / defaults.EVALUATION_STEPS_PER_SECOND + defaults.RUN_OVERHEAD_SECONDS
+            steps += part.evaluation_env_steps * defaults.EVALUATION_STEP_COST
+            seconds += defaults.RUN_OVERHEAD_SECONDS
+        seconds += steps / (known or defaults.steps_per_second(card.id, available_cores()))
         answer = pb.EstimateSessionResponse(
             spec=full,
             env_steps_per_iteration=part.env_steps,

@@ -106,6 +106,9 @@ async def test_environments_intents_artifacts_estimates(stack: Stack) -> None:
     free = await stack.sessions.EstimateSession(pb.EstimateSessionRequest(spec=whole))
     assert free.env_steps_per_iteration == 3 * 500_000 and free.dollars_per_iteration == 0
     assert not free.uses_language_model and 0.2 < free.minutes_per_iteration < 10
+    whole.environment = "environments/Humanoid-v5"  # four to six times as much simulation for a step
+    slow = await stack.sessions.EstimateSession(pb.EstimateSessionRequest(spec=whole))
+    assert slow.minutes_per_iteration > 3 * free.minutes_per_iteration
     whole.model = "test/m"
     priced = await stack.sessions.EstimateSession(pb.EstimateSessionRequest(spec=whole))
     assert priced.uses_language_model and priced.model_calls_per_iteration == 4  # two authors, a review of each

@@ -40,10 +40,39 @@ def torch_name(name: str) -> str:
     return f"{_TORCH_NAMES[layer]}.{kind}" if layer else name
 
 
+class _Leading:
+    """An environment that keeps its state before every step."""
+
+    def __init__(self, environment: Any) -> None:
+        self._environment = environment
+        self.states: list[dict[str, np.ndarray]] = []
+
+    def step(self, actions: np.ndarray) -> Any:
+        self.states.append(self._environment.snapshot())
+        return self._environment.step(actions)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._environment, name)
+
+
+class _Following(_Leading):
+    """An environment that takes every step from where another began its own."""
+
+    def __init__(self, environment: Any, leader: _Leading) -> None:
+        super().__init__(environment)
+        self._leader = leader
+
+    def step(self, actions: np.ndarray) -> Any:
+        self._environment.restore(self._leader.states.pop(0))
+        return self._environment.step(actions)
+
+
 class Twin:
     """Both trainings of one member.
 
     :param patch: changes SB3's modules, for as long as the test lasts.
+    :param follow: SB3's environments take each step from the state of ours: contacts magnify rounding within
+        a rollout beyond all bounds.
     """
 
     def __init__(
@@ -54,6 +83,8 @@ class Twin:
         options: EnvOptions,
         seed: int,
         patch: pytest.MonkeyPatch,
+        *,
+        follow: bool = False,
     ) -> None:
         card = load_card(environment)
         module = load_reward(reward, card)
@@ -66,11 +97,16 @@ class Twin:
         self._h = h
         self._streams = member_streams(seed, h.num_envs)
         batch, terms = surroundings()
+        if follow:
+            batch = _Leading(batch)
         self.ours = StackedPPO([MemberSpec("m", h, seed)], environment=batch, reward=terms, dtype=np.float64)
         self._noise: list[np.ndarray] = []
         self._orders: list[np.ndarray] = []
         self._use_float64_and_our_chance(patch)
-        self._env = RewardedVecEnv(*surroundings(), self._streams.env_seeds)
+        other, terms = surroundings()
+        if follow:
+            other = _Following(other, batch)
+        self._env = RewardedVecEnv(other, terms, self._streams.env_seeds)
         self._env.observation_space = spaces.Box(-np.inf, np.inf, self._env.observation_space.shape, np.float64)
         box: Any = self._env.action_space
         self._env.action_space = spaces.Box(box.low.astype(float), box.high.astype(float), dtype=np.float64)

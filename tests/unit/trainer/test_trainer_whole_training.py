@@ -67,9 +67,9 @@ def test_updates_in_a_row_equal_sb3(case, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 def test_every_update_of_a_whole_training_equals_sb3(environment, monkeypatch):
-    # As tools/learning_comparison.py trains. Synchronised after each update, or rounding would hide the later ones.
+    # As tools/learning_comparison.py trains. Synchronised after each update, or magnified rounding would hide the later ones.
     h = Hyperparameters.from_dict(hyperparameters(environment))
-    twin = Twin(environment, REWARDS[environment], h, EnvOptions(), 0, monkeypatch)
+    twin = Twin(environment, REWARDS[environment], h, EnvOptions(), 0, monkeypatch, follow=True)
     while twin.ours.steps < 300_000:
         twin.advance()
         assert twin.difference() < 1e-6, f"update {twin.ours.updates}"
