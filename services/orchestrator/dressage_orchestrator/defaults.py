@@ -40,7 +40,7 @@ STEPS_PER_SECOND_PER_CORE: dict[str, float] = {
     "InvertedDoublePendulum-v5": 7_200.0,
     "CartPole-v1": 35_000.0,
 }
-"""Environment steps per second and core over all members, where no earlier run on this machine tells: three members trained with
+"""Environment steps per second and core over all members, where no run on this machine tells yet: three members trained with
 the preset, by processor time, on an AMD EPYC. Simulation is most of it."""
 
 OTHER_STEPS_PER_SECOND_PER_CORE = 5_000.0
