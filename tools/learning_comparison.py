@@ -57,7 +57,8 @@ _INTRODUCTION = (
     "episodes: it tells where one learns more slowly and both end alike.",
     "",
     "**Read [what was tried](tried.md) with it:** seeds and hyperparameters were not fixed beforehand, and a yes "
-    "says more than was shown.",
+    "says more than was shown. Given the same chance instead of many seeds, both learn the same, update for update: "
+    "[there](tried.md#the-same-chance), too.",
 )
 _RESAMPLES = 10_000
 
