@@ -26,35 +26,6 @@ ENVIRONMENT_STEPS: dict[str, int] = {
 }
 """Environment steps for each member, where the preset of an environment differs from the general one."""
 
-STEPS_PER_SECOND_PER_CORE: dict[str, float] = {
-    "HalfCheetah-v5": 11_000.0,
-    "Hopper-v5": 5_500.0,
-    "Walker2d-v5": 4_700.0,
-    "Ant-v5": 2_300.0,
-    "Humanoid-v5": 2_100.0,
-    "HumanoidStandup-v5": 1_300.0,
-    "Swimmer-v5": 8_900.0,
-    "Reacher-v5": 14_000.0,
-    "Pusher-v5": 10_000.0,
-    "InvertedPendulum-v5": 16_000.0,
-    "InvertedDoublePendulum-v5": 7_200.0,
-    "CartPole-v1": 35_000.0,
-}
-"""Environment steps per second and core over all members, where no run on this machine tells yet: three members trained with
-the preset, by processor time, on an AMD EPYC. Simulation is most of it."""
-
-OTHER_STEPS_PER_SECOND_PER_CORE = 5_000.0
-"""The same for an environment that was not measured."""
-
-RUN_OVERHEAD_SECONDS = 15.0
-"""Starting a trainer and compiling its update."""
-
-EVALUATION_STEP_COST = 2.0
-"""Training steps that take as long as a step of evaluation, which is in reference environments, one at a time."""
-
-ITERATION_OVERHEAD_SECONDS = 10.0
-"""Checking, judging and rendering."""
-
 TRAINING_SEED_LIMIT = 1_000_000
 EVALUATION_SEED = 1_000_000
 CONFIRMATION_SEED = 2_000_000
@@ -64,11 +35,6 @@ CONFIRMATION_SEED = 2_000_000
 def is_language_model(model: str) -> bool:
     """Whether a provider is asked, and paid: not for the built-in author's and for recorded replies."""
     return model not in ("", TEMPLATE_MODEL) and not model.startswith(RECORDED)
-
-
-def steps_per_second(environment: str, cores: int) -> float:
-    """Environment steps per second of training that are expected of a machine where none has run yet."""
-    return cores * STEPS_PER_SECOND_PER_CORE.get(environment, OTHER_STEPS_PER_SECOND_PER_CORE)
 
 
 def filled(spec: v1.SessionSpec, *, default_model: str, default_pool: str) -> v1.SessionSpec:

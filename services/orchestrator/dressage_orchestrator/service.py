@@ -13,7 +13,7 @@ from dressage.envs.cards import load_card
 from dressage.envs.options import EnvOptions
 from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound
 
-from dressage_orchestrator import defaults, names
+from dressage_orchestrator import defaults, durations, names
 from dressage_orchestrator.clients import AgentClient
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import requests, runs, sessions
@@ -212,12 +212,15 @@ class Sessions:
         card = load_card(full.environment.removeprefix("environments/"))
         episode = full.environment_options.max_episode_steps or card.max_episode_steps
         part = method_of(full).estimate(full, episode_steps=episode)
-        known = await self.transact(lambda tx: runs.speed(tx, card.id, full.pool))
-        steps, seconds = float(part.env_steps), defaults.ITERATION_OVERHEAD_SECONDS
-        if known is None:  # a measured speed has evaluation and start in it
-            steps += part.evaluation_env_steps * defaults.EVALUATION_STEP_COST
-            seconds += defaults.RUN_OVERHEAD_SECONDS
-        seconds += steps / (known or defaults.steps_per_second(card.id, available_cores()))
+        kind = durations.kind_of_run(full)
+        known = await self.transact(lambda tx: runs.speed(tx, kind, full.pool))
+        seconds = durations.iteration_seconds(
+            full,
+            env_steps=part.env_steps,
+            evaluation_env_steps=part.evaluation_env_steps,
+            cores=available_cores(),
+            known=known,
+        )
         answer = pb.EstimateSessionResponse(
             spec=full,
             env_steps_per_iteration=part.env_steps,

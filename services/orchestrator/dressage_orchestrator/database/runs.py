@@ -233,22 +233,22 @@ def env_steps(tx: Transaction, session: str) -> int:
     return sum(v1.Member.FromString(row.data).env_steps for row in tx.execute(query))
 
 
-def remember_speed(tx: Transaction, environment: str, pool: str, steps_per_second: float) -> None:
-    """Keeps a running mean of how fast runs went here, for estimates."""
+def remember_speed(tx: Transaction, kind: str, pool: str, steps_per_second: float) -> None:
+    """Keeps a running mean of how fast runs of a kind (`durations.kind_of_run`) went here, for estimates."""
     tx.lock("speeds")
-    where = (SPEEDS.c.environment == environment, SPEEDS.c.pool == pool)
+    where = (SPEEDS.c.environment == kind, SPEEDS.c.pool == pool)
     old = tx.execute(sa.select(SPEEDS.c.steps_per_second).where(*where)).one_or_none()
     if old is None:
-        row = {"environment": environment, "pool": pool, "steps_per_second": steps_per_second}
+        row = {"environment": kind, "pool": pool, "steps_per_second": steps_per_second}
         tx.execute(sa.insert(SPEEDS).values(**row))
         return
     blended = (1 - _SPEED_WEIGHT) * old.steps_per_second + _SPEED_WEIGHT * steps_per_second
     tx.execute(sa.update(SPEEDS).where(*where).values(steps_per_second=blended))
 
 
-def speed(tx: Transaction, environment: str, pool: str) -> float | None:
-    """Environment steps per second of earlier runs; None if there were none."""
-    where = (SPEEDS.c.environment == environment, SPEEDS.c.pool == pool)
+def speed(tx: Transaction, kind: str, pool: str) -> float | None:
+    """Environment steps per second of earlier runs of a kind; None if there were none."""
+    where = (SPEEDS.c.environment == kind, SPEEDS.c.pool == pool)
     found = tx.execute(sa.select(SPEEDS.c.steps_per_second).where(*where)).one_or_none()
     return None if found is None else float(found.steps_per_second)
 

@@ -10,6 +10,7 @@ from google.protobuf.json_format import MessageToDict
 
 from dressage_orchestrator import metrics, names
 from dressage_orchestrator.database import runs, sessions
+from dressage_orchestrator.durations import kind_of_run
 from dressage_orchestrator.workflow.budget import end_of_time, out_of_time
 from dressage_orchestrator.workflow.flow import Flow, Json
 from dressage_orchestrator.workflow.outcome import Exhausted
@@ -103,4 +104,4 @@ def _account(flow: Flow, name: str) -> None:
             return
         metrics.ENV_STEPS.labels(row.run.pool, flow.environment).inc(steps)
         if row.run.state == v1.RUN_STATE_SUCCEEDED and steps and seconds > 0 and row.run.attempt == 1:
-            runs.remember_speed(tx, flow.environment, row.run.pool, steps / seconds)
+            runs.remember_speed(tx, kind_of_run(flow.spec), row.run.pool, steps / seconds)

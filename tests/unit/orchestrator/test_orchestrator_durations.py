@@ -1,0 +1,52 @@
+"""How long an iteration is said to take: by environment and backend, or by what runs of the kind took."""
+
+from __future__ import annotations
+
+import pytest
+from dressage.api.v1 import session_pb2 as v1
+from dressage.envs.cards import list_cards
+from dressage_orchestrator import defaults, durations
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def seconds(environment="HalfCheetah-v5", *, steps=1_500_000, cores=2, known=None, **spec):
+    given_spec = v1.SessionSpec(environment=f"environments/{environment}", **spec)
+    full = defaults.filled(given_spec, default_model="template/v1", default_pool="local")
+    return durations.iteration_seconds(
+        full, env_steps=steps, evaluation_env_steps=steps // 10, cores=cores, known=known
+    )
+
+
+def test_what_simulates_slowly_and_who_trains_slowly_takes_longer():
+    assert seconds("CartPole-v1") < seconds() < seconds("Ant-v5") < seconds("HumanoidStandup-v5")
+    assert seconds() < seconds(backend="sb3") < seconds(algorithm="sac") / 10
+
+
+@given(
+    environment=st.sampled_from([*(card.id for card in list_cards()), "mine.xml"]),
+    steps=st.integers(1, 10**8),
+    cores=st.integers(1, 64),
+)
+def test_more_steps_take_longer_and_more_cores_never_do(environment, steps, cores):
+    one = seconds(environment, steps=steps, cores=cores)
+    assert 0 < one < seconds(environment, steps=2 * steps + 10, cores=cores)
+    assert seconds(environment, steps=steps, cores=cores + 1) <= one
+
+
+def test_earlier_runs_of_the_kind_tell_better():
+    assert seconds("Ant-v5", steps=1000, known=100.0) == pytest.approx(10 + 10)
+
+
+def test_kinds_of_runs_are_told_apart_by_environment_and_by_who_trains():
+    specs = [
+        v1.SessionSpec(environment="environments/Ant-v5"),
+        v1.SessionSpec(environment="environments/Hopper-v5"),
+        v1.SessionSpec(environment="environments/Ant-v5", backend="sb3"),
+        v1.SessionSpec(environment="environments/Ant-v5", algorithm="sac"),
+    ]
+    full = [defaults.filled(spec, default_model="m", default_pool="p") for spec in specs]
+    kinds = [durations.kind_of_run(spec) for spec in full]
+    assert len(set(kinds)) == 4
+    again = defaults.filled(v1.SessionSpec(environment="Ant-v5", intent="jump"), default_model="m", default_pool="p")
+    assert durations.kind_of_run(again) == kinds[0]
