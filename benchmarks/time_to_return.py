@@ -3,8 +3,10 @@
 The peer's trainings take from a quarter of an hour to more than an hour a seed, so they are recorded once, by
 ``--record ENV``, into ``benchmarks/recorded/time_to_return.json``: the return after 1M steps and the seconds, per
 seed, with the machine. Beside ours the peer runs for a short while again, and its recorded seconds are scaled by how
-fast it is here and now. Where nothing was recorded, the return that somebody published for the same hyperparameters
-stands in (`PUBLISHED`), and the peer's seconds are 1M steps at its speed here and now.
+fast it is here and now. ``--record ENV --stacked`` trains with the peer's hyperparameters by our own PPO, which is the
+same algorithm (``docs/learning/tried.md``) and takes minutes: the returns are the peer's but for chance, and its seconds
+are 1M steps at its speed here and now. Where nothing was recorded, the return that somebody published for the same
+hyperparameters stands in (`PUBLISHED`), with the same seconds.
 
 Ours: 3 seeds in one process, from the start of the process (imports and compilation count); the policies are
 evaluated every so many steps on stock Gymnasium, and that time does not count. ``ours`` and ``peer`` are seconds on
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from support.children import available, measure, versions
+from support.peer import stacked_preset
 
 ENVIRONMENTS = {"HalfCheetah-v5": 20.0, "Hopper-v5": 20.0, "Walker2d-v5": 20.0, "Ant-v5": 10.0}
 """With the goal for each."""
@@ -53,23 +56,40 @@ def recorded() -> dict[str, Any]:
     return found
 
 
-def record(environment: str, *, cores: int, steps: int, episodes: int, seconds: float) -> None:
-    """Trains the peer, seed after seed, and writes down what came out and how fast it was."""
-    runs, speed = [], peer_speed(environment, cores=cores, seconds=seconds)
-    for seed in range(SEEDS):
-        told = {"environment": environment, "setting": "preset", "num_envs": 1, "seed": seed}
-        run = measure(
-            "peer", {**told, "record_steps": steps, "episodes": episodes}, threads=1, cores=cores, timeout=RECORDING
-        )
-        runs.append({"seed": seed, **run})
-        print(
-            f"{environment} seed {seed}: {statistics.mean(run['returns']):.0f} in {run['seconds']:.0f} s",
-            file=sys.stderr,
-        )
+def record(environment: str, *, stacked: bool, cores: int, steps: int, episodes: int, seconds: float) -> None:
+    """Trains with the peer's hyperparameters and writes down what came out, and how fast the peer was."""
+    train = _by_ours if stacked else _by_peer
+    speed = peer_speed(environment, cores=cores, seconds=seconds)
+    runs = train(environment, cores=cores, steps=steps, episodes=episodes)
+    for run in runs:
+        print(f"{environment} seed {run['seed']}: {statistics.mean(run['returns']):.0f}", file=sys.stderr)
     machine = {"processor": platform.processor() or platform.machine(), "cores": cores, "peer_steps_per_second": speed}
-    entry = {"steps": steps, "runs": runs, "machine": machine, "versions": versions()}
+    entry = {"steps": steps, "stacked": stacked, "runs": runs, "machine": machine, "versions": versions()}
     RECORDED.parent.mkdir(parents=True, exist_ok=True)
     RECORDED.write_text(json.dumps({**recorded(), environment: entry}, indent=2, sort_keys=True) + "\n", "utf-8")
+
+
+def _by_peer(environment: str, *, cores: int, steps: int, episodes: int) -> list[dict[str, Any]]:
+    """The peer itself, seed after seed."""
+    told = {"environment": environment, "setting": "preset", "num_envs": 1, "record_steps": steps, "episodes": episodes}
+    return [
+        {"seed": seed, **measure("peer", {**told, "seed": seed}, threads=1, cores=cores, timeout=RECORDING)}
+        for seed in range(SEEDS)
+    ]
+
+
+def _by_ours(environment: str, *, cores: int, steps: int, episodes: int) -> list[dict[str, Any]]:
+    """Our PPO, all seeds at once."""
+    members = [(stacked_preset(environment), seed) for seed in range(SEEDS)]
+    told = {
+        "environment": environment,
+        "members": members,
+        "threads": cores,
+        "record_steps": steps,
+        "episodes": episodes,
+    }
+    found = measure("ours", told, threads=cores, cores=cores, timeout=RECORDING)
+    return [{"seed": seed, "returns": returns} for seed, returns in enumerate(found["returns"])]
 
 
 def peer_speed(environment: str, *, setting: str = "preset", cores: int, seconds: float) -> float:
@@ -85,8 +105,11 @@ def one(environment: str, entry: dict[str, Any] | None, *, cores: int, repeats: 
         (target, setting), steps = PUBLISHED[environment], float(PEER_STEPS)
     else:
         target = statistics.mean(statistics.mean(run["returns"]) for run in entry["runs"])
-        recorded_seconds = statistics.median(run["seconds"] for run in entry["runs"])
-        steps = recorded_seconds * entry["machine"]["peer_steps_per_second"]
+        steps = float(entry["steps"])
+        if not entry["stacked"]:
+            steps = (
+                statistics.median(run["seconds"] for run in entry["runs"]) * entry["machine"]["peer_steps_per_second"]
+            )
     ours, peer = [], []
     reached = True
     for repeat in range(repeats):
@@ -100,7 +123,7 @@ def one(environment: str, entry: dict[str, Any] | None, *, cores: int, repeats: 
     mine, theirs = statistics.median(ours), statistics.median(peer)
     return {
         "target_return": round(target, 1),
-        "target_from": PUBLISHED_AT if entry is None else "recorded",
+        "target_from": PUBLISHED_AT if entry is None else "its preset, by our PPO" if entry["stacked"] else "recorded",
         "reached": reached,
         "ours": round(mine, 1),
         "peer": round(theirs),
@@ -117,11 +140,19 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=30.0, help="seconds of the peer's short run")
     parser.add_argument("--record", metavar="ENV", choices=ENVIRONMENTS, help="record the peer's trainings on ENV")
+    parser.add_argument("--stacked", action="store_true", help="record by our own PPO")
     parser.add_argument("--env", action="append", choices=ENVIRONMENTS, help="repeatable; all if none is named")
     parser.add_argument("--record-steps", type=int, default=PEER_STEPS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.record:
-        record(given.record, cores=given.cores, steps=given.record_steps, episodes=10, seconds=given.seconds)
+        record(
+            given.record,
+            stacked=given.stacked,
+            cores=given.cores,
+            steps=given.record_steps,
+            episodes=10,
+            seconds=given.seconds,
+        )
         return 0
     known, asked = recorded(), given.env or list(ENVIRONMENTS)
     told = {"cores": given.cores, "repeats": given.repeats, "seconds": given.seconds}

@@ -1,8 +1,8 @@
 """Our trainer's own parts, measured: the learner's groups with a reward, as `dressage train` runs them.
 
 Argument: one JSON object. ``environment``, ``members`` (lists of hyperparameters and seed), ``threads``, and one of
-``seconds`` (steady rate; with ``bare`` also collection beside bare stepping), ``updates`` (memory) or ``target`` with
-``max_steps`` (time to a return).
+``seconds`` (steady rate; with ``bare`` also collection beside bare stepping), ``updates`` (memory), ``target`` with
+``max_steps`` (time to a return) or ``record_steps`` (what trainings bring).
 """
 
 from __future__ import annotations
@@ -212,6 +212,14 @@ def time_to(groups: list[Any], given: dict[str, Any], began: float) -> dict[str,
     return {"seconds": time.perf_counter() - began - paused, "reached": False, "curve": seen}
 
 
+def record(groups: list[Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Whole trainings: the returns of each member's deterministic policy at their end."""
+    while pending := [group for group in groups if group.steps < given["record_steps"]]:
+        min(pending, key=lambda g: g.steps).advance(began=0.0)
+    policies = [policy for group in groups for policy in group.policies()]
+    return {"returns": [stock_returns(policy, given["environment"], int(given["episodes"])) for policy in policies]}
+
+
 def stock_returns(member: Any, environment: str, episodes: int) -> list[float]:
     """Returns of a member's deterministic policy on stock Gymnasium."""
     from dressage.envs.reference import rollout
@@ -238,6 +246,8 @@ def main() -> None:
             result = time_to(groups, given, began)
         elif "updates" in given:
             result = memory(groups, given["updates"])
+        elif "record_steps" in given:
+            result = record(groups, given)
         else:
             result = rate(groups, given["seconds"], began)
             if given.get("bare"):

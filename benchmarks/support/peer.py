@@ -27,6 +27,16 @@ PRESETS: dict[str, tuple[float, int, int, int, float, float, float, float, float
 }
 
 
+def stacked_preset(environment: str) -> dict[str, Any]:
+    """The peer's preset for one environment, for a stacked training with the same hyperparameters."""
+    rate, steps, batches, epochs, gamma, lam, clip, entropy, value, norm = PRESETS[environment]
+    return dict(
+        num_envs=1, num_steps=steps, minibatch_size=round(steps / batches), epochs=epochs, learning_rate=rate,
+        discount=gamma, gae_lambda=lam, clip_range=clip, entropy_coef=entropy, value_coef=value, max_grad_norm=norm,
+        hidden_sizes=[256, 256], initial_log_std=0.0, normalize_observation=True, normalize_reward=True,
+    )  # fmt: skip
+
+
 def reward_fn(obs: Any, action: Any, next_obs: Any, info: dict[str, Any]) -> tuple[float, dict[str, float]]:
     """The user guide's reward, per step."""
     speed = float(info.get("x_velocity", 0.0))
