@@ -151,6 +151,7 @@ def run_ours(indices, data, weights, references, minibatch_size, dtype, updates,
     return {n: np.asarray(w) for n, w in params.items()}, seen
 
 
+@pytest.mark.filterwarnings("ignore:You have specified a mini-batch size")  # a smaller last one is meant
 @pytest.mark.parametrize(
     ("dtype", "tolerance", "minibatch_size", "groups"),
     [

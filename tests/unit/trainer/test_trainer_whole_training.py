@@ -53,6 +53,7 @@ CASES = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:You have specified a mini-batch size")  # a smaller last one is meant
 @pytest.mark.parametrize("case", CASES)
 def test_updates_in_a_row_equal_sb3(case, monkeypatch):
     environment, options, h = CASES[case]
