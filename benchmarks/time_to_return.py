@@ -4,9 +4,10 @@ The peer's trainings take from a quarter of an hour to more than an hour a seed,
 ``--record ENV``, into ``benchmarks/recorded/time_to_return.json``: the return after 1M steps and the seconds, per
 seed, with the machine. Beside ours the peer runs for a short while again, and its recorded seconds are scaled by how
 fast it is here and now. ``--record ENV --stacked`` trains with the peer's hyperparameters by our own PPO, which is the
-same algorithm (``docs/learning/tried.md``) and takes minutes: the returns are the peer's but for chance, and its seconds
-are 1M steps at its speed here and now. Where nothing was recorded, the return that somebody published for the same
-hyperparameters stands in (`PUBLISHED`), with the same seconds.
+same algorithm (``docs/learning/tried.md``) and takes half an hour: the returns are the peer's but for chance (on Ant also
+for the cost of contact forces, which our reward leaves out), and its seconds are 1M steps at its speed here and now.
+Where nothing was recorded, the return that somebody published for the same hyperparameters stands in (`PUBLISHED`), with
+the same seconds.
 
 Ours: 3 seeds in one process, from the start of the process (imports and compilation count); the policies are
 evaluated every so many steps on stock Gymnasium, and that time does not count. ``ours`` and ``peer`` are seconds on
@@ -20,6 +21,7 @@ import json
 import platform
 import statistics
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,38 +60,32 @@ def recorded() -> dict[str, Any]:
 
 def record(environment: str, *, stacked: bool, cores: int, steps: int, episodes: int, seconds: float) -> None:
     """Trains with the peer's hyperparameters and writes down what came out, and how fast the peer was."""
-    train = _by_ours if stacked else _by_peer
-    speed = peer_speed(environment, cores=cores, seconds=seconds)
-    runs = train(environment, cores=cores, steps=steps, episodes=episodes)
-    for run in runs:
-        print(f"{environment} seed {run['seed']}: {statistics.mean(run['returns']):.0f}", file=sys.stderr)
+    told = {"environment": environment, "record_steps": steps, "episodes": episodes}
+    runs, speed = [], peer_speed(environment, cores=cores, seconds=seconds)
+    for run in (_by_ours if stacked else _by_peer)(told, cores=cores):
+        runs.append(run)
+        took = "" if stacked else f" in {run['seconds']:.0f} s"
+        print(f"{environment} seed {run['seed']}: {statistics.mean(run['returns']):.0f}{took}", file=sys.stderr)
     machine = {"processor": platform.processor() or platform.machine(), "cores": cores, "peer_steps_per_second": speed}
     entry = {"steps": steps, "stacked": stacked, "runs": runs, "machine": machine, "versions": versions()}
     RECORDED.parent.mkdir(parents=True, exist_ok=True)
     RECORDED.write_text(json.dumps({**recorded(), environment: entry}, indent=2, sort_keys=True) + "\n", "utf-8")
 
 
-def _by_peer(environment: str, *, cores: int, steps: int, episodes: int) -> list[dict[str, Any]]:
+def _by_peer(told: dict[str, Any], *, cores: int) -> Iterator[dict[str, Any]]:
     """The peer itself, seed after seed."""
-    told = {"environment": environment, "setting": "preset", "num_envs": 1, "record_steps": steps, "episodes": episodes}
-    return [
-        {"seed": seed, **measure("peer", {**told, "seed": seed}, threads=1, cores=cores, timeout=RECORDING)}
-        for seed in range(SEEDS)
-    ]
+    for seed in range(SEEDS):
+        given = {**told, "setting": "preset", "num_envs": 1, "seed": seed}
+        yield {"seed": seed, **measure("peer", given, threads=1, cores=cores, timeout=RECORDING)}
 
 
-def _by_ours(environment: str, *, cores: int, steps: int, episodes: int) -> list[dict[str, Any]]:
+def _by_ours(told: dict[str, Any], *, cores: int) -> Iterator[dict[str, Any]]:
     """Our PPO, all seeds at once."""
-    members = [(stacked_preset(environment), seed) for seed in range(SEEDS)]
-    told = {
-        "environment": environment,
-        "members": members,
-        "threads": cores,
-        "record_steps": steps,
-        "episodes": episodes,
-    }
-    found = measure("ours", told, threads=cores, cores=cores, timeout=RECORDING)
-    return [{"seed": seed, "returns": returns} for seed, returns in enumerate(found["returns"])]
+    members = [(stacked_preset(told["environment"]), seed) for seed in range(SEEDS)]
+    given = {**told, "members": members, "threads": cores}
+    found = measure("ours", given, threads=cores, cores=cores, timeout=RECORDING)
+    for seed, returns in enumerate(found["returns"]):
+        yield {"seed": seed, "returns": returns}
 
 
 def peer_speed(environment: str, *, setting: str = "preset", cores: int, seconds: float) -> float:
@@ -144,6 +140,8 @@ def main() -> int:
     parser.add_argument("--env", action="append", choices=ENVIRONMENTS, help="repeatable; all if none is named")
     parser.add_argument("--record-steps", type=int, default=PEER_STEPS, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.stacked and not given.record:
+        parser.error("--stacked is about how to --record")
     if given.record:
         record(
             given.record,

@@ -54,8 +54,7 @@ def iteration_seconds(
     if known is not None:
         return env_steps / known + _ITERATION_SECONDS
     core = _STACKED.get(spec.environment.removeprefix("environments/"), _OTHER)
-    speed = core * cores
-    if spec.backend != "jax":
-        speed = _SAC if spec.algorithm == "sac" else core * _SB3_SHARE
-    evaluation = evaluation_env_steps * _EVALUATION_COST / (core * cores)
+    stacked = core * cores
+    speed = stacked if spec.backend == "jax" else _SAC if spec.algorithm == "sac" else core * _SB3_SHARE
+    evaluation = evaluation_env_steps * _EVALUATION_COST / stacked
     return env_steps / speed + evaluation + _RUN_SECONDS + _ITERATION_SECONDS

@@ -40,31 +40,21 @@ def torch_name(name: str) -> str:
     return f"{_TORCH_NAMES[layer]}.{kind}" if layer else name
 
 
-class _Leading:
-    """An environment that keeps its state before every step."""
+class _Linked:
+    """An environment that keeps its state before every step in ``states``, or takes every step from the next one there."""
 
-    def __init__(self, environment: Any) -> None:
-        self._environment = environment
-        self.states: list[dict[str, np.ndarray]] = []
+    def __init__(self, environment: Any, states: list[dict[str, np.ndarray]], *, leads: bool) -> None:
+        self._environment, self._states, self._leads = environment, states, leads
 
     def step(self, actions: np.ndarray) -> Any:
-        self.states.append(self._environment.snapshot())
+        if self._leads:
+            self._states.append(self._environment.snapshot())
+        else:
+            self._environment.restore(self._states.pop(0))
         return self._environment.step(actions)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._environment, name)
-
-
-class _Following(_Leading):
-    """An environment that takes every step from where another began its own."""
-
-    def __init__(self, environment: Any, leader: _Leading) -> None:
-        super().__init__(environment)
-        self._leader = leader
-
-    def step(self, actions: np.ndarray) -> Any:
-        self._environment.restore(self._leader.states.pop(0))
-        return self._environment.step(actions)
 
 
 class Twin:
@@ -96,16 +86,17 @@ class Twin:
         torch.set_num_threads(1)
         self._h = h
         self._streams = member_streams(seed, h.num_envs)
+        states: list[dict[str, np.ndarray]] = []
         batch, terms = surroundings()
         if follow:
-            batch = _Leading(batch)
+            batch = _Linked(batch, states, leads=True)
         self.ours = StackedPPO([MemberSpec("m", h, seed)], environment=batch, reward=terms, dtype=np.float64)
         self._noise: list[np.ndarray] = []
         self._orders: list[np.ndarray] = []
         self._use_float64_and_our_chance(patch)
         other, terms = surroundings()
         if follow:
-            other = _Following(other, batch)
+            other = _Linked(other, states, leads=False)
         self._env = RewardedVecEnv(other, terms, self._streams.env_seeds)
         self._env.observation_space = spaces.Box(-np.inf, np.inf, self._env.observation_space.shape, np.float64)
         box: Any = self._env.action_space
@@ -169,7 +160,7 @@ class Twin:
                 (state[f"adam/first/{name}"][0], moments[weight]["exp_avg"].numpy()),
                 (state[f"adam/second/{name}"][0], moments[weight]["exp_avg_sq"].numpy()),
             ]
-        return max(float(np.abs(one - other).max()) for one, other in pairs)
+        return float(np.max([np.abs(one - other).max() for one, other in pairs]))  # NaN if there is one
 
     def synchronise(self) -> None:
         """Give SB3's training the state of ours, so that rounding starts anew with the next update."""

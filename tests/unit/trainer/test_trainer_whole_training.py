@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -38,8 +39,8 @@ GIVEN = Hyperparameters(
     entropy_coef=0.01, initial_log_std=-1.0, gae_lambda=0.9, discount=0.98,
 )  # fmt: skip
 CASES = {
-    # Some episodes are cut after 20 steps, others fall before.
-    "cut and fallen": ("Walker2d-v5", EnvOptions(max_episode_steps=20), GIVEN),
+    # Some episodes are cut after 30 steps, others fall before.
+    "cut and fallen": ("Walker2d-v5", EnvOptions(max_episode_steps=30), GIVEN),
     "stopped by KL": (
         "Swimmer-v5",
         EnvOptions(max_episode_steps=150),
@@ -58,11 +59,16 @@ CASES = {
 def test_updates_in_a_row_equal_sb3(case, monkeypatch):
     environment, options, h = CASES[case]
     twin = Twin(environment, REWARD, h, options, 3, monkeypatch)
-    differences = []
+    differences, lengths = [], []
     for _ in range(UPDATES):
         twin.advance()
         differences.append(twin.difference())
-    assert max(differences) < 1e-8, differences
+        lengths.extend(twin.ours.collector.episodes.arrays()["recent"][0, :, 2])
+    assert np.max(differences) < 1e-8, differences
+    # What a case is about must have happened, or it says nothing.
+    assert np.nanmax(lengths) == options.max_episode_steps
+    assert np.nanmin(lengths) < options.max_episode_steps or environment == "Swimmer-v5"  # which cannot fall
+    assert twin.model._n_updates < UPDATES * h.epochs or h.target_kl is None  # SB3 counts epochs
 
 
 @pytest.mark.slow

@@ -162,7 +162,7 @@ REQUEST_IDS = Table(
 SPEEDS = Table(
     "speeds",
     METADATA,
-    Column("environment", String(120), primary_key=True),
+    Column("environment", String(120), primary_key=True),  # and who trains: `durations.kind_of_run`
     Column("pool", String(63), primary_key=True),
     Column("steps_per_second", Float, nullable=False),
 )
