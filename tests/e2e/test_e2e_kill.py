@@ -68,6 +68,13 @@ def _wait_for_no_trainer(run: str) -> None:
         time.sleep(0.1)
 
 
+def _listed(data_dir: Path) -> str:
+    """What `sessions list` says, on one line."""
+    found = run_cli("sessions", "list", "--data-dir", str(data_dir), timeout=60)
+    assert found.returncode == 0, found.stderr
+    return " ".join(found.stdout.split())
+
+
 def test_a_killed_server_goes_on_to_the_same_weights(tmp_path: Path):
     calm = tmp_path / "calm"
     with Server(calm) as server, server.client() as client:
@@ -81,8 +88,10 @@ def test_a_killed_server_goes_on_to_the_same_weights(tmp_path: Path):
         _wait_for_checkpoint(client, "sessions/rough/iterations/1/runs/train", 20_000)
         checkpoints = list((rough / "artifacts").glob("sessions/rough/iterations/1/runs/train/checkpoints/*"))
         assert checkpoints, "nothing was checkpointed before the kill: the test would prove nothing"
+        assert "interrupted" not in _listed(rough)
     server.kill()
     _wait_for_no_trainer("sessions/rough/")
+    assert f"dressage sessions watch rough --data-dir {rough}" in _listed(rough)
     with server, server.client() as client:
         session = client.wait_session("rough")
         assert session.state == pb.SESSION_STATE_SUCCEEDED, session

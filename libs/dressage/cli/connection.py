@@ -55,6 +55,8 @@ class Connection:
     """The folder of the artifact store, if it is on this machine."""
     flags: str = ""
     """Options, with a space before, by which another command reaches the same sessions."""
+    only_looks: bool = False
+    """Nothing runs on the data folder but this command's own stack, and that goes on with no session."""
 
     def local_path(self, key: str) -> Path | None:
         """Where an artifact (or a prefix of some) lies on this machine; None if it does not."""
@@ -109,7 +111,8 @@ async def _local(where: Where, start: Start) -> tuple[Connection, Callable[[], A
     from dressage.cli.local_stack import LocalStack
 
     stack = await LocalStack.start(folder, full=start == "full", api_base=where.api_base, recordings=where.recordings)
-    return Connection(AsyncClient.connect(stack.address, stack.token), "stack", stack.artifacts, flags), stack.stop
+    client = AsyncClient.connect(stack.address, stack.token)
+    return Connection(client, "stack", stack.artifacts, flags, only_looks=start == "records"), stack.stop
 
 
 async def _nothing() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from dressage.api.v1 import session_pb2 as pb
@@ -17,13 +18,24 @@ from dressage.cli.progress import short
 _INTENT_SHOWN = 48
 
 
-def sessions(*, show_deleted: bool, limit: int) -> Callable[[Connection], Awaitable[list[pb.Session]]]:
+@dataclass(frozen=True)
+class Listed:
+    """A session in a list."""
+
+    session: pb.Session
+    state: str
+    """As shown to people; see `summary.state_now`."""
+    flags: str
+    """Options by which another command reaches it."""
+
+
+def sessions(*, show_deleted: bool, limit: int) -> Callable[[Connection], Awaitable[list[Listed]]]:
     """Asks for sessions."""
 
-    async def work(connection: Connection) -> list[pb.Session]:
-        found: list[pb.Session] = []
+    async def work(connection: Connection) -> list[Listed]:
+        found: list[Listed] = []
         async for session in connection.client.list_sessions(show_deleted=show_deleted, page_size=min(limit, 1000)):
-            found.append(session)
+            found.append(Listed(session, summary.state_now(session, connection), connection.flags))
             if len(found) == limit:
                 break
         return found
@@ -31,27 +43,32 @@ def sessions(*, show_deleted: bool, limit: int) -> Callable[[Connection], Awaita
     return work
 
 
-def print_sessions(found: list[pb.Session], *, as_json: bool) -> None:
-    """A table of sessions."""
+def print_sessions(found: list[Listed], *, as_json: bool) -> None:
+    """A table of sessions; below it, how to go on with one that was interrupted."""
     if as_json:
-        output.print_json({"sessions": [output.message_dict(session) for session in found]})
+        output.print_json({"sessions": [output.message_dict(listed.session) for listed in found]})
         return
     rows = [
         (
             short(session.name),
-            summary.state_name(session.state) + (" (deleted)" if session.HasField("delete_time") else ""),
+            listed.state + (" (deleted)" if session.HasField("delete_time") else ""),
             short(session.spec.environment),
             cut(session.spec.intent),
             f"{session.current_iteration}/{session.spec.max_iterations}",
             f"{session.best_judgment.score:.2f}" if session.HasField("best_judgment") else "",
             session.create_time.ToDatetime().strftime("%Y-%m-%d %H:%M"),
         )
-        for session in found
+        for listed in found
+        for session in (listed.session,)
     ]
     columns = ("session", "state", "environment", "intent", "iteration", "score", "created (UTC)")
     output.print_table(
         columns, rows, empty='no sessions yet; try: dressage run "run forward fast" --env HalfCheetah-v5'
     )
+    interrupted = next((listed for listed in found if listed.state == "interrupted"), None)
+    if interrupted is not None:
+        name = short(interrupted.session.name)
+        print(f"\ninterrupted: no server runs here; to go on: dressage sessions watch {name}{interrupted.flags}")
 
 
 def cut(text: str) -> str:

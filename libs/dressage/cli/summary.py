@@ -18,7 +18,7 @@ async def collect(session: pb.Session, connection: Connection, *, curve: Path | 
     """
     return {
         "session": output.message_dict(session),
-        "state": state_name(session.state),
+        "state": state_now(session, connection),
         "score": judgment_dict(session.best_judgment) if session.HasField("best_judgment") else None,
         "confirmation": judgment_dict(session.confirmation) if session.HasField("confirmation") else None,
         "returns": output.message_dict(session.returns) if session.HasField("returns") else None,
@@ -69,6 +69,12 @@ def state_name(state: int) -> str:
     return pb.SessionState.Name(state).removeprefix("SESSION_STATE_").lower()  # type: ignore[arg-type]
 
 
+def state_now(session: pb.Session, connection: Connection) -> str:
+    """The state, or `interrupted` where the session has not ended and nothing is there that would go on with it."""
+    unfinished = session.state in (pb.SESSION_STATE_PENDING, pb.SESSION_STATE_RUNNING)
+    return "interrupted" if unfinished and connection.only_looks else state_name(session.state)
+
+
 def exit_code(session: pb.Session) -> int:
     """0 if a policy came out (also one below the threshold), 130 if it was cancelled, else 1."""
     if session.state == pb.SESSION_STATE_CANCELLED:
@@ -76,7 +82,13 @@ def exit_code(session: pb.Session) -> int:
     return 0 if session.state in (pb.SESSION_STATE_SUCCEEDED, pb.SESSION_STATE_EXHAUSTED) else 1
 
 
-_STYLES = {"succeeded": "bold green", "exhausted": "bold yellow", "failed": "bold red", "cancelled": "bold yellow"}
+_STYLES = {
+    "succeeded": "bold green",
+    "exhausted": "bold yellow",
+    "failed": "bold red",
+    "cancelled": "bold yellow",
+    "interrupted": "bold yellow",
+}
 
 
 def text(facts: dict[str, Any]) -> Any:
@@ -147,6 +159,8 @@ def _next(facts: dict[str, Any]) -> list[tuple[bool, str]]:
             commands.insert(0, f"dressage artifacts get {facts['policy']['artifact']} -o policy{at}")
     if facts["video"]:
         commands.append(f"dressage render {name} -o {name}.mp4{at}")
+    if facts["state"] == "interrupted":
+        commands.append(f"dressage sessions watch {name}{at}")
     if facts["state"] in ("exhausted", "cancelled", "failed"):
         commands.append(f"dressage sessions resume {name}{at}")
     commands.append(f"dressage sessions show {name}{at}")
