@@ -35,19 +35,15 @@ HYPERPARAMETERS: dict[str, Any] = dict(
     clip_range=0.2, entropy_coef=0.0, value_coef=0.5, max_grad_norm=0.5, initial_log_std=0.0, hidden_sizes=[64, 64],
     normalize_observation=True, normalize_reward=True,
 )  # fmt: skip
-# Chosen after others, since seeds of ours agree under these: a Hopper stands (which is a ceiling), a Walker2d begins to walk.
-# With a deviation of 1 they end between 400 and 3600.
-_SMALL_DEVIATION_LONG_HORIZON: dict[str, Any] = dict(
-    num_envs=8, num_steps=256, minibatch_size=64, epochs=5, discount=0.999, gae_lambda=0.99, initial_log_std=-1.0,
-    entropy_coef=0.002, max_grad_norm=0.7, value_coef=0.8,
-)  # fmt: skip
+# Chosen by eight other seeds of ours, for how well seeds agree, before any of SB3's were trained.
 CHANGES: dict[str, dict[str, Any]] = {
     # With a deviation of 1 HalfCheetah's actions sit at their bounds, and what comes of it varies by seed.
     "HalfCheetah-v5": {"initial_log_std": -1.0},
     # With a deviation of 1, or a learning rate of 3e-4, a part of the seeds leaves the first plateau (hop once, fall) and ends
     # at three times the others' returns.
     "Hopper-v5": {"initial_log_std": -1.0, "learning_rate": 1e-4},
-    "Walker2d-v5": _SMALL_DEVIATION_LONG_HORIZON,
+    # Here all seeds are on their way up after 300,000 steps (its own minibatches leave some of them far ahead).
+    "Walker2d-v5": {"learning_rate": 1e-4, "minibatch_size": 2048, "num_steps": 256},
 }
 CHUNK = 5
 """Seeds in a part of the work."""
