@@ -6,14 +6,18 @@ compiled model or the live environment.
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from dressage.envs import own
 from dressage.envs.cards import ActionComponent, EnvironmentCard, ObservationComponent
-from dressage.envs.generate import card_of_task, card_text, with_scales, write_check_episodes
+from dressage.envs.generate import CHECK_EPISODES, card_of_task, card_text, with_scales, write_check_episodes
 from dressage.envs.loading import quiet_loading
 from dressage.errors import InvalidArgument
 
@@ -49,13 +53,13 @@ def add_model(
     if model.nu == 0:
         raise InvalidArgument(field="model", value=str(path), expected="a model with at least one actuator")
     step = _action_time(float(model.opt.timestep), time_step)
-    with _Replacing(folder):
-        mujoco.mj_saveModel(model, str(folder / own.MODEL_FILE))
+    with _replacing(folder) as new:
+        mujoco.mj_saveModel(model, str(new / own.MODEL_FILE))
         from dressage.envs.tasks import task
 
         options = {"max_episode_steps": max_episode_steps, "reset_noise_scale": _RESET_NOISE}
         card = card_of_task(task(env_id), model, time_step=step, options=options)
-        return _finish(card, folder)
+        return _finish(card, new)
 
 
 def add_registered(env_id: str) -> EnvironmentCard:
@@ -99,30 +103,68 @@ def add_registered(env_id: str) -> EnvironmentCard:
         fields = tuple(entry.field for entry in bound_fields(card))
     finally:
         env.close()
-    with _Replacing(folder):
-        return _finish(
-            EnvironmentCard.from_dict({**card.to_dict(), "fields": [vars(entry) for entry in fields]}), folder
-        )
+    card = EnvironmentCard.from_dict({**card.to_dict(), "fields": [vars(entry) for entry in fields]})
+    with _replacing(folder) as new:
+        return _finish(card, new)
 
 
-class _Replacing:
-    """An empty folder to write to; what was there comes back if the writing fails."""
+@contextmanager
+def _replacing(folder: Path) -> Iterator[Path]:
+    """An empty folder to write an environment to; it takes the place of ``folder`` once it is written without an error.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._before = folder, folder.with_name(f".{folder.name}.before")
+    Until then readers find what was there, whole. The swap is two renames: between them, and after a kill just there until
+    the environment is added again, a reader finds none. One that reads several files may get some of the old and some of the
+    new.
 
-    def __enter__(self) -> None:
-        shutil.rmtree(self._before, ignore_errors=True)
-        if self._folder.exists():
-            self._folder.rename(self._before)
-        self._folder.mkdir(parents=True)
+    While it is written, this whole process, which is the command line's, finds own environments beside it alone.
+    """
+    before, root = (folder.with_name(f".{folder.name}.{kind}") for kind in ("before", "adding"))
+    _put_back(folder, before)
+    shutil.rmtree(root, ignore_errors=True)
+    new = root / folder.name
+    new.mkdir(parents=True)
+    try:
+        with _environments_in(root):
+            yield new
+        if folder.exists():
+            folder.rename(before)
+        try:
+            new.rename(folder)
+        except OSError:
+            _put_back(folder, before)
+            raise
+        shutil.rmtree(before, ignore_errors=True)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if error is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            if self._before.exists():
-                self._before.rename(self._folder)
-        shutil.rmtree(self._before, ignore_errors=True)
+
+def _put_back(folder: Path, before: Path) -> None:
+    """After a replacement that was cut short: keep the new environment where it is whole, else the one from before it."""
+    if before.exists() and not _is_whole(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        before.rename(folder)
+    shutil.rmtree(before, ignore_errors=True)
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether all that `_finish` writes is there: the check episodes are written last, the card's scales before them."""
+    try:
+        card = json.loads((folder / own.CARD_FILE).read_bytes())
+    except (OSError, ValueError):
+        return False
+    episodes = list((folder / own.TRAJECTORIES).glob("*.npz"))
+    return bool(card.get("scales")) and len(episodes) == CHECK_EPISODES
+
+
+@contextmanager
+def _environments_in(root: Path) -> Iterator[None]:
+    """Own environments are looked up in ``root``. Measuring an environment reads its card and its model by its id."""
+    given = os.environ[own.VARIABLE]
+    os.environ[own.VARIABLE] = str(root)
+    try:
+        yield
+    finally:
+        os.environ[own.VARIABLE] = given
 
 
 def _finish(card: EnvironmentCard, folder: Path) -> EnvironmentCard:

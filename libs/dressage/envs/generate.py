@@ -25,12 +25,14 @@ from dressage.envs.layout import layout_of
 from dressage.envs.options import EnvOptions
 from dressage.envs.tasks import task as task_of
 from dressage.envs.tasks.base import Task
-from dressage.envs.trajectory import Trajectory
+from dressage.envs.trajectory import CHECK_KINDS, Trajectory
 
 DATA = Path(__file__).parent / "data"
 _EPISODES = 20
 _CHECK_STEPS = 150
 _SEEDS = (11, 12)
+CHECK_EPISODES = len(CHECK_KINDS) * len(_SEEDS)
+"""Check episodes of an environment, a file each."""
 _TOLERANCE = 0.1
 _SETTLED_STEPS = 20
 # Numbers in a check episode at most: a robot whose observation is long gets a shorter one.
@@ -127,10 +129,22 @@ def _scales(card: EnvironmentCard, episodes: int) -> dict[str, float]:
             standing = _episodes(load_card(stands_as), "motionless", range(1000, 1003), 1)
             scales["standing_head_height"] = _settled(standing, "head_height")
             height = _settled(standing, "z_position")
-        gravity = 9.81
-        scales["standing_height"] = height
-        scales["typical_speed"] = math.sqrt(gravity * height)  # Froude number 1: a brisk run for a body of this size
+        gravity = _gravity(card.id)
+        # What falls for ever, or floats, does not stand: the scales that rest on standing are left out.
+        if height > 0 and gravity > 0:
+            scales["standing_height"] = height
+            # Froude number 1: a brisk run for a body of this size.
+            scales["typical_speed"] = math.sqrt(gravity * height)
     return {name: float(f"{value:.4g}") for name, value in scales.items()}
+
+
+def _gravity(env_id: str) -> float:
+    """Acceleration of what falls, in m/s² downwards; 0 where the model turns gravity off."""
+    import mujoco
+
+    options = task_of(env_id).load().opt
+    off = options.disableflags & mujoco.mjtDisableBit.mjDSBL_GRAVITY
+    return 0.0 if off else -float(options.gravity[2])
 
 
 def _stands_as(env_id: str) -> str:
@@ -182,8 +196,6 @@ def write(env_id: str) -> None:
 def write_check_episodes(card: EnvironmentCard, folder: Path) -> None:
     """Record the episodes on which rewards and judges are checked."""
     folder.mkdir(parents=True, exist_ok=True)
-    from dressage.envs.trajectory import CHECK_KINDS
-
     for kind in CHECK_KINDS:
         for index, episode in enumerate(_episodes(card, kind, _SEEDS, _check_steps(card))):
             episode.save(folder / f"{kind}_{index}.npz", compress=True)

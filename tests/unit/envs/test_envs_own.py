@@ -45,6 +45,22 @@ DOG = """
 """
 
 
+BALL = """
+<mujoco>
+  <option timestep="0.01" gravity="0 0 {gravity}">{flag}</option>
+  <worldbody>
+    {floor}
+    <body pos="0 0 .1">
+      <freejoint/><geom size=".1" mass="1"/>
+      <body pos="0 0 .1"><joint name="hip"/><geom size=".02" mass=".1" contype="0" conaffinity="0"/></body>
+    </body>
+  </worldbody>
+  <actuator><motor joint="hip"/></actuator>
+</mujoco>
+"""
+FLOOR = '<geom type="plane" size="5 5 .1"/>'
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
@@ -201,6 +217,102 @@ def test_a_diverged_model_ends_the_reference_episode_too(tmp_path: Path) -> None
     assert episode.truncated
     assert episode.num_steps == steps < 60
     assert batch.divergences == 1
+
+
+def _scales(folder: Path, **parts: str) -> dict[str, float]:
+    (folder / "ball.xml").write_text(BALL.format(**{"gravity": "-9.81", "flag": "", "floor": FLOOR} | parts))
+    return dict(adding.add_model(folder / "ball.xml", max_episode_steps=60).scales)
+
+
+@pytest.mark.parametrize("gravity", [9.81, 1.62])
+def test_the_typical_speed_is_by_the_models_own_gravity(gravity: float, tmp_path: Path) -> None:
+    scales = _scales(tmp_path, gravity=str(-gravity))
+    assert scales["standing_height"] == pytest.approx(0.1, abs=0.01)
+    assert scales["typical_speed"] == pytest.approx((gravity * scales["standing_height"]) ** 0.5, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"floor": ""},  # falls for ever
+        {"gravity": "0"},
+        {"gravity": "9.81"},
+        {"flag": '<flag gravity="disable"/>'},
+    ],
+)
+def test_what_stands_nowhere_has_no_height_to_stand_at(parts: dict[str, str], tmp_path: Path) -> None:
+    scales = _scales(tmp_path, **parts)
+    assert "random_episode_steps" in scales
+    assert not {"standing_height", "typical_speed"} & set(scales)
+
+
+def _whole(folder: Path) -> bool:
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*.npz")}
+    scaled = '"random_return"' in (folder / "card.json").read_text()
+    return scaled and len(names) == 6 and (folder / "model.mjb").is_file()
+
+
+@pytest.fixture
+def ball(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An environment in a folder of its own; returns where it is kept."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "kept"))
+    _scales(tmp_path)
+    return folder_of("mjcf:ball")
+
+
+def test_readers_see_the_old_environment_until_the_new_one_is_whole(
+    ball: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, seen = (ball / "card.json").read_text(), []
+
+    def spying(*arguments: Any) -> None:
+        seen.append(_whole(ball) and (ball / "card.json").read_text() == old)
+        write(*arguments)
+        seen.append(_whole(ball) and (ball / "card.json").read_text() == old)
+
+    write = adding.write_check_episodes
+    monkeypatch.setattr(adding, "write_check_episodes", spying)
+    _scales(tmp_path, gravity="-1.62")
+    assert seen == [True, True]
+    assert _whole(ball)
+    assert (ball / "card.json").read_text() != old
+    assert [path.name for path in ball.parent.iterdir()] == ["mjcf:ball"]
+
+
+@pytest.mark.parametrize("left", ["nothing", "half"])
+def test_what_a_killed_replacement_left_is_put_back_first(
+    ball: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    old = (ball / "card.json").read_text()
+    before = ball.with_name(".mjcf:ball.before")
+    ball.rename(before)
+    if left == "half":
+        ball.mkdir()
+        (ball / "card.json").write_text(old)
+
+    def failing(*arguments: Any) -> None:
+        raise InvalidArgument("no")
+
+    monkeypatch.setattr(adding, "write_check_episodes", failing)
+    with pytest.raises(InvalidArgument):
+        _scales(tmp_path, gravity="-1.62")
+    assert _whole(ball)
+    assert (ball / "card.json").read_text() == old
+    assert [path.name for path in ball.parent.iterdir()] == ["mjcf:ball"]
+
+
+def test_a_replacement_that_was_killed_at_its_end_stands(
+    ball: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = (ball / "card.json").read_text()
+    before = ball.with_name(".mjcf:ball.before")
+    before.mkdir()  # its files are deleted already
+    monkeypatch.setattr(adding, "write_check_episodes", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        _scales(tmp_path, gravity="-1.62")
+    assert _whole(ball)
+    assert (ball / "card.json").read_text() == new
+    assert not before.exists()
 
 
 def test_what_cannot_be_added_is_named(tmp_path: Path, dog: str) -> None:
