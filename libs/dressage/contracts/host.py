@@ -6,26 +6,38 @@ functions block for up to the wall-clock limit; call them in a thread from async
 
 from __future__ import annotations
 
+import math
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dressage.contracts.check import CheckReport
+from dressage.contracts.check import DEFAULT_BUDGET, CheckReport
 from dressage.contracts.execute import FILENAME
-from dressage.contracts.faults import CheckFailure, GeneratedCodeError, JudgeError, RewardError
+from dressage.contracts.faults import CheckFailure, GeneratedCodeError, JudgeError, RewardError, shorten
 from dressage.contracts.judge import JudgeResult, validate_result
 from dressage.contracts.messages import pack_trajectory
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.trajectory import Trajectory
-from dressage.errors import Internal
+from dressage.errors import Internal, ResourceExhausted
 from dressage.sandbox import Limits, SandboxFailure, run
+from dressage.sandbox.limits import MIB
+from dressage.sandbox.pipe import MAX_BYTES, MAX_JSON_BYTES
 
 CHECK_LIMITS = Limits(
     memory_bytes=1 << 30, wall_seconds=30.0, cpu_seconds=60, file_bytes=1 << 20, open_files=64, processes=64
 )
 """Bounds for checking, scoring and judging, none of which needs more than numpy."""
+_PART_BYTES = 64 * MIB
+"""A sandbox scores as many trajectories as come to that, each reckoned as long as the longest of them; at least one."""
+_MOST_BYTES = MAX_BYTES - MAX_JSON_BYTES
+"""What one message can hold of arrays at the least."""
+_TIMES_BYTES = 8
+"""The message as it arrives and as it is taken apart, its columns as float64, in two orders, and the terms."""
+_TIMES_BUDGET = 4.0
+"""The check's budget is measured on a machine that may be faster, or have less to do."""
 
 _STACK_LINE = re.compile(re.escape(f'File "{FILENAME}", line ') + r"(\d+)")
 _RULES = {"timeout": "time_budget", "memory": "memory_budget"}
@@ -119,25 +131,101 @@ def score_in_sandbox(
     trajectories: Sequence[Trajectory],
     *,
     scratch: Path,
-    limits: Limits = CHECK_LIMITS,
+    limits: Limits | None = None,
     allow_unsandboxed: bool = False,
 ) -> list[dict[str, Any]]:
-    """Return each trajectory's own return by a reward: ``{"return": float, "terms": {name: float}}``.
+    """Return each trajectory's own return by a reward: ``{"return": float, "terms": {name: float}}``, all finite.
 
-    :raises RewardError: the reward failed on one of them, or was ended (rules as in a report).
+    :param limits: bounds of one sandbox for all trajectories. None: one after the other is started for a part of them, with
+        the time and memory that a reward may need for these that passed its check.
+    :raises RewardError: the reward failed on one of them, or was ended (rules as in a report). ``row`` is the trajectory's
+        index, where the failure is one trajectory's.
+    :raises ResourceExhausted: one of them (all of them, where ``limits`` is given) fits in no message.
     """
+    if limits is not None:
+        return _scored(source, card, trajectories, 0, scratch, limits, allow_unsandboxed)
+    scores: list[dict[str, Any]] = []
+    for part in _parts(trajectories):
+        bounds = _scoring_limits(part)
+        scores += _scored(source, card, part, len(scores), scratch, bounds, allow_unsandboxed)
+    return scores
+
+
+def _parts(trajectories: Sequence[Trajectory]) -> Iterator[Sequence[Trajectory]]:
+    first, longest = 0, 0
+    for place, trajectory in enumerate(trajectories):
+        longest = max(longest, _bytes_of(trajectory))
+        if place > first and longest * (place + 1 - first) > _PART_BYTES:
+            yield trajectories[first:place]
+            first, longest = place, _bytes_of(trajectory)
+    if first < len(trajectories):
+        yield trajectories[first:]
+
+
+def _bytes_of(trajectory: Trajectory) -> int:
+    own = (trajectory.action, trajectory.reward, trajectory.qpos, trajectory.qvel)
+    return sum(int(array.nbytes) for array in (*trajectory.fields.values(), *own))
+
+
+def _scoring_limits(part: Sequence[Trajectory]) -> Limits:
+    """`CHECK_LIMITS`, and in addition the time that a reward within its budget may take for these trajectories.
+
+    A vectorised one is called for each step, a per-step one for each row of each step.
+    """
+    calls, rows = max(trajectory.num_steps for trajectory in part), sum(trajectory.num_steps for trajectory in part)
+    milliseconds = DEFAULT_BUDGET["vectorised"] * calls + DEFAULT_BUDGET["per_step"] * rows / 1000.0
+    wall = (CHECK_LIMITS.wall_seconds or 0.0) + _TIMES_BUDGET * milliseconds / 1000.0
+    size = max(map(_bytes_of, part)) * len(part)
+    memory = max(CHECK_LIMITS.memory_bytes, _TIMES_BYTES * size)
+    return replace(CHECK_LIMITS, memory_bytes=memory, wall_seconds=wall, cpu_seconds=2 * math.ceil(wall))
+
+
+def _scored(
+    source: str,
+    card: EnvironmentCard,
+    trajectories: Sequence[Trajectory],
+    first: int,
+    scratch: Path,
+    limits: Limits,
+    allow_unsandboxed: bool,
+) -> list[dict[str, Any]]:
+    """Scores trajectories in one sandbox.
+
+    :param first: index of the first of them, for what is said of a failure.
+    """
+    size = sum(map(_bytes_of, trajectories))
+    if size > _MOST_BYTES:
+        steps = max(trajectory.num_steps for trajectory in trajectories)
+        much = f"{size / MIB:.0f} MiB of episodes of up to {steps} steps"
+        message = f"{much} cannot be scored at once, only {_MOST_BYTES / MIB:.0f} MiB; lower max_episode_steps"
+        raise ResourceExhausted(message, reason="EPISODE_TOO_LONG")
     packed = [pack_trajectory(trajectory) for trajectory in trajectories]
     request = {"source": source, "card": card.to_dict(), "trajectories": packed}
-    reply = _applied("score", request, scratch, limits, allow_unsandboxed, RewardError)
     try:
-        scores = [
+        reply = _applied("score", request, scratch, limits, allow_unsandboxed, RewardError)
+    except RewardError as error:
+        if error.row is None:
+            raise
+        seen = f"{error.seen} of episode {first + error.row}"
+        message, row = error.failure.message, first + error.row
+        raise RewardError(error.rule, message, line=error.line, seen=seen, term=error.term, row=row) from error
+    scores = _scores_of(reply)
+    if len(scores) != len(trajectories):
+        raise RewardError("sandbox", "the sandbox sent another number of scores than trajectories.")
+    return scores
+
+
+def _scores_of(reply: Mapping[str, Any]) -> list[dict[str, Any]]:
+    try:
+        scores: list[dict[str, Any]] = [
             {"return": float(item["return"]), "terms": {str(k): float(v) for k, v in item["terms"].items()}}
             for item in _list_of(reply, "scores")
         ]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RewardError("sandbox", "the sandbox sent malformed scores.", seen=str(error)) from error
-    if len(scores) != len(trajectories):
-        raise RewardError("sandbox", "the sandbox sent another number of scores than trajectories.")
+    for score in scores:
+        if not math.isfinite(score["return"]):
+            raise RewardError("finite", "an episode's return is not finite; keep the terms small.", seen=str(score))
     return scores
 
 
@@ -187,12 +275,25 @@ def _applied(
         failure = failure_of(error)
         raise kind(failure.rule, failure.message, line=failure.line, seen=failure.seen) from error
     if "failure" in reply:
-        try:
-            failure = CheckFailure(**reply["failure"])
-        except TypeError as error:
-            raise kind("sandbox", "the sandbox sent a malformed failure.", seen=str(error)) from error
-        raise kind(str(failure.rule), str(failure.message), line=int(failure.line), seen=str(failure.seen))
+        raise _told(reply, kind)
     return reply
+
+
+def _told(reply: Mapping[str, Any], kind: type[GeneratedCodeError]) -> GeneratedCodeError:
+    """The error that a sandbox told of."""
+    try:
+        failure = CheckFailure(**reply["failure"])
+        row = reply.get("row")
+        return kind(
+            str(failure.rule),
+            str(failure.message),
+            line=int(failure.line),
+            seen=str(failure.seen),
+            term=shorten(str(reply.get("term", ""))),
+            row=None if row is None else int(row),
+        )
+    except (TypeError, ValueError) as error:
+        return kind("sandbox", "the sandbox sent a malformed failure.", seen=str(error))
 
 
 def _list_of(reply: Mapping[str, Any], name: str) -> list[Any]:

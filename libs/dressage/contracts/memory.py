@@ -59,6 +59,11 @@ class Memory:
             else:
                 self._values[name] = _frozen(np.where(mask, value, np.asarray(self._values[name], np.float64)))
 
+    def _keep(self, count: int) -> None:
+        object.__setattr__(self, "_size", count)
+        for name, values in self._values.items():
+            self._values[name] = _frozen(np.asarray(values)[:count])
+
     def _snapshot(self) -> dict[str, NDArray[np.float64]]:
         return {name: np.array(self._values[name], np.float64) for name in self._initial}
 

@@ -142,6 +142,12 @@ class BatchReward:
         for index in np.flatnonzero(chosen):
             self._rows[index] = self._module.function()
 
+    def keep(self, count: int) -> None:
+        """Go on with the first ``count`` environments only: nothing is known of the others' next step."""
+        self._size, self._shape = count, (count,)
+        self._memory._keep(count)
+        self._rows, self._starting = self._rows[:count], self._starting[:count]
+
     def __call__(self, state: State, action: NDArray[Any], next_state: State) -> RewardOutput:
         """Return the rewards of one step of every environment.
 
@@ -205,7 +211,11 @@ class BatchReward:
         before, after = np.asarray(state.observation), np.asarray(next_state.observation)
         per_row = per_step.infos(self._card, state, action, next_state, self._starting)
         for index, info in enumerate(per_row):
-            total, terms = self._rows[index](before[index], action[index], after[index], info)
+            try:
+                total, terms = self._rows[index](before[index], action[index], after[index], info)
+            except RewardError as error:
+                error.row = index
+                raise
             if terms.keys() != self._keys:
                 raise self._wrong_terms(terms)
             if math.isfinite(total):
@@ -236,5 +246,5 @@ class BatchReward:
         term, row = (int(where[0]) for where in np.nonzero(~np.isfinite(stacked)))
         name = self._names[term]
         message = f"the term {name} is not finite; guard divisions, logarithms, roots and exponentials."
-        seen = f"{stacked[term, row]} in row {row}"
-        raise RewardError("finite", message, line=self._module.lines.get(name, 0), seen=seen, term=name, row=row)
+        seen, line = str(stacked[term, row]), self._module.lines.get(name, 0)
+        raise RewardError("finite", message, line=line, seen=seen, term=name, row=row)

@@ -27,12 +27,10 @@ def score_trajectories(source: str, card: EnvironmentCard, trajectories: Sequenc
     if not trajectories:
         return []
     terms = evaluate(module, card, whole(trajectories, card))
-    scores = []
-    for row, trajectory in enumerate(trajectories):
-        sums = terms[: trajectory.num_steps, :, row].sum(0)
-        values = dict(zip(module.terms, sums.tolist(), strict=True))
-        scores.append({"return": float(np.sum(sums)), "terms": values})
-    return scores
+    return [
+        {"return": float(np.sum(sums)), "terms": dict(zip(module.terms, sums.tolist(), strict=True))}
+        for sums in terms.sum(0).T
+    ]
 
 
 def score(channel: Channel) -> None:
@@ -46,7 +44,7 @@ def score(channel: Channel) -> None:
     try:
         channel.send({"scores": score_trajectories(request["source"], card, trajectories)})
     except GeneratedCodeError as error:
-        channel.send({"failure": error.failure.to_dict()})
+        channel.send({"failure": error.failure.to_dict(), "term": error.term, "row": error.row})
 
 
 def judge(channel: Channel) -> None:

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dressage.contracts import score_in_sandbox
+from dressage.contracts import RewardError, score_in_sandbox
 from dressage.envs.cards import load_card
 from dressage.envs.trajectory import Trajectory
 from dressage.errors import DeadlineExceeded, Internal
 from dressage.sandbox.limits import GIB, Limits
 from dressage.sandbox.process import SandboxProcess
 
-from dressage_trainer.messages import EvaluateRequest, MemberPolicy
+from dressage_trainer.messages import EvaluateRequest, MemberPolicy, MemberStoppedMessage
 from dressage_trainer.rollouts import Episode
 from dressage_trainer.uploads import copy_from_sandbox
 
@@ -72,7 +72,10 @@ class EvaluatorPool:
             await asyncio.to_thread(evaluator.come_to_foreground)
 
     async def evaluate(self, policy: MemberPolicy) -> list[Episode]:
-        """Plays one deterministic episode per evaluation seed, in the order of the seeds."""
+        """Plays one deterministic episode per evaluation seed, in the order of the seeds.
+
+        :raises RewardError: the reward failed on one of them, which stops this member and no other; see `stopped_by`.
+        """
         evaluator = await self._idle.get()
         try:
             trajectories = await asyncio.to_thread(evaluator.play, policy)
@@ -81,13 +84,13 @@ class EvaluatorPool:
         async with self._scoring:
             own = await asyncio.to_thread(self._own_returns, trajectories)
         return [
-            Episode(trajectory=trajectory, stock_return=float(trajectory.reward.sum()), own_return=value)
+            Episode(trajectory=trajectory, stock_return=trajectory.stock_return, own_return=value)
             for trajectory, value in zip(trajectories, own, strict=True)
         ]
 
     def _own_returns(self, trajectories: Sequence[Trajectory]) -> list[float]:
         if not self._settings.reward_source:
-            return [float(trajectory.reward.sum()) for trajectory in trajectories]
+            return [trajectory.stock_return for trajectory in trajectories]
         scores = score_in_sandbox(
             self._settings.reward_source,
             load_card(self._settings.environment),
@@ -96,6 +99,13 @@ class EvaluatorPool:
             allow_unsandboxed=self._settings.allow_unsandboxed,
         )
         return [float(score["return"]) for score in scores]
+
+
+def stopped_by(error: RewardError, policy: MemberPolicy) -> MemberStoppedMessage:
+    """What is said of a member whose reward failed in an evaluation: as of one that failed in training."""
+    reason = "REWARD_NOT_FINITE" if error.rule == "finite" else "REWARD_ERROR"
+    message = f"the reward failed in the evaluation at environment step {policy.env_step}: {error.message}"
+    return MemberStoppedMessage(policy.member, policy.env_step, reason, message)
 
 
 class _Evaluator:

@@ -1,6 +1,7 @@
 """Checks in the sandbox, on real trajectories: good code passes, each fault is named, hostile code is a failure."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from dressage.contracts import (
 from dressage.contracts.check import examine_reward
 from dressage.contracts.faults import CheckFailure
 from dressage.contracts.judge import validate_result
+from dressage.errors import ResourceExhausted
 from dressage.sandbox import Limits, capabilities
 
 from tests.unit.contracts.conftest import GOOD, JUDGE, REMEMBERING
@@ -146,6 +148,73 @@ def test_scoring_fails_with_the_line(card, trajectories, tmp_path):
             GOOD.replace(SPEED, '"speed": np.log(-1.0 - action[:, 0] ** 2)'), card, trajectories, scratch=tmp_path
         )
     assert (caught.value.rule, caught.value.line) == ("finite", 6)
+
+
+BREAKING = GOOD.replace(SPEED, '"speed": np.log(1e-4 + next_state.x_position - WALL)')
+
+
+@needs_sandbox
+def test_trajectories_that_are_much_at_once_are_scored_in_parts(card, trajectories, tmp_path, monkeypatch):
+    import dressage.contracts.host as host
+
+    whole, parts, run = score_in_sandbox(REMEMBERING, card, trajectories, scratch=tmp_path), [], host.run
+
+    def noted(target, request, **arguments):
+        parts.append(len(request["trajectories"]))
+        return run(target, request, **arguments)
+
+    monkeypatch.setattr(host, "run", noted)
+    size = host._bytes_of(trajectories[0])
+    monkeypatch.setattr(host, "_PART_BYTES", 4 * size)
+    assert score_in_sandbox(REMEMBERING, card, trajectories, scratch=tmp_path) == whole
+    assert parts == [4, 2]
+    lowest = [float(trajectory.x_position[1:].min()) for trajectory in trajectories]
+    worst = lowest.index(min(lowest))
+    source = BREAKING.replace("WALL", repr(sorted(lowest)[1]))
+    with pytest.raises(RewardError) as caught:
+        score_in_sandbox(source, card, trajectories, scratch=tmp_path)
+    assert (caught.value.rule, caught.value.term, caught.value.row) == ("finite", "speed", worst)
+    assert caught.value.seen.startswith("nan at step ") and caught.value.seen.endswith(f"of episode {worst}")
+
+
+def test_scoring_has_time_and_memory_for_long_episodes(card, trajectories, tmp_path, monkeypatch):
+    """A per-step reward may take 250 microseconds a row, a vectorised one 25 ms a call."""
+    import dressage.contracts.host as host
+
+    asked = []
+
+    def noted(target, request, *, limits, **arguments):
+        asked.append((sum(len(t["reward"]) for t in request["trajectories"]), request["trajectories"], limits))
+        return {"scores": [{"return": 0.0, "terms": {}} for _ in request["trajectories"]]}
+
+    monkeypatch.setattr(host, "run", noted)
+    episode = replace(trajectories[0], fields={"observation": np.zeros((10_001, 495), np.float32)})
+    episode = replace(episode, reward=np.zeros(10_000, np.float32), action=np.zeros((10_000, 17), np.float32))
+    score_in_sandbox(GOOD, card, [episode] * 10, scratch=tmp_path)
+    assert sum(steps for steps, _, _ in asked) == 100_000
+    for steps, packed, limits in asked:
+        size = sum(t["fields"]["observation"].nbytes for t in packed)
+        assert size <= 64 << 20
+        assert limits.memory_bytes > 6 * size
+        assert limits.wall_seconds >= 2 * max(steps * 250e-6, 10_000 * 25e-3)
+        assert limits.cpu_seconds >= limits.wall_seconds
+    score_in_sandbox(GOOD, card, [replace(trajectories[0])] * 2, scratch=tmp_path)
+    assert asked[-1][2].wall_seconds < 60
+
+
+def test_what_fits_in_no_message_is_not_blamed_on_the_code(card, trajectories, tmp_path):
+    huge = {"observation": np.broadcast_to(np.float32(0.0), (1_000_001, 80))}
+    with pytest.raises(ResourceExhausted) as caught:
+        score_in_sandbox(GOOD, card, [replace(trajectories[0], fields=huge)], scratch=tmp_path)
+    assert caught.value.reason == "EPISODE_TOO_LONG"
+
+
+def test_a_return_that_is_not_finite_is_a_failure(card, trajectories, tmp_path, monkeypatch):
+    import dressage.contracts.host as host
+
+    monkeypatch.setattr(host, "run", lambda *_, **__: {"scores": [{"return": float("inf"), "terms": {}}]})
+    with pytest.raises(RewardError, match="finite"):
+        score_in_sandbox(GOOD, card, trajectories[:1], scratch=tmp_path)
 
 
 @needs_sandbox
