@@ -1,13 +1,15 @@
 """The trainer's side of `RunService.Work`: hello, assignments, reports that count exactly once, transfers.
 
-The stream may break at any moment: `WorkStream` dials again with jittered backoff and repeats every report that was not
-accepted, in order; the orchestrator drops those it has already. What a caller awaits (an assignment, grants) survives a
-redial. After ``redial_seconds`` without an orchestrator it gives up with `Unavailable`.
+The stream may break at any moment: `WorkStream` dials again with jittered backoff. After each welcome it says everything
+that was not accepted, the oldest first, and only then what is new; the orchestrator drops those it has already. What a
+caller awaits (an assignment, grants) survives a redial. After ``redial_seconds`` without an orchestrator, or with one that
+accepts nothing of what it is told, it gives up with `Unavailable`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -20,10 +22,13 @@ from dressage.artifacts.store import Grant
 from dressage.errors import FailedPrecondition, Unavailable
 from dressage.rpc_errors import from_rpc
 from dressage.serving.channels import connect
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 _MAX_UNACCEPTED = 10_000
 _GRANT_SECONDS = 60.0
+_WELCOME_SECONDS = 60.0
+_STOOD_SECONDS = 5.0
+"""A stream that held for so long after its welcome, with nothing to accept, counts as a good one."""
 
 
 class _Cut(Exception):
@@ -41,6 +46,18 @@ class _State:
     seen_assignments: set[int] = field(default_factory=set)
 
 
+@dataclass
+class _Line:
+    """One stream, from its dialling to its end.
+
+    :param more: set when there may be something to say.
+    :param welcomed: when the welcome came, by `time.monotonic`.
+    """
+
+    more: asyncio.Event = field(default_factory=asyncio.Event)
+    welcomed: float | None = None
+
+
 class WorkStream:
     """One run's lease. Use `run` as a background task, the other methods from anywhere in the same event loop."""
 
@@ -50,76 +67,104 @@ class WorkStream:
         self._hello = hello
         self._redial_seconds = redial_seconds
         self._state = _State()
-        self._outgoing: asyncio.Queue[pb.WorkRequest] = asyncio.Queue(_MAX_UNACCEPTED)
+        self._line = _Line()
+        self._last_good = 0.0
         self._drained = asyncio.Event()
         self._drained.set()
         self._log = structlog.get_logger("dressage.trainer.work")
         self.assignments: asyncio.Queue[pb.Assignment | None] = asyncio.Queue()
         self.stopped = asyncio.Event()
         self.stop_reason = ""
-        self.progress_interval = 0.5
 
     async def run(self) -> None:
         """Serves the stream until there is no more work.
 
-        :raises Unavailable: if no orchestrator answers for ``redial_seconds``.
+        :raises Unavailable: if for ``redial_seconds`` no orchestrator answers, or none accepts what it is told.
         :raises DressageError: what the orchestrator refuses the trainer with (a wrong token, say).
         """
-        while True:
-            # A connection that held starts the clock anew: only a continuous absence counts.
-            retrying = AsyncRetrying(
-                retry=retry_if_exception_type(_Cut),
-                wait=wait_random_exponential(multiplier=0.2, max=5),
-                stop=stop_after_delay(self._redial_seconds),
-                reraise=True,
-            )
-            try:
-                async for attempt in retrying:
-                    with attempt:
-                        finished = await self._serve_once()
-            except _Cut as error:
-                raise Unavailable(f"no orchestrator at {self._address}: {error}", reason="ORCHESTRATOR_GONE") from None
-            if finished:
-                return
+        self._last_good = time.monotonic()
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(_Cut),
+            wait=wait_random_exponential(multiplier=0.2, max=5),
+            # Not `stop_after_delay`: only the time since the orchestrator was last of use counts.
+            stop=lambda _: time.monotonic() - self._last_good >= self._redial_seconds,
+            reraise=True,
+        )
+        try:
+            async for attempt in retrying:
+                with attempt:
+                    before = self._last_good
+                    try:
+                        await self._serve_once()
+                    except _Cut:
+                        if self._last_good > before:  # it was of use: the next pause is a short one again
+                            attempt.retry_state.attempt_number = 1
+                        raise
+        except _Cut as error:
+            raise Unavailable(f"no orchestrator at {self._address}: {error}", reason="ORCHESTRATOR_GONE") from None
 
-    async def _serve_once(self) -> bool:
-        """Dials and serves one stream; True when there is no more work, False when it ended after having held."""
-        welcomed = False
-        self._outgoing = asyncio.Queue(_MAX_UNACCEPTED)
-        async with connect(self._address, tls_ca=self._tls_ca) as channel:
-            call = pb_grpc.RunServiceStub(channel).Work(self._requests())
-            try:
-                async for response in call:
-                    if response.WhichOneof("message") == "welcome":
-                        welcomed = True
-                        self.progress_interval = response.welcome.progress_interval_seconds or 0.5
-                        self._repeat_what_was_not_accepted()
-                    elif self._receive(response):
-                        return True
-            except grpc.aio.AioRpcError as error:
-                if error.code() not in (
-                    grpc.StatusCode.UNAVAILABLE,
-                    grpc.StatusCode.CANCELLED,
-                    grpc.StatusCode.INTERNAL,
-                    grpc.StatusCode.UNKNOWN,
-                ):
-                    raise from_rpc(error) from None
-                self._log.warning("stream cut", code=error.code().name)
-            if not welcomed:
-                raise _Cut("it does not answer")
-            return False
+    async def _serve_once(self) -> None:
+        """Dials and serves one stream until there is no more work.
 
-    async def _requests(self) -> AsyncIterator[pb.WorkRequest]:
+        :raises _Cut: if it ended before.
+        """
+        line = self._line = _Line()
+        ending = "it does not answer"
+        try:
+            async with connect(self._address, tls_ca=self._tls_ca) as channel:
+                call = pb_grpc.RunServiceStub(channel).Work(self._requests(line))
+                async with asyncio.timeout(min(_WELCOME_SECONDS, self._redial_seconds)) as patience:
+                    async for response in call:
+                        if response.WhichOneof("message") == "welcome":
+                            patience.reschedule(None)
+                            ending = "it ends the stream"
+                            line.welcomed = time.monotonic()
+                            line.more.set()
+                        elif self._receive(response):
+                            return
+        except TimeoutError:
+            self._log.warning("no welcome in time")
+        except grpc.aio.AioRpcError as error:
+            if error.code() not in (
+                grpc.StatusCode.UNAVAILABLE,
+                grpc.StatusCode.CANCELLED,
+                grpc.StatusCode.INTERNAL,
+                grpc.StatusCode.UNKNOWN,
+            ):
+                raise from_rpc(error) from None
+            self._log.warning("stream cut", code=error.code().name)
+            ending = f"{ending} ({error.code().name})"
+        finally:
+            self._note_silence()
+            self._line = _Line()  # what is reported from now on waits for the next welcome
+            line.more.set()  # lets its `_requests` end
+        raise _Cut(ending)
+
+    async def _requests(self, line: _Line) -> AsyncIterator[pb.WorkRequest]:
+        """Hello; from the welcome on all that waits for an answer, each once, reports in their order."""
         yield pb.WorkRequest(hello=self._hello)
-        queue = self._outgoing
-        while True:
-            yield await queue.get()
+        reported = asked = 0
+        while line is self._line:
+            line.more.clear()
+            if line.welcomed is not None:
+                for sequence, report in list(self._state.unaccepted.items()):
+                    if sequence > reported:
+                        reported = sequence
+                        yield pb.WorkRequest(report=report)
+                for number, (request, _) in list(self._state.transfers.items()):
+                    if number > asked:
+                        asked = number
+                        yield pb.WorkRequest(transfer_request=request)
+            await line.more.wait()
 
-    def _repeat_what_was_not_accepted(self) -> None:
-        for report in self._state.unaccepted.values():
-            self._outgoing.put_nowait(pb.WorkRequest(report=report))
-        for request, _ in self._state.transfers.values():
-            self._outgoing.put_nowait(pb.WorkRequest(transfer_request=request))
+    def _note_silence(self) -> None:
+        """A stream that stood for a while with nothing to accept was no absence of the orchestrator."""
+        state, welcomed, now = self._state, self._line.welcomed, time.monotonic()
+        if welcomed is None or state.unaccepted or state.transfers:
+            return
+        # One that is cut right after each welcome is of no use: that must not go on for ever.
+        if now - welcomed >= _STOOD_SECONDS:
+            self._last_good = now
 
     def _receive(self, response: pb.WorkResponse) -> bool:
         """Handles one message; True when it says that there is no more work."""
@@ -129,10 +174,12 @@ class WorkStream:
                 self._state.seen_assignments.add(response.assignment.id)
                 self.assignments.put_nowait(response.assignment)
         elif kind == "report_accepted":
+            self._last_good = time.monotonic()
             self._state.unaccepted.pop(response.report_accepted.sequence, None)
             if not self._state.unaccepted:
                 self._drained.set()
         elif kind == "transfer_grants":
+            self._last_good = time.monotonic()
             _, future = self._state.transfers.pop(response.transfer_grants.id, (None, None))
             if future and not future.done():
                 future.set_result(response.transfer_grants)
@@ -148,20 +195,21 @@ class WorkStream:
         return False
 
     def report(self, report: pb.Report) -> None:
-        """Queues a report; it is repeated until accepted.
+        """Queues a report; it is said after the welcome, in order, and repeated until accepted.
 
         :raises FailedPrecondition: if too many reports wait for an orchestrator that does not answer.
         """
         state = self._state
         if len(state.unaccepted) >= _MAX_UNACCEPTED:
             raise FailedPrecondition("too many reports wait to be accepted", reason="REPORTS_BACKED_UP")
+        self._note_silence()
         report.sequence = state.next_sequence
         state.next_sequence += 1
         if report.WhichOneof("body") == "progress":
             self._forget_older_progress()
         state.unaccepted[report.sequence] = report
         self._drained.clear()
-        self._outgoing.put_nowait(pb.WorkRequest(report=report))
+        self._line.more.set()
 
     def _forget_older_progress(self) -> None:
         """A newer progress report makes an older one worthless: while cut off they would only pile up."""
@@ -189,11 +237,12 @@ class WorkStream:
         :raises Unavailable: if it does not answer in time.
         """
         state = self._state
+        self._note_silence()
         request = pb.TransferRequest(id=state.next_transfer, put=put, get=get)
         state.next_transfer += 1
         future: asyncio.Future[pb.TransferGrants] = asyncio.get_running_loop().create_future()
         state.transfers[request.id] = (request, future)
-        self._outgoing.put_nowait(pb.WorkRequest(transfer_request=request))
+        self._line.more.set()
         try:
             answer = await asyncio.wait_for(future, max(_GRANT_SECONDS, self._redial_seconds))
         except TimeoutError:

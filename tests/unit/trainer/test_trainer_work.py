@@ -1,0 +1,240 @@
+"""`WorkStream` against a scripted orchestrator: redials, their pauses and their end, and the order of what is repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+import grpc
+import pytest
+from dressage.api.internal.v1 import run_service_pb2 as pb
+from dressage.api.internal.v1 import run_service_pb2_grpc as pb_grpc
+from dressage.errors import Unavailable
+from dressage_trainer import work as trainer_work
+from dressage_trainer.work import WorkStream
+
+WELCOME = pb.WorkResponse(welcome=pb.Welcome(session="s1"))
+NO_MORE_WORK = pb.WorkResponse(no_more_work=pb.NoMoreWork())
+HELLO = pb.Hello(run="sessions/s1/iterations/1/runs/train", attempt=1, token="token")
+
+
+def accepted(report):
+    return pb.WorkResponse(report_accepted=pb.ReportAccepted(sequence=report.sequence))
+
+
+def evaluation(member="a"):
+    return pb.Report(evaluation=pb.EvaluationReport(member=member))
+
+
+def done():
+    return pb.Report(done=pb.AssignmentDone())
+
+
+class Orchestrator(pb_grpc.RunServiceServicer):
+    """Serves each stream, after its hello, by ``script(number of the stream from 1, requests, context)``."""
+
+    def __init__(self, script):
+        self.script, self.dials = script, 0
+
+    async def Work(self, requests, context):
+        assert (await anext(requests)).HasField("hello")
+        self.dials += 1
+        async for response in self.script(self.dials, requests, context):
+            yield response
+
+
+@asynccontextmanager
+async def serving(script, *, redial_seconds=60.0) -> AsyncIterator[tuple[Orchestrator, WorkStream]]:
+    server = grpc.aio.server()
+    orchestrator = Orchestrator(script)
+    pb_grpc.add_RunServiceServicer_to_server(orchestrator, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield orchestrator, WorkStream(address=f"127.0.0.1:{port}", hello=HELLO, redial_seconds=redial_seconds)
+    finally:
+        await server.stop(0)
+
+
+@pytest.fixture
+def ceilings(monkeypatch):
+    """The longest that each pause might have been, in seconds; the pauses themselves are a tenth of it."""
+    seen = []
+
+    def uniform(low, high):
+        seen.append(high)
+        return high / 10
+
+    monkeypatch.setattr(random, "uniform", uniform)
+    return seen
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The trainer's clock; it stands still until a test moves ``now``, in seconds."""
+    fake = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(trainer_work, "time", SimpleNamespace(monotonic=lambda: fake.now), raising=False)
+    return fake
+
+
+async def test_a_report_that_always_fails_is_repeated_ever_more_seldom_and_not_for_ever(ceilings, clock):
+    async def script(dial, requests, context):
+        yield WELCOME
+        await anext(requests)
+        clock.now += 10.0
+        await context.abort(grpc.StatusCode.INTERNAL, "the report cannot be recorded")
+
+    async with serving(script, redial_seconds=75.0) as (orchestrator, work):
+        work.report(evaluation())
+        with pytest.raises(Unavailable, match="INTERNAL"):
+            await asyncio.wait_for(work.run(), 20)
+    assert orchestrator.dials == 8
+    assert ceilings[:7] == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])
+
+
+async def test_a_cut_right_after_each_welcome_ends_the_trainer(ceilings, clock):
+    async def script(dial, requests, context):
+        yield WELCOME
+        clock.now += 1.0
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "restarting")
+
+    async with serving(script, redial_seconds=3.5) as (orchestrator, work):
+        with pytest.raises(Unavailable):
+            await asyncio.wait_for(work.run(), 20)
+    assert orchestrator.dials == 4
+
+
+async def test_a_welcome_that_is_not_said_ends_the_trainer(ceilings):
+    async def script(dial, requests, context):
+        await asyncio.sleep(60)
+        yield WELCOME
+
+    async with serving(script, redial_seconds=0.5) as (_, work):
+        with pytest.raises(Unavailable, match="does not answer"):
+            await asyncio.wait_for(work.run(), 20)
+
+
+async def test_an_accepted_report_makes_the_next_redial_quick_and_the_clock_start_anew(ceilings, clock):
+    async def script(dial, requests, context):
+        yield WELCOME
+        report = (await anext(requests)).report
+        clock.now += 10.0
+        if dial in (4, 8):
+            yield accepted(report)
+        if dial == 8:
+            yield NO_MORE_WORK
+        await context.abort(grpc.StatusCode.UNKNOWN, "cut")
+
+    # Forty seconds until the first is accepted, thirty more until the last cut.
+    async with serving(script, redial_seconds=45.0) as (_, work):
+        work.report(evaluation("a"))
+        work.report(evaluation("b"))
+        await asyncio.wait_for(work.run(), 20)
+    assert ceilings == pytest.approx([0.2, 0.4, 0.8, 0.2, 0.4, 0.8, 1.6])
+
+
+async def test_a_stream_that_stood_with_nothing_to_say_was_no_absence(ceilings, clock):
+    async def script(dial, requests, context):
+        yield WELCOME
+        if dial == 1:
+            await asyncio.sleep(0.2)  # the welcome arrives
+            clock.now += 1000.0
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "restarting")
+        yield NO_MORE_WORK
+
+    async with serving(script, redial_seconds=45.0) as (_, work):
+        await asyncio.wait_for(work.run(), 20)
+
+
+async def test_a_report_after_a_silence_starts_the_clock(ceilings, clock):
+    async def script(dial, requests, context):
+        yield WELCOME
+        if dial == 1:
+            await asyncio.sleep(0.2)  # the welcome arrives
+            clock.now += 1000.0
+            work.report(evaluation())
+        report = (await anext(requests)).report
+        if dial == 1:
+            clock.now += 30.0
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "restarting")
+        yield accepted(report)
+        yield NO_MORE_WORK
+
+    async with serving(script, redial_seconds=45.0) as (_, work):
+        await asyncio.wait_for(work.run(), 20)
+
+
+async def test_what_is_said_before_the_welcome_waits_for_its_turn():
+    dialled, go = asyncio.Event(), asyncio.Event()
+    early, heard = [], []
+
+    async def script(dial, requests, context):
+        if dial == 1:
+            yield WELCOME
+            await anext(requests)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "cut before it was accepted")
+        dialled.set()
+        following = asyncio.ensure_future(anext(requests))
+        await go.wait()
+        early.append(following.done())
+        yield WELCOME
+        for _ in range(3):
+            request = await following
+            heard.append(request.report.WhichOneof("body") or request.WhichOneof("message"))
+            if request.HasField("report"):
+                yield accepted(request.report)
+            else:
+                yield pb.WorkResponse(transfer_grants=pb.TransferGrants(id=request.transfer_request.id))
+            following = asyncio.ensure_future(anext(requests))
+        following.cancel()
+        yield NO_MORE_WORK
+
+    async with serving(script) as (_, work):
+        work.report(evaluation())
+        running = asyncio.create_task(work.run())
+        await asyncio.wait_for(dialled.wait(), 20)
+        work.report(done())
+        asked = asyncio.create_task(work.grants(get=["k"]))
+        await asyncio.sleep(0.3)
+        go.set()
+        await asyncio.wait_for(running, 20)
+        assert await asked == {}
+    assert early == [False]
+    assert heard == ["evaluation", "done", "transfer_request"]
+
+
+async def test_a_full_backlog_and_a_transfer_request_fit_one_stream(monkeypatch):
+    monkeypatch.setattr(trainer_work, "_MAX_UNACCEPTED", 3)
+
+    async def script(dial, requests, context):
+        yield WELCOME
+        for _ in range(3):
+            yield accepted((await anext(requests)).report)
+        asked = (await anext(requests)).transfer_request
+        yield pb.WorkResponse(transfer_grants=pb.TransferGrants(id=asked.id))
+        yield NO_MORE_WORK
+
+    async with serving(script) as (_, work):
+        for member in "abc":
+            work.report(evaluation(member))
+        asked = asyncio.create_task(work.grants(get=["k"]))
+        await asyncio.sleep(0)
+        await asyncio.wait_for(work.run(), 20)
+        assert await asyncio.wait_for(asked, 20) == {}
+
+
+async def test_a_stream_that_was_cut_leaves_no_task_behind(ceilings):
+    async def script(dial, requests, context):
+        yield WELCOME
+        if dial <= 5:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "restarting")
+        yield NO_MORE_WORK
+
+    async with serving(script) as (_, work):
+        await asyncio.wait_for(work.run(), 20)
+        await asyncio.sleep(0.1)
+        left = [task for task in asyncio.all_tasks() if "_consume_request_iterator" in repr(task.get_coro())]
+    assert left == []
