@@ -12,6 +12,7 @@ from dressage.api.v1 import session_service_pb2 as pb
 from dressage.envs.cards import load_card
 from dressage.envs.options import EnvOptions
 from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound
+from dressage.limits import MAX_UPDATE_SAMPLES
 
 from dressage_orchestrator import defaults, durations, names
 from dressage_orchestrator.clients import AgentClient
@@ -270,6 +271,8 @@ def _check_spec(spec: v1.SessionSpec) -> None:
     ids = [config.id for config in spec.configs]
     if len(set(ids)) != len(ids):
         raise InvalidArgument(field="spec.configs", value=ids, expected="configs with different ids")
+    for index, config in enumerate(spec.configs):
+        _check_sizes(f"spec.configs[{index}].hyperparameters", config.hyperparameters)
     if spec.seed + spec.seeds > defaults.TRAINING_SEED_LIMIT:
         expected = f"seed + seeds of at most {defaults.TRAINING_SEED_LIMIT}, as evaluation seeds begin there"
         raise InvalidArgument(field="spec.seed", value=spec.seed, expected=expected)
@@ -281,3 +284,22 @@ def _check_spec(spec: v1.SessionSpec) -> None:
         raise InvalidArgument(field="spec.budget.env_steps", value=spec.budget.env_steps, expected=expected)
     if spec.budget.HasField("wall_time") and spec.budget.wall_time.ToTimedelta().total_seconds() <= 0:
         raise InvalidArgument(field="spec.budget.wall_time", value="0 s", expected="a positive duration, or none")
+
+
+def _check_sizes(field: str, told: v1.Hyperparameters) -> None:
+    """Refuse sizes that are legal one by one and of which no update can be made, before anything is trained.
+
+    Only what is set is compared; with any preset's value for the other, neither ``num_envs`` nor ``num_steps`` is too much.
+
+    :param field: path of the hyperparameters.
+    """
+    if not (told.HasField("num_envs") and told.HasField("num_steps")):
+        return
+    samples = told.num_envs * told.num_steps
+    if samples > MAX_UPDATE_SAMPLES:
+        most = MAX_UPDATE_SAMPLES // told.num_envs
+        expected = f"at most {most} beside num_envs of {told.num_envs} (num_envs × num_steps ≤ {MAX_UPDATE_SAMPLES})"
+        raise InvalidArgument(field=f"{field}.num_steps", value=told.num_steps, expected=expected)
+    if told.minibatch_size > samples:
+        expected = f"at most {samples} (num_envs × num_steps)"
+        raise InvalidArgument(field=f"{field}.minibatch_size", value=told.minibatch_size, expected=expected)

@@ -11,6 +11,7 @@ simple_value = 2 (float).
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,8 +36,7 @@ class EventFile:
     def add(self, scalars: Mapping[str, float], *, step: int, wall_time: float) -> None:
         """Append the scalars of one step."""
         summary = b"".join(
-            _text(1, _text(1, tag.encode()) + _field(2, _FLOAT, struct.pack("<f", value)))
-            for tag, value in scalars.items()
+            _text(1, _text(1, tag.encode()) + _field(2, _FLOAT, _single(value))) for tag, value in scalars.items()
         )
         head = _field(1, _DOUBLE, struct.pack("<d", wall_time)) + _field(2, _VARINT, _varint(step))
         self._record(head + _text(5, summary))
@@ -52,6 +52,15 @@ class EventFile:
     def _record(self, data: bytes) -> None:
         length = struct.pack("<Q", len(data))
         self._file.write(length + _masked_crc(length) + data + _masked_crc(data))
+
+
+def _single(value: float) -> bytes:
+    """``value`` as float32. What is beyond its range becomes infinite, which TensorBoard marks on the curve: a gap would hide
+    the very rows in which a reward went out of hand."""
+    try:
+        return struct.pack("<f", value)
+    except OverflowError:
+        return struct.pack("<f", math.copysign(math.inf, value))
 
 
 def _field(number: int, kind: int, payload: bytes) -> bytes:

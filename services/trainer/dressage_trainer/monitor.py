@@ -50,11 +50,13 @@ class Monitor:
 
     def _dominant_term(self, row: Row) -> list[Warn]:
         prefix = "term_magnitude/"
-        sizes = {name[len(prefix) :]: value for name, value in row.items() if name.startswith(prefix) and value}
-        if len(sizes) < 2:
+        # A term of magnitude 0, a bonus that is never reached, is dominated most of all.
+        sizes = {n[len(prefix) :]: value for n, value in row.items() if n.startswith(prefix) and value is not None}
+        total = sum(sizes.values())
+        if len(sizes) < 2 or total == 0:
             return []
-        name = max(sizes, key=lambda key: sizes[key] or 0.0)
-        self._shares.append((name, (sizes[name] or 0.0) / sum(value or 0.0 for value in sizes.values())))
+        name = max(sizes, key=lambda key: sizes[key])
+        self._shares.append((name, sizes[name] / total))
         full = len(self._shares) == _WINDOW
         if not full or any(seen != name or share <= _DOMINANT_SHARE for seen, share in self._shares):
             return []

@@ -128,6 +128,18 @@ def test_generators_survive_packing():
     )
 
 
+def test_generators_of_earlier_checkpoints_go_on():
+    # `default_rng(3)` after five float32 normals, as checkpoints hold it that were written by the learner's own packing.
+    words = [7696912151437735607, 8532451447757993980, 12034810169469137754, 3375601353159786015, 1, 3441447623]
+    generator = unpack_generator(np.array(words, np.uint64))
+    assert generator.standard_normal(2, dtype=np.float32).tolist() == [1.677371621131897, -0.7508391737937927]
+    generator = np.random.default_rng(3)
+    generator.standard_normal(5, dtype=np.float32)
+    packed = pack_generator(generator)
+    assert packed.dtype == np.uint64
+    assert packed.tolist() == words
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("where", ["reward", "observation"])
 def test_a_broken_member_stops_and_the_others_go_on(where, bad):
@@ -173,6 +185,16 @@ def test_a_non_finite_gradient_stops_its_member_only():
     assert all(np.isfinite(value).all() for value in ppo.weights(1).values())
     ppo.iterate()
     assert not np.array_equal(ppo.weights(0)["pi.0.weight"], group(members).weights(0)["pi.0.weight"])
+
+
+@pytest.mark.parametrize("log_std", [-10.0, 5.0])
+def test_the_widest_and_the_narrowest_deviation_stay_finite(log_std):
+    given = Hyperparameters.from_dict({"initial_log_std": log_std}, base=SMALL)
+    learning = group([MemberSpec("a", given, 1)], dtype=np.float32)
+    rows = [learning.iterate()[0] for _ in range(5)]
+    assert not learning.faults.stops
+    assert all(row[name] is not None for row in rows for name in ("policy_loss", "approx_kl", "entropy", "grad_norm"))
+    assert rows[0]["std"] == pytest.approx(np.exp(log_std), rel=0.1)
 
 
 def test_snapshot_resumes_to_the_same_bits():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import subprocess
 import sys
@@ -38,6 +39,18 @@ def test_another_reader_finds_what_was_written(tmp_path):
     assert events[0].wall_time == 1.5
     found = [(e.step, {value.tag: value.simple_value for value in e.summary.value}) for e in events[1:]]
     assert found == rows
+
+
+def test_what_float32_cannot_hold_is_infinite(tmp_path):
+    event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
+    file = EventFile(path := tmp_path / "events.out.tfevents.1", wall_time=1.5)
+    empty = path.stat().st_size
+    scalars = {"a": 1e39, "b": -1e39, "c": 3.4028235e38, "d": 1e-60}
+    file.add(scalars, step=1, wall_time=2.0)
+    file.close()
+    event = event_pb2.Event.FromString(path.read_bytes()[empty + 12 : -4])
+    found = {value.tag: value.simple_value for value in event.summary.value}
+    assert found == {"a": math.inf, "b": -math.inf, "c": pytest.approx(3.4028235e38), "d": 0.0}
 
 
 def test_the_learner_imports_no_torch_and_no_tensorboard():

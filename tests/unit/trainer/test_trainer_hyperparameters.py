@@ -6,6 +6,8 @@ import math
 from dataclasses import fields
 
 import pytest
+from dressage.api.buf.validate import validate_pb2
+from dressage.api.v1 import session_pb2
 from dressage.errors import InvalidArgument
 from dressage_trainer.ppo.hyperparameters import Hyperparameters
 from dressage_trainer.ppo.presets import DEFAULT, PRESETS, preset
@@ -51,6 +53,33 @@ def test_impossible_values_are_refused_by_name(field, value):
         Hyperparameters.from_dict({field: value})
     assert caught.value.field in (field, "num_envs")
     assert field in str(caught.value) or "num_steps" in str(caught.value)
+
+
+def edges_of_the_api():
+    """Name and value of both ends of what CreateSession takes for each hyperparameter; just inside where an end is open."""
+    for descriptor in session_pb2.Hyperparameters.DESCRIPTOR.fields:
+        rules = descriptor.GetOptions().Extensions[validate_pb2.field]
+        bounds = getattr(rules, rules.WhichOneof("type"))
+        listed = descriptor.name == "hidden_sizes"
+        number = bounds.items.int32 if listed else bounds
+        low = number.gte if number.HasField("gte") else math.nextafter(number.gt, math.inf)
+        for value in (low, number.lte):
+            yield descriptor.name, [value] * bounds.max_items if listed else value
+
+
+@pytest.mark.parametrize(("name", "value"), edges_of_the_api())
+def test_what_the_api_takes_is_taken(name, value):
+    # With as much of the others as makes the minibatch fit the rollout.
+    room = {"num_envs": 1024, "num_steps": 1024} if name == "minibatch_size" else {"minibatch_size": 2, "num_steps": 4}
+    built = Hyperparameters.from_dict({**room, name: value})
+    seen = getattr(built, name)
+    assert (list(seen) if name == "hidden_sizes" else seen) == value
+
+
+@pytest.mark.parametrize("value", [-10.5, 5.5, math.nan, "wide"])
+def test_a_deviation_beyond_the_bound_is_refused(value):
+    with pytest.raises(InvalidArgument, match=r"initial_log_std: got .*between -10 and 5"):
+        Hyperparameters.from_dict({"initial_log_std": value})
 
 
 def test_numbers_that_came_as_floats_are_integers_again():

@@ -48,6 +48,8 @@ def test_falling_curves_are_no_plateau():
     ("rows", "expected"),
     [
         ([{"term_magnitude/a": 0.95, "term_magnitude/b": 0.05}] * 5, "REWARD_TERM_DOMINATES"),
+        # A bonus that is never reached.
+        ([{"term_magnitude/a": 1.0, "term_magnitude/b": 0.0}] * 5, "REWARD_TERM_DOMINATES"),
         ([{"std": 0.5}, {"std": 0.04}], "ENTROPY_COLLAPSE"),
         ([{"entropy": math.log(3)}, {"entropy": 0.005}], "ENTROPY_COLLAPSE"),
         ([{"approx_kl": 0.01}, {"approx_kl": 0.3}], "KL_SPIKE"),
@@ -65,6 +67,8 @@ def test_each_warning_comes_once_at_its_row(rows, expected):
         [{"term_magnitude/a": 1.0}] * 9,  # one term alone is always all of it
         [{"term_magnitude/a": 0.95, "term_magnitude/b": 0.05}] * 4
         + [{"term_magnitude/a": 0.5, "term_magnitude/b": 0.5}],
+        [{"term_magnitude/a": 1.0, "term_magnitude/b": None}] * 9,
+        [{"term_magnitude/a": 0.0, "term_magnitude/b": 0.0}] * 9,
         # A Gaussian's entropy is negative for small deviations; that is no collapse by itself.
         [{"std": 0.3, "entropy": 1.0}, {"std": 0.2, "entropy": -3.0}],
         [{"value_loss": None, "std": None, "approx_kl": None, "episode_return": None}] * 60,

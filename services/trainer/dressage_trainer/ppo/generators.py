@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from dressage.envs import random_state
 
 _FIRST_TRAINING_SEED = 2**30
 """Environments train on seeds from here to 2**31; evaluation uses seeds below, so the two never meet."""
@@ -35,25 +36,12 @@ def member_streams(seed: int, num_envs: int) -> MemberStreams:
     )
 
 
-_WORD = 2**64
-
-
 def pack_generator(generator: np.random.Generator) -> np.ndarray:
-    """The state of a PCG64 generator as six uint64 words."""
-    state = generator.bit_generator.state
-    inner = state["state"]
-    words = [inner["state"] // _WORD, inner["state"] % _WORD, inner["inc"] // _WORD, inner["inc"] % _WORD]
-    return np.array([*words, state["has_uint32"], state["uinteger"]], np.uint64)
+    """The state of a PCG64 generator as six uint64 words, see `dressage.envs.random_state`."""
+    words: np.ndarray = random_state.pack([generator])[0]
+    return words
 
 
 def unpack_generator(words: np.ndarray) -> np.random.Generator:
     """The inverse of `pack_generator`."""
-    high, low, inc_high, inc_low, has_uint32, uinteger = (int(word) for word in words)
-    generator = np.random.Generator(np.random.PCG64())
-    generator.bit_generator.state = {
-        "bit_generator": "PCG64",
-        "state": {"state": high * _WORD + low, "inc": inc_high * _WORD + inc_low},
-        "has_uint32": has_uint32,
-        "uinteger": uinteger,
-    }
-    return generator
+    return random_state.unpack(words[None])[0]

@@ -15,10 +15,11 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from dressage.errors import InvalidArgument
+from dressage.limits import MAX_UPDATE_SAMPLES
 
 _MAX_HIDDEN_LAYERS = 8
 _MAX_HIDDEN_UNITS = 4096
-_MAX_ROWS = 2**26
+_LOG_STD = (-10, 5)
 
 ShapeKey = tuple[int, int, int, tuple[int, ...], bool, bool]
 
@@ -52,7 +53,7 @@ class Hyperparameters:
     target_kl: float | None = None
     """The update ends early once a minibatch's approximate KL exceeds 1.5 times this, > 0; None: never."""
     initial_log_std: float = 0.0
-    """Logarithm of the policy's standard deviation before training, -10 .. 2."""
+    """Logarithm of the policy's standard deviation before training, -10 .. 5."""
     hidden_sizes: tuple[int, ...] = (64, 64)
     """Units of each hidden layer of the policy and of the value network."""
     normalize_observation: bool = True
@@ -90,8 +91,9 @@ class Hyperparameters:
         for name in ("discount", "gae_lambda"):
             value = getattr(self, name)
             _check(name, value, _is_number(value) and 0 <= value <= 1, "a number between 0 and 1")
-        log_std = self.initial_log_std
-        _check("initial_log_std", log_std, _is_number(log_std) and -10 <= log_std <= 2, "a number between -10 and 2")
+        log_std, (low, high) = self.initial_log_std, _LOG_STD
+        ok = _is_number(log_std) and low <= log_std <= high
+        _check("initial_log_std", log_std, ok, f"a number between {low} and {high}")
         kl = self.target_kl
         _check("target_kl", kl, kl is None or (_is_number(kl) and kl > 0), "a finite number > 0, or none")
         for name in ("normalize_observation", "normalize_reward"):
@@ -104,7 +106,8 @@ class Hyperparameters:
         ok = isinstance(sizes, tuple) and 1 <= len(sizes) <= _MAX_HIDDEN_LAYERS
         ok = ok and all(_is_int(size, low=1) and size <= _MAX_HIDDEN_UNITS for size in sizes)
         _check("hidden_sizes", sizes, ok, f"1 to {_MAX_HIDDEN_LAYERS} layer sizes, each 1 .. {_MAX_HIDDEN_UNITS}")
-        _check("num_envs", self.num_envs, self.batch_size <= _MAX_ROWS, f"num_envs * num_steps <= {_MAX_ROWS}")
+        fits = self.batch_size <= MAX_UPDATE_SAMPLES
+        _check("num_envs", self.num_envs, fits, f"num_envs * num_steps <= {MAX_UPDATE_SAMPLES}")
         _check(
             "minibatch_size",
             self.minibatch_size,

@@ -1,0 +1,6 @@
+"""Bounds that more than one service checks: the API before a session begins, and whoever does the work before it starts."""
+
+from __future__ import annotations
+
+MAX_UPDATE_SAMPLES = 2**26
+"""Samples of one PPO update of a member, num_envs * num_steps, at most."""

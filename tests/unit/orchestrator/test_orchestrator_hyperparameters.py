@@ -1,0 +1,61 @@
+"""Hyperparameters that are legal one by one and cannot be trained together are refused before anything is begun."""
+
+from __future__ import annotations
+
+import pytest
+from dressage.api.v1 import session_pb2 as v1
+from dressage.errors import InvalidArgument
+from dressage.limits import MAX_UPDATE_SAMPLES
+from dressage.serving.validation import MessageValidator
+from dressage_orchestrator import defaults
+from dressage_orchestrator.service import _check_spec
+from dressage_trainer.ppo.hyperparameters import Hyperparameters
+
+
+def filled(**values: int) -> v1.SessionSpec:
+    spec = v1.SessionSpec(intent="run", environment="environments/HalfCheetah-v5")
+    spec.configs.add(id="plain")
+    spec.configs.add(id="wide", hyperparameters=v1.Hyperparameters(**values))
+    MessageValidator()(spec)
+    return defaults.filled(spec, default_model="template/v1", default_pool="local")
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "words"),
+    [
+        ({"num_envs": 4096, "num_steps": 65_536}, "num_steps", "got 65536, expected at most 16384 .*num_envs of 4096"),
+        ({"num_envs": 1025, "num_steps": 65_536}, "num_steps", "got 65536, expected at most 65472"),
+        ({"num_envs": 1, "num_steps": 2, "minibatch_size": 3}, "minibatch_size", r"got 3, expected at most 2 "),
+    ],
+)
+def test_what_no_update_can_hold_is_refused_by_the_api_as_by_the_trainer(
+    values: dict[str, int], field: str, words: str
+) -> None:
+    path = rf"spec\.configs\[1\]\.hyperparameters\.{field}"
+    with pytest.raises(InvalidArgument, match=f"{path}: {words}") as error:
+        _check_spec(filled(**values))
+    assert error.value.field == path.replace("\\", "")
+    with pytest.raises(InvalidArgument):
+        Hyperparameters.from_dict({"minibatch_size": 2, **values})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"num_envs": 1024, "num_steps": 65_536},
+        {"num_envs": 4096, "num_steps": MAX_UPDATE_SAMPLES // 4096, "minibatch_size": 1_048_576},
+        {"num_envs": 1, "num_steps": 2, "minibatch_size": 2},
+    ],
+)
+def test_what_an_update_can_hold_is_taken_by_both(values: dict[str, int]) -> None:
+    _check_spec(filled(**values))
+    Hyperparameters.from_dict({"minibatch_size": 2, **values})
+
+
+@pytest.mark.parametrize("values", [{"num_envs": 4096}, {"num_steps": 65_536}])
+def test_one_alone_is_never_too_much_for_any_preset(values: dict[str, int]) -> None:
+    from dressage_trainer.ppo.presets import DEFAULT, PRESETS
+
+    _check_spec(filled(**values))
+    for base in (DEFAULT, *PRESETS.values()):
+        Hyperparameters.from_dict({"minibatch_size": 2, **values}, base=base)
