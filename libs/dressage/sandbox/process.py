@@ -37,6 +37,7 @@ _SCRATCH_POLL_SECONDS = 1.0
 _STDERR_KEPT = 32 * 1024
 _START_TIMEOUT = 30.0
 _PIPE_BYTES = 1 << 20
+_BOUND_SIGNALS = (signal.SIGXCPU, signal.SIGXFSZ, signal.SIGSYS)
 # Names the folder of the user's own environments (dressage.envs.own): cards and models, which sandboxed code reads too.
 _ENVIRONMENTS = "DRESSAGE_ENVIRONMENTS"
 
@@ -54,6 +55,9 @@ class Exit:
     """One sentence for people; empty when ok."""
     stderr_tail: str
     """The last part of what it wrote to standard output and error."""
+    bound: bool = False
+    """Whether it was ended for passing one of its bounds, or for a call that is not allowed. Other signals, those of crashes
+    among them, are not the generated code's doing as far as is known."""
 
 
 def import_path() -> list[str]:
@@ -315,7 +319,9 @@ class SandboxProcess:
 
     def _describe(self, code: int, tail: str) -> Exit:
         kind, reason = self._verdict or self._cause(code)
-        return Exit(kind, code, reason, tail[-_STDERR_KEPT:])
+        judged = self._verdict is not None and not self._killed.is_set()
+        bound = judged or kind in ("timeout", "memory") or -code in _BOUND_SIGNALS
+        return Exit(kind, code, reason, tail[-_STDERR_KEPT:], bound)
 
     def _cause(self, code: int) -> tuple[ExitKind, str]:
         limits = self._limits

@@ -6,15 +6,18 @@ A report names only what is in the store already, so whoever reads the report ca
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from dressage.api.internal.v1 import run_service_pb2 as pb
+from dressage.api.v1 import session_pb2
 from dressage.errors import NotFound
 from dressage.policies import WEIGHTS_FILE, PolicyCard, load, save_bundle, to_onnx
 
-from dressage_trainer.messages import MemberPolicy
+from dressage_trainer.messages import CheckpointMessage, MemberPolicy, MemberStoppedMessage
 from dressage_trainer.rollouts import LABELS, Episode, evaluation, representative
 from dressage_trainer.uploads import copy_from_sandbox, put_files
 from dressage_trainer.work import WorkStream
@@ -24,6 +27,21 @@ _MAX_TENSORBOARD_FILES = 50
 INDEX = "checkpoints/index.json"
 """Keys of the newest checkpoints, the newest first."""
 _INDEXED = 3
+
+
+@dataclass(frozen=True)
+class StagedCheckpoint:
+    """A checkpoint that waits for its upload."""
+
+    path: Path
+    records: dict[str, Path]
+    """Metrics and TensorBoard files by key, as they were when it was staged."""
+    message: CheckpointMessage
+
+    def discard(self) -> None:
+        """Removes the copies."""
+        for path in (self.path, *self.records.values()):
+            path.unlink()
 
 
 class Delivery:
@@ -37,6 +55,7 @@ class Delivery:
         self._assignment = assignment
         self._staging = staging
         self._stored: list[str] = []
+        self._numbers = itertools.count()
 
     def continue_from(self, stored: Sequence[str]) -> None:
         """Takes note of the checkpoints that an earlier attempt stored, the newest first."""
@@ -58,7 +77,13 @@ class Delivery:
         for path in files.values():
             path.unlink(missing_ok=True)
 
-    async def policy(self, policy: MemberPolicy, env_step: int) -> pb.MemberReport:
+    def stopped(self, message: MemberStoppedMessage) -> None:
+        """Reports a member that cannot go on."""
+        failure = session_pb2.Failure(reason=message.reason, message=message.message)
+        member = pb.MemberReport(member=message.member, env_step=message.env_step, failure=failure)
+        self.report(pb.Report(member=member))
+
+    async def policy(self, policy: MemberPolicy) -> pb.MemberReport:
         """Writes and uploads the bundle, and returns the report of a member that has ended, without sending it."""
         prefix = f"members/{policy.member}/policy"
         folder = self._staging / prefix
@@ -66,41 +91,56 @@ class Delivery:
         to_onnx(load(folder), folder / _ONNX_FILE)
         await put_files(self._work, {f"{prefix}/{path.name}": path for path in sorted(folder.iterdir())})
         digest = hashlib.sha256((folder / WEIGHTS_FILE).read_bytes()).hexdigest()
-        return pb.MemberReport(member=policy.member, env_step=env_step, policy=prefix, policy_sha256=digest)
+        return pb.MemberReport(member=policy.member, env_step=policy.env_step, policy=prefix, policy_sha256=digest)
 
     def stage_records(self, members: Sequence[str], sandbox: Path) -> dict[str, Path]:
         """Copies the members' metrics and TensorBoard files out of the learner's folder; by key."""
-        staged = {}
+        staged, folder = {}, self._folder()
         for member in members:
             base = sandbox / "members" / member
             names = [base / "metrics.jsonl", *sorted((base / "tb").glob("*"))[:_MAX_TENSORBOARD_FILES]]
             for path in names:
                 key = str(path.relative_to(sandbox))
                 try:
-                    staged[key] = copy_from_sandbox(path, sandbox, self._staging / "records" / key)
+                    staged[key] = copy_from_sandbox(path, sandbox, folder / key)
                 except NotFound:
                     continue
         return staged
 
-    def stage_checkpoint(self, relative: str, sandbox: Path) -> Path:
-        """Copies a checkpoint out of the learner's folder, before the learner makes room for the next one."""
-        return copy_from_sandbox(sandbox / relative, sandbox, self._staging / "checkpoints" / Path(relative).name)
+    def stage_checkpoint(
+        self, message: CheckpointMessage, members: Sequence[str], sandbox: Path, *, max_bytes: int
+    ) -> StagedCheckpoint:
+        """Copies a checkpoint and its records out of the learner's folder, before the learner makes room for the next one.
 
-    async def checkpoint(self, staged: Path, records: dict[str, Path], *, update: int, env_step: int) -> None:
-        """Uploads a staged checkpoint and the records that belong to it, and reports it."""
-        key = f"checkpoints/{staged.name}"
+        :raises NotFound: if the learner has done so already.
+        :raises FailedPrecondition: if it is larger than ``max_bytes``, or no file of the learner's folder.
+        """
+        target = self._folder() / Path(message.path).name
+        path = copy_from_sandbox(sandbox / message.path, sandbox, target, max_bytes=max_bytes)
+        return StagedCheckpoint(path, self.stage_records(members, sandbox), message)
+
+    async def checkpoint(self, staged: StagedCheckpoint) -> None:
+        """Uploads a staged checkpoint with its records, and reports it."""
+        key, message = f"checkpoints/{staged.path.name}", staged.message
         # Written before the report: whoever is told of this checkpoint can find the ones before it.
         self._stored = [key, *(known for known in self._stored if known != key)][:_INDEXED]
         index = self._staging / INDEX
         index.parent.mkdir(parents=True, exist_ok=True)
         index.write_text(json.dumps(self._stored))
-        await put_files(self._work, {**records, key: staged, INDEX: index})
-        self.report(pb.Report(checkpoint=pb.CheckpointReport(key=key, update=update, env_step=env_step)))
-        staged.unlink(missing_ok=True)
+        await put_files(self._work, {**staged.records, key: staged.path, INDEX: index})
+        report = pb.CheckpointReport(key=key, update=message.update, env_step=message.env_step)
+        self.report(pb.Report(checkpoint=report))
+        staged.discard()
 
     async def records(self, records: dict[str, Path]) -> None:
         """Uploads staged records."""
         await put_files(self._work, records)
+        for path in records.values():
+            path.unlink()
+
+    def _folder(self) -> Path:
+        """A new folder to stage in: what waits for its upload is not written again meanwhile."""
+        return self._staging / "staged" / str(next(self._numbers))
 
     def report(self, report: pb.Report) -> None:
         """Sends a report about this assignment."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from dressage.contracts.reward import BatchReward
 from dressage.policies import PolicyCard
 
 from dressage_trainer.messages import MemberPolicy, MemberState, MemberStoppedMessage, WarningMessage
@@ -24,10 +23,12 @@ from dressage_trainer.run_members import (
     Outcome,
     action_facts,
     check_resumed,
+    divergence_warnings,
     facts_of,
     member_specs,
     versions_of,
 )
+from dressage_trainer.stall import WatchedReward
 from dressage_trainer.stepping import SteppedBatch, stepped
 
 __all__ = ["Group", "MemberSetup", "Outcome", "build_groups"]
@@ -66,7 +67,7 @@ class Group:
             members,
             environment=self._environment,
             # A value that is not finite stops its member alone; an exception would end them all.
-            reward=BatchReward(setup.module, card, rows, on_not_finite="return"),
+            reward=WatchedReward(setup.watch, setup.module, card, rows, on_not_finite="return"),
             threads=spec.threads,
         )
         self._metrics: list[MemberMetrics] = []
@@ -120,16 +121,9 @@ class Group:
                 self._told.add(index)
                 reason = f"{stop.cause.upper()}_NOT_FINITE"
                 outcome.stopped.append(MemberStoppedMessage(self.names[index], stop.step, reason, stop.message))
-        self._warn_of_divergence(outcome)
+        before, self._divergences = self._divergences, self._environment.divergences
+        outcome.warnings.extend(divergence_warnings(before, self._divergences))
         return outcome
-
-    def _warn_of_divergence(self, outcome: Outcome) -> None:
-        count = self._environment.divergences
-        if count > self._divergences:
-            text = f"the simulation diverged in {count} environment steps so far; each ended its episode"
-            # Once, and then at every tenfold: a reward that drives the body to its limits would repeat it for ever.
-            self._divergences = max(count, 10 * self._divergences)
-            outcome.warnings.append(WarningMessage("SIMULATION_DIVERGED", text))
 
     def states(self) -> list[MemberState]:
         """Each member's latest metrics."""
@@ -146,7 +140,7 @@ class Group:
         """The members' policies as they are now, but for those that were stopped."""
         stopped = self.ppo.faults.stops
         return [
-            MemberPolicy(self.names[i], self._policy_card(i).to_dict(), self.ppo.weights(i))
+            MemberPolicy(self.names[i], self.steps, self._policy_card(i).to_dict(), self.ppo.weights(i))
             for i in range(len(self._members))
             if i not in stopped
         ]
@@ -194,6 +188,7 @@ class Group:
         start = "ppo/"
         self.ppo.restore({n[len(start) :]: value for n, value in arrays.items() if n.startswith(start)})
         self._told = set(self.ppo.faults.stops)
+        self._divergences = self._environment.divergences
         self._open_metrics(arrays)
 
     def _open_metrics(self, arrays: Arrays) -> None:

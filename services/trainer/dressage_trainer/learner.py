@@ -41,8 +41,10 @@ from dressage_trainer.messages import (
     WarningMessage,
 )
 from dressage_trainer.run_members import MemberSetup, TrainedGroup
+from dressage_trainer.stall import STALLED_SECONDS, CallWatch, thread_clock
 
 _PROGRESS_SECONDS = 0.5
+_WATCH_SECONDS = 5.0
 _SPEC_TIMEOUT = 60.0
 
 
@@ -118,8 +120,17 @@ class Training:
         module = load_reward(spec.reward_source, self._card)
         self._send(ProgressMessage(activity="compiling"))
         resumed = self._read_checkpoint()
+        self._watch = CallWatch(thread_clock())
         self._groups = _build_groups(
-            MemberSetup(spec=spec, card=self._card, options=options, module=module, root=root, resumed=resumed)
+            MemberSetup(
+                spec=spec,
+                card=self._card,
+                options=options,
+                module=module,
+                root=root,
+                resumed=resumed,
+                watch=self._watch,
+            )
         )
         self._writing = threading.Lock()
         self._last_progress = self._last_checkpoint = clock()
@@ -145,6 +156,7 @@ class Training:
     def run(self) -> None:
         """Train to the end, send what is due on the way, and the final policies."""
         threading.Thread(target=self._listen, name="listen", daemon=True).start()
+        threading.Thread(target=self._watch_reward, name="watch", daemon=True).start()
         began = self._clock()
         try:
             while (group := self._next_group()) is not None:
@@ -171,7 +183,7 @@ class Training:
     def _send_due(self, group: TrainedGroup, before: int) -> None:
         # An update may pass several marks at once; one evaluation then serves them all.
         if any(before < mark <= group.steps for mark in self._marks()):
-            self._send(EvaluateMessage(env_step=group.steps, policies=tuple(group.policies())))
+            self._send(EvaluateMessage(policies=tuple(group.policies())))
         now = self._clock()
         if now - self._last_progress >= _PROGRESS_SECONDS:
             self._last_progress = now
@@ -251,6 +263,17 @@ class Training:
                 self._gone.set()
                 return
 
+    def _watch_reward(self) -> None:
+        """Say so if a call of the reward does not return; the supervisor ends this process then."""
+        while not self._gone.wait(_WATCH_SECONDS):
+            if self._watch.seconds() > STALLED_SECONDS:
+                message = (
+                    f"a call of the reward has not returned for {STALLED_SECONDS:.0f} s, after "
+                    f"{min(group.steps for group in self._groups):,} environment steps; a loop in it does not end"
+                )
+                self._send(FailedMessage("REWARD_STALLED", message, generated_code=True))
+                return
+
     def _finish(self) -> None:
         policies: list[MemberPolicy] = [policy for group in self._groups for policy in group.policies()]
         if not policies:
@@ -262,7 +285,6 @@ class Training:
         self._send_progress(self._clock())
         self._send(
             DoneMessage(
-                env_step=max(group.steps for group in self._groups),
                 env_steps_total=self._total_steps() - self._steps_at_start,
                 policies=tuple(policies),
             )

@@ -69,8 +69,8 @@ class TrainSpec(Message):
     provenance: dict[str, str] = field(default_factory=dict)
     """Goes into every policy's card."""
     resume: str | None = None
-    """Checkpoint to go on from, a path relative to the scratch folder. Rows of ``members/*/metrics.jsonl`` that lie there
-    already and are past the checkpoint are dropped first."""
+    """Checkpoint to go on from, a path relative to the scratch folder; ``members/*/metrics.jsonl`` begin with the rows that
+    it holds."""
     resume_earlier: tuple[str, ...] = ()
     """Earlier checkpoints, the newest first, for when that one is damaged."""
 
@@ -90,6 +90,8 @@ class MemberPolicy:
     """A policy as it is now: what `dressage.policies.save_bundle` needs."""
 
     member: str
+    env_step: int
+    """Steps of this member until now; groups of different shape do not end at the same."""
     card: dict[str, Any]
     """`PolicyCard.to_dict()`."""
     weights: dict[str, Array]
@@ -113,7 +115,6 @@ class EvaluateMessage(Message):
     """The policies at an evaluation mark; training goes on meanwhile."""
 
     type: ClassVar[str] = "evaluate"
-    env_step: int = 0
     policies: tuple[MemberPolicy, ...] = ()
 
 
@@ -156,7 +157,6 @@ class DoneMessage(Message):
     """Training is over; the process ends after it."""
 
     type: ClassVar[str] = "done"
-    env_step: int = 0
     env_steps_total: int = 0
     """Over all members, by this process."""
     policies: tuple[MemberPolicy, ...] = ()
@@ -236,6 +236,21 @@ def parse(message: Mapping[str, Any]) -> LearnerMessage:
     return result
 
 
+def members_of(message: LearnerMessage) -> set[str]:
+    """Ids of the members that a message is about."""
+    match message:
+        case ProgressMessage(members=states):
+            return {state.member for state in states}
+        case EvaluateMessage(policies=policies) | DoneMessage(policies=policies):
+            return {policy.member for policy in policies}
+        case MemberStoppedMessage(member=member):
+            return {member}
+        case WarningMessage(member=member):
+            return {member} - {""}
+        case _:
+            return set()
+
+
 def _checked(name: str, annotation: Any, value: Any) -> Any:
     """``value`` as the field's type, or `ProtocolError`."""
     kind = str(annotation)
@@ -265,7 +280,7 @@ def _member_state(entry: Any) -> MemberState:
 
 def _member_policy(entry: Any) -> MemberPolicy:
     weights = {str(name): np.asarray(array) for name, array in dict(entry["weights"]).items()}
-    return MemberPolicy(member=str(entry["member"]), card=dict(entry["card"]), weights=weights)
+    return MemberPolicy(str(entry["member"]), int(entry["env_step"]), dict(entry["card"]), weights)
 
 
 def _plain(value: Any) -> Any:
@@ -273,7 +288,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(entry) for entry in value]
     if isinstance(value, MemberPolicy):
-        return {"member": value.member, "card": value.card, "weights": value.weights}
+        # Not by `asdict`, which would copy the arrays.
+        return {item.name: getattr(value, item.name) for item in fields(value)}
     if isinstance(value, (MemberTask, MemberState)):
         return asdict(value)
     return value

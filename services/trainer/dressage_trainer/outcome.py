@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -53,6 +54,12 @@ class Outcome:
         """Failed in a way that another attempt would repeat."""
         code = ExitCode.GENERATED_CODE if generated_code else ExitCode.FAILED
         return cls(code, reason=reason, message=message, report=True)
+
+    @classmethod
+    def none_left(cls, causes: Iterable[str]) -> Outcome:
+        """All members were stopped by the generated code, for these causes."""
+        message = f"no member could go on: {next(iter(causes))}"
+        return cls.failed("ALL_MEMBERS_STOPPED", message, generated_code=True)
 
     @classmethod
     def crashed(cls, message: str, *, tail: str = "") -> Outcome:

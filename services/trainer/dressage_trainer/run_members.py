@@ -20,6 +20,7 @@ from dressage_trainer.ppo.hyperparameters import Hyperparameters
 from dressage_trainer.ppo.interfaces import Arrays, Environment
 from dressage_trainer.ppo.members import MemberSpec
 from dressage_trainer.ppo.presets import preset
+from dressage_trainer.stall import CallWatch
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class MemberSetup:
     module: RewardModule
     root: Path
     resumed: Snapshot | None
+    watch: CallWatch = field(default_factory=CallWatch)
+    """Sees every call of the reward."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,22 @@ class TrainedGroup(Protocol):
 
     def close(self) -> None:
         """Close files."""
+
+
+def divergence_warnings(before: int, now: int, *, member: str = "") -> list[WarningMessage]:
+    """The warning that the simulation diverged: at the first environment step that did, then at every tenfold (10, 100, ...).
+
+    A reward that drives the body to its limits would else repeat it for ever.
+
+    :param before: environment steps that had diverged when this was last asked, those before a checkpoint included.
+    :param now: environment steps that have diverged by now.
+    :returns: one warning, or none.
+    """
+    # Each tenfold is one more digit.
+    if now <= 0 or (before > 0 and len(str(now)) <= len(str(before))):
+        return []
+    text = f"the simulation diverged in {now} environment steps so far; each ended its episode"
+    return [WarningMessage("SIMULATION_DIVERGED", text, member)]
 
 
 def action_facts(environment: Environment) -> dict[str, Any]:

@@ -6,10 +6,11 @@ import asyncio
 from pathlib import Path
 
 from dressage.api.internal.v1 import run_service_pb2 as pb
+from dressage.contracts import RewardError
 from dressage.policies import CARD_FILE, WEIGHTS_FILE, load
 
 from dressage_trainer.delivery import Delivery
-from dressage_trainer.evaluation import EvaluationSettings, EvaluatorPool
+from dressage_trainer.evaluation import EvaluationSettings, EvaluatorPool, stopped_by
 from dressage_trainer.messages import MemberPolicy
 from dressage_trainer.outcome import Outcome
 from dressage_trainer.specs import options_of
@@ -31,13 +32,23 @@ async def score(context: TrainingContext, assignment: pb.Assignment) -> Outcome:
     size = max(1, min(task.cores, len(task.policies)))
     async with EvaluatorPool(settings=settings, scratch=context.scratch, size=size) as pool:
 
-        async def one(reference: pb.PolicyRef) -> None:
+        async def one(reference: pb.PolicyRef) -> str | None:
+            """Why the member's policy could not be scored, if so."""
             policy = await _fetch(context, reference)
-            await delivery.evaluation(reference.member, reference.env_step, await pool.evaluate(policy))
+            try:
+                episodes = await pool.evaluate(policy)
+            except RewardError as error:
+                stopped = stopped_by(error, policy)
+                delivery.stopped(stopped)
+                return stopped.message
+            await delivery.evaluation(reference.member, reference.env_step, episodes)
+            return None
 
         async with asyncio.TaskGroup() as group:
-            for reference in task.policies:
-                group.create_task(one(reference))
+            tasks = [group.create_task(one(reference)) for reference in task.policies]
+    causes = [cause for cause in (task.result() for task in tasks) if cause is not None]
+    if causes and len(causes) == len(tasks):
+        return Outcome.none_left(causes)
     delivery.report(pb.Report(done=pb.AssignmentDone()))
     return Outcome.finished(0)
 
@@ -48,4 +59,4 @@ async def _fetch(context: TrainingContext, reference: pb.PolicyRef) -> MemberPol
     for name in (WEIGHTS_FILE, CARD_FILE):
         await get_file(context.work, f"{reference.bundle.rstrip('/')}/{name}", folder / name)
     policy = load(folder)
-    return MemberPolicy(member=reference.member, card=policy.card, weights=policy.weights)
+    return MemberPolicy(reference.member, reference.env_step, policy.card, policy.weights)

@@ -8,7 +8,6 @@ it, so that a trainer that resumes from it has lost none of them.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import json
 from collections.abc import Awaitable, Callable
@@ -18,16 +17,16 @@ from typing import Any
 
 import structlog
 from dressage.api.internal.v1 import run_service_pb2 as pb
-from dressage.api.v1 import session_pb2
-from dressage.errors import DressageError, NotFound
+from dressage.contracts import RewardError
+from dressage.errors import DressageError, FailedPrecondition, NotFound, ResourceExhausted
 from dressage.sandbox.limits import GIB, Limits
-from dressage.sandbox.pipe import ChannelClosed
+from dressage.sandbox.pipe import ChannelClosed, ProtocolError
 from dressage.sandbox.process import Exit, SandboxProcess
 
 from dressage_trainer import messages
 from dressage_trainer.compiled import CompiledCache, Filling, key_of, request_of
-from dressage_trainer.delivery import INDEX, Delivery
-from dressage_trainer.evaluation import EvaluationSettings, EvaluatorPool
+from dressage_trainer.delivery import INDEX, Delivery, StagedCheckpoint
+from dressage_trainer.evaluation import EvaluationSettings, EvaluatorPool, stopped_by
 from dressage_trainer.outcome import Outcome
 from dressage_trainer.specs import options_of, train_spec
 from dressage_trainer.threads import learner_environment
@@ -59,6 +58,16 @@ class TrainingContext:
     """Compiled updates of earlier runs."""
 
 
+@dataclass
+class _Place:
+    """A checkpoint's place among the jobs: a newer one takes it, as long as no evaluation has come between."""
+
+    staged: StagedCheckpoint | None = None
+    requested: bool = False
+    """Whether somebody waits for it, or waited for the one it replaced."""
+    last_in_queue: bool = False
+
+
 class Training:
     """Runs one `TrainAssignment`."""
 
@@ -69,6 +78,10 @@ class Training:
         self._sandbox = context.scratch / "learner"
         self._delivery = Delivery(work=context.work, assignment=assignment.id, staging=context.scratch / "staging")
         self._jobs: asyncio.Queue[Job] = asyncio.Queue(_QUEUE)
+        self._newest = _Place()
+        self._stopped: dict[str, str] = {}
+        """Why members were stopped, by id."""
+        self._none_left = False
         self._snapshot_staged, self._snapshot_stored = asyncio.Event(), asyncio.Event()
         self._fill: Callable[[], bool] | None = None
         self._filling: asyncio.Future[bool] | None = None
@@ -96,6 +109,8 @@ class Training:
             async with pool:
                 await asyncio.to_thread(learner.channel.send, spec.to_dict())
                 return await self._serve(learner, pool)
+        except ResourceExhausted as error:  # episodes too long to score: another attempt would record the same
+            return Outcome.failed(error.reason, error.message, generated_code=False)
         finally:
             await asyncio.to_thread(learner.kill)
             learner.channel.close()
@@ -141,7 +156,7 @@ class Training:
         )
 
     async def _fetch_checkpoints(self) -> list[str]:
-        """Brings the checkpoint to go on from, the one before it, and the metrics into the learner's folder.
+        """Brings the checkpoint to go on from and the one before it, which hold the metrics too, into the learner's folder.
 
         :returns: paths relative to that folder, the newest first.
         """
@@ -160,10 +175,6 @@ class Training:
             message = f"{self._task.checkpoint} and those before it are missing; training begins anew"
             warning = pb.WarningReport(reason="CHECKPOINT_MISSING", message=message)
             self._delivery.report(pb.Report(warning=warning))
-        for member in self._members:
-            key = f"members/{member}/metrics.jsonl"
-            with contextlib.suppress(NotFound):  # no update may have been recorded before the checkpoint
-                await get_file(work, key, self._sandbox / key)
         return found
 
     async def _stored_checkpoints(self) -> list[str]:
@@ -194,13 +205,15 @@ class Training:
             if listener.done():
                 outcome = listener.result()
                 await self._finish_jobs(worker)
+                if outcome.done and self._none_left:
+                    return Outcome.none_left(self._stopped.values())
                 if outcome.done:
                     steps = pb.AssignmentDone(env_steps=outcome.env_steps)
                     self._delivery.report(pb.Report(done=steps))
                 return outcome
             if stop.done():
                 return Outcome.stopped(self._context.work.stop_reason)
-            return await self._checkpoint_and_leave(learner)
+            return await self._checkpoint_and_leave(learner, worker)
         finally:
             for task in tasks:
                 task.cancel()
@@ -213,7 +226,7 @@ class Training:
         if worker.done():
             worker.result()
 
-    async def _checkpoint_and_leave(self, learner: SandboxProcess) -> Outcome:
+    async def _checkpoint_and_leave(self, learner: SandboxProcess, worker: asyncio.Future[None]) -> Outcome:
         """SIGTERM: stores the snapshot of the last update boundary, then gives the place up."""
         try:
             async with asyncio.timeout(_SNAPSHOT_SECONDS):
@@ -221,7 +234,11 @@ class Training:
                 await self._snapshot_staged.wait()
                 # What it would learn from here on is lost; evaluations that must be stored first get its cores.
                 await asyncio.to_thread(learner.kill)
-                await self._snapshot_stored.wait()
+                stored: asyncio.Future[Any] = asyncio.ensure_future(self._snapshot_stored.wait())
+                await asyncio.wait([stored, worker], return_when=asyncio.FIRST_COMPLETED)
+                stored.cancel()
+                if worker.done():
+                    worker.result()  # raises: the worker ends by an error only
         except (TimeoutError, DressageError) as error:
             self._log.warning("no checkpoint before the end; an earlier one serves", error=str(error))
         return Outcome.interrupted()
@@ -241,9 +258,21 @@ class Training:
                 ended = await asyncio.to_thread(learner.wait, 10.0)
                 return _died(ended)
             message = messages.parse(raw)
+            self._check_members(message)
             outcome = await self._handle(message, pool)
             if outcome is not None:
                 return outcome
+
+    def _check_members(self, message: messages.LearnerMessage) -> None:
+        """Refuses a message about members that are not this run's: their ids become paths and keys.
+
+        :raises ProtocolError: if it names another.
+        """
+        strangers = sorted(messages.members_of(message) - set(self._members))
+        if strangers:
+            raise ProtocolError(
+                f"the learner sent a message of type {message.type!r} about {strangers[0][:40]!r}, no member of its run"
+            )
 
     async def _handle(self, message: messages.LearnerMessage, pool: EvaluatorPool) -> Outcome | None:
         match message:
@@ -252,18 +281,16 @@ class Training:
             case messages.WarningMessage():
                 warning = pb.WarningReport(reason=message.reason, message=message.message, member=message.member)
                 self._delivery.report(pb.Report(warning=warning))
+                if message.reason in ("CHECKPOINT_UNAVAILABLE", "CHECKPOINT_FAILED"):
+                    self._no_snapshot()
             case messages.MemberStoppedMessage():
-                failure = session_pb2.Failure(reason=message.reason, message=message.message)
-                member = pb.MemberReport(member=message.member, env_step=message.env_step, failure=failure)
-                self._delivery.report(pb.Report(member=member))
+                self._stop(message)
             case messages.CheckpointMessage():
                 await self._take_checkpoint(message)
             case messages.EvaluateMessage():
-                policies, step = message.policies, message.env_step
-                await self._jobs.put(lambda: self._evaluate(pool, policies, step, final=False))
+                await self._put_evaluation(pool, message.policies, final=False)
             case messages.DoneMessage():
-                policies, step = message.policies, message.env_step
-                await self._jobs.put(lambda: self._evaluate(pool, policies, step, final=True))
+                await self._put_evaluation(pool, message.policies, final=True)
                 if self._fill is not None:
                     self._filling = asyncio.ensure_future(asyncio.to_thread(self._fill))
                 return Outcome.finished(message.env_steps_total)
@@ -271,41 +298,86 @@ class Training:
                 return Outcome.failed(message.reason, message.message, generated_code=message.generated_code)
         return None
 
+    def _stop(self, message: messages.MemberStoppedMessage) -> None:
+        self._stopped[message.member] = message.message
+        self._delivery.stopped(message)
+
+    async def _put_evaluation(
+        self, pool: EvaluatorPool, policies: tuple[messages.MemberPolicy, ...], *, final: bool
+    ) -> None:
+        self._newest.last_in_queue = False
+        await self._jobs.put(lambda: self._evaluate(pool, policies, final=final))
+
     async def _take_checkpoint(self, message: messages.CheckpointMessage) -> None:
         try:
-            staged = await asyncio.to_thread(self._delivery.stage_checkpoint, message.path, self._sandbox)
+            staged = await asyncio.to_thread(
+                self._delivery.stage_checkpoint,
+                message,
+                self._members,
+                self._sandbox,
+                max_bytes=_LEARNER_LIMITS.file_bytes,
+            )
         except NotFound:
             return  # the learner has made room for a newer one already
-        records = await asyncio.to_thread(self._delivery.stage_records, self._members, self._sandbox)
+        except FailedPrecondition as error:  # training is worth more than a place to go on from
+            warning = pb.WarningReport(reason="CHECKPOINT_FAILED", message=f"update {message.update}: {error.message}")
+            self._delivery.report(pb.Report(warning=warning))
+            self._no_snapshot()
+            return
         if message.requested:
             self._snapshot_staged.set()
+        before, requested = self._newest, message.requested
+        if before.staged is not None:  # it still waits for evaluations, and is of no use any more
+            requested = requested or before.requested
+            before.staged.discard()
+            before.staged = None
+        if before.last_in_queue:
+            before.staged, before.requested = staged, requested
+            return
+        place = self._newest = _Place(staged, requested, last_in_queue=True)
+        await self._jobs.put(lambda: self._store(place))
 
-        async def store() -> None:
-            await self._delivery.checkpoint(staged, records, update=message.update, env_step=message.env_step)
-            if message.requested:
-                await self._context.work.drain(5.0)
-                self._snapshot_stored.set()
+    async def _store(self, place: _Place) -> None:
+        staged, place.staged, place.last_in_queue = place.staged, None, False
+        if staged is None:
+            return
+        await self._delivery.checkpoint(staged)
+        if place.requested:
+            await self._context.work.drain(5.0)
+            self._snapshot_stored.set()
 
-        await self._jobs.put(store)
+    def _no_snapshot(self) -> None:
+        """Whoever waits for a snapshot waits in vain: leave with the last one stored."""
+        if self._context.terminate.is_set():
+            self._snapshot_staged.set()
+            self._snapshot_stored.set()
 
-    async def _evaluate(
-        self, pool: EvaluatorPool, policies: tuple[messages.MemberPolicy, ...], env_step: int, *, final: bool
-    ) -> None:
+    async def _evaluate(self, pool: EvaluatorPool, policies: tuple[messages.MemberPolicy, ...], *, final: bool) -> None:
         """Evaluates policies at once, as far as there are evaluators; the last time their bundles are delivered too."""
 
         async def one(policy: messages.MemberPolicy) -> None:
-            episodes = await pool.evaluate(policy)
-            await self._delivery.evaluation(policy.member, env_step, episodes)
+            try:
+                episodes = await pool.evaluate(policy)
+            except RewardError as error:
+                self._stop(stopped_by(error, policy))
+                return
+            await self._delivery.evaluation(policy.member, policy.env_step, episodes)
             if final:
-                member = await self._delivery.policy(policy, env_step)
+                member = await self._delivery.policy(policy)
                 self._delivery.report(pb.Report(member=member))
 
         if final:
             await pool.foreground()
-        async with asyncio.TaskGroup() as group:
-            for policy in policies:
-                group.create_task(one(policy))
+        # The learner does not know of those that an evaluation stopped, and goes on training them.
+        policies = tuple(policy for policy in policies if policy.member not in self._stopped)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for policy in policies:
+                    group.create_task(one(policy))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
         if final:
+            self._none_left = all(policy.member in self._stopped for policy in policies)
             records = await asyncio.to_thread(self._delivery.stage_records, self._members, self._sandbox)
             await self._delivery.records(records)
 
@@ -324,6 +396,6 @@ def _died(ended: Exit | None) -> Outcome:
     detail = {"tail": ended.stderr_tail[-4000:]} if ended.stderr_tail else {}
     if ended.kind == "memory":
         return Outcome.failed("LEARNER_OUT_OF_MEMORY", f"the learner was ended: {ended.reason}", generated_code=True)
-    if ended.kind in ("timeout", "killed") and ended.code != -9:
+    if ended.bound:
         return Outcome.failed("SANDBOX_LIMIT", f"the learner was ended: {ended.reason}", generated_code=True)
     return Outcome.crashed(f"the learner ended: {ended.reason}", **detail)

@@ -22,7 +22,7 @@ def untrained() -> MemberPolicy:
         environment=ENVIRONMENT, observation_size=4, action_low=(-3.0,), action_high=(3.0,), hidden_sizes=(8,),
         normalize_observation=True, epsilon=1e-8, clip=10.0, environment_options={}, statistics={}, provenance={},
     )  # fmt: skip
-    return MemberPolicy("m", card.to_dict(), {**weights, "obs_mean": np.zeros(4), "obs_var": np.ones(4)})
+    return MemberPolicy("m", 0, card.to_dict(), {**weights, "obs_mean": np.zeros(4), "obs_var": np.ones(4)})
 
 
 async def play(tmp_path, *, background):

@@ -229,3 +229,23 @@ def test_bad_messages_are_failures(tmp_path, source, part):
 
         with pytest.raises(ProtocolError, match=part):
             process.channel.recv(timeout=30)
+
+
+@pytest.mark.parametrize(
+    ("source", "bound"),
+    [
+        ("i = 0\nwhile True:\n  i += 1\n  open(f'f{i}', 'wb').write(bytes(1 << 20)) if i < 64 else None", True),
+        ("while True: pass", True),
+        ("import ctypes; ctypes.string_at(0)", False),
+        ("import os; os.abort()", False),
+        ("raise SystemExit(3)", False),
+    ],
+    ids=["fills its folder", "endless loop", "segmentation fault", "abort", "exits"],
+)
+def test_a_bound_that_was_passed_is_told_from_a_crash(tmp_path, source, bound):
+    from dressage.sandbox import SandboxProcess
+
+    limits = Limits(scratch_bytes=8 * MIB, wall_seconds=5)
+    with SandboxProcess.start("sandbox_targets:run_source", limits=limits, scratch=tmp_path) as process:
+        process.channel.send({"source": source})
+        assert process.wait(30).bound == bound

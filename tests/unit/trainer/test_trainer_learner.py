@@ -15,7 +15,7 @@ pytest.importorskip("mujoco")
 
 from dressage.policies import Policy, PolicyCard
 from dressage.sandbox.pipe import Channel, ChannelClosed
-from dressage_trainer import checkpoints
+from dressage_trainer import checkpoints, learner
 from dressage_trainer.learner import learn
 from dressage_trainer.messages import MemberTask, TrainSpec, parse
 
@@ -109,14 +109,42 @@ def assert_same_policies(first, second):
             np.testing.assert_array_equal(value, b.weights[name], err_msg=f"{a.member} {name}")
 
 
+STALLS_LATER = """
+LATEX = "1"
+TERMS = {"up": "stay up"}
+
+def reward(state, action, next_state, memory, np):
+    turns = 0.0
+    while float(np.max(next_state.time)) > 0.1 and turns < 2e6:
+        turns = turns + 1.0
+    return {"up": 0.0 * next_state.time + 1.0}
+"""
+
+
+def test_a_call_of_the_reward_that_does_not_return_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(learner, "STALLED_SECONDS", 0.2)
+    monkeypatch.setattr(learner, "_WATCH_SECONDS", 0.02)
+    member = MemberTask("a", {**SMALL, "num_envs": 1, "num_steps": 5, "minibatch_size": 5, "epochs": 1}, 1)
+    messages = run(tmp_path / "run", spec("InvertedPendulum-v5", STALLS_LATER, steps=5, members=[member]))
+    (failed,) = of_type(messages, "failed")
+    assert failed.reason == "REWARD_STALLED" and failed.generated_code and "loop" in failed.message
+
+
+def test_members_of_different_shape_end_at_steps_of_their_own(tmp_path):
+    members = MemberTask("a", SMALL, 1), MemberTask("b", {**SMALL, "num_steps": 40}, 1)
+    messages = run(tmp_path / "run", spec("InvertedPendulum-v5", PENDULUM, steps=300, members=members, evaluations=1))
+    (done,) = of_type(messages, "done")
+    assert {policy.member: policy.env_step for policy in done.policies} == {"a": 3 * 128, "b": 2 * 160}
+
+
 def test_trains_reports_and_writes(tmp_path):
     messages = run(tmp_path / "run", spec("HalfCheetah-v5", CHEETAH, steps=512, evaluations=2, checkpoint_seconds=0))
     (done,) = of_type(messages, "done")
     assert messages[-1] is done
-    assert done.env_step == 512
+    assert [policy.env_step for policy in done.policies] == [512, 512]
     assert done.env_steps_total == 2 * 512
     (evaluate,) = of_type(messages, "evaluate")
-    assert evaluate.env_step == 256
+    assert [policy.env_step for policy in evaluate.policies] == [256, 256]
     for policies in (evaluate.policies, done.policies):
         assert [p.member for p in policies] == ["a", "b"]
         for item in policies:

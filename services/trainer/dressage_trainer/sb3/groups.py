@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from dressage.contracts.reward import BatchReward
 from dressage.errors import FailedPrecondition, InvalidArgument
 from dressage.policies import PolicyCard
 
@@ -24,7 +23,16 @@ from dressage_trainer.ppo.members import MemberSpec
 from dressage_trainer.ppo.normalizer import CLIP, EPSILON
 from dressage_trainer.ppo.presets import preset
 from dressage_trainer.reward_adapter import fields_read
-from dressage_trainer.run_members import MemberSetup, Outcome, action_facts, check_resumed, facts_of, versions_of
+from dressage_trainer.run_members import (
+    MemberSetup,
+    Outcome,
+    action_facts,
+    check_resumed,
+    divergence_warnings,
+    facts_of,
+    versions_of,
+)
+from dressage_trainer.stall import WatchedReward
 
 try:
     import torch
@@ -108,7 +116,7 @@ class Sb3Group:
         self.updates = 0
         self.stops: list[Stop] = []
         h, spec = member.hyperparameters, setup.spec
-        environment = make_batch(
+        environment = self._batch = make_batch(
             spec.environment,
             h.num_envs,
             num_threads=spec.threads,
@@ -117,7 +125,7 @@ class Sb3Group:
         )
         if algorithm == "sac" and "num_actions" in action_facts(environment):
             raise InvalidArgument(field="algorithm", value="sac", expected="ppo: the environment has numbered actions")
-        reward = BatchReward(setup.module, setup.card, h.num_envs, on_not_finite="return")
+        reward = WatchedReward(setup.watch, setup.module, setup.card, h.num_envs, on_not_finite="return")
         self._env = RewardedVecEnv(environment, reward, member_streams(member.seed, h.num_envs).env_seeds)
         self._normalizer: Any = VecNormalize(
             self._env,
@@ -135,6 +143,7 @@ class Sb3Group:
         self._begin()
         self._chunk = self._chunk_steps(h)
         self._monitor = Monitor()
+        self._divergences = 0
         self._latest: Row = {}
         self._metrics: MemberMetrics | None = None
         if setup.resumed is None:
@@ -184,6 +193,8 @@ class Sb3Group:
             self._metrics.add(row)
             for warn in self._monitor.see(row):
                 outcome.warnings.append(WarningMessage(warn.reason, warn.message, self._member.name))
+        divergences, self._divergences = self._divergences, self._batch.divergences
+        outcome.warnings.extend(divergence_warnings(divergences, self._divergences, member=self._member.name))
         return outcome
 
     def _broken(self) -> bool:
@@ -208,7 +219,7 @@ class Sb3Group:
         weights = models.tensors(self._model, card)
         weights["obs_mean"] = np.zeros(size) if rms is None else np.array(rms.mean, np.float64)
         weights["obs_var"] = np.ones(size) if rms is None else np.array(rms.var, np.float64)
-        return [MemberPolicy(self._member.name, card.to_dict(), weights)]
+        return [MemberPolicy(self._member.name, self.steps, card.to_dict(), weights)]
 
     def _policy_card(self) -> PolicyCard:
         h, returns = self._member.hyperparameters, self._normalizer.ret_rms
@@ -295,6 +306,7 @@ class Sb3Group:
         self.updates, self.stops = state["updates"], list(state["stops"])
         start = "env/"
         self._env.restore({n[len(start) :]: value for n, value in arrays.items() if n.startswith(start)})
+        self._divergences = self._batch.divergences
         buffer = getattr(self._model, "replay_buffer", None)
         if buffer is not None:
             for name in _REPLAY:

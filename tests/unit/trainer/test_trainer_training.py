@@ -1,0 +1,210 @@
+"""The supervisor's side of a training: what it takes from a learner, and in what order it stores."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dressage.api.internal.v1 import run_service_pb2 as pb
+from dressage.artifacts.store import Grant
+from dressage.contracts import RewardError
+from dressage.errors import ResourceExhausted
+from dressage.sandbox.pipe import ProtocolError
+from dressage.sandbox.process import Exit
+from dressage_trainer import training as module
+from dressage_trainer.messages import (
+    CheckpointMessage,
+    DoneMessage,
+    EvaluateMessage,
+    MemberPolicy,
+    MemberState,
+    MemberStoppedMessage,
+    Message,
+    ProgressMessage,
+    WarningMessage,
+)
+from dressage_trainer.training import Training, TrainingContext, _died
+
+
+class Work:
+    """The stream to the orchestrator: reports are kept, files go to a folder."""
+
+    def __init__(self, store: Path) -> None:
+        self.store = store
+        self.reports: list[pb.Report] = []
+
+    def report(self, report: pb.Report) -> None:
+        self.reports.append(report)
+
+    async def grants(self, *, put: Any = (), get: Any = ()) -> dict[str, Grant]:
+        return {key: Grant(url=(self.store / key).as_uri()) for key in (*put, *get)}
+
+    async def drain(self, seconds: float) -> bool:
+        return True
+
+    def stored(self) -> list[int]:
+        """Updates of the checkpoints reported."""
+        return [report.checkpoint.update for report in self.reports if report.HasField("checkpoint")]
+
+
+class Learner:
+    """A learner's end of the channel, with what it says."""
+
+    def __init__(self, *said: Message) -> None:
+        self._said = iter([message.to_dict() for message in said])
+        self.channel = self
+        self.asked: list[dict[str, Any]] = []
+        self.killed = False
+
+    def recv(self, *, timeout: float | None) -> dict[str, Any]:
+        return next(self._said)
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.asked.append(message)
+
+    def kill(self) -> None:
+        self.killed = True
+
+
+def new_training(folder: Path) -> tuple[Training, Work, Path]:
+    task = pb.TrainAssignment()
+    task.members.add(id="a-s1")
+    work = Work(folder / "store")
+    context = TrainingContext(work=work, scratch=folder / "scratch", terminate=asyncio.Event())  # type: ignore[arg-type]
+    sandbox = folder / "scratch" / "learner"
+    (sandbox / "checkpoints").mkdir(parents=True)
+    return Training(context, pb.Assignment(id=1, train=task)), work, sandbox
+
+
+def checkpoint(sandbox: Path, update: int, *, requested: bool = False) -> CheckpointMessage:
+    path = f"checkpoints/{update}.safetensors"
+    (sandbox / path).write_bytes(b"%d" % update)
+    return CheckpointMessage(path=path, update=update, env_step=64 * update, requested=requested)
+
+
+def policy(member: str) -> MemberPolicy:
+    return MemberPolicy(member, 64, {}, {"w": np.zeros(1)})
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        EvaluateMessage(policies=(policy("a-s1"), policy("../../victim"))),
+        DoneMessage(policies=(policy("../../victim"),)),
+        ProgressMessage(members=(MemberState("b", 1, {}),)),
+        WarningMessage(reason="X", member="b"),
+        MemberStoppedMessage(member="/etc"),
+    ],
+    ids=lambda message: message.type,
+)
+async def test_a_learner_may_not_name_members_that_are_not_its_own(tmp_path: Path, message: Message):
+    training, work, _ = new_training(tmp_path)
+    with pytest.raises(ProtocolError, match="no member of its run"):
+        await training._listen(Learner(message), None)  # type: ignore[arg-type]
+    assert not work.reports and training._jobs.empty()
+
+
+async def test_a_boundary_that_is_staged_twice_is_stored_once_and_whoever_waits_is_told(tmp_path: Path):
+    training, work, sandbox = new_training(tmp_path)
+    await training._handle(checkpoint(sandbox, 40), None)  # type: ignore[arg-type]
+    # SIGTERM before update 41: the same boundary again, while the first still waits for its place.
+    await training._handle(checkpoint(sandbox, 40, requested=True), None)  # type: ignore[arg-type]
+    worker = asyncio.ensure_future(training._work_off())
+    await asyncio.wait_for(training._snapshot_stored.wait(), 5)
+    worker.cancel()
+    assert work.stored() == [40]
+    assert (work.store / "checkpoints/40.safetensors").read_bytes() == b"40"
+    assert not [path for path in (tmp_path / "scratch/staging/staged").rglob("*") if path.is_file()]
+
+
+async def test_of_checkpoints_that_wait_the_newest_is_stored_and_never_before_an_evaluation_before_it(tmp_path: Path):
+    training, work, sandbox = new_training(tmp_path)
+    done: list[str] = []
+
+    async def evaluate(*_: Any, **__: Any) -> None:
+        done.append(f"evaluation after {work.stored()}")
+
+    training._evaluate = evaluate  # type: ignore[method-assign]
+    for message in (
+        checkpoint(sandbox, 1),
+        checkpoint(sandbox, 2),
+        EvaluateMessage(policies=(policy("a-s1"),)),
+        checkpoint(sandbox, 3),
+        checkpoint(sandbox, 4),
+    ):
+        await training._handle(message, None)  # type: ignore[arg-type]
+    assert training._jobs.qsize() == 3
+    worker = asyncio.ensure_future(training._work_off())
+    await asyncio.wait_for(training._jobs.join(), 5)
+    worker.cancel()
+    assert work.stored() == [4] and done == ["evaluation after []"]
+
+
+async def test_a_checkpoint_too_large_to_store_is_told_and_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "_LEARNER_LIMITS", module.Limits(memory_bytes=1 << 30, file_bytes=1))
+    training, work, sandbox = new_training(tmp_path)
+    training._context.terminate.set()
+    assert await training._handle(checkpoint(sandbox, 40, requested=True), None) is None  # type: ignore[arg-type]
+    assert [report.warning.reason for report in work.reports] == ["CHECKPOINT_FAILED"]
+    assert training._snapshot_stored.is_set(), "whoever waits for it waits in vain"
+
+
+async def test_leaving_does_not_wait_for_a_store_that_broke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    training, _, _ = new_training(tmp_path)
+    learner = Learner()
+    training._snapshot_staged.set()
+
+    async def broken() -> None:
+        raise ProtocolError("no store")
+
+    worker = asyncio.ensure_future(broken())
+    outcome = await asyncio.wait_for(training._checkpoint_and_leave(learner, worker), 5)  # type: ignore[arg-type]
+    assert outcome.code == 75 and learner.killed
+
+
+def test_a_bound_is_the_codes_doing_and_a_crash_is_tried_again():
+    bound = _died(Exit("killed", -signal.SIGKILL, "it filled its scratch folder", "", bound=True))
+    assert bound.report and bound.reason == "SANDBOX_LIMIT"
+    for number in (signal.SIGSEGV, signal.SIGKILL):
+        assert not _died(Exit("killed", -number, "it was ended", "")).report
+
+
+class Pool:
+    """Evaluators that cannot score some members."""
+
+    def __init__(self, **broken: Exception) -> None:
+        self._broken = broken
+        self.asked: list[str] = []
+
+    async def foreground(self) -> None:
+        pass
+
+    async def evaluate(self, policy: MemberPolicy) -> list[Any]:
+        self.asked.append(policy.member)
+        raise self._broken[policy.member]
+
+
+async def test_a_reward_that_fails_in_an_evaluation_stops_its_member_once(tmp_path: Path):
+    training, work, _ = new_training(tmp_path)
+    error = RewardError("finite", "the term cost is not finite", seen="-inf at step 17 of episode 3")
+    pool = Pool(**{"a-s1": error})
+    for final in (False, True):
+        await training._evaluate(pool, (policy("a-s1"),), final=final)  # type: ignore[arg-type]
+    assert pool.asked == ["a-s1"]
+    (report,) = work.reports
+    assert report.member.failure.reason == "REWARD_NOT_FINITE" and report.member.env_step == 64
+    assert "the term cost" in report.member.failure.message and "episode 3" in report.member.failure.message
+    assert training._none_left
+
+
+async def test_an_episode_too_long_to_score_is_the_workers_end_and_named(tmp_path: Path):
+    training, _, _ = new_training(tmp_path)
+    pool = Pool(**{"a-s1": ResourceExhausted("lower max_episode_steps", reason="EPISODE_TOO_LONG")})
+    with pytest.raises(ResourceExhausted, match="max_episode_steps"):
+        await training._evaluate(pool, (policy("a-s1"),), final=False)  # type: ignore[arg-type]
