@@ -37,6 +37,7 @@ _SCRATCH_POLL_SECONDS = 1.0
 _STDERR_KEPT = 32 * 1024
 _START_TIMEOUT = 30.0
 _PIPE_BYTES = 1 << 20
+_LEADER_GONE = "its main thread ended while others ran on"
 _BOUND_SIGNALS = (signal.SIGXCPU, signal.SIGXFSZ, signal.SIGSYS)
 # Names the folder of the user's own environments (dressage.envs.own): cards and models, which sandboxed code reads too.
 _ENVIRONMENTS = "DRESSAGE_ENVIRONMENTS"
@@ -314,12 +315,15 @@ class SandboxProcess:
         if usage.threads > limits.processes:
             return "killed", f"it started {usage.threads} threads, {limits.processes} are allowed"
         if usage.leader_gone:
-            return "killed", "its main thread ended while others ran on"
+            return "killed", _LEADER_GONE
         return None
 
     def _describe(self, code: int, tail: str) -> Exit:
-        kind, reason = self._verdict or self._cause(code)
-        judged = self._verdict is not None and not self._killed.is_set()
+        verdict = self._verdict
+        if verdict is not None and verdict[1] == _LEADER_GONE and code >= 0:
+            verdict = None  # seen just as it ended by itself, when threads of libraries are the last to go
+        kind, reason = verdict or self._cause(code)
+        judged = verdict is not None and not self._killed.is_set()
         bound = judged or kind in ("timeout", "memory") or -code in _BOUND_SIGNALS
         return Exit(kind, code, reason, tail[-_STDERR_KEPT:], bound)
 

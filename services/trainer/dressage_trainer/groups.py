@@ -114,6 +114,8 @@ class Group:
             if index in self._told:
                 continue
             self._metrics[index].add(row)
+            if index in self.ppo.faults.stops:  # what it does from here on, its entropy say, means nothing
+                continue
             for warn in self._monitors[index].see(row):
                 outcome.warnings.append(WarningMessage(warn.reason, warn.message, self.names[index]))
         for index, stop in self.ppo.faults.stops.items():
@@ -126,14 +128,15 @@ class Group:
         return outcome
 
     def states(self) -> list[MemberState]:
-        """Each member's latest metrics."""
+        """Each member's latest metrics; the steps of one that was stopped are those until then."""
+        stopped = self.ppo.faults.stops
         return [
             MemberState(
                 member=name,
-                env_step=self.steps,
+                env_step=stopped[index].step if index in stopped else self.steps,
                 metrics={key: value for key, value in row.items() if value is not None},
             )
-            for name, row in zip(self.names, self._latest, strict=True)
+            for index, (name, row) in enumerate(zip(self.names, self._latest, strict=True))
         ]
 
     def policies(self) -> list[MemberPolicy]:

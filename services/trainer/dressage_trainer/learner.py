@@ -40,7 +40,7 @@ from dressage_trainer.messages import (
     TrainSpec,
     WarningMessage,
 )
-from dressage_trainer.run_members import MemberSetup, TrainedGroup
+from dressage_trainer.run_members import MemberSetup, TrainedGroup, minibatch_warnings
 from dressage_trainer.stall import STALLED_SECONDS, CallWatch, thread_clock
 
 _PROGRESS_SECONDS = 0.5
@@ -159,6 +159,8 @@ class Training:
         threading.Thread(target=self._watch_reward, name="watch", daemon=True).start()
         began = self._clock()
         try:
+            for warning in minibatch_warnings(self._spec):
+                self._send(warning)
             while (group := self._next_group()) is not None:
                 if self._gone.is_set():
                     raise ChannelClosed("the supervisor is gone")

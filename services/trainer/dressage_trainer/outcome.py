@@ -50,10 +50,10 @@ class Outcome:
         return cls(ExitCode.CHECKPOINTED, reason="INTERRUPTED", message="told to leave by a signal")
 
     @classmethod
-    def failed(cls, reason: str, message: str, *, generated_code: bool) -> Outcome:
+    def failed(cls, reason: str, message: str, *, generated_code: bool, tail: str = "") -> Outcome:
         """Failed in a way that another attempt would repeat."""
         code = ExitCode.GENERATED_CODE if generated_code else ExitCode.FAILED
-        return cls(code, reason=reason, message=message, report=True)
+        return cls(code, reason=reason, message=message, report=True, tail=tail)
 
     @classmethod
     def none_left(cls, causes: Iterable[str]) -> Outcome:

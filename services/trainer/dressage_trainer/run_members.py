@@ -54,7 +54,7 @@ def member_specs(spec: TrainSpec) -> list[MemberSpec]:
     members = []
     for task in spec.members:
         try:
-            hyperparameters = Hyperparameters.from_dict(task.hyperparameters, base=base)
+            hyperparameters = Hyperparameters.for_run(task.hyperparameters, base=base)
         except InvalidArgument as error:
             raise InvalidArgument(f"member {task.member}: {error.message}", field=error.field) from error
         members.append(MemberSpec(task.member, hyperparameters, task.seed))
@@ -102,6 +102,19 @@ class TrainedGroup(Protocol):
 
     def close(self) -> None:
         """Close files."""
+
+
+def minibatch_warnings(spec: TrainSpec) -> list[WarningMessage]:
+    """One for each member that was given a minibatch larger than its rollout."""
+    if spec.algorithm == "sac":  # its minibatches come from what was seen long before
+        return []
+    warnings = []
+    for task, member in zip(spec.members, member_specs(spec), strict=True):
+        told, used = task.hyperparameters.get("minibatch_size", 0), member.hyperparameters.minibatch_size
+        if told > used:
+            text = f"minibatch_size {told:g} is more than the {used} samples of an update, which are one minibatch now"
+            warnings.append(WarningMessage("MINIBATCH_TOO_LARGE", text, task.member))
+    return warnings
 
 
 def divergence_warnings(before: int, now: int, *, member: str = "") -> list[WarningMessage]:

@@ -397,5 +397,5 @@ def _died(ended: Exit | None) -> Outcome:
     if ended.kind == "memory":
         return Outcome.failed("LEARNER_OUT_OF_MEMORY", f"the learner was ended: {ended.reason}", generated_code=True)
     if ended.bound:
-        return Outcome.failed("SANDBOX_LIMIT", f"the learner was ended: {ended.reason}", generated_code=True)
+        return Outcome.failed("SANDBOX_LIMIT", f"the learner was ended: {ended.reason}", generated_code=True, **detail)
     return Outcome.crashed(f"the learner ended: {ended.reason}", **detail)

@@ -202,3 +202,19 @@ def test_progress_tells_at_most_so_often(database: Database) -> None:
         told = [event.progress for event in events.after(tx, "s", 0) if event.HasField("progress")]
     assert len(told) == 1 and told[0].seconds_left == pytest.approx(160 / 16)
     assert told[0].members[0].env_steps == 40
+
+
+def test_a_member_that_was_stopped_is_told_and_waited_for_no_longer(database: Database) -> None:
+    with database.begin() as tx:
+        failure = v1.Failure(reason="REWARD_NOT_FINITE", message="reward term 'bad' was not finite")
+        stopped = work.Report(sequence=1, member=work.MemberReport(member="a", env_step=40, failure=failure))
+        for _ in range(2):  # the second time it says nothing new
+            assert reports.record(tx, RUN, 1, stopped, progress_seconds=0) is Fence.OPEN
+        rest = [work.MemberProgress(member="a", env_step=40), work.MemberProgress(member="b", env_step=90)]
+        said = work.Report(sequence=2, progress=work.ProgressReport(steps_per_second=10, members=rest))
+        reports.record(tx, RUN, 1, said, progress_seconds=0)
+        found = list(events.after(tx, "s", 0))
+    (warning,) = [event.warning for event in found if event.HasField("warning")]
+    assert warning.reason == "MEMBER_STOPPED" and warning.message == "a was stopped: reward term 'bad' was not finite"
+    (progress,) = [event.progress for event in found if event.HasField("progress")]
+    assert progress.seconds_left == 1.0

@@ -9,9 +9,11 @@ import pytest
 from dressage.api.buf.validate import validate_pb2
 from dressage.api.v1 import session_pb2
 from dressage.errors import InvalidArgument
+from dressage_trainer.messages import MemberTask, TrainSpec
 from dressage_trainer.ppo.hyperparameters import Hyperparameters
 from dressage_trainer.ppo.presets import DEFAULT, PRESETS, preset
-from hypothesis import given
+from dressage_trainer.run_members import minibatch_warnings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 
@@ -80,6 +82,42 @@ def test_what_the_api_takes_is_taken(name, value):
 def test_a_deviation_beyond_the_bound_is_refused(value):
     with pytest.raises(InvalidArgument, match=r"initial_log_std: got .*between -10 and 5"):
         Hyperparameters.from_dict({"initial_log_std": value})
+
+
+@given(
+    envs=st.integers(1, 64),
+    steps=st.integers(1, 64),
+    size=st.none() | st.integers(1, 8192),
+    known=st.sampled_from(sorted(PRESETS)),
+)
+def test_a_minibatch_larger_than_the_rollout_is_the_rollout(envs, steps, size, known):
+    assume(envs * steps >= 2)
+    values = {"num_envs": envs, "num_steps": steps, **({} if size is None else {"minibatch_size": size})}
+    built = Hyperparameters.for_run(values, base=preset(known))
+    assert built.minibatch_size == min(size or preset(known).minibatch_size, envs * steps)
+    assert built.validate() == Hyperparameters.from_dict(
+        {**values, "minibatch_size": built.minibatch_size}, base=preset(known)
+    )
+
+
+@given(
+    st.dictionaries(st.sampled_from(["num_steps", "minibatch_size"]), st.integers(16, 8192)),
+    st.sampled_from(sorted(PRESETS)),
+)
+def test_what_a_model_may_suggest_can_be_trained_with(values, known):
+    assert Hyperparameters.for_run(values, base=preset(known)).validate()
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.5, "all", math.nan, 2**40])
+def test_a_minibatch_that_is_no_size_is_refused(value):
+    with pytest.raises(InvalidArgument, match="minibatch_size"):
+        Hyperparameters.for_run({"minibatch_size": value}, base=DEFAULT)
+
+
+def test_a_member_is_warned_of_its_own_minibatch_only():
+    tasks = MemberTask("a", {"minibatch_size": 9999}, 1), MemberTask("b", {"num_envs": 1, "num_steps": 8}, 1)
+    (warning,) = minibatch_warnings(TrainSpec(environment="HalfCheetah-v5", members=tasks))
+    assert warning.member == "a" and "9999" in warning.message and "2048" in warning.message
 
 
 def test_numbers_that_came_as_floats_are_integers_again():

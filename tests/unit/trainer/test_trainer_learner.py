@@ -214,6 +214,7 @@ def test_non_finite_reward_stops_the_run_naming_the_term(tmp_path):
     stopped = of_type(messages, "member_stopped")
     assert {message.member for message in stopped} == {"a", "b"}
     assert all("'root'" in message.message and message.reason == "REWARD_NOT_FINITE" for message in stopped)
+    assert not of_type(messages, "warning"), "what a stopped member does means nothing"
     assert messages[-1].type == "failed"
     assert messages[-1].generated_code
 

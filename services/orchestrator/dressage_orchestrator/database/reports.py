@@ -108,7 +108,7 @@ def _keep(tx: Transaction, run: str, attempt: int, report: work.Report) -> bool:
 
 
 def _progress(tx: Transaction, row: RunRow, report: work.ProgressReport, seconds: float) -> None:
-    left, total = 0, 0
+    left = 0
     changed = []
     for entry in report.members:
 
@@ -119,8 +119,9 @@ def _progress(tx: Transaction, row: RunRow, report: work.ProgressReport, seconds
 
         changed.append(runs.change_member(tx, row.run.name, entry.member, edit))
     for member in runs.members(tx, row.run.name):
+        if member.HasField("failure"):
+            continue
         left += max(0, member.target_env_steps - member.env_steps)
-        total += member.env_steps
     now = micros(tx.now)
     last = tx.execute(sa.select(RUNS.c.progress_micros).where(RUNS.c.name == row.run.name)).scalar_one()
     if now - last < seconds * 1e6:
@@ -170,6 +171,10 @@ def _member(tx: Transaction, row: RunRow, report: work.Report) -> None:
             member.failure.CopyFrom(report.member.failure)
 
     runs.change_member(tx, row.run.name, report.member.member, edit)
+    if report.member.HasField("failure"):
+        message = f"{report.member.member} was stopped: {report.member.failure.message}"[:_MESSAGE_LIMIT]
+        told = ev.Warning(reason="MEMBER_STOPPED", message=message)
+        events.append(tx, row.session, ev.Event(warning=told), iteration=row.iteration)
 
 
 def _done(tx: Transaction, row: RunRow, report: work.Report) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dressage.api.internal.v1 import renderer_service_pb2 as renderer_pb
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
-from dressage.errors import DressageError
+from dressage.errors import DressageError, InvalidArgument
 
 from dressage_orchestrator import names
 from dressage_orchestrator.database import runs, sessions
@@ -31,7 +31,8 @@ def deliver(flow: Flow) -> None:
     try:
         flow.step("deliver:video", lambda: _draw(flow, number, chosen, video))
     except DressageError as error:
-        message = f"the video could not be drawn: {error.message}; `dressage render` can try again"
+        again = "" if isinstance(error, InvalidArgument) else "; `dressage render` can try again"
+        message = f"the video could not be drawn: {error.message}{again}"
         flow.warn("video", "RENDERING_FAILED", message, iteration=number)
 
 

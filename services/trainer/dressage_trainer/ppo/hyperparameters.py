@@ -117,6 +117,19 @@ class Hyperparameters:
         # PPO normalises advantages over a minibatch; with one sample in all there is nothing to learn from.
         _check("num_steps", self.num_steps, self.batch_size >= 2, "num_envs * num_steps >= 2")
 
+    @classmethod
+    def for_run(cls, values: Mapping[str, Any], *, base: Hyperparameters) -> Hyperparameters:
+        """As `from_dict`, but a minibatch larger than the rollout is the whole rollout, as in Stable-Baselines3.
+
+        Rollout and minibatch often come from two places, a preset and a person or a model: neither knows the other's.
+        """
+        whole = cls.from_dict({**values, "minibatch_size": 1}, base=base)
+        told = cls.from_dict(
+            {"minibatch_size": values.get("minibatch_size", base.minibatch_size)},
+            base=replace(base, num_envs=MAX_UPDATE_SAMPLES, num_steps=1),
+        )
+        return replace(whole, minibatch_size=min(told.minibatch_size, whole.batch_size))
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, the inverse of `from_dict`."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}

@@ -49,13 +49,16 @@ def complete(algorithm: str, given: Mapping[str, Any], base: Hyperparameters) ->
     :raises InvalidArgument: for one that the algorithm does not have, or an impossible value.
     """
     if algorithm == "ppo":
-        return Hyperparameters.from_dict(given, base=base)
+        return Hyperparameters.for_run(given, base=base)
     for name in given:
         if name not in _SAC_USES:
             expected = f"one that sac has: {', '.join(sorted(_SAC_USES))}"
             raise InvalidArgument(field="hyperparameters", value=name, expected=expected)
-    whole = Hyperparameters.from_dict(given, base=replace(_SAC_BASE, minibatch_size=1))
-    return whole if "minibatch_size" in given else replace(whole, minibatch_size=_SAC_BASE.minibatch_size)
+    # Its minibatches are of the replay buffer, whatever the number of environments.
+    size = {"minibatch_size": given.get("minibatch_size", _SAC_BASE.minibatch_size)}
+    drawn = Hyperparameters.from_dict(size, base=replace(_SAC_BASE, num_envs=1, num_steps=_SAC_BUFFER))
+    whole = Hyperparameters.from_dict({**given, "minibatch_size": 1}, base=_SAC_BASE)
+    return replace(whole, minibatch_size=drawn.minibatch_size)
 
 
 def make_model(algorithm: str, h: Hyperparameters, env: VecEnv, *, seed: int, tuned_entropy: bool) -> BaseAlgorithm:

@@ -1,0 +1,14 @@
+"""What a drawing process is given of its parent's environment."""
+
+from __future__ import annotations
+
+import pytest
+from dressage_renderer.child import child_environment
+
+
+def test_it_finds_own_environments_and_no_secret(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DRESSAGE_ENVIRONMENTS", "/data/environments")
+    monkeypatch.setenv("DRESSAGE_RENDERER_AUTH_TOKEN", "secret")
+    given = child_environment()
+    assert given["DRESSAGE_ENVIRONMENTS"] == "/data/environments"
+    assert "secret" not in given.values()
