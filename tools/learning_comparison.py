@@ -35,7 +35,7 @@ HYPERPARAMETERS: dict[str, Any] = dict(
     clip_range=0.2, entropy_coef=0.0, value_coef=0.5, max_grad_norm=0.5, initial_log_std=0.0, hidden_sizes=[64, 64],
     normalize_observation=True, normalize_reward=True,
 )  # fmt: skip
-# Chosen by eight other seeds of ours, for how well seeds agree, before any of SB3's were trained.
+# Hopper's and Walker2d's were chosen by eight other seeds of ours, for how well these agree, before any of SB3's were trained.
 CHANGES: dict[str, dict[str, Any]] = {
     # With a deviation of 1 HalfCheetah's actions sit at their bounds, and what comes of it varies by seed.
     "HalfCheetah-v5": {"initial_log_std": -1.0},
@@ -54,9 +54,8 @@ _INTRODUCTION = (
     "95 % bootstrap bounds. The last column is the same of the return's mean over the whole training, by the training "
     "episodes: it tells where one learns more slowly and both end alike.",
     "",
-    "**Read [what was tried](tried.md) with it:** seeds and hyperparameters were not fixed beforehand, and a yes "
-    "says more than was shown. Given the same chance instead of many seeds, both learn the same, update for update: "
-    "[there](tried.md#the-same-chance), too.",
+    "**Read [what was tried](tried.md) with it:** how hyperparameters and numbers of seeds were chosen. Given the same chance "
+    "instead of many seeds, both learn the same, update for update: [there](tried.md#the-same-chance), too.",
 )
 _RESAMPLES = 10_000
 
