@@ -91,7 +91,8 @@ def run(path: Path | None, where: Where, plan: Plan, *, as_json: bool) -> int:
         return benchmark, await curves(benchmark, connection)
 
     benchmark, found = execute(where, work, start="full")
-    written = write_report(benchmark, found, plan.out)
+    with output.writing("--out", plan.out, expected="a folder that can be written to"):
+        written = write_report(benchmark, found, plan.out)
     if as_json:
         document = output.message_dict(benchmark)
         output.print_json({"benchmark": document, "files": [str(file) for file in written]})

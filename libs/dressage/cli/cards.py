@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from dressage import errors
 from dressage.cli import output
 from dressage.cli.connection import Connection, Where, execute
+from dressage.cli.options import ENVIRONMENTS
 from dressage.cli.progress import short
 
 
@@ -45,18 +48,30 @@ def one_card(environment: str, address: str | None, token: str | None) -> dict[s
 def add(source: str, *, name: str, time_step: float | None, episode_steps: int) -> dict[str, Any]:
     """Describe an own environment on this machine.
 
-    :raises InvalidArgument: for a model or an environment that cannot be used, or one that is neither.
+    :raises InvalidArgument: for a model or an environment that cannot be used, one that is neither, or a folder of own
+        environments that cannot be written to.
     """
     from dressage.envs import adding, own
 
     if source.startswith(own.GYMNASIUM):
-        card = adding.add_registered(source)
+        with _kept():
+            card = adding.add_registered(source)
     elif source.endswith((".xml", ".mjcf")):
         path = Path(source).expanduser()
-        card = adding.add_model(path, name=name, time_step=time_step, max_episode_steps=episode_steps)
+        with _kept():
+            card = adding.add_model(path, name=name, time_step=time_step, max_episode_steps=episode_steps)
     else:
         raise errors.InvalidArgument(field="source", value=source, expected="a model's .xml file, or gymnasium:ID")
     return {**card.to_dict(), "text": card.describe()}
+
+
+def _kept() -> AbstractContextManager[None]:
+    """Around what writes to the folder of own environments."""
+    return output.writing(
+        "folder of own environments",
+        os.environ.get(ENVIRONMENTS, ""),
+        expected="a folder that can be written to, as --data-dir or DRESSAGE_ENVIRONMENTS says",
+    )
 
 
 def _from_message(environment: Any) -> dict[str, Any]:

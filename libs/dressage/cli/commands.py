@@ -299,6 +299,7 @@ def check(
         bool, typer.Option(help="Run the file even if this kernel has no sandbox; only for code that you have read.")
     ] = False,
     as_json: Json = False,
+    data_dir: DataDir = None,
 ) -> None:
     """Check a reward in the sandbox, without training."""
     from dressage.cli import check as work

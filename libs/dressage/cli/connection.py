@@ -7,6 +7,7 @@ on which nothing runs, and stops it when it is done.
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -98,7 +99,7 @@ async def connect(where: Where, *, start: Start = "records") -> AsyncIterator[Co
 async def _local(where: Where, start: Start) -> tuple[Connection, Callable[[], Awaitable[None]]]:
     """A connection to the server of the data folder, which is started if need be, and what to do afterwards."""
     folder = where.folder
-    flags = f" --data-dir {where.data_dir}" if where.data_dir and folder != default_data_dir() else ""
+    flags = f" --data-dir {shlex.quote(str(where.data_dir))}" if where.data_dir and folder != default_data_dir() else ""
     running = await asyncio.to_thread(find_local_server, folder)
     if running is not None:
         client = AsyncClient.connect(running.address, where.token)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,8 @@ def elicit(intent: str, environment: str, where: Where, *, model: str, out: Path
     if answer.questions:
         print("The intent leaves this open; say it in the intent, or edit the criteria.")
     if out is not None:
-        print(f"{out}: edit it, then  dressage run {json.dumps(intent)} --env {environment} --criteria {out}")
+        quoted = shlex.quote(intent)
+        print(f"{out}: edit it, then  dressage run {quoted} --env {environment} --criteria {shlex.quote(str(out))}")
 
 
 async def _ask(intent: str, environment: str, where: Where, model: str) -> intent_service_pb2.ElicitResponse:

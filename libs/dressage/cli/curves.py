@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +19,9 @@ from numpy.typing import NDArray
 from dressage.api.v1 import session_pb2 as pb
 from dressage.cli.connection import Connection
 from dressage.cli.progress import short
+from dressage.cli.summary import CURVE_FILE
 from dressage.errors import DressageError, FailedPrecondition
 
-FILE = "learning_curve.png"
 _POINTS = 200
 _POLICY = re.compile(r"^(?P<members>.+/runs/[^/]+/members)/(?P<member>[^/]+)/policy$")
 _METRICS = re.compile(r"/members/(?P<config>[^/]+)-s\d+/metrics\.jsonl$")
@@ -93,7 +94,9 @@ def draw(curves: Mapping[str, Curve], path: Path, *, title: str) -> None:
     axes.grid(alpha=0.3)
     axes.legend()
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, format="png")
+    with warnings.catch_warnings():  # letters that the font lacks are drawn as boxes; that is no concern of the user's
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
+        figure.savefig(path, format="png")
 
 
 async def save(session: pb.Session, connection: Connection) -> Path | None:
@@ -110,7 +113,7 @@ async def save(session: pb.Session, connection: Connection) -> Path | None:
             return None
         policy = connection.local_path(session.best_policy)
         name = short(session.name)
-        path = policy.parent / FILE if policy is not None else Path(f"learning-curve-{name}.png").absolute()
+        path = policy.parent / CURVE_FILE if policy is not None else Path(f"learning-curve-{name}.png").absolute()
         environment = session.spec.environment.removeprefix("environments/")
         draw(curves, path, title=f"{_shortened(session.spec.intent)} · {environment}")
     except FailedPrecondition as error:

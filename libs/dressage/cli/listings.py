@@ -134,9 +134,9 @@ def watch(name: str, *, as_json: bool) -> Callable[[Connection], Awaitable[None]
             else:
                 run.say(f"\n{found.name} goes on\n{run.hints(found.name, connection)}")
             raise
-        output.console().print(
-            summary.text(await summary.collect(await connection.client.get_session(name), connection))
-        )
+        found = await connection.client.get_session(name)
+        facts = await summary.collect(found, connection, curve=await run.curve(found, connection))
+        output.console().print(summary.text(facts))
 
     return work
 
@@ -168,7 +168,7 @@ def resume(
             return 0
         await run.show(resumed.name, connection, as_json=as_json)
         ended = await connection.client.get_session(name)
-        facts = await summary.collect(ended, connection)
+        facts = await summary.collect(ended, connection, curve=await run.curve(ended, connection))
         if as_json:
             output.print_json(facts)
         else:

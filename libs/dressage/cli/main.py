@@ -13,12 +13,10 @@ from collections.abc import Sequence
 import typer
 
 from dressage.cli import commands, output, runs, sessions, stores
+from dressage.cli.options import ENVIRONMENTS
 from dressage.errors import DressageError
-from dressage.places import default_data_dir
 
 _INTERRUPTED = 130
-# The folder of the user's own environments; what this process starts inherits it.
-_ENVIRONMENTS = "DRESSAGE_ENVIRONMENTS"
 
 app = typer.Typer(
     name="dressage",
@@ -46,9 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def invoke(arguments: Sequence[str]) -> int:
     """Runs a command line; returns its exit code."""
     as_json = "--json" in arguments
-    before = os.environ.get(_ENVIRONMENTS)
-    if not before and "--help" not in arguments:  # help is to come at once
-        os.environ[_ENVIRONMENTS] = str(default_data_dir() / "environments")
+    before = os.environ.get(ENVIRONMENTS)
     try:
         code = typer.main.get_command(app).main(list(arguments), prog_name="dressage", standalone_mode=False)
     except DressageError as error:
@@ -70,8 +66,8 @@ def invoke(arguments: Sequence[str]) -> int:
         output.fail_unexpected(error, as_json=as_json)
         return 1
     finally:
-        if not before:
-            os.environ.pop(_ENVIRONMENTS, None)
+        if not before:  # it was a command's, see `options.DataDir`
+            os.environ.pop(ENVIRONMENTS, None)
     return code if isinstance(code, int) else 0
 
 

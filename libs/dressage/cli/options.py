@@ -8,6 +8,24 @@ from typing import Annotated
 
 import typer
 
+from dressage.places import default_data_dir
+
+ENVIRONMENTS = "DRESSAGE_ENVIRONMENTS"
+"""Variable that names the folder of the user's own environments; what this process starts inherits it."""
+
+
+def data_dir(given: Path | None) -> Path:
+    """The data folder in use: the option, else `$DRESSAGE_HOME`, else the platform's place."""
+    return default_data_dir() if given is None else given.expanduser().absolute()
+
+
+def _with_environments(given: Path | None) -> Path | None:
+    """Own environments are those of the data folder in use, unless the user names another folder of them."""
+    if not os.environ.get(ENVIRONMENTS):
+        os.environ[ENVIRONMENTS] = str(data_dir(given) / "environments")
+    return given
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Address = Annotated[
     str | None, typer.Option("--address", metavar="HOST:PORT", envvar="DRESSAGE_ADDRESS", help="Server to speak to.")
@@ -17,7 +35,13 @@ Token = Annotated[
 ]
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", metavar="DIR", envvar="DRESSAGE_HOME", help="Data folder of this machine."),
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        envvar="DRESSAGE_HOME",
+        help="Data folder of this machine.",
+        callback=_with_environments,
+    ),
 ]
 
 _SUFFIXES = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
@@ -37,12 +61,3 @@ def parse_count(text: str | int) -> int:
     if not 0 < number <= 1e11 or number != int(number):
         raise typer.BadParameter(f"{str(text)!r} is no positive whole number (for example 500000, 600k or 1.5M)")
     return int(number)
-
-
-def data_dir(given: Path | None) -> Path:
-    """The data folder in use: the option, else `$DRESSAGE_HOME`, else the platform's place."""
-    if given is not None:
-        return given.expanduser().absolute()
-    from dressage.client.discovery import default_data_dir
-
-    return default_data_dir(os.environ)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dressage.errors import DressageError, InvalidArgument
@@ -97,6 +98,22 @@ def fail(error: DressageError, *, as_json: bool) -> None:
     if error.metadata:
         document["metadata"] = error.metadata
     _fail("error", error.message, document, as_json=as_json)
+
+
+@contextmanager
+def writing(field: str, place: object, *, expected: str = "a place that can be written to") -> Iterator[None]:
+    """Around work that writes to a place that the user has named.
+
+    :raises InvalidArgument: naming the field and the place, where the system does not let it be written to.
+    """
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, ConnectionError | TimeoutError):  # of a server, or of a pipe's reader
+            raise
+        expected = f"{expected} ({error.strerror or type(error).__name__})"
+        message = f"{field}: got {str(place)!r}, expected {expected}"  # the whole path, however long
+        raise InvalidArgument(message, field=field, expected=expected) from error
 
 
 def fail_unexpected(error: BaseException, *, as_json: bool) -> None:

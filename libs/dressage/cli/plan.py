@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dressage.api.v1 import session_service_pb2 as pb
-from dressage.cli.progress import duration, short
+from dressage.cli.progress import counted, duration, short
 
 TEMPLATE = "template/v1"
 
@@ -45,9 +45,8 @@ def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
     text.append(f"{plan['intent']}", style="bold")
     text.append(f"  in {plan['environment']}\n")
     minutes = duration(60 * plan["minutes_per_iteration"])
-    steps = f"{plan['env_steps_per_iteration']:,} environment steps"
-    plural = {name: "s" if plan[name] > 1 else "" for name in ("configs", "seeds")}
-    seeds = f"{plan['configs']} config{plural['configs']} × {plan['seeds']} seed{plural['seeds']}"
+    steps = counted(plan["env_steps_per_iteration"], "environment step")
+    seeds = f"{counted(plan['configs'], 'config')} × {counted(plan['seeds'], 'seed')}"
     text.append(f"  training  {steps} ({seeds}), about {minutes} an iteration{times}\n")
     text.append(f"  author    {_author(plan, train_only=estimate.spec.train_only)}\n")
     return text
@@ -60,7 +59,7 @@ def _author(plan: dict[str, Any], *, train_only: bool) -> str:
         return f"{plan['model'] or TEMPLATE}: the built-in author, no language model is called, nothing is spent"
     dollars = plan["dollars_per_iteration"]
     price = "price unknown" if dollars is None else f"about {dollars:.3f} $"
-    return f"{plan['model']}: about {plan['model_calls_per_iteration']} calls an iteration, {price}"
+    return f"{plan['model']}: about {counted(plan['model_calls_per_iteration'], 'call')} an iteration, {price}"
 
 
 def agreed(estimate: pb.EstimateSessionResponse, *, ask: Callable[[str], bool] | None) -> bool:

@@ -20,7 +20,7 @@ import numpy as np
 from dressage import errors
 from dressage.cli import output
 from dressage.cli.connection import Where, connect
-from dressage.cli.progress import short
+from dressage.cli.progress import counted, short
 
 _RESAMPLES = 2000
 
@@ -100,7 +100,7 @@ def evaluate(bundle: str, where: Where, *, episodes: int, seed: int, as_json: bo
         output.print_json(facts)
         return
     rows = [(name, *_row(facts[name])) for name in ("policy", "random")]
-    title = f"{facts['environment']}, {episodes} episodes of stock Gymnasium from seed {seed}"
+    title = f"{facts['environment']}, {counted(episodes, 'episode')} of stock Gymnasium from seed {seed}"
     output.print_table(("", "return", "95 % interval", "m/s", "steps", "steps/s"), rows, title=title)
 
 
@@ -177,13 +177,15 @@ def write_export(folder: Path, form: str, out: Path) -> list[Path]:
     """Writes a bundle's policy in another format; returns the files.
 
     :raises FailedPrecondition: if a package that the format needs is not installed.
+    :raises InvalidArgument: if the place cannot be written to.
     """
     from dressage.policies import load, to_onnx, to_sb3
 
     policy = load(folder)
-    if form == "onnx":
-        target = out / "policy.onnx" if out.is_dir() else out
-        target.parent.mkdir(parents=True, exist_ok=True)
-        return [to_onnx(policy, target)]
-    out.mkdir(parents=True, exist_ok=True)
-    return list(to_sb3(policy, out))
+    with output.writing("--out", out):
+        if form == "onnx":
+            target = out / "policy.onnx" if out.is_dir() else out
+            target.parent.mkdir(parents=True, exist_ok=True)
+            return [to_onnx(policy, target)]
+        out.mkdir(parents=True, exist_ok=True)
+        return list(to_sb3(policy, out))

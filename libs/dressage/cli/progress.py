@@ -133,6 +133,11 @@ def short(name: str) -> str:
     return name.rsplit("/", 1)[-1]
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things: `1 episode`, `2,000 episodes`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def mean(values: Any) -> float | None:
     """The mean of numbers; None of none."""
     return sum(values) / len(values) if len(values) else None
@@ -180,14 +185,15 @@ def _say_run(changed: event_pb2.RunChanged) -> str | None:
 def _say_progress(progress: event_pb2.Progress) -> str | None:
     if not progress.members:
         return None
-    done = sum(member.env_steps for member in progress.members)
+    # Training goes by whole updates, so that a member may go past its target.
+    done = sum(min(member.env_steps, member.target_env_steps or member.env_steps) for member in progress.members)
     target = sum(member.target_env_steps for member in progress.members)
     returns = [
         f"{short(member.name)} {member.metrics['episode_return']:.0f}"
         for member in progress.members
         if "episode_return" in member.metrics
     ]
-    share = f"{100 * done / target:.0f} %" if target else f"{done} steps"
+    share = f"{100 * done / target:.0f} %" if target else counted(done, "step")
     shown = f", return {', '.join(returns)}" if returns else ""
     left = f", {duration(progress.seconds_left)} left" if progress.seconds_left > 0 else ""
     return f"trained {share} at {progress.steps_per_second:,.0f} steps/s{shown}{left}"
@@ -198,7 +204,7 @@ def _say_evaluation(finished: event_pb2.EvaluationFinished) -> str:
     average, speed = mean(evaluation.returns), mean(evaluation.speeds)
     shown = f" stock return {average:.0f}" if average is not None else ""
     fast = f", {speed:.2f} m/s" if speed is not None else ""
-    return f"{short(finished.member)} evaluated at {evaluation.env_step:,} steps:{shown}{fast}"
+    return f"{short(finished.member)} evaluated at {counted(evaluation.env_step, 'step')}:{shown}{fast}"
 
 
 def _say_judged(judged: event_pb2.Judged) -> str | None:

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,9 @@ async def _run(spec: session_pb2.SessionSpec, where: Where, manner: Manner) -> i
         async with _signals() as signals:
             session = await connection.client.create_session(spec)
             ended, code = await follow(session.name, connection, manner, signals=signals)
-        result = await summary.collect(ended, connection, curve=await _curve(ended, connection))
+        if code == _TERMINATED and connection.kind == "stack":
+            connection = replace(connection, only_looks=True)  # nothing goes on with it once this process is gone
+        result = await summary.collect(ended, connection, curve=await curve(ended, connection))
         if manner.as_json:
             output.print_json(document | result)
         else:
@@ -81,7 +83,8 @@ async def _run(spec: session_pb2.SessionSpec, where: Where, manner: Manner) -> i
         return code if code is not None else summary.exit_code(ended)
 
 
-async def _curve(session: session_pb2.Session, connection: Connection) -> Path | None:
+async def curve(session: session_pb2.Session, connection: Connection) -> Path | None:
+    """The picture of the best training's learning curves, drawn now; None where there is no policy, or no picture."""
     if not session.best_policy:
         return None
     from dressage.cli import curves

@@ -165,7 +165,7 @@ def read_source(path: Path, *, field: str) -> str:
     if len(data) > _MAX_SOURCE_BYTES:
         raise errors.InvalidArgument(field=field, value=f"{len(data)} bytes", expected=f"at most {_MAX_SOURCE_BYTES}")
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")  # some editors begin a file with a mark of its encoding
     except UnicodeDecodeError as error:
         raise errors.InvalidArgument(field=field, value=str(path), expected="UTF-8 text") from error
 
@@ -173,7 +173,7 @@ def read_source(path: Path, *, field: str) -> str:
 def parse_config(text: str) -> pb.Config:
     """A config from `ID:name=value,name=value`; hidden sizes are written `64x64`.
 
-    :raises InvalidArgument: naming the unknown hyperparameter, or the value that is no number.
+    :raises InvalidArgument: naming the hyperparameter that is unknown or said twice, or the value that is not of its kind.
     """
     identifier, colon, rest = text.partition(":")
     if not colon:
@@ -182,12 +182,16 @@ def parse_config(text: str) -> pb.Config:
         )
     config = pb.Config(id=identifier.strip())
     known = pb.Hyperparameters.DESCRIPTOR.fields_by_name
+    said: set[str] = set()
     for pair in filter(None, (part.strip() for part in rest.split(","))):
         name, _, value = (part.strip() for part in pair.partition("="))
         if name not in known:
             raise errors.InvalidArgument(
                 field=f"--config {identifier}", value=name, expected=f"one of {', '.join(known)}"
             )
+        if name in said:
+            raise errors.InvalidArgument(field=f"--config {identifier} {name}", value=pair, expected="it once only")
+        said.add(name)
         _set(config.hyperparameters, known[name], value)
     return config
 
@@ -210,10 +214,12 @@ def set_environment_option(options: pb.EnvironmentOptions, text: str) -> None:
         raise errors.InvalidArgument(field=f"--env-option {descriptor.name}", value=value, expected=expected) from error
 
 
+# Numbers that a field of 32 bits cannot hold are refused here too; the server says the bounds of the rest.
+_WHOLE_NUMBER = "a whole number below 2147483648"
 _OPTION_KINDS = {
     FieldDescriptor.TYPE_BOOL: "true or false",
     FieldDescriptor.TYPE_DOUBLE: "a number",
-    FieldDescriptor.TYPE_INT32: "a whole number",
+    FieldDescriptor.TYPE_INT32: _WHOLE_NUMBER,
 }
 _TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
@@ -233,5 +239,8 @@ def _set(hyperparameters: pb.Hyperparameters, descriptor: Any, text: str) -> Non
         else:
             setattr(hyperparameters, descriptor.name, int(text))
     except ValueError as error:
-        expected = "sizes such as 64x64" if descriptor.name == "hidden_sizes" else "a number"
+        if descriptor.name == "hidden_sizes":
+            expected = "sizes such as 64x64"
+        else:
+            expected = "a number" if descriptor.type == FieldDescriptor.TYPE_DOUBLE else _WHOLE_NUMBER
         raise errors.InvalidArgument(field=f"--config {descriptor.name}", value=text, expected=expected) from error

@@ -18,7 +18,9 @@ Benchmark = Annotated[str, typer.Argument(metavar="BENCHMARK", help="Id of a ben
 
 
 @environments.command("list")
-def list_environments(as_json: Json = False, address: Address = None, token: Token = None) -> None:
+def list_environments(
+    as_json: Json = False, data_dir: DataDir = None, address: Address = None, token: Token = None
+) -> None:
     """Environments, by name; a server's if one is named, else those of this installation."""
     from dressage.cli import cards
 
@@ -29,6 +31,7 @@ def list_environments(as_json: Json = False, address: Address = None, token: Tok
 def show_environment(
     environment: Annotated[str, typer.Argument(metavar="ID", help="Id of an environment.")],
     as_json: Json = False,
+    data_dir: DataDir = None,
     address: Address = None,
     token: Token = None,
 ) -> None:
@@ -49,6 +52,7 @@ def add_environment(
         int, typer.Option(metavar="N", min=1, max=1_000_000, help="Steps of a model's episode.")
     ] = 1_000,
     as_json: Json = False,
+    data_dir: DataDir = None,
 ) -> None:
     """Add an environment of your own: a model file as mjcf:NAME, a registered Gymnasium id as gymnasium:ID."""
     from dressage.cli import cards
@@ -95,7 +99,8 @@ def get_artifacts(
     from dressage.cli.connection import Connection, Where, execute
 
     async def work(connection: Connection) -> list[Path]:
-        return await connection.client.download_artifacts(_key(prefix), out)
+        with output.writing("--out", out):
+            return await connection.client.download_artifacts(_key(prefix), out)
 
     written = execute(Where(address, token, data_dir), work)
     if as_json:

@@ -8,14 +8,19 @@ from typing import Any
 from dressage.api.v1 import session_pb2 as pb
 from dressage.cli import output
 from dressage.cli.connection import Connection
-from dressage.cli.progress import duration, short
+from dressage.cli.progress import counted, duration, short
+
+CURVE_FILE = "learning_curve.png"
+"""Picture of the learning curve, beside the policy."""
 
 
 async def collect(session: pb.Session, connection: Connection, *, curve: Path | None = None) -> dict[str, Any]:
     """The facts; paths are given where the artifacts lie on this machine.
 
-    :param curve: picture of the learning curve, if one was drawn.
+    :param curve: picture of the learning curve that was drawn just now; None: one that lies beside the policy.
     """
+    if curve is None and session.best_policy:
+        curve = connection.local_path(f"{session.best_policy.rpartition('/')[0]}/{CURVE_FILE}")
     return {
         "session": output.message_dict(session),
         "state": state_now(session, connection),
@@ -108,7 +113,8 @@ def text(facts: dict[str, Any]) -> Any:
     rows += [("confirmed", _score(facts["confirmation"]))] if facts["confirmation"] else []
     rows += _returns(facts["returns"])
     if facts["seconds"] is not None:
-        rows.append(("took", f"{duration(facts['seconds'])}, {session.get('env_steps', 0):,} environment steps"))
+        steps = counted(session.get("env_steps", 0), "environment step")
+        rows.append(("took", f"{duration(facts['seconds'])}, {steps}"))
     places = {"policy": facts["policy"], "video": facts["video"], "curve": facts["learning_curve"]}
     rows += [(kind, place["path"] or place["artifact"]) for kind, place in places.items() if place]
     rows += [("next" if first else "", command) for first, command in _next(facts)]
@@ -141,7 +147,8 @@ def _returns(returns: dict[str, Any] | None) -> list[tuple[str, Any]]:
     rows: list[tuple[str, Any]] = []
     spread = f" ± {returns['std']:.0f} over seeds" if returns.get("std") else ""
     random = f"random policy {returns.get('random_mean', 0.0):.0f}"
-    rows.append(("return", f"{returns.get('mean', 0.0):.0f}{spread} ({random}), {returns.get('episodes', 0)} episodes"))
+    episodes = counted(returns.get("episodes", 0), "episode")
+    rows.append(("return", f"{returns.get('mean', 0.0):.0f}{spread} ({random}), {episodes}"))
     if "mean_speed" in returns:
         beside = f" (random policy {returns['random_mean_speed']:.2f} m/s)" if "random_mean_speed" in returns else ""
         rows.append(("speed", f"{returns['mean_speed']:.2f} m/s{beside}"))
@@ -159,7 +166,7 @@ def _next(facts: dict[str, Any]) -> list[tuple[bool, str]]:
             commands.insert(0, f"dressage artifacts get {facts['policy']['artifact']} -o policy{at}")
     if facts["video"]:
         commands.append(f"dressage render {name} -o {name}.mp4{at}")
-    if facts["state"] == "interrupted":
+    if facts["state"] in ("interrupted", "pending", "running"):
         commands.append(f"dressage sessions watch {name}{at}")
     if facts["state"] in ("exhausted", "cancelled", "failed"):
         commands.append(f"dressage sessions resume {name}{at}")

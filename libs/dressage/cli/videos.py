@@ -18,6 +18,7 @@ def render(what: str, where: Where, *, out: Path | None, as_json: bool) -> None:
     """Writes a video and says where.
 
     :raises NotFound: if there is no such session or file.
+    :raises InvalidArgument: if the place of the video cannot be written to.
     :raises FailedPrecondition: if the session has nothing to show yet, or this machine cannot draw.
     """
     path = Path(what).expanduser()
@@ -69,16 +70,17 @@ def _age(key: str) -> tuple[int, int]:
 
 
 async def _fetch(key: str, connection: Connection, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".dressage-") as scratch:
-        (downloaded,) = await connection.client.download_artifacts(key, scratch)
-        shutil.move(downloaded, target)
+    with output.writing("--out", target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".dressage-") as scratch:
+            (downloaded,) = await connection.client.download_artifacts(key, scratch)
+            shutil.move(downloaded, target)
 
 
 def draw(recorded: Path, target: Path) -> dict[str, Any]:
     """Draws a recorded trajectory, with its overlay.
 
-    :raises InvalidArgument: if the file is no trajectory.
+    :raises InvalidArgument: if the file is no trajectory, or the video's folder cannot be made.
     :raises FailedPrecondition: if the renderer is not installed, or EGL does not work here.
     """
     try:
@@ -92,6 +94,7 @@ def draw(recorded: Path, target: Path) -> dict[str, Any]:
     from dressage.envs.trajectory import Trajectory
 
     trajectory = Trajectory.load(recorded)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    with output.writing("--out", target):
+        target.parent.mkdir(parents=True, exist_ok=True)
     report = render_video(trajectory, target, RenderOptions(overlay=True, end=float(trajectory.time[-1]) or None))
     return {"video": str(target), "frames": report.frames, "duration": report.duration}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from typing import Any
 
 import protovalidate
@@ -20,37 +21,28 @@ class MessageValidator:
         try:
             self._validator.validate(message)
         except protovalidate.ValidationError as error:
-            problems = [(_path(violation.proto), violation.proto.message) for violation in error.violations]
-            shown = "; ".join(f"{path}: {text} (got {_shown(message, path)})" for path, text in problems[:5])
-            first = problems[0][0] if problems else ""
+            violations = error.violations
+            shown = "; ".join(
+                f"{_path(violation)}: {violation.proto.message} (got {_shown(violation.field_value)})"
+                for violation in violations[:5]
+            )
+            first = _path(violations[0]) if violations else ""
             raise InvalidArgument(shown, field=first, reason="INVALID_FIELD") from None
 
 
 def _path(violation: Any) -> str:
-    """A violation's field as a dotted path."""
+    """A violation's field as a dotted path, with indices of lists and keys of maps: `spec.configs[0].id`."""
     parts = []
-    for element in violation.field.elements:
-        name = element.field_name
-        index = getattr(element, "index", None)
-        parts.append(f"{name}[{index}]" if isinstance(index, int) and _is_list(element) else name)
+    for element in violation.proto.field.elements:
+        subscript = element.subscript
+        parts.append(element.field_name if subscript is None else f"{element.field_name}[{subscript.value!r}]")
     return ".".join(parts)
 
 
-def _is_list(element: Any) -> bool:
-    """Whether a path element points into a list."""
-    try:
-        return bool(element.HasField("index"))
-    except (AttributeError, ValueError):
-        return False
-
-
-def _shown(message: Any, path: str) -> str:
-    """The value at ``path``, cut to what fits in a line."""
-    value: Any = message
-    for part in path.split("."):
-        if "[" in part or not hasattr(value, part):
-            return "a value inside a list"
-        value = getattr(value, part)
+def _shown(value: Any) -> str:
+    """A value, cut to what fits in a line."""
     if isinstance(value, str) and len(value) > 60:
         return f"{len(value)} characters: {value[:40]!r}…"
-    return repr(value) if isinstance(value, (str, int, float, bool)) else "a message"
+    if isinstance(value, str | int | float | bool):
+        return repr(value)
+    return f"{len(value)} of them" if isinstance(value, Sized) else "a message"

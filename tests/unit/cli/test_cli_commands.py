@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from dressage.api.v1 import environment_service_pb2, session_pb2, session_service_pb2
+from dressage.cli import listings
+from dressage.cli import run as work
+from dressage.cli.connection import Connection
 from dressage.cli.main import invoke
+from dressage.client import AsyncClient
 
 from tests.fakes.orchestrator import Background, FakeOrchestrator, Fault
 
@@ -265,6 +271,17 @@ def test_artifacts_are_listed_and_fetched(server: Background, capsys: pytest.Cap
     assert "no artifact" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", [["artifacts", "get", POLICY], ["render", "s1"]])
+def test_a_place_that_nothing_can_be_fetched_to_is_named(
+    server: Background, command: list[str], capsys: pytest.CaptureFixture[str]
+):
+    server.fake.sessions["sessions/s1"] = ended()
+    server.fake.artifacts = {f"{POLICY}/card.json": b"{}", VIDEO: b"film"}
+    (Path.cwd() / "file").write_text("")
+    assert invoke([*command, "-o", "file/below"]) == 1
+    assert capsys.readouterr().err.startswith("error: --out: got 'file/below', expected a place that can be written to")
+
+
 def test_render_fetches_a_session_s_video(server: Background, capsys: pytest.CaptureFixture[str]):
     server.fake.sessions["sessions/s1"] = ended()
     server.fake.artifacts = {VIDEO: b"film"}
@@ -299,8 +316,6 @@ def test_nobody_at_the_address_is_one_line(
 
 
 def test_ctrl_c_leaves_a_running_server_s_session_alone(server: Background):
-    import asyncio
-
     async def held() -> asyncio.Event:
         return asyncio.Event()
 
@@ -324,6 +339,68 @@ def test_ctrl_c_leaves_a_running_server_s_session_alone(server: Background):
     assert process.returncode == 130
     assert "dressage sessions watch s1" in err and "Traceback" not in err
     assert not server.fake.requests["CancelSession"]
+
+
+def test_sigterm_of_an_own_stack_leaves_an_interrupted_session_and_says_how_to_go_on(
+    server: Background, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    @asynccontextmanager
+    async def own(*_: object, **__: object) -> AsyncIterator[Connection]:
+        async with AsyncClient.connect(server.address) as client:
+            yield Connection(client, "stack", None, " --data-dir here")
+
+    @asynccontextmanager
+    async def signals() -> AsyncIterator[asyncio.Queue[int]]:
+        queue = asyncio.Queue[int]()
+        queue.put_nowait(signal.SIGTERM)
+        yield queue
+
+    async def held() -> asyncio.Event:
+        return asyncio.Event()
+
+    server.fake.hold_stream = asyncio.run_coroutine_threadsafe(held(), server._loop).result(5)
+    monkeypatch.setattr(work, "connect", own)
+    monkeypatch.setattr(work, "_signals", signals)
+    assert invoke(RUN) == 143
+    captured = capsys.readouterr()
+    assert "s1 goes on when a server runs on this data folder" in captured.err
+    assert "interrupted" in captured.out and "dressage sessions watch s1 --data-dir here" in captured.out
+
+
+@pytest.mark.parametrize("again", ["watch", "resume"])
+def test_what_is_followed_later_ends_with_its_learning_curve_too(
+    server: Background, again: str, capsys: pytest.CaptureFixture[str]
+):
+    pytest.importorskip("matplotlib")
+    row = json.dumps({"step": 1000, "episode_return": 3.0})
+    server.fake.artifacts = {f"{POLICY.removesuffix('/policy')}/metrics.jsonl": row.encode()}
+    assert invoke([*RUN, "--detach"]) == 0
+    follow = listings.watch("s1", as_json=False)
+    if again == "resume":
+        follow = listings.resume("s1", iterations=0, as_json=False)
+
+    async def later() -> None:
+        async with AsyncClient.connect(server.address) as client:
+            await follow(Connection(client, "stack", None))
+
+    asyncio.run(later())
+    assert (Path.cwd() / "learning-curve-s1.png").is_file()
+    assert "learning-curve-s1.png" in capsys.readouterr().out
+
+
+def test_show_names_the_learning_curve_that_lies_beside_the_policy(server: Background, tmp_path: Path):
+    policy = tmp_path / "artifacts" / POLICY
+    picture = policy.parent / "learning_curve.png"
+
+    async def facts() -> Any:
+        async with AsyncClient.connect(server.address) as client:
+            return await listings.session("s1")(Connection(client, "joined", tmp_path / "artifacts"))
+
+    assert invoke(RUN) == 0
+    policy.mkdir(parents=True)
+    assert asyncio.run(facts())["learning_curve"] is None
+    picture.write_bytes(b"picture")
+    assert asyncio.run(facts())["learning_curve"] == {"artifact": "", "path": str(picture)}
 
 
 def test_help_answers_at_once_and_without_heavy_imports():

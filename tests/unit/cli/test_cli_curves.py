@@ -94,3 +94,11 @@ def test_without_matplotlib_or_policy_there_is_no_picture_and_no_error(tmp_path,
     assert asyncio.run(curves.save(session_pb2.Session(name="sessions/s1"), connection)) is None
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert asyncio.run(curves.save(session(), connection)) is None
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_title_in_letters_that_the_font_lacks_is_no_cause_for_a_warning(tmp_path):
+    pytest.importorskip("matplotlib")
+    curve = curves.combine([(np.array([1.0, 2.0]), np.array([0.0, 1.0]))])
+    curves.draw({"default": curve}, tmp_path / "c.png", title="\u8dd1\u5f97\u5feb")
+    assert (tmp_path / "c.png").is_file()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,62 @@ def test_eval_of_no_bundle_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_export_writes_an_onnx_file(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert invoke(["export", str(bundle), "--format", "onnx", "-o", str(tmp_path / "p" / "x.onnx")]) == 0
     assert Path(capsys.readouterr().out.strip()).stat().st_size > 0
+
+
+MODEL = """<mujoco><worldbody><body name="slider"><joint name="slide" type="slide" axis="1 0 0"/><geom size="0.1"/></body>
+</worldbody><actuator><motor joint="slide" ctrlrange="-1 1"/></actuator></mujoco>"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    path = tmp_path / "two.xml"
+    path.write_text(MODEL)
+    return str(path)
+
+
+def test_own_environments_are_kept_in_the_data_folder_that_is_named(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    here = ["--data-dir", str(tmp_path / "other")]
+    monkeypatch.delenv("DRESSAGE_ENVIRONMENTS", raising=False)
+    assert invoke(["envs", "add", model, *here]) == 0
+    assert (tmp_path / "other" / "environments" / "mjcf:two" / "card.json").is_file()
+    reward = tmp_path / "reward.py"
+    reward.write_text(
+        "LATEX = '-a^2'\nTERMS = {'still': 'no effort'}\n\n\n"
+        "def reward(state, action, next_state, memory, np):\n    return {'still': -np.square(action).sum(-1)}\n"
+    )
+    assert invoke(["check", str(reward), "--env", "mjcf:two", "--allow-unsandboxed", *here]) == 0
+    capsys.readouterr()
+    for more, found in ((here, 0), ([], 1), (["--data-dir", str(tmp_path / "home")], 1)):
+        assert invoke(["envs", "show", "mjcf:two", *more]) == found
+        assert invoke(["envs", "list", "--json", *more]) == 0
+        assert ("mjcf:two" in capsys.readouterr().out) == (found == 0)
+    assert "DRESSAGE_ENVIRONMENTS" not in os.environ
+    monkeypatch.setenv("DRESSAGE_ENVIRONMENTS", str(tmp_path / "other" / "environments"))
+    assert invoke(["envs", "show", "mjcf:two", "--data-dir", str(tmp_path / "home")]) == 0, "what the user set holds"
+    assert os.environ["DRESSAGE_ENVIRONMENTS"] == str(tmp_path / "other" / "environments")
+
+
+@pytest.mark.parametrize("form", ["onnx", "sb3"])
+def test_a_place_that_cannot_be_written_to_is_named_with_its_option(
+    bundle: Path, tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "file").write_text("")
+    out = tmp_path / "file" / "below"
+    assert invoke(["export", str(bundle), "--format", form, "-o", str(out)]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: --out: got ") and "expected a place that can be written to (" in said
+    assert "a fault of dressage" not in said
+
+
+def test_a_folder_of_environments_that_cannot_be_written_to_is_named(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "file").write_text("")
+    assert invoke(["envs", "add", model, "--data-dir", str(tmp_path / "file")]) == 1
+    said = capsys.readouterr().err
+    assert "file/environments" in said and "--data-dir" in said and "a fault of dressage" not in said
 
 
 def test_environments_are_listed_without_a_server(capsys: pytest.CaptureFixture[str]):

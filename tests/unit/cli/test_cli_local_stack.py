@@ -157,6 +157,12 @@ async def test_a_running_server_is_joined_and_a_dead_one_is_not(
             pass
 
 
+async def test_a_folder_is_quoted_where_a_command_is_suggested(services: Recorder, tmp_path: Path):
+    folder = tmp_path / "my data"
+    async with connection.connect(Where(data_dir=folder), start="full") as own:
+        assert own.flags == f" --data-dir '{folder}'"
+
+
 async def test_a_folder_that_is_held_for_a_moment_is_waited_for(
     services: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

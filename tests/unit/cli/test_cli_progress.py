@@ -155,3 +155,14 @@ def test_durations_are_for_people():
         "59 min 59 s",
         "2 h 10 min",
     ]
+
+
+def test_a_training_that_takes_whole_updates_is_never_more_than_done():
+    members = [member("base-s0", 131_072), member("base-s1", 100_000)]
+    assert line(pb.Event(progress=pb.Progress(members=members))) == "trained 100 % at 0 steps/s"
+    members = [member("base-s0", 131_072), member("base-s1", 50_000)]
+    assert line(pb.Event(progress=pb.Progress(members=members))) == "trained 75 % at 0 steps/s"
+
+
+def test_one_of_a_thing_is_said_as_one():
+    assert [progress.counted(number, "step") for number in (0, 1, 2_000)] == ["0 steps", "1 step", "2,000 steps"]

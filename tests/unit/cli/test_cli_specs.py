@@ -49,8 +49,11 @@ def test_a_config_sets_only_what_it_names():
     [
         ("learning_rate=1", "ID:name=value"),
         ("a:speed=1", "one of learning_rate"),
-        ("a:epochs=four", "epochs.*'four'.*a number"),
-        ("a:epochs=1.5", "a number"),
+        ("a:epochs=four", "epochs.*'four'.*a whole number"),
+        ("a:epochs=1.5", "a whole number"),
+        ("a:num_envs=99999999999", "a whole number below 2147483648"),
+        ("a:epochs=1,epochs=2", "--config a epochs: got 'epochs=2', expected it once only"),
+        ("a:hidden_sizes=8,hidden_sizes=16", "hidden_sizes.*once"),
         ("a:hidden_sizes=64,64", "one of"),
         ("a:hidden_sizes=x", "64x64"),
         ("a:learning_rate", "a number"),
@@ -82,6 +85,12 @@ def test_sources_are_read_and_bad_files_named(tmp_path: Path):
     ):
         with pytest.raises(errors.InvalidArgument, match=said):
             make_spec(SpecOptions(intent="hop", environment="Hopper-v5", reward=path))
+
+
+def test_a_source_may_begin_with_a_mark_of_its_encoding(tmp_path: Path):
+    path = tmp_path / "r.py"
+    path.write_bytes(b"\xef\xbb\xbfx = 1")
+    assert make_spec(SpecOptions(intent="hop", environment="Hopper-v5", reward=path)).reward_source == "x = 1"
 
 
 def test_what_is_not_given_is_left_to_the_server():
