@@ -40,7 +40,8 @@ def protoc(descriptors: Path, outputs: list[str]) -> None:
     """Runs protoc in an environment of its own, pinned to the oldest supported versions."""
     sources = sorted(str(path.relative_to(PROTOS)) for path in PROTOS.rglob("*.proto"))
     common = [f"--descriptor_set_in={descriptors}", f"-I{PROTOS}"]
-    tool = ["uv", "run", "--isolated", "--no-project", "--python", f"{sys.version_info.major}.{sys.version_info.minor}"]
+    uv = str(ROOT / "tools" / "uv")
+    tool = [uv, "run", "--isolated", "--no-project", "--python", f"{sys.version_info.major}.{sys.version_info.minor}"]
     for requirement in TOOLS:
         tool += ["--with", requirement]
     command = [*tool, "python", "-m", "grpc_tools.protoc", *common, *outputs]
