@@ -320,10 +320,12 @@ class SandboxProcess:
 
     def _describe(self, code: int, tail: str) -> Exit:
         verdict = self._verdict
-        if verdict is not None and verdict[1] == _LEADER_GONE and code >= 0:
+        gone = verdict is not None and verdict[1] == _LEADER_GONE
+        if gone and code >= 0:
             verdict = None  # seen just as it ended by itself, when threads of libraries are the last to go
         kind, reason = verdict or self._cause(code)
-        judged = verdict is not None and not self._killed.is_set()
+        # One that the kernel kills for want of memory looks as if its main thread had ended, too.
+        judged = verdict is not None and not gone and not self._killed.is_set()
         bound = judged or kind in ("timeout", "memory") or -code in _BOUND_SIGNALS
         return Exit(kind, code, reason, tail[-_STDERR_KEPT:], bound)
 
