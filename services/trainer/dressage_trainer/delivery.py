@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.api.v1 import session_pb2
-from dressage.errors import NotFound
+from dressage.errors import DressageError, NotFound
 from dressage.policies import WEIGHTS_FILE, PolicyCard, load, save_bundle, to_onnx
 
 from dressage_trainer.messages import CheckpointMessage, MemberPolicy, MemberStoppedMessage
@@ -39,9 +40,8 @@ class StagedCheckpoint:
     message: CheckpointMessage
 
     def discard(self) -> None:
-        """Removes the copies."""
-        for path in (self.path, *self.records.values()):
-            path.unlink()
+        """Removes the copies, which have a folder of their own."""
+        shutil.rmtree(self.path.parent)
 
 
 class Delivery:
@@ -93,9 +93,12 @@ class Delivery:
         digest = hashlib.sha256((folder / WEIGHTS_FILE).read_bytes()).hexdigest()
         return pb.MemberReport(member=policy.member, env_step=policy.env_step, policy=prefix, policy_sha256=digest)
 
-    def stage_records(self, members: Sequence[str], sandbox: Path) -> dict[str, Path]:
-        """Copies the members' metrics and TensorBoard files out of the learner's folder; by key."""
-        staged, folder = {}, self._folder()
+    def stage_records(self, members: Sequence[str], sandbox: Path, folder: Path | None = None) -> dict[str, Path]:
+        """Copies the members' metrics and TensorBoard files out of the learner's folder; by key.
+
+        :param folder: where to; a new one if None.
+        """
+        staged, folder = {}, folder or self._folder()
         for member in members:
             base = sandbox / "members" / member
             names = [base / "metrics.jsonl", *sorted((base / "tb").glob("*"))[:_MAX_TENSORBOARD_FILES]]
@@ -115,9 +118,14 @@ class Delivery:
         :raises NotFound: if the learner has done so already.
         :raises FailedPrecondition: if it is larger than ``max_bytes``, or no file of the learner's folder.
         """
-        target = self._folder() / Path(message.path).name
-        path = copy_from_sandbox(sandbox / message.path, sandbox, target, max_bytes=max_bytes)
-        return StagedCheckpoint(path, self.stage_records(members, sandbox), message)
+        folder = self._folder()
+        target = folder / Path(message.path).name
+        try:
+            path = copy_from_sandbox(sandbox / message.path, sandbox, target, max_bytes=max_bytes)
+            return StagedCheckpoint(path, self.stage_records(members, sandbox, folder), message)
+        except DressageError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
     async def checkpoint(self, staged: StagedCheckpoint) -> None:
         """Uploads a staged checkpoint with its records, and reports it."""
@@ -135,8 +143,6 @@ class Delivery:
     async def records(self, records: dict[str, Path]) -> None:
         """Uploads staged records."""
         await put_files(self._work, records)
-        for path in records.values():
-            path.unlink()
 
     def _folder(self) -> Path:
         """A new folder to stage in: what waits for its upload is not written again meanwhile."""

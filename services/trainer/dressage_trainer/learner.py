@@ -159,8 +159,9 @@ class Training:
         threading.Thread(target=self._watch_reward, name="watch", daemon=True).start()
         began = self._clock()
         try:
-            for warning in minibatch_warnings(self._spec):
-                self._send(warning)
+            if not self._spec.resume:  # told by the attempt before
+                for warning in minibatch_warnings(self._spec):
+                    self._send(warning)
             while (group := self._next_group()) is not None:
                 if self._gone.is_set():
                     raise ChannelClosed("the supervisor is gone")

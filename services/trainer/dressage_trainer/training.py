@@ -2,7 +2,7 @@
 
 Two tasks serve the learner. The listener takes its messages at once, so that live progress never waits. What takes
 time (evaluations, uploads) goes through one queue in order: a checkpoint is reported only after the evaluations before
-it, so that a trainer that resumes from it has lost none of them.
+it, so that a trainer that resumes from it has lost none of them. Of checkpoints that wait, the newest alone is kept.
 """
 
 from __future__ import annotations

@@ -147,6 +147,7 @@ async def test_a_stream_that_stood_with_nothing_to_say_was_no_absence(ceilings, 
 
     async with serving(script, redial_seconds=45.0) as (_, work):
         await asyncio.wait_for(work.run(), 20)
+    assert len(ceilings) == 1, "one redial, and the orchestrator was not given up"
 
 
 async def test_a_report_after_a_silence_starts_the_clock(ceilings, clock):
@@ -165,6 +166,7 @@ async def test_a_report_after_a_silence_starts_the_clock(ceilings, clock):
 
     async with serving(script, redial_seconds=45.0) as (_, work):
         await asyncio.wait_for(work.run(), 20)
+    assert len(ceilings) == 1, "one redial, and the orchestrator was not given up"
 
 
 async def test_what_is_said_before_the_welcome_waits_for_its_turn():
