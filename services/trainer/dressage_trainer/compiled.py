@@ -65,14 +65,14 @@ def request_of(spec: TrainSpec) -> dict[str, Any]:
 
 def key_of(request: Mapping[str, Any]) -> str:
     """Name of the folder for a request."""
-    facts = {"request": request, "machine": _machine(), "presets": _presets_digest()}
+    facts = {"request": request, "machine": _machine(), "ppo": _sources_digest()}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _presets_digest() -> str:
-    """Members are told by what differs from the preset, so a changed preset is another shape."""
-    path = Path(__file__).parent / "ppo" / "presets.py"
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _sources_digest() -> str:
+    """Of what is compiled, and of the presets: members are told by what differs from these."""
+    sources = sorted((Path(__file__).parent / "ppo").glob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 
 @cache

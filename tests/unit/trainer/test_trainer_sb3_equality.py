@@ -132,8 +132,9 @@ def our_orders(reference):
 
 def run_ours(indices, data, weights, references, minibatch_size, dtype, updates, threads):
     update = LaneUpdate(
-        members=len(indices), threads=threads, minibatch_size=minibatch_size, weights=10_800, hidden_layers=len(HIDDEN),
-        sizes=(D, A), precision=lambda: jax.enable_x64(dtype == np.float64), clock=time.perf_counter,
+        members=len(indices), threads=threads, minibatch_size=minibatch_size, weights=10_800, epochs=4,
+        hidden_layers=len(HIDDEN), sizes=(D, A),
+        precision=lambda: jax.enable_x64(dtype == np.float64), clock=time.perf_counter,
     )  # fmt: skip
     take = np.array(indices)
     params = {n: w[take].astype(dtype) for n, w in stack(weights).items()}

@@ -9,6 +9,7 @@ hundred rows are done before a compiled call would have been dispatched.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -110,10 +111,33 @@ def forward(weights: dict[str, Any], observations: Any, *, tower: str, hidden_la
 
     x = observations
     for name in layer_names(tower, hidden_layers):
-        x = x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+        x = linear()(x, weights[f"{name}.weight"]) + weights[f"{name}.bias"]
         if name not in ("action", "value"):
             x = jnp.tanh(x)
     return x
+
+
+@functools.cache
+def linear() -> Any:
+    """`x @ weight.T` in JAX with the products written as XLA's kernels take them: a weight is never transposed, and of
+    a gradient the small factor is transposed in memory, since a product over the leading axis has slow kernels."""
+    import jax
+
+    barrier: Any = jax.lax.optimization_barrier
+
+    def product(a: Any, b: Any, *, over: int) -> Any:
+        return jax.lax.dot_general(a, b, (((1,), (over,)), ((), ())))
+
+    @jax.custom_vjp
+    def apply(x: Any, weight: Any) -> Any:
+        return product(x, weight, over=1)
+
+    def backward(kept: tuple[Any, Any], g: Any) -> tuple[Any, Any]:
+        x, weight = kept
+        return product(g, weight, over=0), product(barrier(g.T), x, over=0)
+
+    apply.defvjp(lambda x, weight: (apply(x, weight), (x, weight)), backward)
+    return apply
 
 
 def gaussian_log_prob(actions: Any, mean: Any, log_std: Any) -> Any:

@@ -115,6 +115,7 @@ class StackedPPO:
             threads=threads,
             minibatch_size=first.minibatch_size,
             weights=sum(array[0].size for array in self._weights.values()),
+            epochs=self._max_epochs,
             hidden_layers=self._layers,
             sizes=self._sizes,
             discrete=self.action_space.discrete,

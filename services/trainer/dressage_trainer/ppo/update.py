@@ -1,8 +1,9 @@
-"""The whole PPO update of many members as one compiled function.
+"""The whole PPO update of many members, compiled.
 
-`update` takes a rollout of M stacked members and returns their new weights: values, generalised advantages, then
+An `Update` takes a rollout of M stacked members and returns their new weights: values, generalised advantages, then
 epochs x minibatches of gradient steps, in SB3's order and arithmetic (`PPO.train`), with each member's own
-coefficients. A 64 x 64 network's gradient step is mostly overhead; stacking members shares it.
+coefficients. A 64 x 64 network's gradient step is mostly overhead; stacking members shares it. The epochs are a function of
+their own that can be left after any epoch and gone on with elsewhere.
 
 How it is laid out:
 
@@ -34,6 +35,9 @@ _ADAM_EPSILON = 1e-5
 _LOG_BETA1 = math.log(_ADAM_BETA1)
 _LOG_BETA2 = math.log(_ADAM_BETA2)
 _KL_MARGIN = 1.5
+_SUMMED = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm", "minibatches", "steps")
+
+_barrier: Any = jax.lax.optimization_barrier
 
 Weights = dict[str, Any]
 
@@ -146,7 +150,8 @@ def _loss(
     return total, seen
 
 
-def _adam(weights: Weights, adam: Adam, gradient: Weights, learning_rate: Any) -> tuple[Weights, Adam]:
+def _adam(weights: Weights, adam: Adam, gradient: Weights, learning_rate: Any, go_on: Any) -> tuple[Weights, Adam]:
+    """One step where ``go_on``; all as it was elsewhere."""
     step = adam.step + 1
     t = step.astype(learning_rate.dtype)
     # 1 - beta^t by expm1: in float32 the plain difference loses half its digits at the first steps.
@@ -154,13 +159,20 @@ def _adam(weights: Weights, adam: Adam, gradient: Weights, learning_rate: Any) -
     correction2 = -jnp.expm1(t * _LOG_BETA2)
     first = {n: _ADAM_BETA1 * adam.first[n] + (1.0 - _ADAM_BETA1) * g for n, g in gradient.items()}
     second = {n: _ADAM_BETA2 * adam.second[n] + (1.0 - _ADAM_BETA2) * g * g for n, g in gradient.items()}
+    new = _where(go_on, Adam(step, first, second), adam)
+    # The weights' step reads what was stored. Without a barrier XLA computes the moments twice, from copies of the old ones.
+    first, second = _barrier((new.first, new.second))
     rate = learning_rate / correction1
     root = jax.lax.rsqrt(correction2)
     stepped = {n: weights[n] - rate * first[n] / (jnp.sqrt(second[n]) * root + _ADAM_EPSILON) for n in weights}
-    return stepped, Adam(step, first, second)
+    return _where(go_on, stepped, weights), Adam(new.step, first, second)
 
 
-class _Member(NamedTuple):
+def _where(condition: Any, new: Any, old: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
+
+
+class Progress(NamedTuple):
     """What a member carries from one gradient step to the next."""
 
     weights: Weights
@@ -173,26 +185,48 @@ class _Member(NamedTuple):
     """Sums of the diagnostics over the minibatches seen, and their ``minibatches`` and gradient ``steps``."""
 
 
-def _gradient_step(member: _Member, rows: Any, *, c: Coefficients, **static: Any) -> _Member:
+def begin(weights: Weights, adam: Adam) -> Progress:
+    """Where the epochs of stacked members begin, as numpy arrays."""
+    members, dtype = len(adam.step), next(iter(weights.values())).dtype
+    return Progress(
+        weights,
+        adam,
+        on=np.ones(members, bool),
+        broken=np.zeros(members, bool),
+        sums={name: np.zeros(members, dtype) for name in _SUMMED},
+    )
+
+
+def means(progress: Progress) -> dict[str, Any]:
+    """Per member the means of the diagnostics over its minibatches, the ``minibatches`` counted, the gradient ``steps``
+    taken, whether it is ``broken`` (non-finite), and the mean deviation of its actions, ``std``, where it has one."""
+    count = np.maximum(progress.sums["minibatches"], 1.0)
+    seen = {n: s if n in ("minibatches", "steps") else s / count for n, s in progress.sums.items()}
+    log_std = progress.weights.get("log_std")
+    deviation = {} if log_std is None else {"std": np.exp(log_std).mean(-1)}
+    return {**seen, **deviation, "broken": progress.broken}
+
+
+def _gradient_step(member: Progress, rows: Any, *, c: Coefficients, **static: Any) -> Progress:
     (loss, seen), gradient = jax.value_and_grad(_loss, has_aux=True)(member.weights, rows, c, **static)
     norm = jnp.sqrt(sum(jnp.vdot(g, g) for g in gradient.values()))
     finite = jnp.isfinite(norm) & jnp.isfinite(loss)
     go_on = member.on & finite & ~(seen["approx_kl"] > _KL_MARGIN * c.target_kl)
     scale = jnp.minimum(1.0, c.max_grad_norm / (norm + 1e-6))
-    stepped = _adam(member.weights, member.adam, {n: g * scale for n, g in gradient.items()}, c.learning_rate)
-    weights, adam = jax.tree.map(lambda new, old: jnp.where(go_on, new, old), stepped, (member.weights, member.adam))
+    clipped = {n: g * scale for n, g in gradient.items()}
+    weights, adam = _adam(member.weights, member.adam, clipped, c.learning_rate, go_on)
     counted = member.on & finite
     seen = {**seen, "grad_norm": norm, "minibatches": 1.0}
     sums = {name: member.sums[name] + jnp.where(counted, value, 0.0) for name, value in seen.items()}
     sums["steps"] = member.sums["steps"] + go_on
-    return _Member(weights, adam, go_on, member.broken | (member.on & ~finite), sums)
+    return Progress(weights, adam, go_on, member.broken | (member.on & ~finite), sums)
 
 
 def _epoch(
-    member: _Member, samples: Any, order: Any, c: Coefficients, *, minibatch_size: int, **static: Any
-) -> _Member:
+    member: Progress, samples: Any, order: Any, c: Coefficients, *, minibatch_size: int, **static: Any
+) -> Progress:
     full = len(order) // minibatch_size
-    step: Callable[[_Member, Any], _Member] = functools.partial(_gradient_step, c=c, **static)
+    step: Callable[[Progress, Any], Progress] = functools.partial(_gradient_step, c=c, **static)
     member, _ = jax.lax.scan(
         lambda carry, index: (step(carry, samples[index]), None),
         member,
@@ -203,60 +237,45 @@ def _epoch(
     return member
 
 
-_SUMMED = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm", "minibatches", "steps")
-
-
-def optimise(
-    weights: Weights,
-    adam: Adam,
+def _epochs(
+    stack: Progress,
     samples: Any,
     orders: Any,
     c: Coefficients,
+    first: Any,
+    last: Any,
     *,
     minibatch_size: int,
     hidden_layers: int,
     sizes: tuple[int, int],
     discrete: bool = False,
-) -> tuple[Weights, Adam, dict[str, Any]]:
-    """Epochs x minibatches of gradient steps for M members.
+) -> Progress:
+    """Epochs ``first`` to ``last`` (excluded) x minibatches of gradient steps for M members.
 
     :param samples: (M, B, D + A + 3) rows of observation, action, log probability, advantage, return.
     :param orders: (epochs, M, B) integer permutations of the rows.
     :param sizes: (D, A); A is 1 for numbered actions.
     :param discrete: whether actions are numbered.
-    :returns: weights, Adam's state, and per member the means of the diagnostics over its minibatches, the
-        ``minibatches`` counted, the gradient ``steps`` taken, and whether it is ``broken`` (non-finite).
     """
-    members, dtype = samples.shape[0], samples.dtype
     run_epoch = jax.vmap(
         functools.partial(
             _epoch, minibatch_size=minibatch_size, hidden_layers=hidden_layers, sizes=sizes, discrete=discrete
         )
     )
 
-    def wanted(epoch: Any, stack: _Member) -> Any:
+    def wanted(epoch: Any, stack: Progress) -> Any:
         return stack.on & (epoch < c.epochs)
 
-    def body(carry: tuple[Any, _Member]) -> tuple[Any, _Member]:
+    def body(carry: tuple[Any, Progress]) -> tuple[Any, Progress]:
         epoch, stack = carry
         return epoch + 1, run_epoch(stack._replace(on=wanted(epoch, stack)), samples, orders[epoch], c)
 
-    def condition(carry: tuple[Any, _Member]) -> Any:
+    def condition(carry: tuple[Any, Progress]) -> Any:
         epoch, stack = carry
-        return (epoch < len(orders)) & jnp.any(wanted(epoch, stack))
+        return (epoch < last) & jnp.any(wanted(epoch, stack))
 
-    zeros = jnp.zeros(members, dtype)
-    start = _Member(
-        weights,
-        adam,
-        on=jnp.ones(members, bool),
-        broken=jnp.zeros(members, bool),
-        sums={name: zeros for name in _SUMMED},
-    )
-    _, end = jax.lax.while_loop(condition, body, (jnp.int32(0), start))
-    count = jnp.maximum(end.sums["minibatches"], 1.0)
-    seen = {n: s if n in ("minibatches", "steps") else s / count for n, s in end.sums.items()}
-    return end.weights, end.adam, {**seen, "broken": end.broken}
+    end: Progress = jax.lax.while_loop(condition, body, (first, stack))[1]
+    return end
 
 
 def _prepare(weights: Weights, rollout: Rollout, c: Coefficients, *, hidden_layers: int) -> tuple[Any, dict[str, Any]]:
@@ -284,29 +303,32 @@ def _prepare(weights: Weights, rollout: Rollout, c: Coefficients, *, hidden_laye
     }
 
 
-def build_update(*, minibatch_size: int, hidden_layers: int, sizes: tuple[int, int], discrete: bool = False) -> Any:
-    """The compiled `(weights, adam, rollout, orders, coefficients) -> (weights, adam, diagnostics)`.
+class Update(NamedTuple):
+    """The two compiled functions of an update. All arguments but ``orders`` (epochs, M, T * n) have the member axis in
+    front; shapes fix what is compiled."""
 
-    Shapes fix what is compiled; all arguments but ``orders`` (epochs, M, T * n) have the member axis in front.
-    """
+    prepare: Any
+    """``(weights, rollout, coefficients) -> (samples, diagnostics)``"""
+    epochs: Any
+    """``(progress, samples, orders, coefficients, first, last) -> progress``; the progress given is used up."""
 
-    def update(
-        weights: Weights, adam: Adam, rollout: Rollout, orders: Any, c: Coefficients
+    def __call__(
+        self, weights: Weights, adam: Adam, rollout: Rollout, orders: Any, c: Coefficients
     ) -> tuple[Weights, Adam, dict[str, Any]]:
-        prepare = functools.partial(_prepare, hidden_layers=hidden_layers)
-        samples, before = jax.vmap(prepare)(weights, rollout, c)
-        weights, adam, seen = optimise(
-            weights,
-            adam,
-            samples,
-            orders,
-            c,
-            minibatch_size=minibatch_size,
-            hidden_layers=hidden_layers,
-            sizes=sizes,
-            discrete=discrete,
-        )
-        deviation = {} if discrete else {"std": jnp.exp(weights["log_std"]).mean(-1)}
-        return weights, adam, {**before, **seen, **deviation}
+        """All of it in one go: weights, Adam's state and diagnostics."""
+        samples, before = self.prepare(weights, rollout, c)
+        end = self.epochs(begin(weights, adam), samples, orders, c, np.int32(0), np.int32(len(orders)))
+        return end.weights, end.adam, {**before, **means(end)}
 
-    return jax.jit(update, donate_argnums=(0, 1))
+
+def build_update(*, minibatch_size: int, hidden_layers: int, sizes: tuple[int, int], discrete: bool = False) -> Update:
+    """The update for networks and actions of these sizes."""
+    # Named functions: what is compiled, and kept from run to run, has their names.
+    def update_prepare(weights: Weights, rollout: Rollout, c: Coefficients) -> Any:
+        return jax.vmap(functools.partial(_prepare, hidden_layers=hidden_layers))(weights, rollout, c)
+
+    def update_epochs(progress: Progress, samples: Any, orders: Any, c: Coefficients, first: Any, last: Any) -> Any:
+        static: Any = dict(hidden_layers=hidden_layers, sizes=sizes, discrete=discrete)
+        return _epochs(progress, samples, orders, c, first, last, minibatch_size=minibatch_size, **static)
+
+    return Update(jax.jit(update_prepare), jax.jit(update_epochs, donate_argnums=0))
