@@ -323,6 +323,7 @@ class Update(NamedTuple):
 
 def build_update(*, minibatch_size: int, hidden_layers: int, sizes: tuple[int, int], discrete: bool = False) -> Update:
     """The update for networks and actions of these sizes."""
+
     # Named functions: what is compiled, and kept from run to run, has their names.
     def update_prepare(weights: Weights, rollout: Rollout, c: Coefficients) -> Any:
         return jax.vmap(functools.partial(_prepare, hidden_layers=hidden_layers))(weights, rollout, c)
