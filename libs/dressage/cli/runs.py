@@ -81,12 +81,17 @@ def show(
         (
             member.name.rpartition("/")[2],
             f"{member.env_steps:,} of {member.target_env_steps:,}",
-            f"{member.metrics['episode_return']:.1f}" if "episode_return" in member.metrics else "",
+            _return(member.metrics["episode_return"]) if "episode_return" in member.metrics else "",
             member.failure.message,
         )
         for member in found.members
     ]
     output.print_table(("member", "env steps", "episode return", "failure"), rows, empty="no members")
+
+
+def _return(value: float) -> str:
+    """With one decimal, and by powers of ten where nobody would count the digits."""
+    return f"{value:.1f}" if abs(value) < 1e9 else f"{value:.3g}"
 
 
 @app.command()

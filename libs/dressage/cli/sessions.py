@@ -78,7 +78,9 @@ def cancel(
     token: Token = None,
 ) -> None:
     """End a session; what it has so far stays."""
-    _act(lambda client: client.cancel_session(session, reason=reason), "cancelled", as_json, address, token, data_dir)
+    _act(
+        lambda client: client.cancel_session(session, reason=reason), "is cancelled", as_json, address, token, data_dir
+    )
 
 
 @app.command()
@@ -205,7 +207,8 @@ def delete(
     token: Token = None,
 ) -> None:
     """Mark a session as deleted; `undelete` takes it back."""
-    _act(lambda client: client.delete_session(session, force=force), "deleted", as_json, address, token, data_dir)
+    _act(lambda client: client.delete_session(session, force=force), "deleted", as_json, address, token, data_dir,
+         at_work=False)  # fmt: skip
 
 
 @app.command()
@@ -213,7 +216,7 @@ def undelete(
     session: Name, as_json: Json = False, data_dir: DataDir = None, address: Address = None, token: Token = None
 ) -> None:
     """Take a deletion back."""
-    _act(lambda client: client.undelete_session(session), "is back", as_json, address, token, data_dir)
+    _act(lambda client: client.undelete_session(session), "is back", as_json, address, token, data_dir, at_work=False)
 
 
 @app.command()
@@ -236,15 +239,20 @@ def _act(
     address: str | None,
     token: str | None,
     data_dir: Any,
+    *,
+    at_work: bool = True,
 ) -> None:
     """Does something to a session and says so, or prints the session."""
-    from dressage.cli import output
+    from dressage.cli import output, summary
 
     async def work(connection: Connection) -> Any:
-        return await act(connection.client)
+        session = await act(connection.client)
+        watch = f"dressage sessions watch {session.name.rpartition('/')[2]}{connection.flags}"
+        waits = at_work and summary.state_now(session, connection) == "interrupted"
+        return session, f", once `{watch}` or a server goes on with it" if waits else ""
 
-    session = _with(work, address, token, data_dir)
+    session, when = _with(work, address, token, data_dir)
     if as_json:
         output.print_json(output.message_dict(session))
     else:
-        print(f"{session.name} {said}")
+        print(f"{session.name} {said}{when}")

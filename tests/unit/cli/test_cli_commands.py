@@ -367,6 +367,33 @@ def test_sigterm_of_an_own_stack_leaves_an_interrupted_session_and_says_how_to_g
     assert "interrupted" in captured.out and "dressage sessions watch s1 --data-dir here" in captured.out
 
 
+@pytest.mark.parametrize(
+    ("action", "said"),
+    [(["steer", "lower"], "takes it into its next iteration, once"), (["delete"], "deleted\n")],
+    ids=["steer", "delete"],
+)
+def test_what_a_session_that_nothing_goes_on_with_is_told_waits(
+    server: Background,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    action: list[str],
+    said: str,
+):
+    assert invoke([*RUN, "--detach"]) == 0
+
+    @asynccontextmanager
+    async def looks(*_: object, **__: object) -> AsyncIterator[Connection]:
+        async with AsyncClient.connect(server.address) as client:
+            yield Connection(client, "stack", None, " --data-dir here", only_looks=True)
+
+    monkeypatch.setattr("dressage.cli.connection.connect", looks)
+    capsys.readouterr()
+    assert invoke(["sessions", action[0], "s1", *action[1:]]) == 0
+    out = capsys.readouterr().out
+    assert said in out
+    assert ("dressage sessions watch s1 --data-dir here" in out) == ("once" in said)
+
+
 @pytest.mark.parametrize("again", ["watch", "resume"])
 def test_what_is_followed_later_ends_with_its_learning_curve_too(
     server: Background, again: str, capsys: pytest.CaptureFixture[str]
