@@ -4,3 +4,6 @@ from __future__ import annotations
 
 MAX_UPDATE_SAMPLES = 2**26
 """Samples of one PPO update of a member, num_envs * num_steps, at most."""
+
+SAC_HYPERPARAMETERS = ("learning_rate", "num_envs", "minibatch_size", "discount", "entropy_coef", "hidden_sizes")
+"""Those of a config's hyperparameters that SAC has too; the others are PPO's alone."""

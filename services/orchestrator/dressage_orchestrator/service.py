@@ -12,7 +12,7 @@ from dressage.api.v1 import session_service_pb2 as pb
 from dressage.envs.cards import load_card
 from dressage.envs.options import EnvOptions
 from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound
-from dressage.limits import MAX_UPDATE_SAMPLES
+from dressage.limits import MAX_UPDATE_SAMPLES, SAC_HYPERPARAMETERS
 
 from dressage_orchestrator import defaults, durations, names
 from dressage_orchestrator.clients import AgentClient
@@ -276,14 +276,29 @@ def _check_spec(spec: v1.SessionSpec) -> None:
     if spec.seed + spec.seeds > defaults.TRAINING_SEED_LIMIT:
         expected = f"seed + seeds of at most {defaults.TRAINING_SEED_LIMIT}, as evaluation seeds begin there"
         raise InvalidArgument(field="spec.seed", value=spec.seed, expected=expected)
-    if spec.algorithm == "sac" and spec.backend != "sb3":
-        raise InvalidArgument(field="spec.algorithm", value="sac", expected="'ppo', or the backend 'sb3'")
+    if spec.algorithm == "sac":
+        _check_sac(spec)
     needed = defaults.env_steps_per_iteration(spec)
     if spec.budget.env_steps and spec.budget.env_steps < needed:
         expected = f"at least {needed}, one iteration's (configs × seeds × steps_per_member), or 0 for no bound"
         raise InvalidArgument(field="spec.budget.env_steps", value=spec.budget.env_steps, expected=expected)
     if spec.budget.HasField("wall_time") and spec.budget.wall_time.ToTimedelta().total_seconds() <= 0:
         raise InvalidArgument(field="spec.budget.wall_time", value="0 s", expected="a positive duration, or none")
+
+
+def _check_sac(spec: v1.SessionSpec) -> None:
+    """Refuse what SAC cannot do, before anything is trained."""
+    if spec.backend != "sb3":
+        raise InvalidArgument(field="spec.algorithm", value="sac", expected="'ppo', or the backend 'sb3'")
+    if load_card(spec.environment.removeprefix("environments/")).num_actions:
+        expected = f"'ppo', as {spec.environment} has numbered actions"
+        raise InvalidArgument(field="spec.algorithm", value="sac", expected=expected)
+    for index, config in enumerate(spec.configs):
+        for told, value in config.hyperparameters.ListFields():
+            if told.name not in SAC_HYPERPARAMETERS:
+                field = f"spec.configs[{index}].hyperparameters.{told.name}"
+                expected = f"none, or 'ppo': sac has {', '.join(SAC_HYPERPARAMETERS)}"
+                raise InvalidArgument(field=field, value=value, expected=expected)
 
 
 def _check_sizes(field: str, told: v1.Hyperparameters) -> None:

@@ -50,6 +50,20 @@ BAD_SPECS: list[tuple[dict[str, object], str, str]] = [
     ({"seed": 999_999_999}, "spec.seed", "evaluation seeds begin there"),
     ({"train_only": True}, "spec.reward_source", "train_only"),
     ({"algorithm": "sac", "backend": "jax"}, "spec.algorithm", "sb3"),
+    (
+        {"algorithm": "sac", "backend": "sb3", "environment": "environments/CartPole-v1"},
+        "spec.algorithm",
+        "numbered actions",
+    ),
+    (
+        {
+            "algorithm": "sac",
+            "backend": "sb3",
+            "configs": [v1.Config(id="a", hyperparameters=v1.Hyperparameters(epochs=3))],
+        },
+        "spec.configs[0].hyperparameters.epochs",
+        "sac has learning_rate",
+    ),
     ({"pool": "gpu"}, "spec.pool", "one of local"),
 ]
 

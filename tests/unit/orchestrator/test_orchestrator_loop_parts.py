@@ -59,13 +59,26 @@ def spec(**more: object) -> v1.SessionSpec:
 def test_variants_stand_around_the_trainers_preset() -> None:
     from dressage_trainer.ppo import presets
 
-    for environment in ("HalfCheetah-v5", "Hopper-v5", "InvertedPendulum-v5"):
+    for environment in ("Pendulum-v1", *presets.PRESETS):
         told = spec(config_variants=True, environment=f"environments/{environment}")
         base, conservative, aggressive = configs.first_configs(told)
         assert base.id == "default" and not base.hyperparameters.ByteSize()
         rate = presets.preset(environment).learning_rate
         low, high = (c.hyperparameters.learning_rate for c in (conservative, aggressive))
-        assert low < rate < high and not conservative.hyperparameters.hidden_sizes  # one shape: they train as one batch
+        assert (low, high) == pytest.approx((rate / 2, rate * 2))
+        assert not conservative.hyperparameters.hidden_sizes  # one shape: they train as one batch
+
+
+def test_variants_of_sac_have_what_sac_has() -> None:
+    pytest.importorskip("torch")
+    from dressage_trainer.sb3.models import complete
+
+    told = spec(config_variants=True, environment="environments/Hopper-v5", backend="sb3", algorithm="sac")
+    rates = []
+    for config in configs.first_configs(told):
+        given = {field.name: value for field, value in config.hyperparameters.ListFields()}
+        rates.append(complete("sac", given, base=None).learning_rate)  # type: ignore[arg-type]
+    assert rates == pytest.approx([3e-4, 1.5e-4, 6e-4])
 
 
 def test_the_winner_is_inherited_and_a_proposal_stands_beside_it() -> None:

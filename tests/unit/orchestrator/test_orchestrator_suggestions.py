@@ -45,3 +45,11 @@ def test_the_change_is_told(name, value, used):
     allowed, (change,) = clamp(v1.Hyperparameters(**{name: value}))
     assert getattr(allowed, name) == used
     assert f"{name} {value:g} → {used:g}" in told([change])
+
+
+def test_what_sac_does_not_have_is_left_out_and_told():
+    suggested = v1.Hyperparameters(learning_rate=1e-3, clip_range=0.3, epochs=5, minibatch_size=8)
+    allowed, changed = clamp(suggested, algorithm="sac")
+    assert allowed == v1.Hyperparameters(learning_rate=1e-3, minibatch_size=32)
+    assert {entry.name for entry in changed} == {"clip_range", "epochs", "minibatch_size"}
+    assert "clip_range 0.3 → left out" in told(changed) and "minibatch_size 8 → 32" in told(changed)

@@ -1,9 +1,9 @@
 """Which configs an iteration trains. Pure.
 
 The base config is trained always. With variants, a conservative and an aggressive one stand beside it; they differ in learning
-rate, clip range and entropy bonus alone, so that all members have one shape and train as one batch. With tuning on, the base of
-a revision is its parent's winner, and what a model proposes is a config of its own, to be held against the base. With tuning
-off every iteration trains the same configs: nothing is inherited, nothing proposed.
+rate, clip range and entropy bonus alone (with SAC in learning rate), so that all members have one shape and train as one batch.
+With tuning on, the base of a revision is its parent's winner, and what a model proposes is a config of its own, to be held
+against the base. With tuning off every iteration trains the same configs: nothing is inherited, nothing proposed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,17 @@ _CLIP_RANGE = 0.2
 _FACTOR = 2.0
 _MAX_LEARNING_RATE = 1e-2
 _MIN_ENTROPY = 0.004
-_LEARNING_RATES = {"HalfCheetah-v5": 7e-4, "InvertedPendulum-v5": 1e-3}
+_LEARNING_RATES = {
+    "HalfCheetah-v5": 7e-4,
+    "InvertedPendulum-v5": 1e-3,
+    "Pusher-v5": 1e-3,
+    "Reacher-v5": 1e-3,
+    "Swimmer-v5": 6e-4,
+    "Walker2d-v5": 4e-4,
+}
 """Learning rates of the trainer's presets, from which variants move where a config sets none (a test compares)."""
 _LEARNING_RATE = 5e-4
+_SAC_LEARNING_RATE = 3e-4
 
 
 def first_configs(spec: v1.SessionSpec) -> list[v1.Config]:
@@ -66,8 +74,7 @@ def _with_variants(spec: v1.SessionSpec, configs: Sequence[v1.Config]) -> list[v
     if not spec.config_variants:
         return found
     taken = {config.id for config in found}
-    environment = spec.environment.removeprefix("environments/")
-    for variant in (_conservative(found[0], environment), _aggressive(found[0], environment)):
+    for variant in (_conservative(found[0], spec), _aggressive(found[0], spec)):
         if variant.id not in taken:
             found.append(variant)
     return found
@@ -80,24 +87,28 @@ def _copy(config: v1.Config, ident: str = "") -> v1.Config:
     return copied
 
 
-def _learning_rate(config: v1.Config, environment: str) -> float:
+def _learning_rate(config: v1.Config, spec: v1.SessionSpec) -> float:
     if config.hyperparameters.HasField("learning_rate"):
         return config.hyperparameters.learning_rate
-    return _LEARNING_RATES.get(environment, _LEARNING_RATE)
+    if spec.algorithm == "sac":
+        return _SAC_LEARNING_RATE
+    return _LEARNING_RATES.get(spec.environment.removeprefix("environments/"), _LEARNING_RATE)
 
 
-def _conservative(base: v1.Config, environment: str) -> v1.Config:
+def _conservative(base: v1.Config, spec: v1.SessionSpec) -> v1.Config:
     config = _copy(base, CONSERVATIVE)
     told = config.hyperparameters
-    told.learning_rate = _learning_rate(base, environment) / _FACTOR
-    told.clip_range = (told.clip_range if told.HasField("clip_range") else _CLIP_RANGE) / _FACTOR
+    told.learning_rate = _learning_rate(base, spec) / _FACTOR
+    if spec.algorithm != "sac":
+        told.clip_range = (told.clip_range if told.HasField("clip_range") else _CLIP_RANGE) / _FACTOR
     return config
 
 
-def _aggressive(base: v1.Config, environment: str) -> v1.Config:
+def _aggressive(base: v1.Config, spec: v1.SessionSpec) -> v1.Config:
     config = _copy(base, AGGRESSIVE)
     told = config.hyperparameters
-    told.learning_rate = min(_FACTOR * _learning_rate(base, environment), _MAX_LEARNING_RATE)
-    told.clip_range = 1.5 * (told.clip_range if told.HasField("clip_range") else _CLIP_RANGE)
-    told.entropy_coef = max(_FACTOR * told.entropy_coef, _MIN_ENTROPY)
+    told.learning_rate = min(_FACTOR * _learning_rate(base, spec), _MAX_LEARNING_RATE)
+    if spec.algorithm != "sac":  # it tunes its entropy coefficient by itself, and clips nothing
+        told.clip_range = 1.5 * (told.clip_range if told.HasField("clip_range") else _CLIP_RANGE)
+        told.entropy_coef = max(_FACTOR * told.entropy_coef, _MIN_ENTROPY)
     return config

@@ -120,7 +120,7 @@ def _keep(flow: Flow, number: int, past: History, told: Directions, result: agen
     revision = result.revision
     by_number = {entry.number: entry for entry in past.iterations}
     parent = by_number.get(told.rebase or revision.based_on, past.iterations[-1])
-    suggested, clamped = suggestions.clamp(revision.hyperparameters)
+    suggested, clamped = suggestions.clamp(revision.hyperparameters, algorithm=flow.spec.algorithm)
     proposed = suggested if revision.HasField("hyperparameters") else None
     chosen = configs.next_configs(flow.spec, parent, proposed)
     tuned = flow.spec.tune_hyperparameters and proposed is not None and bool(proposed.ByteSize())

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 from dressage.api.v1 import session_pb2 as v1
+from dressage.limits import SAC_HYPERPARAMETERS
 
 BOUNDS: dict[str, tuple[float, float]] = {
     "learning_rate": (1e-6, 3e-3),
@@ -35,20 +36,26 @@ class Clamped:
     name: str
     suggested: float
     used: float
+    """NaN: left out."""
 
     def __str__(self) -> str:
-        return f"{self.name} {self.suggested:g} → {self.used:g}"
+        return f"{self.name} {self.suggested:g} → {'left out' if math.isnan(self.used) else format(self.used, 'g')}"
 
 
-def clamp(suggested: v1.Hyperparameters) -> tuple[v1.Hyperparameters, list[Clamped]]:
-    """A copy within the bounds, and what had to be changed. A value that is no number is left out."""
+def clamp(suggested: v1.Hyperparameters, *, algorithm: str = "ppo") -> tuple[v1.Hyperparameters, list[Clamped]]:
+    """A copy within the bounds, and what had to be changed. A value that is no number is left out, and so is what the
+    algorithm does not have."""
     allowed = v1.Hyperparameters()
     allowed.CopyFrom(suggested)
     changed = []
+    for told, value in suggested.ListFields() if algorithm == "sac" else ():
+        if told.name not in SAC_HYPERPARAMETERS:
+            allowed.ClearField(told.name)  # type: ignore[arg-type]
+            changed.append(Clamped(told.name, value, math.nan))
     for name, (low, high) in BOUNDS.items():
-        if not suggested.HasField(name):  # type: ignore[arg-type]
+        if not allowed.HasField(name):  # type: ignore[arg-type]
             continue
-        value = getattr(suggested, name)
+        value = getattr(allowed, name)
         if math.isnan(value):
             allowed.ClearField(name)  # type: ignore[arg-type]
             changed.append(Clamped(name, value, math.nan))

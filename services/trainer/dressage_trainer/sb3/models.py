@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from dressage.errors import InvalidArgument
+from dressage.limits import SAC_HYPERPARAMETERS
 from dressage.policies import PolicyCard
 from dressage.policies.bundle import tensor_shapes
 from dressage.policies.sb3_export import sb3_name
@@ -32,15 +33,7 @@ _SAC_BASE = Hyperparameters(
     normalize_observation=False,
     normalize_reward=False,
 )
-_SAC_USES = {
-    "learning_rate",
-    "num_envs",
-    "minibatch_size",
-    "discount",
-    "entropy_coef",
-    "hidden_sizes",
-    "normalize_observation",
-}
+_SAC_USES = {*SAC_HYPERPARAMETERS, "normalize_observation"}
 
 
 def complete(algorithm: str, given: Mapping[str, Any], base: Hyperparameters) -> Hyperparameters:
@@ -52,7 +45,7 @@ def complete(algorithm: str, given: Mapping[str, Any], base: Hyperparameters) ->
         return Hyperparameters.for_run(given, base=base)
     for name in given:
         if name not in _SAC_USES:
-            expected = f"one that sac has: {', '.join(sorted(_SAC_USES))}"
+            expected = f"one that sac has: {', '.join(SAC_HYPERPARAMETERS)}"
             raise InvalidArgument(field="hyperparameters", value=name, expected=expected)
     # Its minibatches are of the replay buffer, whatever the number of environments.
     size = {"minibatch_size": given.get("minibatch_size", _SAC_BASE.minibatch_size)}
