@@ -119,6 +119,7 @@ class ReviserTask:
     :param known_lessons: with their tiers; in place of ``lessons`` where there are any.
     :param tried_changes: one line each, the oldest first.
     :param best_iteration: its number; 0 for none.
+    :param algorithm: `ppo` or `sac`.
     """
 
     brief: Brief
@@ -131,6 +132,7 @@ class ReviserTask:
     known_lessons: tuple[KnownLesson, ...] = ()
     tried_changes: tuple[str, ...] = ()
     best_iteration: int = 0
+    algorithm: str = "ppo"
 
 
 RoleTask = ElicitorTask | RewardAuthorTask | JudgeAuthorTask | FixerTask | ReviserTask

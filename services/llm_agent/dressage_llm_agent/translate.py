@@ -182,6 +182,7 @@ def _reviser(message: agent.ReviserTask) -> ReviserTask:
         notes=tuple(message.notes),
         lessons=tuple(message.lessons),
         tune_hyperparameters=message.tune_hyperparameters,
+        algorithm=message.algorithm or "ppo",
         iterations_without_improvement=message.iterations_without_improvement,
         dynamics=message.dynamics,
         known_lessons=tuple(KnownLesson(k.number, k.tier, k.text, k.iteration) for k in message.known_lessons),

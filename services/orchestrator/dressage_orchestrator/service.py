@@ -271,13 +271,14 @@ def _check_spec(spec: v1.SessionSpec) -> None:
     ids = [config.id for config in spec.configs]
     if len(set(ids)) != len(ids):
         raise InvalidArgument(field="spec.configs", value=ids, expected="configs with different ids")
-    for index, config in enumerate(spec.configs):
-        _check_sizes(f"spec.configs[{index}].hyperparameters", config.hyperparameters)
     if spec.seed + spec.seeds > defaults.TRAINING_SEED_LIMIT:
         expected = f"seed + seeds of at most {defaults.TRAINING_SEED_LIMIT}, as evaluation seeds begin there"
         raise InvalidArgument(field="spec.seed", value=spec.seed, expected=expected)
     if spec.algorithm == "sac":
         _check_sac(spec)
+    else:
+        for index, config in enumerate(spec.configs):
+            _check_sizes(f"spec.configs[{index}].hyperparameters", config.hyperparameters)
     needed = defaults.env_steps_per_iteration(spec)
     if spec.budget.env_steps and spec.budget.env_steps < needed:
         expected = f"at least {needed}, one iteration's (configs × seeds × steps_per_member), or 0 for no bound"

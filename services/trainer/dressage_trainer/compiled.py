@@ -5,7 +5,7 @@ reward left behind would run in the next user's learner. The cache is filled by 
 same shapes and loads no generated code (`warmup`), at the lowest priority and beside the last evaluation, when the
 learner is done. What it made is moved into place whole.
 
-A key names all that compiled code depends on besides the shapes: versions, processor and number of threads.
+A key names all that compiled code depends on besides the shapes: its sources, versions, processor and number of threads.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.api.v1 import session_pb2
-from dressage.errors import DressageError, NotFound
+from dressage.errors import DressageError, FailedPrecondition, NotFound
 from dressage.policies import WEIGHTS_FILE, PolicyCard, load, save_bundle, to_onnx
 
 from dressage_trainer.messages import CheckpointMessage, MemberPolicy, MemberStoppedMessage
@@ -34,14 +34,16 @@ _INDEXED = 3
 class StagedCheckpoint:
     """A checkpoint that waits for its upload."""
 
+    folder: Path
+    """Of its own, with all the copies."""
     path: Path
     records: dict[str, Path]
     """Metrics and TensorBoard files by key, as they were when it was staged."""
     message: CheckpointMessage
 
     def discard(self) -> None:
-        """Removes the copies, which have a folder of their own."""
-        shutil.rmtree(self.path.parent)
+        """Removes the copies."""
+        shutil.rmtree(self.folder)
 
 
 class Delivery:
@@ -116,16 +118,19 @@ class Delivery:
         """Copies a checkpoint and its records out of the learner's folder, before the learner makes room for the next one.
 
         :raises NotFound: if the learner has done so already.
-        :raises FailedPrecondition: if it is larger than ``max_bytes``, or no file of the learner's folder.
+        :raises FailedPrecondition: if it is larger than ``max_bytes``, no file of the learner's folder, or has no place.
         """
         folder = self._folder()
-        target = folder / Path(message.path).name
+        target = folder / "checkpoint" / Path(message.path).name
         try:
             path = copy_from_sandbox(sandbox / message.path, sandbox, target, max_bytes=max_bytes)
-            return StagedCheckpoint(path, self.stage_records(members, sandbox, folder), message)
+            return StagedCheckpoint(folder, path, self.stage_records(members, sandbox, folder / "records"), message)
         except DressageError:
             shutil.rmtree(folder, ignore_errors=True)
             raise
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise FailedPrecondition(f"it cannot be copied: {error.strerror}", reason="CHECKPOINT_NOT_COPIED") from None
 
     async def checkpoint(self, staged: StagedCheckpoint) -> None:
         """Uploads a staged checkpoint with its records, and reports it."""

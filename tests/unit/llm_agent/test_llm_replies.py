@@ -6,6 +6,7 @@ import json
 from contextlib import suppress
 
 import pytest
+from dressage.envs.cards import load_card
 from dressage_llm_agent.conversation import read_arguments
 from dressage_llm_agent.roles.base import ReplyProblem
 from dressage_llm_agent.roles.registry import role_of
@@ -181,3 +182,13 @@ def test_tool_arguments(name, text, outcome):
     else:
         with pytest.raises(ValueError, match=outcome):
             read_arguments(text, spec)
+
+
+def test_of_sac_only_its_own_hyperparameters_are_offered_and_taken():
+    task = ReviserTask(BRIEF, (PastIteration(1, CODE, 0.3),), tune_hyperparameters=True, algorithm="sac")
+    asked = "".join(message.content for message in role_of(task).messages(task, load_card(BRIEF.environment)))
+    assert "learning_rate (" in asked and "clip_range" not in asked
+    changed = json.dumps({"clip_range": 0.3, "learning_rate": 1e-4})
+    assert "no hyperparameter 'clip_range'; there are learning_rate, minibatch_size" in problems(
+        f"## Hyperparameters\nsmaller steps\n{block(changed, 'json')}", task
+    )

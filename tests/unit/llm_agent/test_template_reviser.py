@@ -8,6 +8,7 @@ import pytest
 from dressage.contracts.source import lint_reward
 from dressage.envs.cards import load_card
 from dressage.errors import FailedPrecondition
+from dressage.limits import SAC_HYPERPARAMETERS
 from dressage_llm_agent.tasks import Brief, FixerTask, PastIteration, ReviserTask
 from dressage_llm_agent.template.author import answer, write_reward
 from dressage_llm_agent.template.parser import parse
@@ -58,20 +59,21 @@ def test_it_starts_from_the_best_iteration_and_never_repeats_a_change():
 
 
 @pytest.mark.parametrize(("environment", "intent"), INTENTS)
-@pytest.mark.parametrize("tune", [False, True])
-def test_it_ends_by_saying_that_it_knows_nothing_better(environment, intent, tune):
+@pytest.mark.parametrize(("tune", "algorithm"), [(False, "ppo"), (True, "ppo"), (True, "sac")])
+def test_it_ends_by_saying_that_it_knows_nothing_better(environment, intent, tune, algorithm):
     history = [first(environment, intent, speed=0.2, posture=0.5, endurance=0.3, upright=0.4, smooth=0.5)]
     seen = {history[0].source}
     tuned, ended = 0, None
     for number in range(2, 60):
         try:
-            revision = revise(task(environment, intent, *history, tune_hyperparameters=tune))
+            revision = revise(task(environment, intent, *history, tune_hyperparameters=tune, algorithm=algorithm))
         except FailedPrecondition as error:
             ended = error
             break
         tuned += bool(revision.hyperparameters)
         assert revision.source not in seen or revision.hyperparameters
         assert tune or not revision.hyperparameters
+        assert algorithm == "ppo" or set(revision.hyperparameters) <= set(SAC_HYPERPARAMETERS) - {"entropy_coef"}
         seen.add(revision.source)
         past = replace(history[0], number=number, source=revision.source, score=0.1)
         history.append(replace(past, hyperparameters=revision.hyperparameters))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import time
 
 import numpy as np
 import pytest
 
 jax = pytest.importorskip("jax")
 
+from dressage_trainer.ppo.lanes import LaneUpdate  # noqa: E402
 from dressage_trainer.ppo.network import initial_weights, stack  # noqa: E402
 from dressage_trainer.ppo.update import Coefficients, Rollout, build_update, initial_adam  # noqa: E402
 from hypothesis import given, settings  # noqa: E402
@@ -47,14 +49,25 @@ def member(seed, scale):
     return weights, rollout, orders
 
 
-def run(members, coefficients):
+@functools.cache
+def in_lanes(members):
+    """Three members on two threads are three lanes, of which one is cut."""
+    return LaneUpdate(members=members, threads=2, minibatch_size=10, weights=10_800, epochs=EPOCHS, hidden_layers=1,
+                      sizes=(D, A), precision=lambda: jax.enable_x64(True), clock=time.perf_counter)  # fmt: skip
+
+
+def run(members, coefficients, *, lanes=False):
     weights = stack([w for w, _, _ in members])
     rollout = Rollout(*(np.stack(parts) for parts in zip(*(r for _, r, _ in members), strict=True)))
     orders = np.stack([order for _, _, order in members], axis=1)
     kinds = {name: np.int32 if name == "epochs" else np.float64 for name in Coefficients._fields}
     c = Coefficients(**{name: np.array([m[name] for m in coefficients], kind) for name, kind in kinds.items()})
     with jax.enable_x64(True):
-        new, adam, seen = compiled()(weights, initial_adam(weights, len(members)), rollout, orders, c)
+        arguments = (weights, initial_adam(weights, len(members)), rollout, orders, c)
+        update = in_lanes(len(members)) if lanes else compiled()
+        if lanes and not update.compiling:
+            update.compile(*arguments)
+        new, adam, seen = update(*arguments)
         return jax.tree.map(np.asarray, (new, adam, seen))
 
 
@@ -66,8 +79,9 @@ def run(members, coefficients):
 )
 def test_an_update_in_company_equals_the_update_alone(coefficients, seeds, scales):
     members = [member(seed, scale) for seed, scale in zip(seeds, scales, strict=True)]
-    together = run(members, coefficients)
+    stacked, lanes = run(members, coefficients), run(members, coefficients, lanes=True)
     for index in range(3):
         alone = run([members[index]], [coefficients[index]])
-        for ours, theirs in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
-            np.testing.assert_allclose(ours[index], theirs[0], rtol=1e-8, atol=1e-8)
+        for together in (stacked, lanes):
+            for ours, theirs in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
+                np.testing.assert_allclose(ours[index], theirs[0], rtol=1e-8, atol=1e-8)

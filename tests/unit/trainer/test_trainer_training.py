@@ -121,6 +121,26 @@ async def test_a_boundary_that_is_staged_twice_is_stored_once_and_whoever_waits_
     assert not list((tmp_path / "scratch/staging/staged").iterdir())
 
 
+async def test_a_checkpoint_named_like_its_records_or_without_a_place_is_a_warning_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    training, work, sandbox = new_training(tmp_path)
+    (sandbox / "members/a-s1").mkdir(parents=True)
+    (sandbox / "members/a-s1/metrics.jsonl").write_text("{}\n")
+    (sandbox / "checkpoints/members").write_bytes(b"7")
+    await training._handle(CheckpointMessage(path="checkpoints/members", update=7, env_step=7, requested=False), None)  # type: ignore[arg-type]
+    assert not work.reports and training._newest.staged.path.read_bytes() == b"7"
+
+    def full(*_: Any, **__: Any) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("dressage_trainer.delivery.copy_from_sandbox", full)
+    await training._handle(checkpoint(sandbox, 8), None)  # type: ignore[arg-type]
+    (report,) = work.reports
+    assert report.warning.reason == "CHECKPOINT_FAILED" and "No space left" in report.warning.message
+    assert len(list((tmp_path / "scratch/staging/staged").iterdir())) == 1
+
+
 async def test_of_checkpoints_that_wait_the_newest_is_stored_and_never_before_an_evaluation_before_it(tmp_path: Path):
     training, work, sandbox = new_training(tmp_path)
     done: list[str] = []

@@ -54,6 +54,10 @@ _HYPERPARAMETERS: tuple[tuple[dict[str, HyperparameterValue], str], ...] = (
     ({"entropy_coef": 0.01}, "more exploration, as no change of weights is left that was not tried"),
     ({"learning_rate": 2e-4, "epochs": 10}, "smaller steps, as exploration did not help"),
 )
+# SAC tunes its exploration by itself.
+_SAC_HYPERPARAMETERS: tuple[tuple[dict[str, HyperparameterValue], str], ...] = (
+    ({"learning_rate": 1e-4}, "smaller steps, as no change of weights is left that was not tried"),
+)
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ def revise(task: ReviserTask) -> Revision:
         if revised is not None and not any(_same(revised, known.plan) for known in written):
             return _revision(task, best, revised, change, steering=steering)
     if task.tune_hyperparameters:
-        for values, why in _HYPERPARAMETERS:
+        for values, why in _SAC_HYPERPARAMETERS if task.algorithm == "sac" else _HYPERPARAMETERS:
             if not any(past.hyperparameters.items() >= values.items() for past in task.history):
                 return _tuning(best, values, why, steering=steering)
     raise _nothing(f"every change it knows for the worst criteria of iteration {best.past.number} has been tried")

@@ -104,6 +104,7 @@ def _task(flow: Flow, number: int, told: Directions) -> agent_pb.Task:
         tried_changes=tools.change_lines(past)[-_CHANGES:],
         best_iteration=tools.number_of(past.best),
         tune_hyperparameters=flow.spec.tune_hyperparameters,
+        algorithm=flow.spec.algorithm,
         iterations_without_improvement=signs.without_best(past.iterations),
     )
     reviser.dynamics = _dynamics(past, shown)
@@ -123,7 +124,7 @@ def _keep(flow: Flow, number: int, past: History, told: Directions, result: agen
     suggested, clamped = suggestions.clamp(revision.hyperparameters, algorithm=flow.spec.algorithm)
     proposed = suggested if revision.HasField("hyperparameters") else None
     chosen = configs.next_configs(flow.spec, parent, proposed)
-    tuned = flow.spec.tune_hyperparameters and proposed is not None and bool(proposed.ByteSize())
+    tuned = any(config.id == configs.PROPOSED for config in chosen)
     unchanged = not revision.source.strip() or revision.source == parent.source
     stuck = signs.without_best(past.iterations) >= signs.STUCK_AFTER
 
@@ -143,7 +144,7 @@ def _keep(flow: Flow, number: int, past: History, told: Directions, result: agen
 
     with flow.engine.database.begin() as tx:
         sessions.put_iteration(tx, flow.session, number, keep)
-        if tuned and clamped and flow.once(tx, f"warning/clamped:{number}"):
+        if flow.spec.tune_hyperparameters and clamped and flow.once(tx, f"warning/clamped:{number}"):
             message = suggestions.told(clamped)
             flow.emit(tx, ev.Event(warning=ev.Warning(reason="SUGGESTION_CLAMPED", message=message)), iteration=number)
     if unchanged and not tuned:

@@ -69,4 +69,4 @@ def clamp(suggested: v1.Hyperparameters, *, algorithm: str = "ppo") -> tuple[v1.
 
 def told(changed: list[Clamped]) -> str:
     """One sentence about what was changed."""
-    return "hyperparameters that the model suggested were brought into their bounds: " + ", ".join(map(str, changed))
+    return "hyperparameters that the model suggested were brought into what may be set: " + ", ".join(map(str, changed))

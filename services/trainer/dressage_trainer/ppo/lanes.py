@@ -163,13 +163,17 @@ class LaneUpdate:
                 else:
                     progress, samples, told = before.result()
                 span = np.int32(piece.first), np.int32(piece.last)
-                progress = run_epochs(progress, samples, orders[:, lane], c, *span)
-                return _block(progress), samples, told
+                progress = _block(run_epochs(progress, samples, orders[:, lane], c, *span))
+            return progress, None if piece.last == len(orders) else samples, told
 
         lanes: dict[int, Future[tuple[Progress, Any, Any]]] = {}
         for piece in pieces(len(self._lanes), threads=self._threads, epochs=len(orders)):
             lanes[piece.lane] = self._pool.submit(run, piece, lanes.get(piece.lane))
-        ends = [lanes[lane].result() for lane in range(len(self._lanes))]
+        try:
+            ends = [lanes[lane].result() for lane in range(len(self._lanes))]
+        finally:
+            for future in lanes.values():
+                future.cancel()  # after an error in one lane the others need not begin
         # Copies: the views that numpy would otherwise hold are of buffers that belong to the compiled functions.
         parts = [jax.tree.map(np.array, (progress, told)) for progress, _, told in ends]
         end: Progress

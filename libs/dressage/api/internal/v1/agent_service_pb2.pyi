@@ -647,6 +647,7 @@ class ReviserTask(google.protobuf.message.Message):
     KNOWN_LESSONS_FIELD_NUMBER: builtins.int
     TRIED_CHANGES_FIELD_NUMBER: builtins.int
     BEST_ITERATION_FIELD_NUMBER: builtins.int
+    ALGORITHM_FIELD_NUMBER: builtins.int
     tune_hyperparameters: builtins.bool
     """Whether hyperparameters may be changed."""
     iterations_without_improvement: builtins.int
@@ -655,6 +656,8 @@ class ReviserTask(google.protobuf.message.Message):
     """Training dynamics of the latest iteration in words."""
     best_iteration: builtins.int
     """Number of the best iteration so far; 0: none."""
+    algorithm: builtins.str
+    """`ppo` or `sac`: which hyperparameters there are to change."""
     @property
     def brief(self) -> Global___Brief:
         """What is wanted."""
@@ -692,9 +695,10 @@ class ReviserTask(google.protobuf.message.Message):
         known_lessons: collections.abc.Iterable[Global___KnownLesson] | None = ...,
         tried_changes: collections.abc.Iterable[builtins.str] | None = ...,
         best_iteration: builtins.int = ...,
+        algorithm: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["brief", b"brief"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["best_iteration", b"best_iteration", "brief", b"brief", "dynamics", b"dynamics", "history", b"history", "iterations_without_improvement", b"iterations_without_improvement", "known_lessons", b"known_lessons", "lessons", b"lessons", "notes", b"notes", "tried_changes", b"tried_changes", "tune_hyperparameters", b"tune_hyperparameters"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "best_iteration", b"best_iteration", "brief", b"brief", "dynamics", b"dynamics", "history", b"history", "iterations_without_improvement", b"iterations_without_improvement", "known_lessons", b"known_lessons", "lessons", b"lessons", "notes", b"notes", "tried_changes", b"tried_changes", "tune_hyperparameters", b"tune_hyperparameters"]) -> None: ...
 
 Global___ReviserTask: typing_extensions.TypeAlias = ReviserTask
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from dressage.contracts.namespace import REWARD_NAMES
 from dressage.envs.cards import EnvironmentCard
+from dressage.limits import SAC_HYPERPARAMETERS
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
@@ -22,8 +24,9 @@ STUCK = 3
 """Iterations without a new best after which a structural rewrite is asked for."""
 
 TOOL_ROUNDS = 16
+_Bounds = tuple[float, float, bool]
 # Name to (lowest, highest, whole number), as the model is told; the orchestrator brings what lies outside into these bounds.
-_HYPERPARAMETERS: dict[str, tuple[float, float, bool]] = {
+_HYPERPARAMETERS: dict[str, _Bounds] = {
     "learning_rate": (1e-6, 3e-3, False),
     "num_steps": (16, 8192, True),
     "minibatch_size": (32, 8192, True),
@@ -48,7 +51,8 @@ class Reviser:
 
     def messages(self, task: ReviserTask, card: EnvironmentCard) -> tuple[Message, ...]:
         """See `Role`."""
-        bounds = (f"{name} ({low:g} to {high:g})" for name, (low, high, _) in _HYPERPARAMETERS.items())
+        offered = _offered(task)
+        bounds = (f"{name} ({low:g} to {high:g})" for name, (low, high, _) in offered.items())
         return prompts.opening(
             self.name,
             brief=task.brief,
@@ -79,7 +83,7 @@ class Reviser:
         found = sections(text)
         problems += missing_sections(found, ["Diagnosis", "Lesson", "Based on", "Planned change"])
         based_on = _based_on(found.get("based on", ""), task, problems)
-        changes = _hyperparameters(text, problems) if task.tune_hyperparameters else {}
+        changes = _hyperparameters(text, problems, _offered(task)) if task.tune_hyperparameters else {}
         if changes and not found.get("hyperparameters"):
             problems.append("'## Hyperparameters' must say why each of them changes")
         heeded = said.heeded_notes(found.get("notes", ""), task.notes, problems)
@@ -118,7 +122,15 @@ def _based_on(text: str, task: ReviserTask, problems: list[str]) -> int:
     return number
 
 
-def _hyperparameters(text: str, problems: list[str]) -> dict[str, HyperparameterValue]:
+def _offered(task: ReviserTask) -> Mapping[str, _Bounds]:
+    """SAC is offered what it has, but for its entropy coefficient, which it tunes by itself unless one is given."""
+    if task.algorithm != "sac":
+        return _HYPERPARAMETERS
+    has = set(SAC_HYPERPARAMETERS) - {"entropy_coef"}
+    return {name: bounds for name, bounds in _HYPERPARAMETERS.items() if name in has}
+
+
+def _hyperparameters(text: str, problems: list[str], offered: Mapping[str, _Bounds]) -> dict[str, HyperparameterValue]:
     found = [block for block in blocks(text) if block.language == "json"]
     if not found:
         return {}
@@ -132,17 +144,17 @@ def _hyperparameters(text: str, problems: list[str]) -> dict[str, Hyperparameter
         return {}
     changes: dict[str, HyperparameterValue] = {}
     for name, value in data.items():
-        if (problem := _hyperparameter_problem(name, value)) is not None:
+        if (problem := _hyperparameter_problem(name, value, offered)) is not None:
             problems.append(problem)
         else:
-            changes[name] = int(value) if _HYPERPARAMETERS[name][2] else float(value)
+            changes[name] = int(value) if offered[name][2] else float(value)
     return changes
 
 
-def _hyperparameter_problem(name: str, value: Any) -> str | None:
-    if name not in _HYPERPARAMETERS:
-        return f"there is no hyperparameter {name!r}; there are {', '.join(_HYPERPARAMETERS)}"
-    low, high, whole = _HYPERPARAMETERS[name]
+def _hyperparameter_problem(name: str, value: Any, offered: Mapping[str, _Bounds]) -> str | None:
+    if name not in offered:
+        return f"there is no hyperparameter {name!r}; there are {', '.join(offered)}"
+    low, high, whole = offered[name]
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not number or abs(value) > _LARGEST or (whole and value != int(value)):
         kind = "a whole number" if whole else "a number"
