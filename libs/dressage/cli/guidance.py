@@ -14,6 +14,7 @@ from dressage.api.v1 import session_pb2 as pb
 from dressage.api.v1 import session_service_pb2 as sessions_pb
 from dressage.cli import output
 from dressage.cli.connection import Connection
+from dressage.cli.progress import return_text
 from dressage.cli.specs import read_source
 from dressage.client.names import session_name
 
@@ -141,7 +142,10 @@ def print_rollouts(found: list[dict[str, Any]], *, as_json: bool) -> None:
         return "" if value is None else f"{value:.2f}"
 
     kinds = ("score", *_KINDS.values())
-    rows = [(entry["rollout"], f"{entry['return']:.1f}", *(number(entry[kind]) for kind in kinds)) for entry in found]
+    rows = [
+        (entry["rollout"], return_text(entry["return"], decimals=1), *(number(entry[kind]) for kind in kinds))
+        for entry in found
+    ]
     output.print_table(("rollout", "return", *kinds), rows, empty="no rollouts yet")
 
 

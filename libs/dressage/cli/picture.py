@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dressage.api.v1 import session_pb2
-from dressage.cli.progress import PHASES, MemberView, View, duration, short
+from dressage.cli.progress import PHASES, MemberView, View, duration, return_text, short
 
 _BAR_WIDTH = 24
 
@@ -64,8 +64,8 @@ def _row(name: str, member: MemberView, rate: float) -> list[Any]:
         f"{member.steps:,}",
         f"{rate:,.0f}" if training else "",
         duration(left / rate) if training else "",
-        _number(member.episode_return, "{:.0f}"),
-        _number(member.stock_return, "{:.0f}"),
+        "" if member.episode_return is None else return_text(member.episode_return),
+        "" if member.stock_return is None else return_text(member.stock_return),
         _number(member.speed, "{:.2f}"),
         _number(member.score, "{:.2f}"),
     ]

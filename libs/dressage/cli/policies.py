@@ -20,7 +20,7 @@ import numpy as np
 from dressage import errors
 from dressage.cli import output
 from dressage.cli.connection import Where, connect
-from dressage.cli.progress import counted, short
+from dressage.cli.progress import counted, return_text, short
 
 _RESAMPLES = 2000
 
@@ -107,8 +107,8 @@ def evaluate(bundle: str, where: Where, *, episodes: int, seed: int, as_json: bo
 def _row(facts: dict[str, Any]) -> tuple[str, ...]:
     low, high = facts["return_interval"]
     return (
-        f"{facts['mean_return']:.1f}",
-        f"{low:.1f} to {high:.1f}",
+        return_text(facts["mean_return"], decimals=1),
+        f"{return_text(low, decimals=1)} to {return_text(high, decimals=1)}",
         "" if facts["mean_speed"] is None else f"{facts['mean_speed']:.2f}",
         f"{facts['mean_length']:.0f}",
         f"{facts['steps_per_second']:,.0f}",

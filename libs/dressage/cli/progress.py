@@ -138,6 +138,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def return_text(value: float, *, decimals: int = 0) -> str:
+    """A return, by powers of ten where nobody would count the digits."""
+    return f"{value:.{decimals}f}" if abs(value) < 1e9 else f"{value:.3g}"
+
+
 def mean(values: Any) -> float | None:
     """The mean of numbers; None of none."""
     return sum(values) / len(values) if len(values) else None
@@ -189,7 +194,7 @@ def _say_progress(progress: event_pb2.Progress) -> str | None:
     done = sum(min(member.env_steps, member.target_env_steps or member.env_steps) for member in progress.members)
     target = sum(member.target_env_steps for member in progress.members)
     returns = [
-        f"{short(member.name)} {member.metrics['episode_return']:.0f}"
+        f"{short(member.name)} {return_text(member.metrics['episode_return'])}"
         for member in progress.members
         if "episode_return" in member.metrics
     ]

@@ -66,6 +66,7 @@ def show(
 
     found = _execute(work, address, token, data_dir)
     from dressage.cli import output
+    from dressage.cli.progress import return_text
 
     if as_json:
         output.print_json(output.message_dict(found))
@@ -81,17 +82,12 @@ def show(
         (
             member.name.rpartition("/")[2],
             f"{member.env_steps:,} of {member.target_env_steps:,}",
-            _return(member.metrics["episode_return"]) if "episode_return" in member.metrics else "",
+            return_text(member.metrics["episode_return"], decimals=1) if "episode_return" in member.metrics else "",
             member.failure.message,
         )
         for member in found.members
     ]
     output.print_table(("member", "env steps", "episode return", "failure"), rows, empty="no members")
-
-
-def _return(value: float) -> str:
-    """With one decimal, and by powers of ten where nobody would count the digits."""
-    return f"{value:.1f}" if abs(value) < 1e9 else f"{value:.3g}"
 
 
 @app.command()

@@ -8,7 +8,7 @@ from typing import Any
 from dressage.api.v1 import session_pb2 as pb
 from dressage.cli import output
 from dressage.cli.connection import Connection
-from dressage.cli.progress import counted, duration, short
+from dressage.cli.progress import counted, duration, return_text, short
 
 CURVE_FILE = "learning_curve.png"
 """Picture of the learning curve, beside the policy."""
@@ -145,10 +145,10 @@ def _returns(returns: dict[str, Any] | None) -> list[tuple[str, Any]]:
     if returns is None:
         return []
     rows: list[tuple[str, Any]] = []
-    spread = f" ± {returns['std']:.0f} over seeds" if returns.get("std") else ""
-    random = f"random policy {returns.get('random_mean', 0.0):.0f}"
+    spread = f" ± {return_text(returns['std'])} over seeds" if returns.get("std") else ""
+    random = f"random policy {return_text(returns.get('random_mean', 0.0))}"
     episodes = counted(returns.get("episodes", 0), "episode")
-    rows.append(("return", f"{returns.get('mean', 0.0):.0f}{spread} ({random}), {episodes}"))
+    rows.append(("return", f"{return_text(returns.get('mean', 0.0))}{spread} ({random}), {episodes}"))
     if "mean_speed" in returns:
         beside = f" (random policy {returns['random_mean_speed']:.2f} m/s)" if "random_mean_speed" in returns else ""
         rows.append(("speed", f"{returns['mean_speed']:.2f} m/s{beside}"))

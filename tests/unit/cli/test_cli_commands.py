@@ -369,7 +369,10 @@ def test_sigterm_of_an_own_stack_leaves_an_interrupted_session_and_says_how_to_g
 
 @pytest.mark.parametrize(
     ("action", "said"),
-    [(["steer", "lower"], "takes it into its next iteration, once"), (["delete"], "deleted\n")],
+    [
+        (["steer", "lower"], "takes it into its next iteration, once"),
+        (["delete"], "deleted\n"),
+    ],
     ids=["steer", "delete"],
 )
 def test_what_a_session_that_nothing_goes_on_with_is_told_waits(

@@ -166,3 +166,8 @@ def test_a_training_that_takes_whole_updates_is_never_more_than_done():
 
 def test_one_of_a_thing_is_said_as_one():
     assert [progress.counted(number, "step") for number in (0, 1, 2_000)] == ["0 steps", "1 step", "2,000 steps"]
+
+
+def test_returns_of_many_digits_are_said_by_powers_of_ten():
+    assert [progress.return_text(value) for value in (0.4, -12345.6, 1e300)] == ["0", "-12346", "1e+300"]
+    assert progress.return_text(2.345, decimals=1) == "2.3"

@@ -13,6 +13,7 @@ from dressage.artifacts import ArtifactStore, Grant
 from dressage.errors import DressageError, InvalidArgument, NotFound, PermissionDenied
 
 from dressage_orchestrator import metrics, names
+from dressage_orchestrator.api.old_checkpoints import delete_old
 from dressage_orchestrator.clock import system_clock
 from dressage_orchestrator.database import reports, runs
 from dressage_orchestrator.database.engine import Database
@@ -128,7 +129,15 @@ class RunServicer:
             count_last_words(report.failed)
         if heard is Fence.OPEN and row is not None and (row.ended or report.HasField("evaluation")):
             self._ended(row.session)
+        if heard is Fence.OPEN and report.HasField("checkpoint"):
+            self._delete_old(hello.run, report.checkpoint.key)
         return heard
+
+    def _delete_old(self, run: str, newest: str) -> None:
+        try:
+            delete_old(self._store, run, newest)
+        except (DressageError, ValueError) as error:  # tried again with the next checkpoint
+            self._log.warning("old checkpoints stay", run=run, error=str(error))
 
     def standing(self, hello: work.Hello) -> tuple[Fence, list[work.Assignment], bool]:
         """Whether the attempt is heard, its open assignments, and whether more may come."""
