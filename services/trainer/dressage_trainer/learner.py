@@ -145,7 +145,10 @@ class Training:
         """The newest checkpoint that can be used; None where training begins, or has to begin anew."""
         if not self._spec.resume:
             return None
-        snapshot, problems = checkpoints.read_newest(self._root, [self._spec.resume, *self._spec.resume_earlier])
+        candidates = [self._spec.resume, *self._spec.resume_earlier]
+        snapshot, problems = checkpoints.read_newest(self._root, candidates)
+        for relative in candidates:  # read, they only take place from the checkpoints to come
+            (self._root / relative).unlink(missing_ok=True)
         for problem in problems:
             self._send(WarningMessage(reason="CHECKPOINT_CORRUPT", message=problem))
         if problems:

@@ -33,7 +33,8 @@ from dressage_trainer.threads import learner_environment
 from dressage_trainer.uploads import get_file
 from dressage_trainer.work import WorkStream
 
-_LEARNER_LIMITS = Limits(memory_bytes=8 * GIB, file_bytes=2 * GIB)
+_LEARNER_LIMITS = Limits(memory_bytes=8 * GIB, file_bytes=2 * GIB, scratch_bytes=8 * GIB)
+"""The folder has room for three of the largest checkpoints: two that are kept and one that is being written."""
 _LEARNER = "dressage_trainer.learner:learn"
 _RESUME = "resume-{}.safetensors"
 _QUEUE = 16
