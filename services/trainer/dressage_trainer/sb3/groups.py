@@ -17,7 +17,6 @@ from dressage_trainer.metrics import MemberMetrics
 from dressage_trainer.monitor import Monitor
 from dressage_trainer.ppo.faults import Stop
 from dressage_trainer.ppo.generators import member_streams
-from dressage_trainer.ppo.hyperparameters import Hyperparameters
 from dressage_trainer.ppo.interfaces import Arrays
 from dressage_trainer.ppo.members import MemberSpec
 from dressage_trainer.ppo.normalizer import CLIP, EPSILON
@@ -47,7 +46,6 @@ except ImportError as error:
     ) from error
 
 _PACKAGES = ("dressage", "gymnasium", "mujoco", "numpy", "stable-baselines3", "torch")
-_REPLAY = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
 Row = dict[str, float | None]
 
@@ -126,7 +124,13 @@ class Sb3Group:
         if algorithm == "sac" and "num_actions" in action_facts(environment):
             raise InvalidArgument(field="algorithm", value="sac", expected="ppo: the environment has numbered actions")
         reward = WatchedReward(setup.watch, setup.module, setup.card, h.num_envs, on_not_finite="return")
-        self._env = RewardedVecEnv(environment, reward, member_streams(member.seed, h.num_envs).env_seeds)
+        self._env = RewardedVecEnv(
+            environment,
+            reward,
+            member_streams(member.seed, h.num_envs).env_seeds,
+            # SB3 keeps rewards in single precision; normalised ones fit.
+            reward_dtype=np.float64 if h.normalize_reward else np.float32,
+        )
         self._normalizer: Any = VecNormalize(
             self._env,
             norm_obs=h.normalize_observation,
@@ -137,11 +141,16 @@ class Sb3Group:
             epsilon=EPSILON,
         )
         self._model: Any = models.make_model(
-            algorithm, h, self._normalizer, seed=member.seed, tuned_entropy=tuned_entropy
+            algorithm,
+            h,
+            self._normalizer,
+            seed=member.seed,
+            tuned_entropy=tuned_entropy,
+            steps=spec.steps_per_member,
         )
         self._streams = _Streams()
         self._begin()
-        self._chunk = self._chunk_steps(h)
+        self._chunk = models.chunk_steps(algorithm, h)
         self._monitor = Monitor()
         self._divergences = 0
         self._latest: Row = {}
@@ -154,15 +163,10 @@ class Sb3Group:
         self._model._setup_learn(0, None, reset_num_timesteps=True)
         self._streams.leave()
 
-    def _chunk_steps(self, h: Hyperparameters) -> int:
-        if self._algorithm == "ppo":
-            return h.batch_size
-        return max(1, models.SAC_STEPS // h.num_envs) * h.num_envs
-
     @property
     def steps(self) -> int:
-        """Environment steps of the member."""
-        return int(self._model.num_timesteps)
+        """Environment steps of the member; of one that was stopped, those until then."""
+        return self.stops[0].step if self.stops else int(self._model.num_timesteps)
 
     @property
     def all_stopped(self) -> bool:
@@ -172,30 +176,47 @@ class Sb3Group:
     def advance(self, *, began: float) -> Outcome:
         """PPO: one rollout and update. SAC: about a thousand steps, with as many gradient steps."""
         outcome, start, before = Outcome(), time.perf_counter(), self.steps
-        self._streams.enter()
-        try:
-            self._model.learn(self._chunk, reset_num_timesteps=False, log_interval=None)
-        except MemberStopped as stopped:
-            self._stop(stopped.stop, outcome)
-        finally:
-            self._streams.leave()
+        models.forget_figures(self._model)
+        stop = self._learn()
         self.updates += 1
+        if stop is None and self._broken():
+            stop = self._gradient_stop(f"after update {self.updates}")
+        if stop is not None:
+            self._stop(stop, outcome)
         rate = (self.steps - before) / max(time.perf_counter() - start, 1e-9)
         row: Row = {"update": float(self.updates), "step": float(self.steps), "steps_per_second": rate}
         row |= self._env.episodes.take()[0] | models.figures(self._model)
         row["seconds"] = time.monotonic() - began
         self._latest = row
-        if not self.stops:
-            if self._broken():
-                message = f"the weights were not finite after update {self.updates} (environment step {self.steps})"
-                self._stop(Stop(0, self.steps, "gradient", "", message), outcome)
-            assert self._metrics is not None
-            self._metrics.add(row)
-            for warn in self._monitor.see(row):
-                outcome.warnings.append(WarningMessage(warn.reason, warn.message, self._member.name))
+        assert self._metrics is not None
+        self._metrics.add(row)
+        # What a member does as it breaks means nothing.
+        for warn in [] if self.stops else self._monitor.see(row):
+            outcome.warnings.append(WarningMessage(warn.reason, warn.message, self._member.name))
         divergences, self._divergences = self._divergences, self._batch.divergences
         outcome.warnings.extend(divergence_warnings(divergences, self._divergences, member=self._member.name))
         return outcome
+
+    def _learn(self) -> Stop | None:
+        """One chunk; why the member cannot go on, if it cannot."""
+        self._streams.enter()
+        try:
+            self._model.learn(self._chunk, reset_num_timesteps=False, log_interval=None)
+        except MemberStopped as stopped:
+            return stopped.stop
+        except ValueError as error:
+            # So torch refuses the distribution of a broken network's action. A deviation may be 0 with finite weights.
+            if not self._broken() and "distribution" not in str(error):
+                raise
+            return self._gradient_stop(f"in update {self.updates + 1}")
+        finally:
+            self._streams.leave()
+        return None
+
+    def _gradient_stop(self, when: str) -> Stop:
+        what = "weights were not finite" if self._broken() else "distribution of actions was not valid"
+        message = f"the {what} {when} (environment step {self.steps})"
+        return Stop(0, self.steps, "gradient", "", message)
 
     def _broken(self) -> bool:
         return any(not torch.isfinite(value).all() for value in self._model.policy.parameters())
@@ -248,14 +269,19 @@ class Sb3Group:
                 "env_steps": self.steps,
                 "algorithm": self._algorithm,
                 "backend": "sb3",
-                "hyperparameters": h.to_dict(),
+                "hyperparameters": self._stated(),
                 "versions": versions_of(*_PACKAGES),
             },
         )
 
     def facts(self) -> dict[str, Any]:
         """What a checkpoint must agree with to be resumed."""
-        return facts_of(self._setup, [self._member], backend="sb3", algorithm=self._algorithm)
+        facts = facts_of(self._setup, [self._member], backend="sb3", algorithm=self._algorithm)
+        facts["members"][0]["hyperparameters"] = self._stated()
+        return facts
+
+    def _stated(self) -> dict[str, Any]:
+        return models.stated(self._algorithm, self._member.hyperparameters, tuned_entropy=self._tuned_entropy)
 
     def snapshot(self) -> Arrays:
         """The state at the present update boundary, metrics included; SAC's replay buffer as far as it is filled."""
@@ -277,26 +303,17 @@ class Sb3Group:
             "state": np.frombuffer(rest.getvalue(), np.uint8),
             "metrics": self._metrics.packed(),
             **{f"env/{name}": value for name, value in self._env.snapshot().items()},
-            **self._replay(),
+            **models.replay_arrays(self._model),
         }
 
     def _normalizer_parts(self) -> list[str]:
         parts = ["ret_rms", "returns", "old_obs", "old_reward"]
         return [*parts, "obs_rms"] if self._member.hyperparameters.normalize_observation else parts
 
-    def _replay(self) -> Arrays:
-        buffer = getattr(self._model, "replay_buffer", None)
-        if buffer is None:
-            return {}
-        filled = buffer.buffer_size if buffer.full else buffer.pos
-        arrays = {f"replay/{name}": getattr(buffer, name)[:filled].copy() for name in _REPLAY}
-        return {**arrays, "replay/place": np.array([buffer.pos, buffer.full])}
-
     def restore(self, arrays: Arrays) -> None:
         """The inverse of `snapshot`. It unpickles, so only ever call it inside the sandbox."""
         model = io.BytesIO(np.asarray(arrays["model"], np.uint8).tobytes())
-        self._model = type(self._model).load(model, env=self._normalizer, device="cpu", force_reset=False)
-        models.silence(self._model)
+        self._model = models.loaded(self._model, model, self._normalizer, buffer=self._buffer_size(arrays))
         rest = io.BytesIO(np.asarray(arrays["state"], np.uint8).tobytes())
         state = torch.load(rest, weights_only=False)
         self._streams.torch, self._streams.numpy, self._streams.python = state["streams"]
@@ -307,13 +324,14 @@ class Sb3Group:
         start = "env/"
         self._env.restore({n[len(start) :]: value for n, value in arrays.items() if n.startswith(start)})
         self._divergences = self._batch.divergences
-        buffer = getattr(self._model, "replay_buffer", None)
-        if buffer is not None:
-            for name in _REPLAY:
-                stored = arrays[f"replay/{name}"]
-                getattr(buffer, name)[: len(stored)] = stored
-            buffer.pos, buffer.full = int(arrays["replay/place"][0]), bool(arrays["replay/place"][1])
+        models.fill_replay(self._model, arrays)
         self._open_metrics(np.asarray(arrays["metrics"], np.uint8).tobytes())
+
+    def _buffer_size(self, arrays: Arrays) -> int:
+        """SAC's replay buffer's: what the run needs, and at least what was stored (of a longer run, say)."""
+        h = self._member.hyperparameters
+        stored = len(arrays.get("replay/rewards", ())) * h.num_envs
+        return max(models.buffer_size(h, self._setup.spec.steps_per_member), stored)
 
     def _open_metrics(self, earlier: bytes) -> None:
         folder = self._setup.root / "members" / self._member.name

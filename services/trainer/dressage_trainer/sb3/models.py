@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -34,6 +35,7 @@ _SAC_BASE = Hyperparameters(
     normalize_reward=False,
 )
 _SAC_USES = {*SAC_HYPERPARAMETERS, "normalize_observation"}
+_REPLAY = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
 
 def complete(algorithm: str, given: Mapping[str, Any], base: Hyperparameters) -> Hyperparameters:
@@ -54,10 +56,38 @@ def complete(algorithm: str, given: Mapping[str, Any], base: Hyperparameters) ->
     return replace(whole, minibatch_size=drawn.minibatch_size)
 
 
-def make_model(algorithm: str, h: Hyperparameters, env: VecEnv, *, seed: int, tuned_entropy: bool) -> BaseAlgorithm:
+def stated(algorithm: str, h: Hyperparameters, *, tuned_entropy: bool) -> dict[str, Any]:
+    """The hyperparameters that an algorithm trains with, as plain JSON values; not those of the other alone."""
+    values = h.to_dict()
+    if algorithm == "ppo":
+        return values
+    own = {name: value for name, value in values.items() if name in _SAC_USES}
+    return {**own, "entropy_coef": "auto"} if tuned_entropy else own
+
+
+def chunk_steps(algorithm: str, h: Hyperparameters) -> int:
+    """Environment steps of a member between two reports."""
+    if algorithm == "ppo":
+        return h.batch_size
+    return max(1, SAC_STEPS // h.num_envs) * h.num_envs
+
+
+def buffer_size(h: Hyperparameters, steps: int) -> int:
+    """Transitions that SAC's replay buffer holds: all those of a run of so many steps, up to a bound.
+
+    Memory for all of it is reserved at once, and counts against the learner's bound. Training goes on to the end of
+    the chunk that reaches the last step.
+    """
+    return min(_SAC_BUFFER, steps + chunk_steps("sac", h))
+
+
+def make_model(
+    algorithm: str, h: Hyperparameters, env: VecEnv, *, seed: int, tuned_entropy: bool, steps: int = _SAC_BUFFER
+) -> BaseAlgorithm:
     """A new model.
 
     :param tuned_entropy: SAC: tune the entropy coefficient, instead of using the given one.
+    :param steps: environment steps that it is to train for.
     """
     sizes = list(h.hidden_sizes)
     model: BaseAlgorithm
@@ -66,7 +96,7 @@ def make_model(algorithm: str, h: Hyperparameters, env: VecEnv, *, seed: int, tu
             "MlpPolicy",
             env,
             learning_rate=h.learning_rate,
-            buffer_size=_SAC_BUFFER,
+            buffer_size=buffer_size(h, steps),
             batch_size=h.minibatch_size,
             gamma=h.discount,
             train_freq=1,
@@ -103,6 +133,45 @@ def make_model(algorithm: str, h: Hyperparameters, env: VecEnv, *, seed: int, tu
     return model
 
 
+def loaded(model: BaseAlgorithm, file: io.BytesIO, env: VecEnv, *, buffer: int) -> BaseAlgorithm:
+    """The model of a file, in place of a new one, which is of no use thereafter.
+
+    :param buffer: SAC: size of the replay buffer, whatever it was in the file; it is empty.
+    """
+    more: dict[str, Any] = {}
+    if isinstance(model, SAC):
+        # Two large buffers at once may be more than the learner's memory.
+        model.replay_buffer = None
+        more["buffer_size"] = buffer
+    found = type(model).load(file, env=env, device="cpu", force_reset=False, **more)
+    silence(found)
+    return found
+
+
+def replay_arrays(model: BaseAlgorithm) -> dict[str, np.ndarray]:
+    """What SAC's replay buffer holds, as far as it is filled, for a snapshot; nothing for PPO."""
+    buffer: Any = getattr(model, "replay_buffer", None)
+    if buffer is None:
+        return {}
+    filled = buffer.buffer_size if buffer.full else buffer.pos
+    arrays = {f"replay/{name}": getattr(buffer, name)[:filled].copy() for name in _REPLAY}
+    return {**arrays, "replay/place": np.array([buffer.pos, buffer.full])}
+
+
+def fill_replay(model: BaseAlgorithm, arrays: Mapping[str, np.ndarray]) -> None:
+    """The inverse of `replay_arrays`, into a buffer that may be larger than the one they are of."""
+    buffer: Any = getattr(model, "replay_buffer", None)
+    if buffer is None:
+        return
+    (place, full), filled = arrays["replay/place"], len(arrays[f"replay/{_REPLAY[0]}"])
+    grown = bool(full) and filled < buffer.buffer_size
+    for name in _REPLAY:
+        stored = arrays[f"replay/{name}"]
+        # The oldest comes first where there is room after the newest.
+        getattr(buffer, name)[:filled] = np.roll(stored, -int(place), axis=0) if grown else stored
+    buffer.pos, buffer.full = (filled, False) if grown else (int(place), bool(full))
+
+
 def silence(model: BaseAlgorithm) -> None:
     """A logger without output: figures are read off it after each update."""
     model.set_logger(Logger(folder=None, output_formats=[]))
@@ -137,8 +206,13 @@ _SAC_FIGURES = {
 }
 
 
+def forget_figures(model: BaseAlgorithm) -> None:
+    """Before a chunk: where it ends early, the figures of the one before are not its own."""
+    model.logger.dump()
+
+
 def figures(model: BaseAlgorithm) -> dict[str, float | None]:
-    """What SB3 logged of the last update, under our names; entropy with its own sign."""
+    """What SB3 logged of the chunk's last update, under our names; entropy with its own sign."""
     logged: Mapping[str, Any] = model.logger.name_to_value
     names = _SAC_FIGURES if isinstance(model, SAC) else _PPO_FIGURES
     row = {ours: _number(logged.get(theirs)) for ours, theirs in names.items() if theirs in logged}

@@ -27,10 +27,14 @@ class RewardedVecEnv(VecEnv):
     """One call of simulator and reward serves all environments; SB3 asks for a list of infos besides.
 
     :param seeds: one for each environment, for the first reset.
+    :param reward_dtype: what rewards are learned from in; one beyond its range is as one that is not finite.
     """
 
-    def __init__(self, environment: Environment, reward: Reward, seeds: Sequence[int]) -> None:
+    def __init__(
+        self, environment: Environment, reward: Reward, seeds: Sequence[int], *, reward_dtype: Any = np.float64
+    ) -> None:
         self.environment, self.reward = environment, reward
+        self._reward_dtype = reward_dtype
         self.steps_done = 0
         self.render_mode = None  # SB3 asks for it
         self.episodes = EpisodeStatistics(1, environment.num_envs)
@@ -76,15 +80,23 @@ class RewardedVecEnv(VecEnv):
                 infos[row] = {"terminal_observation": step.final_observation[row], "TimeLimit.truncated": cut}
         return step.observation, output.total, done, infos
 
+    @np.errstate(over="ignore", invalid="ignore")
     def _check(self, observation: np.ndarray, output: Any) -> None:
-        if np.isfinite(output.total.sum()) and np.isfinite(observation.sum()):
+        if np.isfinite(output.total.astype(self._reward_dtype).sum()) and np.isfinite(observation.sum()):
             return
-        broken = [name for name, value in output.terms.items() if not np.isfinite(value).all()]
-        cause = "observation" if np.isfinite(output.total).all() else "reward"
-        term = (broken[0] if broken else "total") if cause == "reward" else ""
+        # A sum is quickly found, but may overflow where nothing that it is of does.
+        reward_broken, observation_broken = not self._holds(output.total), not np.isfinite(observation).all()
+        if not reward_broken and not observation_broken:
+            return
+        cause = "reward" if reward_broken else "observation"
+        broken = [name for name, value in output.terms.items() if not self._holds(value)]
+        term = (broken[0] if broken else "total") if reward_broken else ""
         what = f"reward term {term!r}" if term else cause
         message = f"{what} was not finite at environment step {self.steps_done}"
         raise MemberStopped(Stop(member=0, step=self.steps_done, cause=cause, term=term, message=message))
+
+    def _holds(self, rewards: Any) -> bool:
+        return bool(np.isfinite(np.asarray(rewards).astype(self._reward_dtype)).all())
 
     def snapshot(self) -> Arrays:
         """The state of environments, episodes and the reward's memory."""
