@@ -40,18 +40,25 @@ def torch_name(name: str) -> str:
     return f"{_TORCH_NAMES[layer]}.{kind}" if layer else name
 
 
-class _Linked:
-    """An environment that keeps its state before every step in ``states``, or takes every step from the next one there."""
+_Steps = list[tuple[dict[str, np.ndarray], np.ndarray]]
 
-    def __init__(self, environment: Any, states: list[dict[str, np.ndarray]], *, leads: bool) -> None:
-        self._environment, self._states, self._leads = environment, states, leads
+
+class _Linked:
+    """An environment that keeps its state before every step in ``steps``, and the actions, or takes every step from the next
+    ones there. Its own actions must be the same but for rounding, which a step of the simulator may magnify to 1e-3: the
+    solver of contacts stops at a tolerance."""
+
+    def __init__(self, environment: Any, steps: _Steps, *, leads: bool) -> None:
+        self._environment, self._steps, self._leads = environment, steps, leads
 
     def step(self, actions: np.ndarray) -> Any:
         if self._leads:
-            self._states.append(self._environment.snapshot())
-        else:
-            self._environment.restore(self._states.pop(0))
-        return self._environment.step(actions)
+            self._steps.append((self._environment.snapshot(), actions.copy()))
+            return self._environment.step(actions)
+        state, taken = self._steps.pop(0)
+        np.testing.assert_allclose(actions, taken, rtol=0.0, atol=1e-9)
+        self._environment.restore(state)
+        return self._environment.step(taken)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._environment, name)
@@ -61,8 +68,8 @@ class Twin:
     """Both trainings of one member.
 
     :param patch: changes SB3's modules, for as long as the test lasts.
-    :param follow: SB3's environments take each step from the state of ours: contacts magnify rounding within
-        a rollout beyond all bounds.
+    :param follow: SB3's environments take each step from the state of ours, with our actions once they are seen to be the
+        same: contacts magnify rounding within a rollout beyond all bounds.
     """
 
     def __init__(
@@ -86,17 +93,17 @@ class Twin:
         torch.set_num_threads(1)
         self._h = h
         self._streams = member_streams(seed, h.num_envs)
-        states: list[dict[str, np.ndarray]] = []
+        steps: _Steps = []
         batch, terms = surroundings()
         if follow:
-            batch = _Linked(batch, states, leads=True)
+            batch = _Linked(batch, steps, leads=True)
         self.ours = StackedPPO([MemberSpec("m", h, seed)], environment=batch, reward=terms, dtype=np.float64)
         self._noise: list[np.ndarray] = []
         self._orders: list[np.ndarray] = []
         self._use_float64_and_our_chance(patch)
         other, terms = surroundings()
         if follow:
-            other = _Linked(other, states, leads=False)
+            other = _Linked(other, steps, leads=False)
         self._env = RewardedVecEnv(other, terms, self._streams.env_seeds)
         self._env.observation_space = spaces.Box(-np.inf, np.inf, self._env.observation_space.shape, np.float64)
         box: Any = self._env.action_space
