@@ -16,6 +16,7 @@ from pathlib import Path
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.api.v1 import session_pb2
 from dressage.errors import DressageError, FailedPrecondition, NotFound
+from dressage.limits import CHECKPOINT_INDEX, CHECKPOINTS_INDEXED
 from dressage.policies import WEIGHTS_FILE, PolicyCard, load, save_bundle, to_onnx
 
 from dressage_trainer.messages import CheckpointMessage, MemberPolicy, MemberStoppedMessage
@@ -25,9 +26,6 @@ from dressage_trainer.work import WorkStream
 
 _ONNX_FILE = "policy.onnx"
 _MAX_TENSORBOARD_FILES = 50
-INDEX = "checkpoints/index.json"
-"""Keys of the newest checkpoints, the newest first."""
-_INDEXED = 3
 
 
 @dataclass(frozen=True)
@@ -136,11 +134,11 @@ class Delivery:
         """Uploads a staged checkpoint with its records, and reports it."""
         key, message = f"checkpoints/{staged.path.name}", staged.message
         # Written before the report: whoever is told of this checkpoint can find the ones before it.
-        self._stored = [key, *(known for known in self._stored if known != key)][:_INDEXED]
-        index = self._staging / INDEX
+        self._stored = [key, *(known for known in self._stored if known != key)][:CHECKPOINTS_INDEXED]
+        index = self._staging / CHECKPOINT_INDEX
         index.parent.mkdir(parents=True, exist_ok=True)
         index.write_text(json.dumps(self._stored))
-        await put_files(self._work, {**staged.records, key: staged.path, INDEX: index})
+        await put_files(self._work, {**staged.records, key: staged.path, CHECKPOINT_INDEX: index})
         report = pb.CheckpointReport(key=key, update=message.update, env_step=message.env_step)
         self.report(pb.Report(checkpoint=report))
         staged.discard()

@@ -19,13 +19,14 @@ import structlog
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.contracts import RewardError
 from dressage.errors import DressageError, FailedPrecondition, NotFound, ResourceExhausted
+from dressage.limits import CHECKPOINT_INDEX
 from dressage.sandbox.limits import GIB, Limits
 from dressage.sandbox.pipe import ChannelClosed, ProtocolError
 from dressage.sandbox.process import Exit, SandboxProcess
 
 from dressage_trainer import messages
 from dressage_trainer.compiled import CompiledCache, Filling, key_of, request_of
-from dressage_trainer.delivery import INDEX, Delivery, StagedCheckpoint
+from dressage_trainer.delivery import Delivery, StagedCheckpoint
 from dressage_trainer.evaluation import EvaluationSettings, EvaluatorPool, stopped_by
 from dressage_trainer.outcome import Outcome
 from dressage_trainer.specs import options_of, train_spec
@@ -183,7 +184,7 @@ class Training:
         newest = self._task.checkpoint
         path = self._context.scratch / "index.json"
         try:
-            await get_file(self._context.work, INDEX, path)
+            await get_file(self._context.work, CHECKPOINT_INDEX, path)
             listed = [str(key) for key in json.loads(path.read_text())]
         except (NotFound, ValueError, TypeError):
             return [newest]

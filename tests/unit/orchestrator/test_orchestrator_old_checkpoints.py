@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from dressage.artifacts.directory import DirectoryStore
-from dressage_orchestrator.api.old_checkpoints import INDEX, delete_old
+from dressage.limits import CHECKPOINT_INDEX as INDEX
+from dressage_orchestrator.api.old_checkpoints import delete_old
 
 RUN = "sessions/s/iterations/1/runs/train"
 OTHER = "sessions/s/iterations/1/runs/train2"

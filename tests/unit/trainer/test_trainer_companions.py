@@ -12,7 +12,7 @@ jax = pytest.importorskip("jax")
 
 from dressage_trainer.ppo.lanes import LaneUpdate  # noqa: E402
 from dressage_trainer.ppo.network import initial_weights, stack  # noqa: E402
-from dressage_trainer.ppo.update import Coefficients, Rollout, build_update, initial_adam  # noqa: E402
+from dressage_trainer.ppo.update import Coefficients, Rollout, initial_adam  # noqa: E402
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
@@ -33,11 +33,6 @@ COEFFICIENTS = st.fixed_dictionaries(
 )
 
 
-@functools.cache
-def compiled():
-    return build_update(minibatch_size=10, hidden_layers=1, sizes=(D, A))
-
-
 def member(seed, scale):
     rng = np.random.default_rng(seed)
     weights = initial_weights(observation_size=D, action_size=A, hidden_sizes=(4,), rng=rng, dtype=np.float64)
@@ -50,13 +45,13 @@ def member(seed, scale):
 
 
 @functools.cache
-def in_lanes(members):
-    """Three members on two threads are three lanes, of which one is cut."""
-    return LaneUpdate(members=members, threads=2, minibatch_size=10, weights=10_800, epochs=EPOCHS, hidden_layers=1,
+def compiled(members, threads):
+    """Three members are a stack on one thread, and on two threads three lanes, of which one is cut."""
+    return LaneUpdate(members=members, threads=threads, minibatch_size=10, weights=10_800, epochs=EPOCHS, hidden_layers=1,
                       sizes=(D, A), precision=lambda: jax.enable_x64(True), clock=time.perf_counter)  # fmt: skip
 
 
-def run(members, coefficients, *, lanes=False):
+def run(members, coefficients, *, threads=1):
     weights = stack([w for w, _, _ in members])
     rollout = Rollout(*(np.stack(parts) for parts in zip(*(r for _, r, _ in members), strict=True)))
     orders = np.stack([order for _, _, order in members], axis=1)
@@ -64,8 +59,8 @@ def run(members, coefficients, *, lanes=False):
     c = Coefficients(**{name: np.array([m[name] for m in coefficients], kind) for name, kind in kinds.items()})
     with jax.enable_x64(True):
         arguments = (weights, initial_adam(weights, len(members)), rollout, orders, c)
-        update = in_lanes(len(members)) if lanes else compiled()
-        if lanes and not update.compiling:
+        update = compiled(len(members), threads)
+        if not update.compiling:
             update.compile(*arguments)
         new, adam, seen = update(*arguments)
         return jax.tree.map(np.asarray, (new, adam, seen))
@@ -79,7 +74,7 @@ def run(members, coefficients, *, lanes=False):
 )
 def test_an_update_in_company_equals_the_update_alone(coefficients, seeds, scales):
     members = [member(seed, scale) for seed, scale in zip(seeds, scales, strict=True)]
-    stacked, lanes = run(members, coefficients), run(members, coefficients, lanes=True)
+    stacked, lanes = run(members, coefficients), run(members, coefficients, threads=2)
     for index in range(3):
         alone = run([members[index]], [coefficients[index]])
         for together in (stacked, lanes):

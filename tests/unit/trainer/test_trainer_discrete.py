@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +18,10 @@ from dressage.errors import InvalidArgument  # noqa: E402
 from dressage.policies import Policy, PolicyCard, load, save_bundle, to_onnx, to_sb3  # noqa: E402
 from dressage_trainer.ppo.actions import action_space_of, log_softmax  # noqa: E402
 from dressage_trainer.ppo.hyperparameters import Hyperparameters  # noqa: E402
+from dressage_trainer.ppo.lanes import LaneUpdate  # noqa: E402
 from dressage_trainer.ppo.network import initial_weights, stack  # noqa: E402
 from dressage_trainer.ppo.stacked import MemberSpec, StackedPPO  # noqa: E402
-from dressage_trainer.ppo.update import Coefficients, Rollout, build_update, initial_adam  # noqa: E402
+from dressage_trainer.ppo.update import Coefficients, Rollout, initial_adam  # noqa: E402
 from dressage_trainer.run_members import action_facts  # noqa: E402
 from fake_environment import FakeReward, Step  # noqa: E402
 
@@ -95,12 +97,15 @@ def test_an_update_equals_sb3_for_each_of_two_members(monkeypatch):
     c = Coefficients(*columns, np.full(2, np.inf), np.array([3, 2], np.int32),
                      np.array([m["gamma"] for m in MEMBERS]), np.array([m["gae_lambda"] for m in MEMBERS]))  # fmt: skip
     with jax.enable_x64(True):
-        update = build_update(minibatch_size=32, hidden_layers=2, sizes=(D, 1), discrete=True)
+        update = LaneUpdate(members=2, threads=1, minibatch_size=32, weights=1_000, epochs=3, hidden_layers=2, sizes=(D, 1),
+                            discrete=True, precision=lambda: jax.enable_x64(True), clock=time.perf_counter)  # fmt: skip
         params = stack(weights)
         assert "log_std" not in params
         rollout = Rollout(log_probs=np.stack([t[1] for t in theirs]),
                           **{key: np.stack([d[key] for d in data]) for key in data[0]})  # fmt: skip
-        ours, _, seen = update(params, initial_adam(params, 2), rollout, np.stack(orders, 1).astype(np.int32), c)
+        arguments = (params, initial_adam(params, 2), rollout, np.stack(orders, 1).astype(np.int32), c)
+        update.compile(*arguments)
+        ours, _, seen = update(*arguments)
     for row, (state, _, _, logged) in enumerate(theirs):
         for name, value in ours.items():
             layer, _, kind = name.rpartition(".")

@@ -9,10 +9,8 @@ import json
 import re
 
 from dressage.artifacts import ArtifactStore
+from dressage.limits import CHECKPOINT_INDEX, CHECKPOINTS_INDEXED
 
-INDEX = "checkpoints/index.json"
-"""The trainer's list of its newest checkpoints, as keys below the run."""
-KEPT = 3
 _CHECKPOINT = re.compile(r"checkpoints/(\d+)\.safetensors\Z")
 
 
@@ -26,10 +24,10 @@ def delete_old(store: ArtifactStore, run: str, reported: str) -> int:
     :param reported: the newest checkpoint's key, relative to the run; the index must name it.
     :raises DressageError: if the store fails; the next checkpoint's turn then deletes what stayed.
     """
-    named = json.loads(store.get(f"{run}/{INDEX}"))
+    named = json.loads(store.get(f"{run}/{CHECKPOINT_INDEX}"))
     updates = [_update(key) for key in named] if isinstance(named, list) else []
     known = [update for update in updates if update is not None]
-    if len(known) < KEPT or len(known) < len(updates) or reported not in named:
+    if len(known) < CHECKPOINTS_INDEXED or len(known) < len(updates) or reported not in named:
         return 0
     deleted = 0
     for info in store.list(f"{run}/checkpoints/"):

@@ -129,14 +129,13 @@ class RunServicer:
             count_last_words(report.failed)
         if heard is Fence.OPEN and row is not None and (row.ended or report.HasField("evaluation")):
             self._ended(row.session)
-        if heard is Fence.OPEN and report.HasField("checkpoint"):
-            self._delete_old(hello.run, report.checkpoint.key)
         return heard
 
-    def _delete_old(self, run: str, newest: str) -> None:
+    def delete_old_checkpoints(self, run: str, newest: str) -> None:
+        """Keeps the newest; where that fails the next checkpoint is the next try."""
         try:
             delete_old(self._store, run, newest)
-        except (DressageError, ValueError) as error:  # tried again with the next checkpoint
+        except (DressageError, ValueError) as error:
             self._log.warning("old checkpoints stay", run=run, error=str(error))
 
     def standing(self, hello: work.Hello) -> tuple[Fence, list[work.Assignment], bool]:
@@ -220,6 +219,8 @@ class _Lease:
             await self._answers.put(work.WorkResponse(report_accepted=work.ReportAccepted(sequence=report.sequence)))
         else:
             await self._farewell(heard)
+        if report.HasField("checkpoint") and heard is Fence.OPEN:  # after the answer, which need not wait for the store
+            await asyncio.to_thread(self._servicer.delete_old_checkpoints, self._hello.run, report.checkpoint.key)
 
     async def _watch(self) -> None:
         """Serves assignments and, when there is nothing left to do, the farewell."""

@@ -114,7 +114,7 @@ class LaneUpdate:
         self._compiled: Future[tuple[Any, Any, float]] | None = None
 
     def compile(self, weights: Arrays, adam: Adam, rollout: Rollout, orders: Any, coefficients: Coefficients) -> None:
-        """Begin to compile in a thread, for arguments of these shapes (arrays, or their shapes and types)."""
+        """Begin to compile in a thread, for arguments of these shapes; of rollout and orders shapes and types do."""
 
         def of_lane(x: Any, axis: int = 0) -> Any:
             return _shaped((*x.shape[:axis], self._size, *x.shape[axis + 1 :]), x.dtype)
@@ -149,7 +149,10 @@ class LaneUpdate:
     def __call__(
         self, weights: Arrays, adam: Adam, rollout: Rollout, orders: np.ndarray, coefficients: Coefficients
     ) -> tuple[Arrays, Adam, Arrays]:
-        """As `Update`, with numpy arrays in and out."""
+        """New weights, Adam's state and diagnostics; numpy arrays in and out.
+
+        :param orders: (epochs, M, T * n) integer permutations of each member's samples.
+        """
         assert self._compiled is not None
         prepare, run_epochs, _ = self._compiled.result()
 

@@ -312,14 +312,6 @@ class Update(NamedTuple):
     epochs: Any
     """``(progress, samples, orders, coefficients, first, last) -> progress``; the progress given is used up."""
 
-    def __call__(
-        self, weights: Weights, adam: Adam, rollout: Rollout, orders: Any, c: Coefficients
-    ) -> tuple[Weights, Adam, dict[str, Any]]:
-        """All of it in one go: weights, Adam's state and diagnostics."""
-        samples, before = self.prepare(weights, rollout, c)
-        end = self.epochs(begin(weights, adam), samples, orders, c, np.int32(0), np.int32(len(orders)))
-        return end.weights, end.adam, {**before, **means(end)}
-
 
 def build_update(*, minibatch_size: int, hidden_layers: int, sizes: tuple[int, int], discrete: bool = False) -> Update:
     """The update for networks and actions of these sizes."""
