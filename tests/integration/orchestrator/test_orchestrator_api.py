@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from typing import Any
 
@@ -17,6 +18,7 @@ from dressage.api.v1 import intent_service_pb2 as intent_api
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.errors import DressageError, InvalidArgument
+from dressage.limits import CHECKPOINT_INDEX
 from dressage.rpc_errors import from_rpc
 from dressage_orchestrator.launch.tokens import RunTokens, secret_of
 from google.protobuf.duration_pb2 import Duration
@@ -231,6 +233,21 @@ async def test_work_hears_only_the_newest_attempt_and_confines_keys(stack: Stack
     ):
         heard = await say(1, tokens.make(name, 1, expiry=expiry), work.WorkRequest(transfer_request=bad))
         assert heard[-1].transfer_grants.error and not heard[-1].transfer_grants.grants, bad
+    # With a checkpoint's report those go that are older than the index says.
+    keys = {update: f"checkpoints/{update}.safetensors" for update in (1, 2, 5, 6, 7)}
+    for key in keys.values():
+        stack.store.put(f"{name}/{key}", b"x")
+    stack.store.put(f"{name}/{CHECKPOINT_INDEX}", json.dumps([keys[7], keys[6], keys[5]]).encode())
+    told = work.Report(sequence=1, checkpoint=work.CheckpointReport(key=keys[7], update=7))
+    # The answer to what is asked next comes after that.
+    await say(
+        1,
+        tokens.make(name, 1, expiry=expiry),
+        work.WorkRequest(report=told),
+        work.WorkRequest(transfer_request=transfer),
+    )
+    kept = {info.key.removeprefix(f"{name}/") for info in stack.store.list(f"{name}/checkpoints/")}
+    assert kept == {keys[5], keys[6], keys[7], CHECKPOINT_INDEX}
     # A launcher may repeat an attempt by itself: the newest is heard, and the one before it no more.
     newer = await say(2, tokens.make(name, 2, expiry=expiry))
     assert newer[0].WhichOneof("message") == "welcome"

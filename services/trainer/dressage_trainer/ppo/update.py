@@ -1,6 +1,6 @@
 """The whole PPO update of many members, compiled.
 
-An `Update` takes a rollout of M stacked members and returns their new weights: values, generalised advantages, then
+An update takes a rollout of M stacked members and returns their new weights: values, generalised advantages, then
 epochs x minibatches of gradient steps, in SB3's order and arithmetic (`PPO.train`), with each member's own
 coefficients. A 64 x 64 network's gradient step is mostly overhead; stacking members shares it. The epochs are a function of
 their own that can be left after any epoch and gone on with elsewhere.
