@@ -1,0 +1,183 @@
+"""Does the stacked PPO end where Stable-Baselines3's PPO ends, given the same chance? Pairs of whole trainings.
+
+Each seed is trained by both, in float32 as trainings are run: the same first weights, the same noise, the same minibatch
+orders, and the same steps of the simulator, which magnifies rounding beyond all bounds. All else is each one's own, from
+the first update to the last: normalisation, advantages, losses, gradients, Adam, the policy that acts. The deterministic
+policies that come out are evaluated on stock Gymnasium, SB3's by SB3's own ``predict``.
+
+So chance is common to both sides of a pair (common random numbers), and the difference of the interquartile-mean
+final returns is bootstrapped over pairs. What the comparison of independent seeds (`learning_comparison.py`) leaves to
+chance is left out; what the algorithms do differently stays. Writes ``docs/learning/same_chance.md``, its figures and
+a plot. Each pair is kept in a folder as it is done, so that an interrupted run goes on.
+
+    python tools/same_chance.py --env Hopper-v5
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "tests" / "unit" / "trainer"), str(ROOT / "benchmarks"), str(ROOT / "tools")]
+
+from learning_comparison import ENVIRONMENTS, MARGIN, OUT, hyperparameters, interquartile_mean  # noqa: E402
+
+_FIRST_EPISODE = 1_000_000
+_RESAMPLES = 10_000
+
+
+def pair(environment: str, seed: int, *, steps: int, episodes: int) -> dict[str, Any]:
+    """Train one seed by both, and evaluate both policies.
+
+    :returns: ``returns`` of each episode by backend, ``weights`` and ``actions`` with the largest differences after each
+        update (of actions: of all steps until then).
+    """
+    import pytest
+    from dressage.envs.batch import EnvOptions
+    from dressage_trainer.ppo.hyperparameters import Hyperparameters
+    from sb3_twin import Twin
+    from support.ours import REWARDS
+
+    values = hyperparameters(environment)
+    weights, actions = [], []
+    with pytest.MonkeyPatch.context() as patch:
+        twin = Twin(
+            environment, REWARDS[environment], Hyperparameters.from_dict(values), EnvOptions(), seed, patch,
+            follow=True, dtype=np.float32,
+        )  # fmt: skip
+        while twin.ours.steps < steps:
+            twin.advance()
+            weights.append(twin.difference())
+            actions.append(twin.largest_action_difference)
+        policies = {"jax": twin.our_policy(), "sb3": twin.sb3_policy()}
+        returns = {name: _returns(policy, environment, episodes) for name, policy in policies.items()}
+    return {"seed": seed, "returns": returns, "weights": weights, "actions": actions, "hyperparameters": values}
+
+
+def _returns(policy: Any, environment: str, episodes: int) -> list[float]:
+    from dressage.envs.reference import rollout
+
+    played = rollout(policy, environment, range(_FIRST_EPISODE, _FIRST_EPISODE + episodes), batched=True)
+    return [float(episode.reward.sum()) for episode in played]
+
+
+def compare(ours: np.ndarray, theirs: np.ndarray, rng: np.random.Generator) -> dict[str, float]:
+    """Interquartile means over pairs, and their relative difference with its 95 % bounds, pairs being drawn."""
+    drawn = rng.integers(len(ours), size=(_RESAMPLES, len(ours)))
+    differences = interquartile_mean(ours[drawn]) - interquartile_mean(theirs[drawn])
+    mine, reference = float(interquartile_mean(ours)), float(interquartile_mean(theirs))
+    low, high = np.percentile(differences, [2.5, 97.5]) / abs(reference)
+    return {"ours": mine, "sb3": reference, "difference": (mine - reference) / abs(reference), "low": low, "high": high}
+
+
+def row(pairs: list[dict[str, Any]], steps: int) -> dict[str, Any]:
+    """What the page says of an environment."""
+    by_seed = {name: np.array([np.mean(p["returns"][name]) for p in pairs]) for name in ("jax", "sb3")}
+    return {
+        "seeds": len(pairs),
+        "steps": steps,
+        "comparison": compare(by_seed["jax"], by_seed["sb3"], np.random.default_rng(0)),
+        "returns": {name: values.tolist() for name, values in by_seed.items()},
+        "weights": [p["weights"][-1] for p in pairs],
+        "actions": [p["actions"][-1] for p in pairs],
+    }
+
+
+def draw(rows: dict[str, Any], path: Path) -> None:
+    """Final returns of the pairs, SB3's over ours."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4 * len(rows), 4), dpi=120, layout="constrained")
+    for axes, (environment, found) in zip(figure.subplots(1, len(rows), squeeze=False)[0], rows.items(), strict=True):
+        ours, theirs = found["returns"]["jax"], found["returns"]["sb3"]
+        low, high = min(*ours, *theirs), max(*ours, *theirs)
+        axes.plot([low, high], [low, high], color="grey", linewidth=1)
+        axes.scatter(ours, theirs, s=18)
+        axes.set(title=environment, xlabel="final return, stacked PPO (ours)", ylabel="Stable-Baselines3 PPO")
+        axes.grid(alpha=0.3)
+    figure.savefig(path)
+
+
+def write_page(path: Path, rows: dict[str, Any]) -> None:
+    """The page with a row for each environment."""
+    lines = [
+        "# The same chance",
+        "",
+        "Written by `tools/same_chance.py`: pairs of whole trainings, one by the stacked PPO and one by Stable-Baselines3's own "
+        "`PPO.learn` under `VecNormalize`, in float32, at the hyperparameters of the [comparison of independent seeds](README.md). "
+        "The two of a pair have the same first weights, noise, minibatch orders and steps of the simulator: SB3's environments "
+        "take each step from the state of ours, by our action, and how far its own action is from that one is kept. All else is "
+        "each one's own from the first update to the last; nothing is synchronised.",
+        "",
+        "Final returns are of the deterministic policies, ten episodes on stock Gymnasium. The difference of interquartile means "
+        "over seeds has its 95 % bounds by bootstrap over pairs (common random numbers). The last columns are the largest "
+        "differences, over all pairs, of an action in the whole training and of a weight at its end.",
+        "",
+        "| environment | pairs | steps | ours | SB3 | difference | 95 % bounds | lower bound above −10 % | actions | weights |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: |",
+    ]
+    for name, found in sorted(rows.items()):
+        figures = found["comparison"]
+        lines.append(
+            f"| {name} | {found['seeds']} | {found['steps']:,} | {figures['ours']:.1f} | {figures['sb3']:.1f} | "
+            f"{figures['difference']:+.2%} | {figures['low']:+.2%} to {figures['high']:+.2%} | "
+            f"{'yes' if figures['low'] > MARGIN else 'no'} | {max(found['actions']):.1g} | {max(found['weights']):.1g} |"
+        )
+    lines += ["", f"![Final returns of the pairs]({path.stem}.png)", ""]
+    path.write_text("\n".join(lines), "utf-8")
+
+
+def run(environment: str, *, seeds: int, steps: int, episodes: int, work: Path, out: Path) -> dict[str, Any]:
+    """Trains the pairs that are not yet there, compares, and writes; returns the environment's row."""
+    pairs = []
+    for seed in range(seeds):
+        part = work / f"{environment}-{seed}-{steps}.json"
+        known = json.loads(part.read_text("utf-8")) if part.is_file() else {}
+        if known.get("hyperparameters") != hyperparameters(environment):
+            known = pair(environment, seed, steps=steps, episodes=episodes)
+            part.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(json.dumps(known), "utf-8")
+            ours, theirs = (np.mean(known["returns"][name]) for name in ("jax", "sb3"))
+            print(f"{environment} seed {seed}: {ours:.1f} and {theirs:.1f}", file=sys.stderr, flush=True)
+        pairs.append(known)
+    found = row(pairs, steps)
+    out.mkdir(parents=True, exist_ok=True)
+    figures = out / "same_chance.json"
+    rows = json.loads(figures.read_text("utf-8")) if figures.is_file() else {}
+    rows[environment] = found
+    figures.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n", "utf-8")
+    draw(rows, out / "same_chance.png")
+    write_page(out / "same_chance.md", rows)
+    return found
+
+
+def main() -> int:
+    """Runs the comparison for the environments named."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--env", action="append", choices=ENVIRONMENTS, help="repeatable; all three if none is named")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=300_000)
+    parser.add_argument("--episodes", type=int, default=10)
+    parser.add_argument("--work", type=Path, default=ROOT / "out" / "same_chance", help="folder of finished pairs")
+    parser.add_argument("--out", type=Path, default=OUT)
+    given = parser.parse_args()
+    warnings.filterwarnings("ignore", message="You have specified a mini-batch size")
+    worst = float("inf")
+    for environment in given.env or ENVIRONMENTS:
+        found = run(environment, seeds=given.seeds, steps=given.steps, episodes=given.episodes, work=given.work,
+                    out=given.out)  # fmt: skip
+        figures = found["comparison"]
+        worst = min(worst, figures["low"])
+        print(f"{environment}: {figures['difference']:+.2%}, {figures['low']:+.2%} to {figures['high']:+.2%}")
+    return 0 if worst > MARGIN else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
