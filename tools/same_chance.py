@@ -110,15 +110,16 @@ def write_page(path: Path, rows: dict[str, Any]) -> None:
     lines = [
         "# The same chance",
         "",
-        "Written by `tools/same_chance.py`: pairs of whole trainings, one by the stacked PPO and one by Stable-Baselines3's own "
-        "`PPO.learn` under `VecNormalize`, in float32, at the hyperparameters of the [comparison of independent seeds](README.md). "
-        "The two of a pair have the same first weights, noise, minibatch orders and steps of the simulator: SB3's environments "
-        "take each step from the state of ours, by our action, and how far its own action is from that one is kept. All else is "
-        "each one's own from the first update to the last; nothing is synchronised.",
+        "Written by `tools/same_chance.py`: pairs of whole trainings, one by the stacked PPO and one by Stable-Baselines3's "
+        "own `PPO.learn` under `VecNormalize`, in float32, at the hyperparameters of the "
+        "[comparison of independent seeds](README.md). The two of a pair have the same first weights, noise, minibatch orders "
+        "and steps of the simulator: SB3's environments take each step from the state of ours, by our action, and how far its "
+        "own action is from that one is kept. All else is each one's own from the first update to the last; nothing is "
+        "synchronised.",
         "",
-        "Final returns are of the deterministic policies, ten episodes on stock Gymnasium. The difference of interquartile means "
-        "over seeds has its 95 % bounds by bootstrap over pairs (common random numbers). The last columns are the largest "
-        "differences, over all pairs, of an action in the whole training and of a weight at its end.",
+        "Final returns are of the deterministic policies, ten episodes on stock Gymnasium. The difference of interquartile "
+        "means over seeds has its 95 % bounds by bootstrap over pairs (common random numbers). The last columns are the "
+        "largest differences, over all pairs, of an action in the whole training and of a weight at its end.",
         "",
         "| environment | pairs | steps | ours | SB3 | difference | 95 % bounds | lower bound above −10 % | actions | weights |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: |",
