@@ -55,7 +55,7 @@ _INTRODUCTION = (
     "episodes: it tells where one learns more slowly and both end alike.",
     "",
     "**Read [what was tried](tried.md) with it:** how hyperparameters and numbers of seeds were chosen. Given the same chance "
-    "instead of many seeds, both learn the same, update for update: [there](tried.md#the-same-chance), too.",
+    "instead of independent seeds, both end alike on all three: [ten pairs of each](same_chance.md).",
 )
 _RESAMPLES = 10_000
 

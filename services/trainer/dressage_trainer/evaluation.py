@@ -17,7 +17,7 @@ from typing import Any
 from dressage.contracts import RewardError, score_in_sandbox
 from dressage.envs.cards import load_card
 from dressage.envs.trajectory import Trajectory
-from dressage.errors import DeadlineExceeded, Internal
+from dressage.errors import DeadlineExceeded, Internal, ResourceExhausted
 from dressage.sandbox.limits import GIB, Limits
 from dressage.sandbox.process import SandboxProcess
 
@@ -117,11 +117,13 @@ class _Evaluator:
         self._background = background
         self._process: SandboxProcess | None = None
         self._count = 0
+        self._closed = False
 
     def play(self, policy: MemberPolicy) -> list[Trajectory]:
         """Blocks until all episodes are recorded. In the background only as long as that gets it anywhere.
 
-        :raises DeadlineExceeded: if that takes too long.
+        :raises ResourceExhausted: if an episode is too long for the process's memory.
+        :raises DeadlineExceeded: if it takes too long.
         :raises DressageError: if the process ends instead.
         """
         if not self._background:
@@ -146,18 +148,25 @@ class _Evaluator:
         )
         try:
             process.channel.send(request.to_dict())
-            reply = process.channel.recv(timeout=seconds)
+            paths: list[str] = []
+            while len(paths) < len(self._settings.seeds):
+                paths.extend(process.channel.recv(timeout=seconds)["paths"])
         except Exception as error:
-            self._process = None
+            if self._process is process:
+                self._process = None
             ended = process.kill()
             process.channel.close()
             shutil.rmtree(self._scratch / "sandbox" / folder, ignore_errors=True)
+            if ended.kind == "memory":
+                raise ResourceExhausted(
+                    f"an evaluation was ended: {ended.reason}; lower max_episode_steps", reason="EPISODE_TOO_LONG"
+                ) from None
             if ended.stderr_tail and not isinstance(error, DeadlineExceeded):
                 raise Internal(
                     f"the evaluator failed: {ended.stderr_tail[-2000:]}", reason="EVALUATOR_FAILED"
                 ) from None
             raise
-        return self._load(reply["paths"], folder)
+        return self._load(paths, folder)
 
     def _load(self, paths: Sequence[str], folder: str) -> list[Trajectory]:
         checked = self._scratch / "checked.npz"
@@ -170,10 +179,11 @@ class _Evaluator:
         return trajectories
 
     def _running(self) -> SandboxProcess:
-        if self._process is None or self._process.poll() is not None:
+        process = self._process
+        if process is None or process.poll() is not None:
             folder = self._scratch / "sandbox"
             folder.mkdir(parents=True, exist_ok=True)
-            self._process = SandboxProcess.start(
+            process = SandboxProcess.start(
                 "dressage_trainer.evaluator:evaluate",
                 limits=_LIMITS,
                 scratch=folder,
@@ -181,21 +191,28 @@ class _Evaluator:
                 allow_unsandboxed=self._settings.allow_unsandboxed,
             )
             if self._background:
-                _yield_processors(self._process.pid)
-        return self._process
+                _yield_processors(process.pid)
+            self._process = process
+            if self._closed:  # while it started, in another thread
+                self._end()
+        return process
 
     def come_to_foreground(self) -> None:
         """Ends a background process; only a new one may have a higher priority again."""
         if self._background:
             self._background = False
-            self.close()
+            self._end()
 
     def close(self) -> None:
-        """Ends the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.channel.close()
-            self._process = None
+        """Ends the process, for good, also while a thread still waits in `play`."""
+        self._closed = True
+        self._end()
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.channel.close()
 
 
 def _yield_processors(pid: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dressage.envs.cards import load_card
 from dressage.envs.options import EnvOptions
 from dressage.envs.reference import rollout
 from dressage.policies import Policy, PolicyCard
@@ -11,9 +12,12 @@ from dressage.sandbox.pipe import Channel, ChannelClosed
 
 from dressage_trainer.messages import EvaluateReply
 
+_STEPS_AT_ONCE = 50_000
+"""Episodes that may have so many steps together run in lockstep; a step of Humanoid's takes 19 KB until it is saved."""
+
 
 def evaluate(channel: Channel) -> None:
-    """Sandbox target: answers `EvaluateRequest`s until the channel closes. Episodes run in lockstep, one per seed."""
+    """Sandbox target: answers `EvaluateRequest`s until the channel closes, with a reply for every few episodes."""
     while True:
         try:
             request = channel.recv(timeout=None)
@@ -22,12 +26,18 @@ def evaluate(channel: Channel) -> None:
         policy = Policy(weights=request["weights"], card=PolicyCard.from_dict(request["card"]))
         folder = Path(request["folder"])
         folder.mkdir(parents=True, exist_ok=True)
-        paths = []
-        episodes = rollout(
-            policy.act, request["environment"], request["seeds"], EnvOptions(**request["options"]), batched=True
-        )
-        for episode in episodes:
-            path = folder / f"{episode.seed}.npz"
-            episode.save(path)
-            paths.append(str(path))
-        channel.send(EvaluateReply(paths=tuple(paths)).to_dict())
+        options = EnvOptions(**request["options"])
+        seeds, size = request["seeds"], _episodes_at_once(request["environment"], options)
+        for start in range(0, len(seeds), size):
+            part = seeds[start : start + size]
+            paths = []
+            for episode in rollout(policy.act, request["environment"], part, options, batched=True):
+                path = folder / f"{episode.seed}.npz"
+                episode.save(path)
+                paths.append(str(path))
+            channel.send(EvaluateReply(paths=tuple(paths)).to_dict())
+
+
+def _episodes_at_once(environment: str, options: EnvOptions) -> int:
+    longest = options.max_episode_steps or load_card(environment).max_episode_steps
+    return max(1, _STEPS_AT_ONCE // longest)

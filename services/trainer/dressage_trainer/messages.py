@@ -190,7 +190,7 @@ class EvaluateRequest(Message):
 
 @dataclass(frozen=True)
 class EvaluateReply(Message):
-    """Paths of the trajectories, relative to the scratch folder, in the order of the seeds."""
+    """Paths of the next trajectories, relative to the scratch folder, in the order of the seeds; more replies follow."""
 
     type: ClassVar[str] = "evaluated"
     paths: tuple[str, ...] = ()

@@ -2,7 +2,8 @@
 
 Two tasks serve the learner. The listener takes its messages at once, so that live progress never waits. What takes
 time (evaluations, uploads) goes through one queue in order: a checkpoint is reported only after the evaluations before
-it, so that a trainer that resumes from it has lost none of them. Of checkpoints that wait, the newest alone is kept.
+it, so that a trainer that resumes from it has lost none of them. Of checkpoints that wait, two are kept: the first, whose turn
+comes however far evaluations lag, and the newest.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ _LEARNER = "dressage_trainer.learner:learn"
 _RESUME = "resume-{}.safetensors"
 _QUEUE = 16
 _SNAPSHOT_SECONDS = 25.0
+_LAST_JOBS_SECONDS = 8.0
+"""What the last evaluations and uploads get when told to leave."""
 _FILL_SECONDS = 15.0
 
 Job = Callable[[], Awaitable[None]]
@@ -62,12 +65,13 @@ class TrainingContext:
 
 @dataclass
 class _Place:
-    """A checkpoint's place among the jobs: a newer one takes it, as long as no evaluation has come between."""
+    """A checkpoint's place among the jobs."""
 
     staged: StagedCheckpoint | None = None
     requested: bool = False
     """Whether somebody waits for it, or waited for the one it replaced."""
-    last_in_queue: bool = False
+    last_in_queue: bool = True
+    """No evaluation has come since: a newer one may take its place."""
 
 
 class Training:
@@ -79,11 +83,16 @@ class Training:
         self._members = [member.id for member in self._task.members]
         self._sandbox = context.scratch / "learner"
         self._delivery = Delivery(work=context.work, assignment=assignment.id, staging=context.scratch / "staging")
-        self._jobs: asyncio.Queue[Job] = asyncio.Queue(_QUEUE)
-        self._newest = _Place()
+        self._jobs: asyncio.Queue[Job] = asyncio.Queue()
+        """`_room` keeps it short."""
+        self._job_done = asyncio.Event()
+        self._places: list[_Place] = []
+        """Of checkpoints that wait, the oldest first; two at most."""
         self._stopped: dict[str, str] = {}
         """Why members were stopped, by id."""
         self._none_left = False
+        self._nobody = asyncio.Event()
+        """Evaluations have stopped the last member: the learner, who does not know, would go on."""
         self._snapshot_staged, self._snapshot_stored = asyncio.Event(), asyncio.Event()
         self._fill: Callable[[], bool] | None = None
         self._filling: asyncio.Future[bool] | None = None
@@ -199,14 +208,17 @@ class Training:
         worker = asyncio.ensure_future(self._work_off())
         stop = asyncio.ensure_future(self._context.work.stopped.wait())
         terminate = asyncio.ensure_future(self._context.terminate.wait())
-        tasks = [listener, worker, stop, terminate]
+        nobody = asyncio.ensure_future(self._nobody.wait())
+        tasks = [listener, worker, stop, terminate, nobody]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if worker.done():
                 worker.result()  # raises: the worker ends by an error only
             if listener.done():
                 outcome = listener.result()
-                await self._finish_jobs(worker)
+                finished = await self._finish_jobs(worker, stop, terminate)
+                if outcome.done and not finished:  # the last checkpoint serves another attempt
+                    return self._stop_asked() if stop.done() else Outcome.interrupted()
                 if outcome.done and self._none_left:
                     return Outcome.none_left(self._stopped.values())
                 if outcome.done:
@@ -214,19 +226,34 @@ class Training:
                     self._delivery.report(pb.Report(done=steps))
                 return outcome
             if stop.done():
-                return Outcome.stopped(self._context.work.stop_reason)
+                return self._stop_asked()
+            if nobody.done():
+                await asyncio.to_thread(learner.kill)
+                await self._store_records()
+                return Outcome.none_left(self._stopped.values())
             return await self._checkpoint_and_leave(learner, worker)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _finish_jobs(self, worker: asyncio.Future[None]) -> None:
+    def _stop_asked(self) -> Outcome:
+        return Outcome.stopped(self._context.work.stop_reason)
+
+    async def _finish_jobs(self, worker: asyncio.Future[None], *leave: asyncio.Future[Any]) -> bool:
+        """Waits for the jobs that are left; whether all were done before one of ``leave`` had to be followed."""
+        stop, terminate = leave
         joined = asyncio.ensure_future(self._jobs.join())
-        await asyncio.wait([joined, worker], return_when=asyncio.FIRST_COMPLETED)
-        joined.cancel()
-        if worker.done():
-            worker.result()
+        try:
+            await asyncio.wait([joined, worker, *leave], return_when=asyncio.FIRST_COMPLETED)
+            if terminate.done() and not stop.done():
+                watched: list[asyncio.Future[Any]] = [joined, worker, stop]
+                await asyncio.wait(watched, timeout=_LAST_JOBS_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if worker.done():
+                worker.result()
+            return joined.done()
+        finally:
+            joined.cancel()
 
     async def _checkpoint_and_leave(self, learner: SandboxProcess, worker: asyncio.Future[None]) -> Outcome:
         """SIGTERM: stores the snapshot of the last update boundary, then gives the place up."""
@@ -250,6 +277,19 @@ class Training:
             job = await self._jobs.get()
             await job()
             self._jobs.task_done()
+            self._job_done.set()
+
+    async def _room(self) -> None:
+        """Waits while too many jobs wait. Told to leave, it lets all in: the snapshot that was asked for comes behind them."""
+        terminate = self._context.terminate
+        while self._jobs.qsize() >= _QUEUE and not terminate.is_set():
+            self._job_done.clear()
+            waits = [asyncio.ensure_future(event.wait()) for event in (self._job_done, terminate)]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for wait in waits:
+                    wait.cancel()
 
     async def _listen(self, learner: SandboxProcess, pool: EvaluatorPool) -> Outcome:
         """Takes the learner's messages until the last one."""
@@ -307,8 +347,10 @@ class Training:
     async def _put_evaluation(
         self, pool: EvaluatorPool, policies: tuple[messages.MemberPolicy, ...], *, final: bool
     ) -> None:
-        self._newest.last_in_queue = False
-        await self._jobs.put(lambda: self._evaluate(pool, policies, final=final))
+        for place in self._places:
+            place.last_in_queue = False
+        await self._room()
+        self._jobs.put_nowait(lambda: self._evaluate(pool, policies, final=final))
 
     async def _take_checkpoint(self, message: messages.CheckpointMessage) -> None:
         try:
@@ -328,21 +370,26 @@ class Training:
             return
         if message.requested:
             self._snapshot_staged.set()
-        before, requested = self._newest, message.requested
-        if before.staged is not None:  # it still waits for evaluations, and is of no use any more
-            requested = requested or before.requested
-            before.staged.discard()
-            before.staged = None
-        if before.last_in_queue:
-            before.staged, before.requested = staged, requested
-            return
-        place = self._newest = _Place(staged, requested, last_in_queue=True)
-        await self._jobs.put(lambda: self._store(place))
+        newest, requested = self._places[-1] if self._places else None, message.requested
+        # The first that waits is never given up for a newer one, or none would be stored as long as evaluations lag.
+        if newest is not None and newest.staged is not None and (newest.last_in_queue or len(self._places) > 1):
+            requested = requested or newest.requested
+            newest.staged.discard()
+            if newest.last_in_queue:
+                newest.staged, newest.requested = staged, requested
+                return
+            newest.staged = None
+            self._places.remove(newest)
+        place = _Place(staged, requested)
+        self._places.append(place)
+        await self._room()
+        self._jobs.put_nowait(lambda: self._store(place))
 
     async def _store(self, place: _Place) -> None:
-        staged, place.staged, place.last_in_queue = place.staged, None, False
-        if staged is None:
+        staged, place.staged = place.staged, None
+        if staged is None:  # given up for a newer one
             return
+        self._places.remove(place)
         await self._delivery.checkpoint(staged)
         if place.requested:
             await self._context.work.drain(5.0)
@@ -362,6 +409,8 @@ class Training:
                 episodes = await pool.evaluate(policy)
             except RewardError as error:
                 self._stop(stopped_by(error, policy))
+                if not final and self._stopped.keys() >= set(self._members):
+                    self._nobody.set()
                 return
             await self._delivery.evaluation(policy.member, policy.env_step, episodes)
             if final:
@@ -380,8 +429,11 @@ class Training:
             raise errors.exceptions[0] from errors
         if final:
             self._none_left = all(policy.member in self._stopped for policy in policies)
-            records = await asyncio.to_thread(self._delivery.stage_records, self._members, self._sandbox)
-            await self._delivery.records(records)
+            await self._store_records()
+
+    async def _store_records(self) -> None:
+        records = await asyncio.to_thread(self._delivery.stage_records, self._members, self._sandbox)
+        await self._delivery.records(records)
 
 
 def _progress(message: messages.ProgressMessage) -> pb.ProgressReport:

@@ -2,12 +2,18 @@
 
 import asyncio
 import os
+from pathlib import Path
 
 import numpy as np
+import pytest
+from dressage.envs.trajectory import Trajectory
+from dressage.errors import ResourceExhausted
 from dressage.policies import PolicyCard
-from dressage_trainer import evaluation
+from dressage.sandbox.limits import Limits
+from dressage.sandbox.pipe import ChannelClosed
+from dressage_trainer import evaluation, evaluator
 from dressage_trainer.evaluation import EvaluationSettings, EvaluatorPool
-from dressage_trainer.messages import MemberPolicy
+from dressage_trainer.messages import EvaluateRequest, MemberPolicy
 from dressage_trainer.ppo.network import initial_weights
 
 ENVIRONMENT = "InvertedPendulum-v5"
@@ -23,6 +29,16 @@ def untrained() -> MemberPolicy:
         normalize_observation=True, epsilon=1e-8, clip=10.0, environment_options={}, statistics={}, provenance={},
     )  # fmt: skip
     return MemberPolicy("m", 0, card.to_dict(), {**weights, "obs_mean": np.zeros(4), "obs_var": np.ones(4)})
+
+
+def hopper() -> MemberPolicy:
+    weights = initial_weights(
+        observation_size=11, action_size=3, hidden_sizes=(8,), rng=np.random.default_rng(0), dtype=np.float32
+    )
+    card = PolicyCard(
+        environment="Hopper-v5", observation_size=11, action_low=(-1.0,) * 3, action_high=(1.0,) * 3, hidden_sizes=(8,)
+    )
+    return MemberPolicy("m", 0, card.to_dict(), {**weights, "obs_mean": np.zeros(11), "obs_var": np.ones(11)})
 
 
 async def play(tmp_path, *, background):
@@ -54,3 +70,65 @@ def test_a_starved_background_evaluator_comes_to_the_foreground(tmp_path, monkey
     starved, processes, priority = asyncio.run(play(tmp_path / "b", background=True))
     assert (processes, priority) == (2, own)
     assert starved == normal
+
+
+def test_the_pool_can_be_left_while_an_evaluator_plays(tmp_path):
+    async def leave(folder):
+        options = {"max_episode_steps": 1_000_000, "terminate_when_unhealthy": False}
+        settings = EvaluationSettings(environment="Hopper-v5", options=options, reward_source="", seeds=SEEDS)
+        async with EvaluatorPool(settings=settings, scratch=folder, size=1, background=True) as pool:
+            playing = asyncio.ensure_future(pool.evaluate(hopper()))
+            while pool._all[0]._process is None:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.3)
+            assert not playing.done()
+            playing.cancel()
+            await asyncio.gather(playing, return_exceptions=True)
+        return pool
+
+    for attempt in range(3):
+        (evaluator,) = asyncio.run(leave(tmp_path / str(attempt)))._all
+        assert evaluator._process is None
+
+
+def test_an_evaluation_beyond_the_memory_says_what_to_lower(tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluation, "_LIMITS", Limits(memory_bytes=300 << 20, file_bytes=1 << 30))
+    options = {"max_episode_steps": 1_000_000, "terminate_when_unhealthy": False}
+    settings = EvaluationSettings(environment="Hopper-v5", options=options, reward_source="", seeds=SEEDS)
+
+    async def play_on():
+        async with EvaluatorPool(settings=settings, scratch=tmp_path, size=1) as pool:
+            await pool.evaluate(hopper())
+
+    with pytest.raises(ResourceExhausted, match="lower max_episode_steps") as caught:
+        asyncio.run(play_on())
+    assert caught.value.reason == "EPISODE_TOO_LONG"
+
+
+def test_few_episodes_at_a_time_are_the_episodes(tmp_path, monkeypatch):
+    class Asked:
+        """A channel with one request, and what is answered."""
+
+        def __init__(self, request):
+            self._requests, self.answers = [request], []
+
+        def recv(self, *, timeout):
+            if not self._requests:
+                raise ChannelClosed("no more")
+            return self._requests.pop()
+
+        def send(self, message):
+            self.answers.append(message["paths"])
+
+    def returns(folder, steps_at_once):
+        monkeypatch.setattr(evaluator, "_STEPS_AT_ONCE", steps_at_once)
+        policy, path = untrained(), str(tmp_path / folder)
+        request = EvaluateRequest(ENVIRONMENT, {}, policy.card, policy.weights, tuple(range(7)), path)
+        channel = Asked(request.to_dict())
+        evaluator.evaluate(channel)
+        played = [Trajectory.load(Path(path)) for paths in channel.answers for path in paths]
+        return [len(paths) for paths in channel.answers], [(t.seed, t.stock_return) for t in played]
+
+    sizes, apart = returns("apart", 3_000)
+    assert sizes == [3, 3, 1]
+    assert returns("together", 50_000) == ([7], apart)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.artifacts.store import Grant
 from dressage.contracts import RewardError
 from dressage.errors import ResourceExhausted
-from dressage.sandbox.pipe import ProtocolError
+from dressage.sandbox.pipe import ChannelClosed, ProtocolError
 from dressage.sandbox.process import Exit
 from dressage_trainer import training as module
 from dressage_trainer.messages import (
@@ -36,6 +37,8 @@ class Work:
     def __init__(self, store: Path) -> None:
         self.store = store
         self.reports: list[pb.Report] = []
+        self.stopped = asyncio.Event()
+        self.stop_reason = "cancelled"
 
     def report(self, report: pb.Report) -> None:
         self.reports.append(report)
@@ -68,6 +71,21 @@ class Learner:
 
     def kill(self) -> None:
         self.killed = True
+
+
+class Endless(Learner):
+    """Goes on until it is killed."""
+
+    def recv(self, *, timeout: float | None) -> dict[str, Any]:
+        try:
+            return super().recv(timeout=timeout)
+        except StopIteration:
+            while not self.killed:
+                time.sleep(0.01)
+            raise ChannelClosed("gone") from None
+
+    def wait(self, timeout: float) -> None:
+        return None
 
 
 def new_training(folder: Path) -> tuple[Training, Work, Path]:
@@ -129,7 +147,7 @@ async def test_a_checkpoint_named_like_its_records_or_without_a_place_is_a_warni
     (sandbox / "members/a-s1/metrics.jsonl").write_text("{}\n")
     (sandbox / "checkpoints/members").write_bytes(b"7")
     await training._handle(CheckpointMessage(path="checkpoints/members", update=7, env_step=7, requested=False), None)  # type: ignore[arg-type]
-    assert not work.reports and training._newest.staged.path.read_bytes() == b"7"
+    assert not work.reports and training._places[-1].staged.path.read_bytes() == b"7"
 
     def full(*_: Any, **__: Any) -> Path:
         raise OSError(28, "No space left on device")
@@ -141,7 +159,7 @@ async def test_a_checkpoint_named_like_its_records_or_without_a_place_is_a_warni
     assert len(list((tmp_path / "scratch/staging/staged").iterdir())) == 1
 
 
-async def test_of_checkpoints_that_wait_the_newest_is_stored_and_never_before_an_evaluation_before_it(tmp_path: Path):
+async def test_of_checkpoints_that_wait_two_are_stored_and_never_before_an_evaluation_before_them(tmp_path: Path):
     training, work, sandbox = new_training(tmp_path)
     done: list[str] = []
 
@@ -161,7 +179,82 @@ async def test_of_checkpoints_that_wait_the_newest_is_stored_and_never_before_an
     worker = asyncio.ensure_future(training._work_off())
     await asyncio.wait_for(training._jobs.join(), 5)
     worker.cancel()
-    assert work.stored() == [4] and done == ["evaluation after []"]
+    assert work.stored() == [2, 4] and done == ["evaluation after [2]"]
+
+
+async def test_checkpoints_are_stored_however_far_evaluations_lag(tmp_path: Path):
+    training, work, sandbox = new_training(tmp_path)
+    done: list[list[int]] = []
+    one_more = asyncio.Semaphore(0)
+
+    async def evaluate(*_: Any, **__: Any) -> None:
+        await one_more.acquire()
+        done.append(work.stored())
+
+    training._evaluate = evaluate  # type: ignore[method-assign]
+    worker = asyncio.ensure_future(training._work_off())
+    for update in range(1, 13):  # two evaluations come while one is done
+        for message in (EvaluateMessage(policies=(policy("a-s1"),)), checkpoint(sandbox, update)):
+            await training._handle(message, None)  # type: ignore[arg-type]
+        if update % 2 == 0:
+            one_more.release()
+            await asyncio.sleep(0.05)
+    assert len(done) == 6 and len(work.stored()) >= 2, work.stored()
+    assert training._jobs.qsize() < 20 and len(list((tmp_path / "scratch/staging/staged").iterdir())) <= 2
+    for _ in range(6):
+        one_more.release()
+    await asyncio.wait_for(training._jobs.join(), 5)
+    worker.cancel()
+    assert work.stored() == sorted(work.stored()) and work.stored()[-1] == 12
+
+
+async def test_a_full_queue_makes_the_learner_wait_but_not_whoever_has_to_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "_QUEUE", 2)
+    training, _, sandbox = new_training(tmp_path)
+    evaluation = EvaluateMessage(policies=(policy("a-s1"),))
+    for _ in range(2):
+        await training._handle(evaluation, None)  # type: ignore[arg-type]
+    third = asyncio.ensure_future(training._handle(evaluation, None))  # type: ignore[arg-type]
+    await asyncio.sleep(0.05)
+    assert not third.done() and training._jobs.qsize() == 2
+    training._context.terminate.set()
+    await asyncio.wait_for(third, 5)
+    await training._handle(checkpoint(sandbox, 1, requested=True), None)  # type: ignore[arg-type]
+    assert training._jobs.qsize() == 4 and training._snapshot_staged.is_set()
+
+
+@pytest.mark.parametrize(("told", "code", "reason"), [("stop", 0, "STOPPED"), ("terminate", 75, "INTERRUPTED")])
+async def test_the_last_evaluations_are_left_when_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, code: int, reason: str
+):
+    monkeypatch.setattr(module, "_LAST_JOBS_SECONDS", 0.1)
+    training, work, _ = new_training(tmp_path)
+
+    async def evaluate(*_: Any, **__: Any) -> None:
+        await asyncio.sleep(60)
+
+    training._evaluate = evaluate  # type: ignore[method-assign]
+    learner = Learner(DoneMessage(env_steps_total=64, policies=(policy("a-s1"),)))
+    serving = asyncio.ensure_future(training._serve(learner, None))  # type: ignore[arg-type]
+    await asyncio.sleep(0.2)
+    assert not serving.done()
+    (work.stopped if told == "stop" else training._context.terminate).set()
+    outcome = await asyncio.wait_for(serving, 5)
+    assert (outcome.code, outcome.reason) == (code, reason)
+    assert not any(report.HasField("done") for report in work.reports)
+
+
+async def test_training_ends_once_evaluations_have_stopped_the_last_member(tmp_path: Path):
+    training, _, sandbox = new_training(tmp_path)
+    (sandbox / "members/a-s1").mkdir(parents=True)
+    (sandbox / "members/a-s1/metrics.jsonl").write_text("{}\n")
+    pool = Pool(**{"a-s1": RewardError("finite", "the term cost is not finite")})
+    learner = Endless(EvaluateMessage(policies=(policy("a-s1"),)))
+    outcome = await asyncio.wait_for(training._serve(learner, pool), 5)  # type: ignore[arg-type]
+    assert outcome.reason == "ALL_MEMBERS_STOPPED" and outcome.code == 42 and "cost" in outcome.message
+    assert learner.killed and (tmp_path / "store/members/a-s1/metrics.jsonl").is_file()
 
 
 async def test_a_checkpoint_too_large_to_store_is_told_and_training_goes_on(
