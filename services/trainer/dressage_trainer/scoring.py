@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.contracts import RewardError
+from dressage.errors import ResourceExhausted
 from dressage.policies import CARD_FILE, WEIGHTS_FILE, load
 
 from dressage_trainer.delivery import Delivery
@@ -30,27 +32,58 @@ async def score(context: TrainingContext, assignment: pb.Assignment) -> Outcome:
         allow_unsandboxed=context.allow_unsandboxed,
     )
     size = max(1, min(task.cores, len(task.policies)))
-    async with EvaluatorPool(settings=settings, scratch=context.scratch, size=size) as pool:
-
-        async def one(reference: pb.PolicyRef) -> str | None:
-            """Why the member's policy could not be scored, if so."""
-            policy = await _fetch(context, reference)
-            try:
-                episodes = await pool.evaluate(policy)
-            except RewardError as error:
-                stopped = stopped_by(error, policy)
-                delivery.stopped(stopped)
-                return stopped.message
-            await delivery.evaluation(reference.member, reference.env_step, episodes)
-            return None
-
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(reference)) for reference in task.policies]
-    causes = [cause for cause in (task.result() for task in tasks) if cause is not None]
-    if causes and len(causes) == len(tasks):
+    try:
+        async with EvaluatorPool(settings=settings, scratch=context.scratch, size=size) as pool:
+            scoring = asyncio.ensure_future(_score_all(context, task, delivery, pool))
+            if (left := await _told_to_leave(context, scoring)) is not None:
+                return left
+            causes = scoring.result()
+    except ResourceExhausted as error:  # episodes too long: another attempt would record the same
+        return Outcome.failed(error.reason, error.message, generated_code=False)
+    if causes and all(causes):
         return Outcome.none_left(causes)
     delivery.report(pb.Report(done=pb.AssignmentDone()))
     return Outcome.finished(0)
+
+
+async def _score_all(
+    context: TrainingContext, task: pb.ScoreAssignment, delivery: Delivery, pool: EvaluatorPool
+) -> list[str]:
+    """Scores every policy; why it could not be scored by policy, empty where it could."""
+
+    async def one(reference: pb.PolicyRef) -> str:
+        policy = await _fetch(context, reference)
+        try:
+            episodes = await pool.evaluate(policy)
+        except RewardError as error:
+            stopped = stopped_by(error, policy)
+            delivery.stopped(stopped)
+            return stopped.message
+        await delivery.evaluation(reference.member, reference.env_step, episodes)
+        return ""
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(reference)) for reference in task.policies]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from errors
+    return [task.result() for task in tasks]
+
+
+async def _told_to_leave(context: TrainingContext, scoring: asyncio.Future[list[str]]) -> Outcome | None:
+    """Waits for the scores; how it ends instead, if the orchestrator or a signal says so before."""
+    stop = asyncio.ensure_future(context.work.stopped.wait())
+    terminate = asyncio.ensure_future(context.terminate.wait())
+    tasks: list[asyncio.Future[Any]] = [scoring, stop, terminate]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if scoring.done():
+            return None
+        return Outcome.stopped(context.work.stop_reason) if stop.done() else Outcome.interrupted()
+    finally:
+        for waiting in tasks:
+            waiting.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _fetch(context: TrainingContext, reference: pb.PolicyRef) -> MemberPolicy:
