@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +138,9 @@ class Training:
         self._since_progress = (clock(), self._steps_at_start)
         self._written = -1
         self._unsaved = ""
-        self._snapshot = self._take_snapshot()
+        self._parts: dict[int, dict[str, Any]] = {}
+        """Of the last snapshot, by group."""
+        self._snapshot = self._take_snapshot(self._groups)
         self._gone = threading.Event()
 
     def _read_checkpoint(self) -> Snapshot | None:
@@ -174,7 +176,7 @@ class Training:
                     self._send(stopped)
                 for warning in outcome.warnings:
                     self._send(warning)
-                self._snapshot = self._take_snapshot()
+                self._snapshot = self._take_snapshot([group])
                 self._send_due(group, before)
             self._finish()
         finally:
@@ -214,14 +216,17 @@ class Training:
     def _total_steps(self) -> int:
         return sum(group.steps * len(group.names) for group in self._groups)
 
-    def _take_snapshot(self) -> Snapshot | None:
-        """The state at this update boundary; None where the reward keeps something that cannot be saved."""
+    def _take_snapshot(self, advanced: Collection[TrainedGroup]) -> Snapshot | None:
+        """The state at this update boundary; None where the reward keeps something that cannot be saved.
+
+        :param advanced: groups that changed since the last one; what others have is kept and not copied again.
+        """
         if self._unsaved:
             return None
-        arrays = {}
         try:
             for index, group in enumerate(self._groups):
-                arrays.update({f"group{index}/{name}": value for name, value in group.snapshot().items()})
+                if group in advanced:
+                    self._parts[index] = {f"group{index}/{name}": value for name, value in group.snapshot().items()}
         except RewardError as error:
             if error.rule != "state":
                 raise
@@ -233,7 +238,7 @@ class Training:
             update=sum(group.updates for group in self._groups),
             env_step=max(group.steps for group in self._groups),
             facts={"groups": [group.facts() for group in self._groups]},
-            arrays=arrays,
+            arrays={name: value for part in self._parts.values() for name, value in part.items()},
         )
 
     def _checkpoint(self, *, requested: bool) -> None:

@@ -15,7 +15,7 @@ pytest.importorskip("mujoco")
 
 from dressage.policies import Policy, PolicyCard
 from dressage.sandbox.pipe import Channel, ChannelClosed
-from dressage_trainer import checkpoints, learner
+from dressage_trainer import checkpoints, groups, learner
 from dressage_trainer.learner import learn
 from dressage_trainer.messages import MemberTask, TrainSpec, parse
 
@@ -194,6 +194,15 @@ def test_groups_of_other_shape_train_beside_each_other_and_resume(tmp_path):
     resume = str(latest.relative_to(tmp_path / "part"))
     rest = run(tmp_path / "part", spec("InvertedPendulum-v5", PENDULUM, steps=512, members=members, resume=resume))
     assert_same_policies(whole[-1].policies, rest[-1].policies)
+
+
+def test_only_the_group_that_advanced_is_copied(tmp_path, monkeypatch):
+    taken = []
+    snapshot = groups.Group.snapshot
+    monkeypatch.setattr(groups.Group, "snapshot", lambda self: taken.append(self.names) or snapshot(self))
+    members = (MemberTask("a", SMALL, 1), MemberTask("b", {**SMALL, "hidden_sizes": [8]}, 2))
+    run(tmp_path / "w", spec("InvertedPendulum-v5", PENDULUM, steps=384, members=members))
+    assert sorted(taken) == [["a"]] * 4 + [["b"]] * 4  # once at the start, then after each of three updates
 
 
 def test_snapshot_on_request_is_answered_while_training(tmp_path):
