@@ -9,7 +9,7 @@ import asyncio
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,8 @@ from dressage.cli.connection import Where, connect
 from dressage.cli.progress import counted, return_text, short
 
 _RESAMPLES = 2000
+_TOGETHER = 16
+"""Episodes in lockstep. A recorded step takes some 10 kB, so that these take 160 MB where they last 1,000 steps."""
 
 
 @asynccontextmanager
@@ -118,6 +120,9 @@ def _row(facts: dict[str, Any]) -> tuple[str, ...]:
 def measure(folder: Path, *, episodes: int, seed: int) -> dict[str, Any]:
     """Episodes of a bundle's policy and of the random one, on equal seeds.
 
+    An episode depends on its seed alone, not on how many are run: the random policy begins anew with each. A trained
+    policy's actions for several observations at once may differ from those for one in the last bits.
+
     :raises InvalidArgument: if the bundle is none.
     """
     from dressage.envs.options import EnvOptions
@@ -127,31 +132,44 @@ def measure(folder: Path, *, episodes: int, seed: int) -> dict[str, Any]:
     policy = load(folder)
     card = policy.description
     options = EnvOptions.from_dict(card.environment_options)
-    rng = np.random.default_rng(0)
+    rng, seeds = np.random.default_rng(0), range(seed, seed + episodes)
+
+    def random(first: int) -> Any:
+        # A stream of its own: that of the bare seed is what Gymnasium draws the first state from.
+        return random_policy(card.environment, int(np.random.SeedSequence((first, 1)).generate_state(1)[0]))
+
+    trained = _episodes(lambda _: policy.act, card.environment, options, seeds, together=_TOGETHER)
     return {
         "environment": card.environment,
         "bundle": str(folder),
         "seed": seed,
-        "policy": _episodes(policy.act, card.environment, options, episodes, seed).to_dict(rng),
-        "random": _episodes(random_policy(card.environment, seed), card.environment, options, episodes, seed).to_dict(
-            rng
-        ),
+        "policy": trained.to_dict(rng),
+        "random": _episodes(random, card.environment, options, seeds, together=1).to_dict(rng),
     }
 
 
-def _episodes(act: Any, environment: str, options: Any, count: int, seed: int) -> Episodes:
+def _episodes(policy: Callable[[int], Any], environment: str, options: Any, seeds: range, *, together: int) -> Episodes:
+    """Figures of one episode per seed; of the recordings, which are large, only those of a part are held at a time.
+
+    :param policy: the policy of a part, by its first seed.
+    :param together: episodes of a part, which run in lockstep.
+    """
     from dressage.envs.reference import rollout
 
+    returns: list[float] = []
+    lengths: list[int] = []
+    speeds: list[float] = []
     begin = time.perf_counter()
-    trajectories = rollout(act, environment, range(seed, seed + count), options, batched=True)
+    for start in range(0, len(seeds), together):
+        part = seeds[start : start + together]
+        for trajectory in rollout(policy(part[0]), environment, part, options, batched=True):
+            returns.append(float(np.sum(trajectory.reward)))
+            lengths.append(trajectory.num_steps)
+            if "x_velocity" in trajectory.fields:
+                speeds.append(float(np.mean(trajectory.x_velocity[1:])))
     seconds = time.perf_counter() - begin
-    moves = all("x_velocity" in trajectory.fields for trajectory in trajectories)
-    return Episodes(
-        returns=tuple(float(np.sum(trajectory.reward)) for trajectory in trajectories),
-        lengths=tuple(trajectory.num_steps for trajectory in trajectories),
-        speeds=tuple(float(np.mean(trajectory.x_velocity[1:])) for trajectory in trajectories) if moves else None,
-        seconds=seconds,
-    )
+    moves = len(speeds) == len(returns)
+    return Episodes(tuple(returns), tuple(lengths), tuple(speeds) if moves else None, seconds)
 
 
 def export(bundle: str, where: Where, *, form: str, out: Path | None, as_json: bool) -> None:
@@ -169,7 +187,11 @@ def export(bundle: str, where: Where, *, form: str, out: Path | None, as_json: b
 
 
 def _default_out(bundle: str, form: str) -> Path:
-    name = short(bundle.rstrip("/")) or "policy"
+    """In the working folder: named after the session, or after the folder of the bundle, whichever way it is told."""
+    path, name = Path(bundle).expanduser(), short(bundle.rstrip("/"))
+    if path.exists():  # `.` and `..` have no name of their own, and a file's is not the policy's
+        name = (path if path.is_dir() else path.parent).resolve().name
+    name = name or "policy"
     return Path(f"{name}.onnx" if form == "onnx" else f"{name}-sb3")
 
 

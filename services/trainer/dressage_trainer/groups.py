@@ -71,7 +71,7 @@ class Group:
             threads=spec.threads,
         )
         self._metrics: list[MemberMetrics] = []
-        self._monitors = [Monitor() for _ in members]
+        self._monitors = [Monitor(steps=spec.steps_per_member) for _ in members]
         self._latest: list[Metrics] = [{} for _ in members]
         self._told: set[int] = set()
         self._divergences = 0

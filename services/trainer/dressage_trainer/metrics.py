@@ -1,7 +1,7 @@
 """Metrics of each member as they arise: ``members/{m}/metrics.jsonl`` and TensorBoard files in ``members/{m}/tb``.
 
 A row is one update. Rows are also kept in memory, so that a checkpoint can hold them: the file of a resumed run is
-rewritten from it and goes on, whatever was written after the checkpoint.
+rewritten from it and goes on, whatever was written after the checkpoint. So is TensorBoard's, under the same name.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ import numpy as np
 from dressage_trainer.eventfile import EventFile
 
 Row = Mapping[str, float | None]
+
+# Always the same: another attempt's upload takes the place of the one before, where two would show each point twice.
+_BOARD_FILE = "events.out.tfevents.0.dressage"
 
 
 class MemberMetrics:
@@ -67,8 +70,7 @@ def _open_board(folder: Path) -> EventFile:
     # What an earlier attempt left behind: its rows up to the checkpoint are written again.
     for left in folder.glob("*.tfevents.*"):
         left.unlink()
-    now = time.time()
-    return EventFile(folder / f"events.out.tfevents.{int(now)}.dressage", wall_time=now)
+    return EventFile(folder / _BOARD_FILE, wall_time=time.time())
 
 
 def _tag(name: str) -> str:

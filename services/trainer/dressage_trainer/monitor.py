@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 Row = Mapping[str, float | None]
 
 _WINDOW = 5
@@ -17,8 +19,13 @@ _COLLAPSED_STD = 0.05
 _KL_SPIKE = 0.2
 _VALUE_GROWTH = 100.0
 _COLLAPSED_ENTROPY = 0.01
-_PLATEAU_ROWS = 45
+_BLOCKS = 32
+_PLATEAU_ROWS = 2 * _BLOCKS
 _PLATEAU_CHANGE = 0.03
+# In standard errors of the change between two quarters, which is also that of an eighth's mean.
+_CHANCE = 1.5  # what a level curve's change may be by chance
+_MISSED = 2.0  # how far a steady rise must be out of the change's reach
+_NOISE = 4.5  # what eight equal means span by chance
 _KEPT = 900
 
 
@@ -31,9 +38,13 @@ class Warn:
 
 
 class Monitor:
-    """Watches one member's rows."""
+    """Watches one member's rows.
 
-    def __init__(self) -> None:
+    :param steps: environment steps of the whole training; the row that reaches them is the last.
+    """
+
+    def __init__(self, *, steps: int) -> None:
+        self._steps = steps
         self._raised: set[str] = set()
         self._shares: deque[tuple[str, float]] = deque(maxlen=_WINDOW)
         self._value_loss: deque[float] = deque(maxlen=_WINDOW)
@@ -89,23 +100,30 @@ class Monitor:
         return [Warn("VALUE_DIVERGENCE", f"the value loss rose to {loss:.3g}, from {before[len(before) // 2]:.3g}")]
 
     def _plateau(self, row: Row) -> list[Warn]:
-        """The last third of the curve beside the third before it, by the curve's own height: no absolute bound."""
-        value = row.get("episode_return")
-        if value is None:
+        """At the end of training, its last quarter beside the one before, by what their noise can tell apart.
+
+        Judged once: a curve's own height is mostly noise while it is short, and a look at each row finds a level part in any.
+        """
+        value, step = row.get("episode_return"), row.get("step")
+        if value is not None:
+            if self._rows % self._stride == 0:
+                self._returns.append(value)
+            self._rows += 1
+            if len(self._returns) > _KEPT:  # a long run is kept coarser, not longer
+                self._returns, self._stride = self._returns[::2], 2 * self._stride
+        if step is None or step < self._steps or len(self._returns) < _PLATEAU_ROWS:
             return []
-        if self._rows % self._stride == 0:
-            self._returns.append(value)
-        self._rows += 1
-        if len(self._returns) > _KEPT:  # a long run is kept coarser, not longer
-            self._returns, self._stride = self._returns[::2], 2 * self._stride
-        count = len(self._returns)
-        if count < _PLATEAU_ROWS:
+        edges = np.linspace(0, len(self._returns), _BLOCKS + 1).astype(int)
+        # Means of blocks, not rows: the spread of neighbours that resemble each other would understate the error.
+        blocks = np.add.reduceat(np.array(self._returns), edges[:-1]) / np.diff(edges)
+        before, last = blocks[_BLOCKS // 2 : -_BLOCKS // 4], blocks[-_BLOCKS // 4 :]
+        change = float(last.mean() - before.mean())
+        error = float(np.sqrt((before.var(ddof=1) + last.var(ddof=1)) / len(last)))
+        span = float(np.ptp(blocks.reshape(8, -1).mean(axis=1)))
+        level = abs(change) <= _PLATEAU_CHANGE * span + _CHANCE * error
+        # A steady rise gains a quarter of its height from one quarter to the next, and would have been seen.
+        no_rise = abs(change) + _MISSED * error <= span / 4
+        if not (level and no_rise) and span > _NOISE * error:
             return []
-        third = count // 3
-        before, last = self._returns[-2 * third : -third], self._returns[-third:]
-        height = max(self._returns) - min(self._returns)
-        change = sum(last) / third - sum(before) / third
-        if height > 0 and abs(change) > _PLATEAU_CHANGE * height:
-            return []
-        text = f"over the last third the return changed by {change:.3g}, where the whole curve spans {height:.3g}"
-        return [Warn("PLATEAU", text)]
+        text = f"from the third to the last quarter of training the return changed by {change:.3g}"
+        return [Warn("PLATEAU", f"{text} (standard error {error:.2g}), where the whole curve spans {span:.3g}")]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from dressage_trainer import metrics
 from dressage_trainer.eventfile import EventFile, crc32c
 
 
@@ -51,6 +52,18 @@ def test_what_float32_cannot_hold_is_infinite(tmp_path):
     event = event_pb2.Event.FromString(path.read_bytes()[empty + 12 : -4])
     found = {value.tag: value.simple_value for value in event.summary.value}
     assert found == {"a": math.inf, "b": -math.inf, "c": pytest.approx(3.4028235e38), "d": 0.0}
+
+
+def test_a_resumed_runs_event_file_takes_the_place_of_the_one_before(tmp_path, monkeypatch):
+    store = {}
+    for attempt, now in enumerate((1_000.0, 2_000.0)):  # the second one on another machine, with an empty folder
+        monkeypatch.setattr(metrics.time, "time", lambda now=now: now)
+        member = metrics.MemberMetrics(tmp_path / str(attempt), earlier=b'{"step": 10, "std": 0.5}\n' * attempt)
+        member.add({"step": 20 - 10 * (not attempt), "std": 0.5})
+        member.close()
+        store |= {path.name: path.read_bytes() for path in (tmp_path / str(attempt) / "tb").iterdir()}
+    ((name, data),) = store.items()
+    assert "tfevents" in name and data.count(b"train/std") == 2
 
 
 def test_the_learner_imports_no_torch_and_no_tensorboard():

@@ -1,7 +1,7 @@
 """Warnings that are computed from what a session recorded: an iteration's curves and the iterations so far. Pure.
 
-The trainer computes its own (dominating term, entropy collapse, value divergence, KL spikes) and reports them as a run's
-conditions; here they are gathered, and what only judgments can show is added.
+The trainer computes its own (dominating term, entropy collapse, value divergence, KL spikes, a member's plateau) and reports
+them as a run's conditions; here they are gathered, and what only evaluations and judgments can show is added.
 """
 
 from __future__ import annotations
@@ -68,10 +68,12 @@ def signs(iteration: v1.Iteration, members: Sequence[v1.Member], conditions: Seq
     :param members: the best config's.
     :param conditions: of the iteration's training.
     """
-    found = [Sign(entry.type, entry.message) for entry in conditions if not entry.type.startswith("TRAINER_")]
     points = curve(members)
-    found += _reward_hacking(points)
-    found += _plateau(points)
+    shown = _reward_hacking(points) + _plateau(points)
+    # What the best config's evaluations show takes the place of a report about one member, maybe of another config.
+    own = {sign.reason for sign in shown}
+    reported = [entry for entry in conditions if not entry.type.startswith("TRAINER_") and entry.type not in own]
+    found = [Sign(entry.type, entry.message) for entry in reported] + shown
     found += [sign for member in members for sign in _dominating(member.metrics)]
     scores = [entry.judgment.score for entry in members if entry.HasField("judgment")]
     if len(scores) > 1 and max(scores) - min(scores) > _SEED_SPREAD:

@@ -151,7 +151,7 @@ class Sb3Group:
         self._streams = _Streams()
         self._begin()
         self._chunk = models.chunk_steps(algorithm, h)
-        self._monitor = Monitor()
+        self._monitor = Monitor(steps=spec.steps_per_member)
         self._divergences = 0
         self._latest: Row = {}
         self._metrics: MemberMetrics | None = None
