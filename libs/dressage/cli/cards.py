@@ -45,24 +45,39 @@ def one_card(environment: str, address: str | None, token: str | None) -> dict[s
     return {**card.to_dict(), "text": card.describe()}
 
 
-def add(source: str, *, name: str, time_step: float | None, episode_steps: int) -> dict[str, Any]:
+def add(source: str, *, name: str, time_step: float | None, episode_steps: int | None) -> dict[str, Any]:
     """Describe an own environment on this machine.
 
-    :raises InvalidArgument: for a model or an environment that cannot be used, one that is neither, or a folder of own
-        environments that cannot be written to.
+    :param name: of a model's environment; empty: the file's.
+    :param time_step: seconds between a model's actions; None: about 0.02.
+    :param episode_steps: of a model's episode; None: 1000.
+    :raises InvalidArgument: for a model or an environment that cannot be used, one that is neither, a registered one with
+        what only a model takes, or a folder of own environments that cannot be written to.
     """
     from dressage.envs import adding, own
 
     if source.startswith(own.GYMNASIUM):
+        _refuse_for_registered(source, {"--name": name or None, "--time-step": time_step})
+        session = "; `--env-option max_episode_steps=N` of run and train bounds the episodes of a session"
+        _refuse_for_registered(source, {"--episode-steps": episode_steps}, instead=session)
         with _kept():
             card = adding.add_registered(source)
     elif source.endswith((".xml", ".mjcf")):
         path = Path(source).expanduser()
+        steps = {} if episode_steps is None else {"max_episode_steps": episode_steps}
         with _kept():
-            card = adding.add_model(path, name=name, time_step=time_step, max_episode_steps=episode_steps)
+            card = adding.add_model(path, name=name, time_step=time_step, **steps)
     else:
         raise errors.InvalidArgument(field="source", value=source, expected="a model's .xml file, or gymnasium:ID")
     return {**card.to_dict(), "text": card.describe()}
+
+
+def _refuse_for_registered(source: str, given: dict[str, object], *, instead: str = "") -> None:
+    """A registered environment is taken as it is registered, so what would change it is not passed over in silence."""
+    for option, value in given.items():
+        if value is not None:
+            expected = f"it with a model's .xml file only, not with {source}{instead}"
+            raise errors.InvalidArgument(field=option, value=value, expected=expected)
 
 
 def _kept() -> AbstractContextManager[None]:

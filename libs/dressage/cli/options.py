@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from decimal import Decimal, DecimalException
 from pathlib import Path
 from typing import Annotated
 
@@ -55,9 +56,10 @@ def parse_count(text: str | int) -> int:
     lowered = str(text).strip().lower().replace("_", "").replace(",", "")
     factor = _SUFFIXES.get(lowered[-1:], 1)
     try:
-        number = float(lowered[:-1] if factor > 1 else lowered) * factor
-    except ValueError:
-        number = -1.0
-    if not 0 < number <= 1e11 or number != int(number):
+        # Not a float: 4.1 times a million is no whole number there.
+        number = Decimal(lowered[:-1] if factor > 1 else lowered) * factor
+    except DecimalException:
+        number = Decimal(-1)
+    if not number.is_finite() or not 0 < number <= 10**11 or number != int(number):
         raise typer.BadParameter(f"{str(text)!r} is no positive whole number (for example 500000, 600k or 1.5M)")
     return int(number)

@@ -154,7 +154,7 @@ def _video(text: str) -> pb.VideoJudging.ValueType:
 def read_source(path: Path, *, field: str) -> str:
     """The text of a source file.
 
-    :raises InvalidArgument: if it cannot be read, is not UTF-8 or exceeds 256 KiB.
+    :raises InvalidArgument: if it cannot be read, is not UTF-8, exceeds 256 KiB or has nothing in it but white space.
     """
     try:
         data = path.read_bytes()
@@ -165,9 +165,12 @@ def read_source(path: Path, *, field: str) -> str:
     if len(data) > _MAX_SOURCE_BYTES:
         raise errors.InvalidArgument(field=field, value=f"{len(data)} bytes", expected=f"at most {_MAX_SOURCE_BYTES}")
     try:
-        return data.decode("utf-8-sig")  # some editors begin a file with a mark of its encoding
+        text = data.decode("utf-8-sig")  # some editors begin a file with a mark of its encoding
     except UnicodeDecodeError as error:
         raise errors.InvalidArgument(field=field, value=str(path), expected="UTF-8 text") from error
+    if not text.strip():  # an empty text in a message is one that was not given
+        raise errors.InvalidArgument(field=field, value=str(path), expected="a file that is not empty")
+    return text
 
 
 def parse_config(text: str) -> pb.Config:
@@ -199,7 +202,7 @@ def parse_config(text: str) -> pb.Config:
 def set_environment_option(options: pb.EnvironmentOptions, text: str) -> None:
     """Set one option of the environment from `NAME=VALUE`.
 
-    :raises InvalidArgument: naming the unknown option, or the value that is not of its kind.
+    :raises InvalidArgument: naming the option that is unknown or set already, or the value that is not of its kind.
     """
     name, _, value = (part.strip() for part in text.partition("="))
     known = pb.EnvironmentOptions.DESCRIPTOR.fields_by_name
@@ -207,6 +210,8 @@ def set_environment_option(options: pb.EnvironmentOptions, text: str) -> None:
     if descriptor is None:
         expected = f"NAME=VALUE with one of {', '.join(known)}; `dressage envs show ID` says which it has"
         raise errors.InvalidArgument(field="--env-option", value=text, expected=expected)
+    if descriptor in (said for said, _ in options.ListFields()):
+        raise errors.InvalidArgument(field=f"--env-option {descriptor.name}", value=text, expected="it once only")
     try:
         setattr(options, descriptor.name, _option_value(descriptor.type, value))
     except (ValueError, KeyError) as error:

@@ -49,8 +49,8 @@ def add_environment(
         float | None, typer.Option(metavar="SECONDS", help="Time between a model's actions [about 0.02].")
     ] = None,
     episode_steps: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1_000_000, help="Steps of a model's episode.")
-    ] = 1_000,
+        int | None, typer.Option(metavar="N", min=1, max=1_000_000, help="Steps of a model's episode [1000].")
+    ] = None,
     as_json: Json = False,
     data_dir: DataDir = None,
 ) -> None:

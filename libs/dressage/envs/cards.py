@@ -10,13 +10,14 @@ import contextlib
 import difflib
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from dataclasses import field as with_default
 from importlib import resources
 from typing import Any, Literal
 
 from dressage.envs import own
+from dressage.envs.forms import check_forms
 from dressage.errors import InvalidArgument, NotFound
 
 ENVIRONMENT_IDS: tuple[str, ...] = (
@@ -152,15 +153,23 @@ class EnvironmentCard:
 
         :raises InvalidArgument: when a key is missing, unknown or of the wrong form.
         """
+        if not isinstance(data, Mapping):
+            raise InvalidArgument(field="card", value=type(data).__name__, expected="a card's dict")
         try:
             values = dict(data)
-            values["fields"] = tuple(Field(**{**f, "shape": tuple(f["shape"])}) for f in values["fields"])
-            components = values["observation_components"]
+            fields = ({**entry, "shape": tuple(entry["shape"])} for entry in _entries(values, "fields"))
+            values["fields"] = tuple(Field(**entry) for entry in fields)
+            components = _entries(values, "observation_components")
             values["observation_components"] = tuple(ObservationComponent(**entry) for entry in components)
-            values["action"] = tuple(ActionComponent(**entry) for entry in values["action"])
-            values["example_intents"] = tuple(values["example_intents"])
-            return cls(**values)
-        except (KeyError, TypeError) as error:
+            values["action"] = tuple(ActionComponent(**entry) for entry in _entries(values, "action"))
+            if isinstance(values["example_intents"], list | tuple):
+                values["example_intents"] = tuple(values["example_intents"])
+            card = cls(**values)
+            check_forms(card, "card")
+            if len(set(card.field_names)) < len(card.fields):
+                raise InvalidArgument(field="card.fields", value=card.field_names, expected="each name once only")
+            return card
+        except (KeyError, TypeError, RecursionError) as error:
             raise InvalidArgument(
                 f"not an environment card: {error!r}", field="card", expected="a card's dict"
             ) from error
@@ -172,14 +181,22 @@ class EnvironmentCard:
         return describe(self)
 
 
+def _entries(values: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
+    entries: Sequence[Mapping[str, Any]] = values[name]
+    if not isinstance(entries, list | tuple) or not all(isinstance(entry, Mapping) for entry in entries):
+        raise InvalidArgument(field=f"card.{name}", value=entries, expected="a list of dicts")
+    return entries
+
+
 def load_card(env_id: str) -> EnvironmentCard:
     """The card of an environment.
 
     :param env_id: a Gymnasium id, such as ``HalfCheetah-v5``, or one of the user's own (`dressage.envs.own`).
     :raises NotFound: listing the known ids, the nearest first.
+    :raises InvalidArgument: for one of the user's own whose card is damaged.
     """
     if own.is_own(env_id):
-        return EnvironmentCard.from_dict(own.read_card(env_id))
+        return _own_card(env_id)
     if env_id not in ENVIRONMENT_IDS:
         shown = env_id if len(env_id) <= 60 else env_id[:57] + "..."
         known = ", ".join(_nearest_first(env_id))
@@ -195,9 +212,21 @@ def list_cards() -> tuple[EnvironmentCard, ...]:
     """The cards of all environments, the user's own last; a damaged one is left out (`load_card` says what ails it)."""
     found = [load_card(env_id) for env_id in ENVIRONMENT_IDS]
     for env_id in own.own_ids():
-        with contextlib.suppress(InvalidArgument):
+        with contextlib.suppress(InvalidArgument, NotFound):  # one may be removed meanwhile
             found.append(load_card(env_id))
     return tuple(found)
+
+
+def _own_card(env_id: str) -> EnvironmentCard:
+    try:
+        data = own.read_card(env_id)
+    except RecursionError as error:
+        raise InvalidArgument(
+            f"the card of {env_id!r} cannot be read: nested too deep",
+            field="environment",
+            expected="a card; add it again",
+        ) from error
+    return EnvironmentCard.from_dict(data)
 
 
 @functools.cache

@@ -146,7 +146,7 @@ def load(path: str | os.PathLike[str]) -> Policy:
 
     :param path: its folder, or its ``policy.safetensors``.
     :raises NotFound: where a file of the bundle is missing.
-    :raises InvalidArgument: where a file is damaged, or the files do not fit each other.
+    :raises InvalidArgument: where a file is damaged or cannot be read, or the files do not fit each other.
     """
     folder = Path(path)
     if folder.name == WEIGHTS_FILE:
@@ -156,15 +156,21 @@ def load(path: str | os.PathLike[str]) -> Policy:
         raw_weights = (folder / WEIGHTS_FILE).read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotFound(f"no policy bundle in {folder}: {Path(error.filename).name} is missing") from error
+    except OSError as error:
+        raise InvalidArgument(
+            f"{error.filename}: cannot be read ({error.strerror})", field=Path(error.filename).name
+        ) from error
     try:
-        card = json.loads(raw_card)
+        card = PolicyCard.from_dict(json.loads(raw_card))
     except ValueError as error:
         raise InvalidArgument(f"{folder / CARD_FILE}: not JSON ({error})", field=CARD_FILE) from error
+    except RecursionError as error:  # of the parser, or of what shows a deep value in an error
+        raise InvalidArgument(f"{folder / CARD_FILE}: nested too deep", field=CARD_FILE) from error
     try:
         weights = decode_tensors(raw_weights)
     except (SafetensorError, ValueError, KeyError) as error:
         raise InvalidArgument(f"{folder / WEIGHTS_FILE}: damaged ({error})", field=WEIGHTS_FILE) from error
-    return Policy(weights=weights, card=PolicyCard.from_dict(card))
+    return Policy(weights=weights, card=card)
 
 
 def write_file(path: Path, data: bytes) -> None:

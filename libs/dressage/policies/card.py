@@ -10,6 +10,8 @@ from typing import Any, Literal
 from dressage.errors import InvalidArgument
 
 FORMAT = "dressage.policy/1"
+_MAY_OVERFLOW = ("return_mean", "return_var")
+"""Statistics that a trainer may find infinite or undefined: the square of a return may be beyond double precision."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,10 @@ class PolicyCard:
         _check("normalization.observation", self.normalize_observation, isinstance(self.normalize_observation, bool))
         _check("normalization.epsilon", self.epsilon, _is_number(self.epsilon) and self.epsilon > 0)
         _check("normalization.clip", self.clip, _is_number(self.clip) and self.clip > 0)
+        for name, value in self.statistics.items():
+            if not _is_number(value) and not (name in _MAY_OVERFLOW and isinstance(value, float)):
+                field_ = f"card.json normalization.statistics {name}"
+                raise InvalidArgument(field=field_, value=value, expected="a finite number")
 
     @property
     def action_size(self) -> int:
@@ -127,7 +133,7 @@ class PolicyCard:
                 statistics=dict(normalization.get("statistics", {})),
                 provenance=dict(values.get("provenance", {})),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InvalidArgument(
                 f"card.json: an entry is missing or malformed ({error!r})", field="card.json"
             ) from error
@@ -138,7 +144,11 @@ def _is_count(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether it is finite and not beyond double precision, as a whole number of JSON may be."""
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def _check(name: str, value: object, ok: bool) -> None:

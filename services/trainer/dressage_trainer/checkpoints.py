@@ -1,8 +1,8 @@
 """Snapshots of all training state as files: one safetensors file each, complete or absent.
 
 The arrays are those of `StackedPPO.snapshot` under ``group{k}/``, beside JSON facts (members, updates) and the metrics
-rows written so far, so that a resumed run's ``metrics.jsonl`` is the one that an undisturbed run writes. A checksum tells
-a damaged file from a whole one; `read_newest` then goes back to the one before.
+rows written so far, so that a resumed run's ``metrics.jsonl`` is the one that an undisturbed run writes. A checksum of all
+that a file says tells a damaged one from a whole one; `read_newest` then goes back to the one before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as encode
 
 FOLDER = "checkpoints"
-_FORMAT = "dressage.checkpoint/1"
+_FORMAT = "dressage.checkpoint/2"
+_CHECKSUM = "crc32"
 _KEPT = 2
 
 Arrays = dict[str, np.ndarray]
@@ -60,12 +61,11 @@ def write(root: Path, snapshot: Snapshot) -> str:
     arrays = {n: np.ascontiguousarray(a).reshape(a.shape) for n, a in snapshot.arrays.items()}
     metadata = {
         "format": _FORMAT,
-        "crc32": str(_checksum(arrays)),
         "update": str(snapshot.update),
         "env_step": str(snapshot.env_step),
         "facts": json.dumps(snapshot.facts, sort_keys=True),
     }
-    data = encode(arrays, metadata)
+    data = encode(arrays, {**metadata, _CHECKSUM: _checksum(metadata, arrays)})
     temporary = path.with_suffix(".tmp")
     try:
         with temporary.open("wb") as file:
@@ -79,11 +79,14 @@ def write(root: Path, snapshot: Snapshot) -> str:
     return relative
 
 
-def _checksum(arrays: Arrays) -> int:
-    value = 0
+def _checksum(metadata: Mapping[str, str], arrays: Arrays) -> str:
+    """Of all that a file says but for the checksum itself: a flipped bit in a fact or a shape does harm as one in an array."""
+    said = {name: text for name, text in metadata.items() if name != _CHECKSUM}
+    forms = {name: [array.dtype.str, array.shape] for name, array in arrays.items()}
+    value = zlib.crc32(json.dumps([said, forms], sort_keys=True).encode())
     for name in sorted(arrays):
-        value = zlib.crc32(arrays[name].tobytes(), zlib.crc32(name.encode(), value))
-    return value
+        value = zlib.crc32(arrays[name].tobytes(), value)
+    return str(value)
 
 
 def _drop_old(folder: Path) -> None:
@@ -103,7 +106,7 @@ def read(path: Path) -> Snapshot:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
         if metadata.get("format") != _FORMAT:
             raise ValueError(f"format is {metadata.get('format')!r}, not {_FORMAT}")
-        if int(metadata["crc32"]) != _checksum(arrays):
+        if metadata[_CHECKSUM] != _checksum(metadata, arrays):
             raise ValueError("its contents do not match their checksum")
         return Snapshot(
             update=int(metadata["update"]),

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from dressage.envs.cards import load_card
 from dressage.errors import DressageError
 from dressage.sandbox.limits import GIB, Limits
 from dressage.sandbox.process import SandboxProcess
@@ -57,10 +58,29 @@ def default_folder(environment: Mapping[str, str]) -> Path:
 
 
 def request_of(spec: TrainSpec) -> dict[str, Any]:
-    """What the warm-up is told: shapes only, no source."""
+    """What the warm-up is told: shapes only, no source.
+
+    With the environment's sizes, since an own environment may be replaced by one of another size under the same id: its
+    updates are others then.
+    """
     members = [{n: v for n, v in task.hyperparameters.items() if n in _SHAPES} for task in spec.members]
-    options = dict(spec.options)
-    return {"environment": spec.environment, "options": options, "members": members, "threads": spec.threads}
+    return {
+        "environment": spec.environment,
+        "sizes": _sizes(spec.environment),
+        "options": dict(spec.options),
+        "members": members,
+        "threads": spec.threads,
+    }
+
+
+def _sizes(environment: str) -> dict[str, Any]:
+    """What an environment decides of an update's shapes; nothing for one without a card, which the learner refuses."""
+    try:
+        card = load_card(environment)
+    except DressageError:
+        return {}
+    sizes = {"observation": card.observation_size, "action": card.action_size, "choices": card.num_actions}
+    return {**sizes, "action_kind": card.action_kind}
 
 
 def key_of(request: Mapping[str, Any]) -> str:

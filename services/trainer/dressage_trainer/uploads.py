@@ -15,13 +15,15 @@ from pathlib import Path
 
 from dressage.artifacts.transfer import download, upload
 from dressage.errors import FailedPrecondition, NotFound, PermissionDenied, Unavailable
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from dressage_trainer.work import WorkStream
 
 MAX_FILE_BYTES = 1 << 30
 _CHUNK = 1 << 20
-_ATTEMPTS = 6
+_REFUSALS = 6
+_OUTAGE_SECONDS = 600.0
+"""How long a store may be away, as the orchestrator may: a training is worth more than the wait."""
 
 
 def copy_from_sandbox(source: Path, root: Path, target: Path, *, max_bytes: int = MAX_FILE_BYTES) -> Path:
@@ -105,6 +107,13 @@ def _retrying() -> AsyncRetrying:
         # A store refuses a presigned URL that has expired: the next try asks for a new one.
         retry=retry_if_exception_type((Unavailable, PermissionDenied)),
         wait=wait_random_exponential(multiplier=0.5, max=10),
-        stop=stop_after_attempt(_ATTEMPTS),
+        stop=_enough,
         reraise=True,
     )
+
+
+def _enough(state: RetryCallState) -> bool:
+    error = state.outcome.exception() if state.outcome is not None else None
+    if isinstance(error, PermissionDenied):
+        return state.attempt_number >= _REFUSALS
+    return (state.seconds_since_start or 0.0) >= _OUTAGE_SECONDS

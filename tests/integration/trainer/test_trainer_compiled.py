@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
+from dataclasses import replace
 
 import pytest
 
 pytest.importorskip("jax")
 pytest.importorskip("mujoco")
 
+from dressage.envs.cards import load_card
 from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.limits import Limits
 from dressage.sandbox.process import SandboxProcess
@@ -40,6 +43,33 @@ def test_keys_tell_shapes_apart_and_nothing_else():
     assert key == key_of(request_of(spec(learning_rate=1.0, discount=0.5)))
     assert key != key_of(request_of(spec(num_steps=32)))
     assert "reward" not in str(request_of(spec())) and "LATEX" not in str(request_of(spec()))
+
+
+def test_an_own_environment_of_another_size_has_another_key(tmp_path, monkeypatch):
+    monkeypatch.setenv("DRESSAGE_ENVIRONMENTS", str(tmp_path))
+    (tmp_path / "mjcf:cat").mkdir()
+    own = replace(spec(), environment="mjcf:cat")
+
+    def key_with(**change):
+        card = {**load_card("InvertedPendulum-v5").to_dict(), "id": "mjcf:cat", **change}
+        (tmp_path / "mjcf:cat" / "card.json").write_text(json.dumps(card))
+        return key_of(request_of(own))
+
+    key, action = key_with(), load_card("InvertedPendulum-v5").to_dict()["action"]
+    assert key == key_with(title="another cat")
+    others = [
+        key_with(observation_size=9),
+        key_with(action=action * 2),
+        key_with(action_kind="discrete", num_actions=2),
+        key_with(action_kind="discrete", num_actions=3),
+    ]
+    assert len({key, *others}) == 5
+
+
+@pytest.mark.parametrize("environment", ["mjcf:none", "Nothing-v0"])
+def test_an_unknown_environment_is_left_to_the_learner_to_refuse(tmp_path, monkeypatch, environment):
+    monkeypatch.setenv("DRESSAGE_ENVIRONMENTS", str(tmp_path))
+    assert key_of(request_of(replace(spec(), environment=environment)))
 
 
 def test_a_folder_that_others_may_write_to_is_not_used(tmp_path):

@@ -36,7 +36,7 @@ def test_cases_with_quotes_columns_in_any_order_and_none_of_the_optional(tmp_pat
         ("env,instruction\nA,run\n", "env_id"),
         ("env_id,instruction\nHalfCheetah-v5,\n", "line 2, instruction"),
         ("env_id,instruction\n", "cases"),
-        ("", "env_id"),
+        ("", "a file that is not empty"),
     ],
 )
 def test_bad_cases_name_line_and_column(tmp_path: Path, text: str, named: str) -> None:

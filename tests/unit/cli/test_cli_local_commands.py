@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from dressage import errors
 from dressage.api.v1 import session_pb2, session_service_pb2
-from dressage.cli import doctor, plan
+from dressage.cli import doctor, plan, policies
 from dressage.cli.local_stack import check_exposure
 from dressage.cli.main import invoke
 from dressage.cli.policies import bootstrap_interval
@@ -86,6 +86,42 @@ def test_eval_puts_the_random_policy_beside_and_repeats_itself(bundle: Path, cap
     assert "random" in capsys.readouterr().out
 
 
+def test_eval_holds_few_episodes_at_a_time_and_their_number_changes_none_of_them(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from dressage.envs import reference
+
+    held: list[int] = []
+    rollout = reference.rollout
+
+    def counted(policy: Any, env_id: str, seeds: Any, *rest: Any, **more: Any) -> Any:
+        held.append(len(seeds))
+        return rollout(policy, env_id, seeds, *rest, **more)
+
+    monkeypatch.setattr(reference, "rollout", counted)
+    many = policies.measure(bundle, episodes=70, seed=9)
+    assert max(held) <= 16 and sum(held) == 2 * 70
+    assert many["policy"]["episodes"] == many["random"]["episodes"] == 70
+    monkeypatch.setattr(policies, "_TOGETHER", 7)
+    again = policies.measure(bundle, episodes=70, seed=9)
+    for name in ("policy", "random"):
+        for figure in ("mean_return", "return_interval", "mean_length"):
+            assert again[name][figure] == pytest.approx(many[name][figure])
+
+
+def test_eval_measures_speed_over_all_parts():
+    from dressage.envs.options import EnvOptions
+    from dressage.envs.reference import motionless_policy, rollout
+
+    env_id, options = "HalfCheetah-v5", EnvOptions(max_episode_steps=20)
+    act = motionless_policy(env_id)
+    found = policies._episodes(lambda _: act, env_id, options, range(5, 10), together=2)
+    known = rollout(act, env_id, range(5, 10), options)
+    assert found.returns == pytest.approx([episode.reward.sum() for episode in known])
+    assert found.lengths == (20,) * 5
+    assert found.speeds == pytest.approx([episode.x_velocity[1:].mean() for episode in known])
+
+
 def test_eval_of_no_bundle_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert invoke(["eval", str(tmp_path / "nothing")]) == 1
     assert "no folder of a policy bundle" in capsys.readouterr().err
@@ -97,6 +133,19 @@ def test_eval_of_no_bundle_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_export_writes_an_onnx_file(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert invoke(["export", str(bundle), "--format", "onnx", "-o", str(tmp_path / "p" / "x.onnx")]) == 0
     assert Path(capsys.readouterr().out.strip()).stat().st_size > 0
+
+
+@pytest.mark.parametrize("named", [".", "policy.safetensors", "../bundle/", ".."])
+def test_export_is_named_after_the_bundles_folder(
+    bundle: Path, named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    here = bundle if named != ".." else bundle / "below"
+    here.mkdir(exist_ok=True)
+    monkeypatch.chdir(here)
+    assert invoke(["export", named, "--format", "onnx"]) == 0
+    assert capsys.readouterr().out.strip() == "bundle.onnx" and (here / "bundle.onnx").is_file()
+    assert policies._default_out(named, "sb3") == Path("bundle-sb3")
+    assert policies._default_out("sessions/run-1", "onnx") == Path("run-1.onnx")
 
 
 MODEL = """<mujoco><worldbody><body name="slider"><joint name="slide" type="slide" axis="1 0 0"/><geom size="0.1"/></body>
@@ -132,6 +181,28 @@ def test_own_environments_are_kept_in_the_data_folder_that_is_named(
     monkeypatch.setenv("DRESSAGE_ENVIRONMENTS", str(tmp_path / "other" / "environments"))
     assert invoke(["envs", "show", "mjcf:two", "--data-dir", str(tmp_path / "home")]) == 0, "what the user set holds"
     assert os.environ["DRESSAGE_ENVIRONMENTS"] == str(tmp_path / "other" / "environments")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--name", "swing"), ("--time-step", "0.5"), ("--episode-steps", "1000")]
+)
+def test_what_a_registered_environment_does_not_take_is_refused(
+    option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    here = ["--data-dir", str(tmp_path / "other")]
+    assert invoke(["envs", "add", "gymnasium:Pendulum-v1", option, value, *here]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {option}: got ") and value in said and "a model's .xml file" in said
+    assert ("--env-option max_episode_steps=N" in said) == (option == "--episode-steps")
+    assert not list((tmp_path / "other").rglob("card.json"))
+
+
+@pytest.mark.parametrize(("given", "steps"), [((), 1000), (("--episode-steps", "70"), 70)])
+def test_a_models_episode_has_the_steps_that_are_said(
+    given: tuple[str, ...], steps: int, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert invoke(["envs", "add", model, *given, "--json", "--data-dir", str(tmp_path / "other")]) == 0
+    assert document(capsys)["max_episode_steps"] == steps
 
 
 @pytest.mark.parametrize("form", ["onnx", "sb3"])

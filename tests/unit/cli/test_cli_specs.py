@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,22 @@ def test_counts_have_suffixes(text: str, count: int):
     assert parse_count(text) == count
 
 
-@pytest.mark.parametrize("text", ["-5", "0", "", "k", "1.5", "nan", "inf", "1e30", "ten", "0.0001k"])
+@pytest.mark.parametrize("text", ["4.1M", "2.3m", "1.1k", "16.1k", "0.29G", "1.005k", "8.2e0M"])
+def test_a_decimal_fraction_is_the_count_that_is_written(text: str):
+    assert parse_count(text) == Fraction(text[:-1]) * {"k": 10**3, "m": 10**6, "g": 10**9}[text[-1].lower()]
+
+
+@given(st.integers(1, 10**11), st.sampled_from([("k", 3), ("M", 6), ("g", 9)]))
+def test_every_count_can_be_written_with_a_suffix(count: int, suffix: tuple[str, int]):
+    letter, digits = suffix
+    whole, rest = divmod(count, 10**digits)
+    assert parse_count(f"{whole}.{rest:0{digits}}{letter}") == count
+
+
+NO_COUNTS = "-5 0 k 1.5 nan inf 1e30 ten 0.0001k nank snan -infM 1e999999G 1e99999999999999999999 1e-999999 4.1234567M"
+
+
+@pytest.mark.parametrize("text", ["", *NO_COUNTS.split()])
 def test_what_is_no_count_is_refused(text: str):
     with pytest.raises(typer.BadParameter, match="positive whole number"):
         parse_count(text)
@@ -85,6 +102,16 @@ def test_sources_are_read_and_bad_files_named(tmp_path: Path):
     ):
         with pytest.raises(errors.InvalidArgument, match=said):
             make_spec(SpecOptions(intent="hop", environment="Hopper-v5", reward=path))
+
+
+@pytest.mark.parametrize("text", ["", " \n\t", "\ufeff", "\ufeff\n"])
+@pytest.mark.parametrize("option", ["reward", "judge"])
+def test_an_empty_source_is_not_taken_as_none(tmp_path: Path, option: str, text: str):
+    path = tmp_path / "empty.py"
+    path.write_text(text, "utf-8")
+    options = replace(SpecOptions(intent="hop", environment="Hopper-v5"), **{option: path})
+    with pytest.raises(errors.InvalidArgument, match=rf"{option}.*empty\.py', expected a file that is not empty"):
+        make_spec(options)
 
 
 def test_a_source_may_begin_with_a_mark_of_its_encoding(tmp_path: Path):
@@ -162,3 +189,17 @@ def test_environment_options_set_only_what_they_name():
 def test_a_malformed_environment_option_names_what_is_wrong(text: str, said: str):
     with pytest.raises(errors.InvalidArgument, match=said):
         make_spec(SpecOptions("hop", "Hopper-v5", environment_options=[text]))
+
+
+@pytest.mark.parametrize("again", ["max_episode_steps=300", "max-episode-steps = 400"])
+def test_an_environment_option_is_said_once_only(again: str):
+    texts = ["max_episode_steps=300", "reset_noise_scale=0", again]
+    with pytest.raises(errors.InvalidArgument, match=f"--env-option max_episode_steps: got '{again}', .*it once only"):
+        make_spec(SpecOptions("hop", "Hopper-v5", environment_options=texts))
+
+
+def test_an_environment_option_of_a_recording_may_be_said_again(tmp_path: Path):
+    text = '{"intent": "hop", "environment": "environments/Hopper-v5", "environmentOptions": {"maxEpisodeSteps": 50}}'
+    base = recorded(recording(tmp_path / "hop", text), intent="", environment="", model="")
+    spec = make_spec(SpecOptions("", "", environment_options=["max_episode_steps=300"]), base)
+    assert spec.environment_options.max_episode_steps == 300

@@ -166,6 +166,60 @@ def test_what_is_no_card_is_refused(data: dict[str, object]) -> None:
         EnvironmentCard.from_dict(data)
 
 
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.just(10**400) | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@pytest.mark.parametrize("data", ["x", 3, None, [], [["id", "Hopper-v5"]], True])
+def test_a_card_that_is_no_mapping_is_refused(data: object) -> None:
+    with pytest.raises(InvalidArgument, match="card"):
+        EnvironmentCard.from_dict(data)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("scales", None),
+        ("scales", {"random_return": None}),
+        ("options", ["max_episode_steps"]),
+        ("options", {"max_episode_steps": "many"}),
+        ("fields", ["x"]),
+        ("fields", [{"name": "x", "shape": [], "unit": "m", "meaning": "where"}] * 2),
+        ("action", []),
+        ("action", [{"name": "a", "low": "-1", "high": 1, "unit": "1", "meaning": "push"}]),
+        ("action_kind", "other"),
+        ("time_step", "0.02"),
+        ("observation_size", None),
+        ("example_intents", "run"),
+    ],
+)
+def test_an_entry_of_the_wrong_form_is_named(name: str, value: object) -> None:
+    with pytest.raises(InvalidArgument, match=f"card.{name}"):
+        EnvironmentCard.from_dict({**load_card("Hopper-v5").to_dict(), name: value})
+
+
+@given(st.data())
+def test_a_card_with_any_entry_replaced_is_refused_or_can_be_shown(data: st.DataObject) -> None:
+    plain = load_card(data.draw(st.sampled_from(["Hopper-v5", "CartPole-v1"]))).to_dict()
+    place: dict[str, object] = plain
+    key = data.draw(st.sampled_from(sorted(plain)))
+    entries = plain[key]
+    if isinstance(entries, list) and isinstance(entries[0], dict) and data.draw(st.booleans()):
+        place = entries[data.draw(st.integers(0, len(entries) - 1))]
+        key = data.draw(st.sampled_from(sorted(place)))
+    place[key] = data.draw(JSON_VALUES)
+    try:
+        card = EnvironmentCard.from_dict(plain)
+    except InvalidArgument:
+        return
+    assert card.describe()
+    assert card.action_size >= 1
+    json.dumps(card.to_dict())
+
+
 @given(st.text(max_size=80))
 def test_unknown_environments_are_not_found(name: str) -> None:
     with pytest.raises(NotFound) as error:

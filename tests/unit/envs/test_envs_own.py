@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,16 @@ import gymnasium
 import mujoco
 import numpy as np
 import pytest
-from dressage.envs import BatchEnv, EnvOptions, adding, list_cards, load_card, load_check_trajectories, make_batch
+from dressage.envs import (
+    ENVIRONMENT_IDS,
+    BatchEnv,
+    EnvOptions,
+    adding,
+    list_cards,
+    load_card,
+    load_check_trajectories,
+    make_batch,
+)
 from dressage.envs import reference as stock
 from dressage.envs.own import VARIABLE, folder_of, own_ids
 from dressage.envs.tasks import task
@@ -361,6 +371,35 @@ def test_a_damaged_card_is_refused(dog: str, monkeypatch: pytest.MonkeyPatch, tm
     with pytest.raises(InvalidArgument, match="card of 'mjcf:dog' cannot be read"):
         load_card(dog)
     assert load_card("Hopper-v5") in list_cards()
+
+
+@pytest.mark.parametrize(
+    "text", ["", '"x"', "null", "[" * 100_000, '{"id": ' * 100_000, "\x00", '{"id": "mjcf:cat"}', "loop"]
+)
+def test_a_damaged_card_is_left_out_of_the_list(text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    card = tmp_path / "mjcf:cat" / "card.json"
+    card.parent.mkdir()
+    if text == "loop":
+        card.symlink_to(card)
+    else:
+        card.write_text(text)
+    assert [entry.id for entry in list_cards()] == list(ENVIRONMENT_IDS)
+    with pytest.raises(InvalidArgument, match="card"):
+        load_card("mjcf:cat")
+
+
+@pytest.mark.parametrize("change", [{"scales": None}, {"options": 3}, {"fields": {}}])
+def test_a_card_with_a_damaged_entry_is_left_out_of_the_list(
+    change: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    plain = load_card("Hopper-v5").to_dict() | {"id": "mjcf:cat"}
+    (tmp_path / "mjcf:cat").mkdir()
+    (tmp_path / "mjcf:cat" / "card.json").write_text(json.dumps(plain))
+    assert list_cards()[-1].id == "mjcf:cat"
+    (tmp_path / "mjcf:cat" / "card.json").write_text(json.dumps(plain | change))
+    assert [entry.id for entry in list_cards()] == list(ENVIRONMENT_IDS)
 
 
 def test_a_discrete_id_joins_too() -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import math
+import os
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -142,6 +147,50 @@ def test_missing_and_damaged_files_are_named(tmp_path):
         load(folder)
 
 
+@pytest.mark.parametrize("name", [CARD_FILE, WEIGHTS_FILE])
+@pytest.mark.parametrize("how", ["folder", "loop", "closed"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path, name, how):
+    folder = saved(make_policy(), tmp_path / "bundle")
+    path = folder / name
+    if how == "closed":
+        if os.geteuid() == 0:
+            pytest.skip("root reads every file")
+        path.chmod(0)
+    else:
+        path.unlink()
+        path.mkdir() if how == "folder" else path.symlink_to(path)
+    with pytest.raises(InvalidArgument, match=rf"{name}: cannot be read \(") as refused:
+        load(folder)
+    assert refused.value.field == name
+
+
+def test_a_folder_that_may_not_be_entered_is_said(tmp_path, monkeypatch):
+    folder = saved(make_policy(), tmp_path / "bundle")
+
+    def closed(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", closed)
+    with pytest.raises(InvalidArgument, match=rf"{CARD_FILE}: cannot be read \(Permission denied\)"):
+        load(folder)
+
+
+@pytest.mark.parametrize("depth", [900, 960, 970, 980, 990, 1000, 100_000])
+def test_a_card_that_is_nested_too_deep_is_refused(tmp_path, depth):
+    folder = saved(make_policy(), tmp_path)
+    text = json.dumps({**json.loads((folder / CARD_FILE).read_text()), "observation_size": "deep"})
+    (folder / CARD_FILE).write_text(text.replace('"deep"', "[" * depth + "]" * depth))
+    with pytest.raises(InvalidArgument, match=r"card\.json"):
+        load(folder)
+
+
+def test_statistics_of_rewards_beyond_all_measure_are_kept(tmp_path):
+    # What the trainer writes where a reward's square is beyond double precision.
+    description = replace(make_policy().description, statistics={"return_var": math.inf, "return_mean": math.nan})
+    save_bundle(tmp_path, weights=make_policy().weights, card=description)
+    assert load(tmp_path).description.statistics["return_var"] == math.inf
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -150,6 +199,14 @@ def test_missing_and_damaged_files_are_named(tmp_path):
         (lambda card: card["network"].update(hidden_sizes=[32, 17]), "tensor pi.1"),
         (lambda card: card["action"].update(low=[2, 2, 2]), "action.low"),
         (lambda card: card["normalization"].update(clip=-1), "normalization.clip"),
+        (lambda card: card["normalization"].update(clip=10**400), "normalization.clip"),
+        (lambda card: card["action"].update(high=[10**400] * 3), "card.json"),
+        (lambda card: card["normalization"]["statistics"].update(discount="x"), "normalization.statistics.*discount"),
+        (lambda card: card["normalization"]["statistics"].update(obs_count=None), "normalization.statistics"),
+        (lambda card: card["normalization"]["statistics"].update(discount=float("nan")), "normalization.statistics"),
+        (lambda card: card["normalization"]["statistics"].update(return_var=True), "normalization.statistics"),
+        (lambda card: card["normalization"].update(statistics=None), "malformed"),
+        (lambda card: card["normalization"].update(statistics="x"), "malformed"),
     ],
 )
 def test_bad_cards_are_refused_by_name(tmp_path, change, named):
