@@ -298,7 +298,7 @@ class Training:
                 raw = await asyncio.to_thread(learner.channel.recv, timeout=None)
             except ChannelClosed:
                 ended = await asyncio.to_thread(learner.wait, 10.0)
-                return _died(ended)
+                return _died(ended, self._task.algorithm)
             message = messages.parse(raw)
             self._check_members(message)
             outcome = await self._handle(message, pool)
@@ -443,13 +443,18 @@ def _progress(message: messages.ProgressMessage) -> pb.ProgressReport:
     return report
 
 
-def _died(ended: Exit | None) -> Outcome:
+def _died(ended: Exit | None, algorithm: str = "") -> Outcome:
     """What a learner's end without a last message means."""
     if ended is None:
         return Outcome.crashed("the learner closed its channel and went on running")
     detail = {"tail": ended.stderr_tail[-4000:]} if ended.stderr_tail else {}
     if ended.kind == "memory":
-        return Outcome.failed("LEARNER_OUT_OF_MEMORY", f"the learner was ended: {ended.reason}", generated_code=True)
+        message, replays = f"the learner was ended: {ended.reason}", algorithm == "sac"
+        if replays:  # no reward's doing
+            message += (
+                "; SAC's replay buffers and their copies for checkpoints take most of it: train fewer members or steps"
+            )
+        return Outcome.failed("LEARNER_OUT_OF_MEMORY", message, generated_code=not replays)
     if ended.bound:
         return Outcome.failed("SANDBOX_LIMIT", f"the learner was ended: {ended.reason}", generated_code=True, **detail)
     return Outcome.crashed(f"the learner ended: {ended.reason}", **detail)

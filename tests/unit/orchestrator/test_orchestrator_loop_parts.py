@@ -176,10 +176,10 @@ def test_the_best_configs_curve_says_of_a_plateau_what_a_members_report_cannot()
     reported = v1.Condition(type="PLATEAU", message="aggressive-s1: the return changed by 0.1")
     flat = member([(1, 0, None), (2, 99, None), (3, 100, None), (4, 99, None)])
     (found,) = signs.signs(v1.Iteration(), [flat], [reported])
-    assert found.reason == "PLATEAU" and "since 2 steps" in found.message
+    assert found.reason == "PLATEAU" and "since 2 steps" in found.message and not found.reported
     # Too few evaluations to say so: the trainer's word stands.
     (found,) = signs.signs(v1.Iteration(), [member([(1, 0, None), (2, 99, None)])], [reported])
-    assert found.message == reported.message
+    assert found.message == reported.message and found.reported
 
 
 @given(st.lists(st.floats(0, 1), max_size=12))

@@ -288,6 +288,13 @@ def test_a_bound_is_the_codes_doing_and_a_crash_is_tried_again():
         assert not _died(Exit("killed", -number, "it was ended", "")).report
 
 
+def test_out_of_memory_is_the_codes_doing_but_where_replay_buffers_are():
+    ended = Exit("memory", -signal.SIGKILL, "it used more than 8 GiB", "", bound=True)
+    assert _died(ended, "ppo").code == 42
+    of_sac = _died(ended, "sac")
+    assert of_sac.code == 1 and of_sac.report and "fewer members or steps" in of_sac.message
+
+
 class Pool:
     """Evaluators that cannot score some members."""
 

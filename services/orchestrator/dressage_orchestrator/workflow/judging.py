@@ -115,7 +115,7 @@ def _warn_of(flow: Flow, tx: Transaction, number: int, found: Sequence[signs.Sig
     """Tells the computed warnings; what the trainer reported was told when it did."""
     ours = ("REWARD_HACKING", "PLATEAU", "SEEDS_DISAGREE")
     for sign in found:
-        if sign.reason in ours:
+        if sign.reason in ours and not sign.reported:
             warning = ev.Warning(reason=sign.reason, message=sign.message)
             flow.emit(tx, ev.Event(warning=warning), iteration=number)
 

@@ -29,6 +29,8 @@ class Sign:
 
     reason: str
     message: str
+    reported: bool = False
+    """By the trainer, which told it as an event already."""
 
 
 def curve(members: Sequence[v1.Member]) -> list[v1.CurvePoint]:
@@ -73,7 +75,7 @@ def signs(iteration: v1.Iteration, members: Sequence[v1.Member], conditions: Seq
     # What the best config's evaluations show takes the place of a report about one member, maybe of another config.
     own = {sign.reason for sign in shown}
     reported = [entry for entry in conditions if not entry.type.startswith("TRAINER_") and entry.type not in own]
-    found = [Sign(entry.type, entry.message) for entry in reported] + shown
+    found = [Sign(entry.type, entry.message, reported=True) for entry in reported] + shown
     found += [sign for member in members for sign in _dominating(member.metrics)]
     scores = [entry.judgment.score for entry in members if entry.HasField("judgment")]
     if len(scores) > 1 and max(scores) - min(scores) > _SEED_SPREAD:
