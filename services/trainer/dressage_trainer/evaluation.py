@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,7 +158,8 @@ class _Evaluator:
             ended = process.kill()
             process.channel.close()
             shutil.rmtree(self._scratch / "sandbox" / folder, ignore_errors=True)
-            if ended.kind == "memory":
+            beyond = process.peak_memory_bytes > _LIMITS.memory_bytes  # or else the machine's memory was short
+            if ended.kind == "memory" and (beyond or ended.code != -signal.SIGKILL):
                 raise ResourceExhausted(
                     f"an evaluation was ended: {ended.reason}; lower max_episode_steps", reason="EPISODE_TOO_LONG"
                 ) from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.contracts import RewardError
@@ -13,6 +12,7 @@ from dressage.policies import CARD_FILE, WEIGHTS_FILE, load
 
 from dressage_trainer.delivery import Delivery
 from dressage_trainer.evaluation import EvaluationSettings, EvaluatorPool, stopped_by
+from dressage_trainer.leaving import told_to_leave
 from dressage_trainer.messages import MemberPolicy
 from dressage_trainer.outcome import Outcome
 from dressage_trainer.specs import options_of
@@ -35,7 +35,7 @@ async def score(context: TrainingContext, assignment: pb.Assignment) -> Outcome:
     try:
         async with EvaluatorPool(settings=settings, scratch=context.scratch, size=size) as pool:
             scoring = asyncio.ensure_future(_score_all(context, task, delivery, pool))
-            if (left := await _told_to_leave(context, scoring)) is not None:
+            if (left := await told_to_leave(scoring, work=context.work, terminate=context.terminate)) is not None:
                 return left
             causes = scoring.result()
     except ResourceExhausted as error:  # episodes too long: another attempt would record the same
@@ -68,22 +68,6 @@ async def _score_all(
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from errors
     return [task.result() for task in tasks]
-
-
-async def _told_to_leave(context: TrainingContext, scoring: asyncio.Future[list[str]]) -> Outcome | None:
-    """Waits for the scores; how it ends instead, if the orchestrator or a signal says so before."""
-    stop = asyncio.ensure_future(context.work.stopped.wait())
-    terminate = asyncio.ensure_future(context.terminate.wait())
-    tasks: list[asyncio.Future[Any]] = [scoring, stop, terminate]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        if scoring.done():
-            return None
-        return Outcome.stopped(context.work.stop_reason) if stop.done() else Outcome.interrupted()
-    finally:
-        for waiting in tasks:
-            waiting.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _fetch(context: TrainingContext, reference: pb.PolicyRef) -> MemberPolicy:

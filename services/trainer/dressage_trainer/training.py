@@ -9,6 +9,7 @@ comes however far evaluations lag, and the newest.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import json
 from collections.abc import Awaitable, Callable
@@ -29,6 +30,7 @@ from dressage_trainer import messages
 from dressage_trainer.compiled import CompiledCache, Filling, key_of, request_of
 from dressage_trainer.delivery import Delivery, StagedCheckpoint
 from dressage_trainer.evaluation import EvaluationSettings, EvaluatorPool, stopped_by
+from dressage_trainer.leaving import told_to_leave
 from dressage_trainer.outcome import Outcome
 from dressage_trainer.specs import options_of, train_spec
 from dressage_trainer.threads import learner_environment
@@ -91,8 +93,9 @@ class Training:
         self._stopped: dict[str, str] = {}
         """Why members were stopped, by id."""
         self._none_left = False
+        self._unknown_to_learner = False
         self._nobody = asyncio.Event()
-        """Evaluations have stopped the last member: the learner, who does not know, would go on."""
+        """All members were stopped, and some in evaluations: the learner, who does not know of these, would go on."""
         self._snapshot_staged, self._snapshot_stored = asyncio.Event(), asyncio.Event()
         self._fill: Callable[[], bool] | None = None
         self._filling: asyncio.Future[bool] | None = None
@@ -102,7 +105,10 @@ class Training:
     async def run(self) -> Outcome:
         """Trains, evaluates, uploads; returns how it ended."""
         self._sandbox.mkdir(parents=True, exist_ok=True)
-        spec = train_spec(self._task, resume=await self._fetch_checkpoints())
+        fetching = asyncio.ensure_future(self._fetch_checkpoints())
+        if (left := await self._told_to_leave(fetching)) is not None:
+            return left
+        spec = train_spec(self._task, resume=fetching.result())
         settings = EvaluationSettings(
             environment=self._task.environment,
             options=options_of(self._task.options),
@@ -215,62 +221,76 @@ class Training:
             if worker.done():
                 worker.result()  # raises: the worker ends by an error only
             if listener.done():
-                outcome = listener.result()
-                finished = await self._finish_jobs(worker, stop, terminate)
-                if outcome.done and not finished:  # the last checkpoint serves another attempt
-                    return self._stop_asked() if stop.done() else Outcome.interrupted()
-                if outcome.done and self._none_left:
-                    return Outcome.none_left(self._stopped.values())
-                if outcome.done:
-                    steps = pb.AssignmentDone(env_steps=outcome.env_steps)
-                    self._delivery.report(pb.Report(done=steps))
-                return outcome
+                return await self._ended(listener.result(), worker)
             if stop.done():
-                return self._stop_asked()
+                return Outcome.stopped(self._context.work.stop_reason)
             if nobody.done():
-                await asyncio.to_thread(learner.kill)
-                await self._store_records()
-                return Outcome.none_left(self._stopped.values())
-            return await self._checkpoint_and_leave(learner, worker)
+                return await self._leave_records(learner)
+            if await self._checkpoint(learner, worker, listener):
+                return Outcome.interrupted()
+            outcome = await self._ended(listener.result(), worker)
+            return outcome if outcome.done or outcome.report else Outcome.interrupted()
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _stop_asked(self) -> Outcome:
-        return Outcome.stopped(self._context.work.stop_reason)
+    async def _ended(self, outcome: Outcome, worker: asyncio.Future[None]) -> Outcome:
+        """The learner has said its last: evaluates and stores what is left, as far as there is time."""
+        left = await self._told_to_leave(asyncio.ensure_future(self._finish_jobs(worker)))
+        if not outcome.done:
+            return outcome
+        if left is not None:  # the last checkpoint serves another attempt
+            return left
+        if self._none_left:
+            return Outcome.none_left(self._stopped.values())
+        self._delivery.report(pb.Report(done=pb.AssignmentDone(env_steps=outcome.env_steps)))
+        return outcome
 
-    async def _finish_jobs(self, worker: asyncio.Future[None], *leave: asyncio.Future[Any]) -> bool:
-        """Waits for the jobs that are left; whether all were done before one of ``leave`` had to be followed."""
-        stop, terminate = leave
+    async def _told_to_leave(self, task: asyncio.Future[Any]) -> Outcome | None:
+        work, terminate = self._context.work, self._context.terminate
+        left = await told_to_leave(task, work=work, terminate=terminate, finish_seconds=_LAST_JOBS_SECONDS)
+        if left is None:
+            task.result()  # raises: another end than told
+        return left
+
+    async def _finish_jobs(self, worker: asyncio.Future[None]) -> None:
         joined = asyncio.ensure_future(self._jobs.join())
         try:
-            await asyncio.wait([joined, worker, *leave], return_when=asyncio.FIRST_COMPLETED)
-            if terminate.done() and not stop.done():
-                watched: list[asyncio.Future[Any]] = [joined, worker, stop]
-                await asyncio.wait(watched, timeout=_LAST_JOBS_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            if worker.done():
-                worker.result()
-            return joined.done()
+            await asyncio.wait([joined, worker], return_when=asyncio.FIRST_COMPLETED)
         finally:
             joined.cancel()
+        if worker.done():
+            worker.result()
 
-    async def _checkpoint_and_leave(self, learner: SandboxProcess, worker: asyncio.Future[None]) -> Outcome:
-        """SIGTERM: stores the snapshot of the last update boundary, then gives the place up."""
+    async def _leave_records(self, learner: SandboxProcess) -> Outcome:
+        """Nobody is left to train: what is known of the members is stored, if that can be."""
+        await asyncio.to_thread(learner.kill)
         try:
             async with asyncio.timeout(_SNAPSHOT_SECONDS):
-                await asyncio.to_thread(learner.channel.send, {"type": "snapshot"})
-                await self._snapshot_staged.wait()
+                await self._store_records()
+        except (TimeoutError, DressageError) as error:
+            self._log.warning("the members' metrics are not stored to their end", error=str(error))
+        return Outcome.none_left(self._stopped.values())
+
+    async def _checkpoint(
+        self, learner: SandboxProcess, worker: asyncio.Future[None], listener: asyncio.Future[Outcome]
+    ) -> bool:
+        """SIGTERM: stores the snapshot of the last update boundary; false if the learner has ended instead."""
+        try:
+            async with asyncio.timeout(_SNAPSHOT_SECONDS):
+                with contextlib.suppress(ChannelClosed):  # it has ended, and what it said last is still to be heard
+                    await asyncio.to_thread(learner.channel.send, {"type": "snapshot"})
+                if not await _before(self._snapshot_staged, listener):
+                    return False
                 # What it would learn from here on is lost; evaluations that must be stored first get its cores.
                 await asyncio.to_thread(learner.kill)
-                stored: asyncio.Future[Any] = asyncio.ensure_future(self._snapshot_stored.wait())
-                await asyncio.wait([stored, worker], return_when=asyncio.FIRST_COMPLETED)
-                stored.cancel()
+                await _before(self._snapshot_stored, worker)
                 if worker.done():
                     worker.result()  # raises: the worker ends by an error only
         except (TimeoutError, DressageError) as error:
             self._log.warning("no checkpoint before the end; an earlier one serves", error=str(error))
-        return Outcome.interrupted()
+        return True
 
     async def _work_off(self) -> None:
         while True:
@@ -340,9 +360,13 @@ class Training:
                 return Outcome.failed(message.reason, message.message, generated_code=message.generated_code)
         return None
 
-    def _stop(self, message: messages.MemberStoppedMessage) -> None:
+    def _stop(self, message: messages.MemberStoppedMessage, *, in_evaluation: bool = False) -> None:
         self._stopped[message.member] = message.message
         self._delivery.stopped(message)
+        # Where the learner knows of all, its own last message says more.
+        self._unknown_to_learner = self._unknown_to_learner or in_evaluation
+        if self._unknown_to_learner and self._stopped.keys() >= set(self._members):
+            self._nobody.set()
 
     async def _put_evaluation(
         self, pool: EvaluatorPool, policies: tuple[messages.MemberPolicy, ...], *, final: bool
@@ -408,9 +432,7 @@ class Training:
             try:
                 episodes = await pool.evaluate(policy)
             except RewardError as error:
-                self._stop(stopped_by(error, policy))
-                if not final and self._stopped.keys() >= set(self._members):
-                    self._nobody.set()
+                self._stop(stopped_by(error, policy), in_evaluation=True)
                 return
             await self._delivery.evaluation(policy.member, policy.env_step, episodes)
             if final:
@@ -434,6 +456,16 @@ class Training:
     async def _store_records(self) -> None:
         records = await asyncio.to_thread(self._delivery.stage_records, self._members, self._sandbox)
         await self._delivery.records(records)
+
+
+async def _before(event: asyncio.Event, other: asyncio.Future[Any]) -> bool:
+    """Waits for either; whether the event was set."""
+    waiting = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait([waiting, other], return_when=asyncio.FIRST_COMPLETED)
+        return event.is_set()
+    finally:
+        waiting.cancel()
 
 
 def _progress(message: messages.ProgressMessage) -> pb.ProgressReport:

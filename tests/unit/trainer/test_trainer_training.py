@@ -246,14 +246,18 @@ async def test_the_last_evaluations_are_left_when_told_to(
     assert not any(report.HasField("done") for report in work.reports)
 
 
-async def test_training_ends_once_evaluations_have_stopped_the_last_member(tmp_path: Path):
+@pytest.mark.parametrize("last", ["evaluation", "learner"])
+async def test_training_ends_once_nobody_is_left_of_whom_the_learner_does_not_know(tmp_path: Path, last: str):
     training, _, sandbox = new_training(tmp_path)
+    training._members.append("a-s2")
     (sandbox / "members/a-s1").mkdir(parents=True)
     (sandbox / "members/a-s1/metrics.jsonl").write_text("{}\n")
     pool = Pool(**{"a-s1": RewardError("finite", "the term cost is not finite")})
-    learner = Endless(EvaluateMessage(policies=(policy("a-s1"),)))
+    evaluation = EvaluateMessage(policies=(policy("a-s1"),))
+    stopped = MemberStoppedMessage("a-s2", 64, "GRADIENT_NOT_FINITE", "broken")
+    learner = Endless(*((stopped, evaluation) if last == "evaluation" else (evaluation, stopped)))
     outcome = await asyncio.wait_for(training._serve(learner, pool), 5)  # type: ignore[arg-type]
-    assert outcome.reason == "ALL_MEMBERS_STOPPED" and outcome.code == 42 and "cost" in outcome.message
+    assert outcome.reason == "ALL_MEMBERS_STOPPED" and outcome.code == 42
     assert learner.killed and (tmp_path / "store/members/a-s1/metrics.jsonl").is_file()
 
 
@@ -277,8 +281,54 @@ async def test_leaving_does_not_wait_for_a_store_that_broke(tmp_path: Path, monk
         raise ProtocolError("no store")
 
     worker = asyncio.ensure_future(broken())
-    outcome = await asyncio.wait_for(training._checkpoint_and_leave(learner, worker), 5)  # type: ignore[arg-type]
-    assert outcome.code == 75 and learner.killed
+    listener: asyncio.Future[Any] = asyncio.Future()
+    stored = training._checkpoint(learner, worker, listener)  # type: ignore[arg-type]
+    assert await asyncio.wait_for(stored, 5) and learner.killed
+
+
+class Ended(Learner):
+    """Has ended before anybody asked it for anything."""
+
+    def send(self, message: dict[str, Any]) -> None:
+        raise ChannelClosed("gone")
+
+
+async def test_told_to_leave_it_hears_what_a_learner_said_before_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "_QUEUE", 2)
+    training, work, sandbox = new_training(tmp_path)
+    go_on = asyncio.Event()
+
+    async def evaluate(*_: Any, **__: Any) -> None:
+        await go_on.wait()
+
+    training._evaluate = evaluate  # type: ignore[method-assign]
+    evaluation = EvaluateMessage(policies=(policy("a-s1"),))
+    learner = Ended(*[evaluation] * 5, checkpoint(sandbox, 1), DoneMessage(64, (policy("a-s1"),)))
+    serving = asyncio.ensure_future(training._serve(learner, None))  # type: ignore[arg-type]
+    await asyncio.sleep(0.3)
+    assert training._jobs.qsize() == 2  # the rest is still to be heard
+    training._context.terminate.set()
+    await asyncio.sleep(0.1)
+    go_on.set()
+    outcome = await asyncio.wait_for(serving, 5)
+    assert outcome.done and work.stored() == [1]
+
+
+async def test_an_outage_does_not_keep_whoever_is_told_to_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async def away(*_: Any) -> Path:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    monkeypatch.setattr(module, "get_file", away)
+    monkeypatch.setattr(module, "_LAST_JOBS_SECONDS", 0.1)
+    training, _, _ = new_training(tmp_path)
+    training._task.checkpoint = "checkpoints/3.safetensors"
+    running = asyncio.ensure_future(training.run())
+    await asyncio.sleep(0.1)
+    training._context.terminate.set()
+    assert (await asyncio.wait_for(running, 5)).code == 75
 
 
 def test_a_bound_is_the_codes_doing_and_a_crash_is_tried_again():
