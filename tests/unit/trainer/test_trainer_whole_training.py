@@ -89,8 +89,8 @@ def test_a_whole_training_equals_sb3(environment, monkeypatch):
 
 def test_a_pair_in_single_precision_ends_alike():
     found = same_chance.pair("Hopper-v5", 1, steps=8192, episodes=2)
-    assert len(found["weights"]) == 2
-    assert max(found["weights"]) < 1e-5
+    assert len(found["state"]) == 2
+    assert max(found["state"]) < 1e-5
     assert max(found["actions"]) < 1e-5
     np.testing.assert_allclose(found["returns"]["jax"], found["returns"]["sb3"], rtol=1e-3)
 
