@@ -17,7 +17,7 @@ from dressage.errors import DressageError
 from dressage_orchestrator import metrics
 from dressage_orchestrator.database import runs
 from dressage_orchestrator.database.engine import Database, Transaction
-from dressage_orchestrator.database.tables import EVENTS, SESSIONS
+from dressage_orchestrator.database.tables import EVENTS, RUNS, SESSIONS
 
 _SECONDS = 5.0
 _SESSION_STATES = {n: name.removeprefix("SESSION_STATE_").lower() for name, n in v1.SessionState.items() if n}
@@ -52,6 +52,7 @@ class Gauges:
             silence = _silence(tx)
             live = runs.live(tx)
             environments = _environments(tx, {row.session for row in live})
+            self._pools |= {row.run.pool for row in live} | _newest_pool(tx)
             now = tx.now.timestamp()
         for method in {"reward", *self._methods.values()}:
             for state in _SESSION_STATES.values():
@@ -86,7 +87,6 @@ class Gauges:
             if state == "running" and row.session in environments:
                 key = (pool, environments[row.session])
                 speeds[key] = speeds.get(key, 0.0) + row.run.steps_per_second
-        self._pools |= {row.run.pool for row in live}
         self._speeds |= speeds.keys()
         for pool in self._pools:
             metrics.RUN_OLDEST_QUEUED.labels(pool).set(waiting.get(pool, 0.0))
@@ -94,6 +94,12 @@ class Gauges:
                 metrics.RUNS.labels(pool, _RUN_STATES[number]).set(counted.get((pool, _RUN_STATES[number]), 0))
         for pool, environment in self._speeds:
             metrics.STEPS_PER_SECOND.labels(pool, environment).set(speeds.get((pool, environment), 0.0))
+
+
+def _newest_pool(tx: Transaction) -> set[str]:
+    """The newest run's pool: a short run may begin and end between two looks."""
+    newest = sa.select(RUNS.c.data).order_by(RUNS.c.create_micros.desc()).limit(1)
+    return {v1.Run.FromString(data).pool for data in tx.execute(newest).scalars()}
 
 
 def _silence(tx: Transaction) -> float:
