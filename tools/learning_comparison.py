@@ -18,6 +18,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,8 @@ _INTRODUCTION = (
     "instead of independent seeds, both end alike on all three: [ten pairs of each](same_chance.md).",
 )
 _RESAMPLES = 10_000
+HEADER = "| environment | {counted} | steps | ours | SB3 | difference | 95 % bounds | lower bound above −10 % |"
+RULE = "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |"
 
 
 def hyperparameters(environment: str) -> dict[str, Any]:
@@ -123,12 +126,18 @@ def interquartile_mean(values: np.ndarray) -> np.ndarray:
     return mean
 
 
-def compare(ours: np.ndarray, theirs: np.ndarray, rng: np.random.Generator) -> dict[str, float]:
-    """Interquartile means over seeds, and the relative difference with its 95 % bootstrap bounds."""
-    ours_again = interquartile_mean(rng.choice(ours, (_RESAMPLES, len(ours))))
-    theirs_again = interquartile_mean(rng.choice(theirs, (_RESAMPLES, len(theirs))))
+def compare(
+    ours: np.ndarray, theirs: np.ndarray, rng: np.random.Generator, *, paired: bool = False
+) -> dict[str, float]:
+    """Interquartile means over seeds, and the relative difference with its 95 % bootstrap bounds.
+
+    :param paired: a seed is the same chance for both sides, so that pairs are drawn; otherwise each side's are by themselves.
+    """
+    drawn = rng.integers(len(ours), size=(_RESAMPLES, len(ours)))
+    theirs_drawn = drawn if paired else rng.integers(len(theirs), size=(_RESAMPLES, len(theirs)))
+    differences = interquartile_mean(ours[drawn]) - interquartile_mean(theirs[theirs_drawn])
     mine, reference = float(interquartile_mean(ours)), float(interquartile_mean(theirs))
-    low, high = np.percentile(ours_again - theirs_again, [2.5, 97.5]) / abs(reference)
+    low, high = np.percentile(differences, [2.5, 97.5]) / abs(reference)
     return {"ours": mine, "sb3": reference, "difference": (mine - reference) / abs(reference), "low": low, "high": high}
 
 
@@ -161,6 +170,31 @@ def draw(environment: str, found: dict[str, dict[str, Any]], path: Path) -> None
     figure.savefig(path)
 
 
+def difference_text(figures: dict[str, float], decimals: int) -> tuple[str, str]:
+    """The difference and its bounds, in percent."""
+    difference, low, high = (f"{figures[name]:+.{decimals}%}" for name in ("difference", "low", "high"))
+    return difference, f"{low} to {high}"
+
+
+def cells(name: str, row: dict[str, Any], decimals: int) -> str:
+    """An environment's line of a table below `HEADER`: returns have so many decimals, percentages one more."""
+    figures = row["comparison"]
+    difference, bounds = difference_text(figures, decimals + 1)
+    return (
+        f"| {name} | {row['seeds']} | {row['steps']:,} | {figures['ours']:.{decimals}f} | {figures['sb3']:.{decimals}f} | "
+        f"{difference} | {bounds} | {'yes' if figures['low'] > MARGIN else 'no'} |"
+    )
+
+
+def keep(path: Path, environment: str, row: dict[str, Any]) -> dict[str, Any]:
+    """Puts an environment's row beside those of a JSON file that others have written; returns them all."""
+    rows: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    rows[environment] = row
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n", "utf-8")
+    return rows
+
+
 def write_table(path: Path, rows: dict[str, Any]) -> None:
     """The page with a row for each environment that has been compared."""
     lines = [
@@ -168,18 +202,11 @@ def write_table(path: Path, rows: dict[str, Any]) -> None:
         "",
         *_INTRODUCTION,
         "",
-        "| environment | seeds | steps | ours | SB3 | difference | 95 % bounds | lower bound above −10 % "
-        "| over the whole training |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |",
+        HEADER.format(counted="seeds") + " over the whole training |",
+        RULE + " --- |",
     ]
     for name, row in sorted(rows.items()):
-        figures, whole = row["comparison"], row["whole_training"]
-        lines.append(
-            f"| {name} | {row['seeds']} | {row['steps']:,} | {figures['ours']:.0f} | {figures['sb3']:.0f} | "
-            f"{figures['difference']:+.1%} | {figures['low']:+.1%} to {figures['high']:+.1%} | "
-            f"{'yes' if figures['low'] > MARGIN else 'no'} | "
-            f"{whole['difference']:+.1%}, {whole['low']:+.1%} to {whole['high']:+.1%} |"
-        )
+        lines.append(f"{cells(name, row, 0)} {', '.join(difference_text(row['whole_training'], 1))} |")
     lines += ["", *(f"![{name}]({name}.png)" for name in sorted(rows)), ""]
     path.write_text("\n".join(lines), "utf-8")
 
@@ -219,35 +246,39 @@ def run(
         "returns": {name: values.tolist() for name, values in by_seed.items()},
         "seconds": {name: result["seconds"] for name, result in found.items()},
     }
-    out.mkdir(parents=True, exist_ok=True)
+    rows = keep(out / "figures.json", environment, row)
     draw(environment, found, out / f"{environment}.png")
-    figures = out / "figures.json"
-    rows = json.loads(figures.read_text("utf-8")) if figures.is_file() else {}
-    rows[environment] = row
-    figures.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n", "utf-8")
     write_table(out / "README.md", rows)
     return row
 
 
+def arguments(description: str | None, *, seeds: int, work: Path) -> argparse.ArgumentParser:
+    """What a comparison is told: its options, by the names of `run`'s arguments, and ``env``."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--env", action="append", choices=ENVIRONMENTS, help="repeatable; all three if none is named")
+    parser.add_argument("--seeds", type=int, default=seeds)
+    parser.add_argument("--steps", type=int, default=300_000)
+    parser.add_argument("--episodes", type=int, default=10)
+    parser.add_argument("--work", type=Path, default=work, help="folder of what is done already")
+    parser.add_argument("--out", type=Path, default=OUT)
+    return parser
+
+
+def run_each(run: Callable[..., dict[str, Any]], given: argparse.Namespace, decimals: int) -> int:
+    """Runs the comparison for the environments named and prints each; the exit status tells whether all are in bounds."""
+    options = dict(vars(given))
+    rows = []
+    for environment in options.pop("env") or ENVIRONMENTS:
+        rows.append(run(environment, **options))
+        print(f"{environment}: {', '.join(difference_text(rows[-1]['comparison'], decimals + 1))}")
+    return 0 if all(row["comparison"]["low"] > MARGIN for row in rows) else 1
+
+
 def main() -> int:
     """Runs the comparison for the environments named."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--env", action="append", choices=ENVIRONMENTS, help="repeatable; all three if none is named")
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--steps", type=int, default=300_000)
+    parser = arguments(__doc__, seeds=20, work=ROOT / "out" / "learning")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--episodes", type=int, default=10)
-    parser.add_argument("--work", type=Path, default=ROOT / "out" / "learning", help="folder of finished parts")
-    parser.add_argument("--out", type=Path, default=OUT)
-    given = parser.parse_args()
-    worst = float("inf")
-    for environment in given.env or ENVIRONMENTS:
-        row = run(environment, seeds=given.seeds, steps=given.steps, threads=given.threads, episodes=given.episodes,
-                  work=given.work, out=given.out)  # fmt: skip
-        figures = row["comparison"]
-        worst = min(worst, figures["low"])
-        print(f"{environment}: {figures['difference']:+.1%}, {figures['low']:+.1%} to {figures['high']:+.1%}")
-    return 0 if worst > MARGIN else 1
+    return run_each(run, parser.parse_args(), 0)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ a plot. Each pair is kept in a folder as it is done, so that an interrupted run 
 
 from __future__ import annotations
 
-import argparse
+import functools
 import json
 import sys
 import warnings
@@ -27,10 +27,10 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests" / "unit" / "trainer"), str(ROOT / "benchmarks"), str(ROOT / "tools")]
 
-from learning_comparison import ENVIRONMENTS, MARGIN, OUT, hyperparameters, interquartile_mean  # noqa: E402
+import learning_comparison  # noqa: E402
+from learning_comparison import hyperparameters  # noqa: E402
 
-_FIRST_EPISODE = 1_000_000
-_RESAMPLES = 10_000
+compare = functools.partial(learning_comparison.compare, paired=True)
 
 
 def pair(environment: str, seed: int, *, steps: int, episodes: int) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def pair(environment: str, seed: int, *, steps: int, episodes: int) -> dict[str,
     from dressage.envs.batch import EnvOptions
     from dressage_trainer.ppo.hyperparameters import Hyperparameters
     from sb3_twin import Twin
-    from support.ours import REWARDS
+    from support.ours import REWARDS, returns_of
 
     values = hyperparameters(environment)
     state, actions = [], []
@@ -57,24 +57,8 @@ def pair(environment: str, seed: int, *, steps: int, episodes: int) -> dict[str,
             state.append(twin.difference())
             actions.append(twin.largest_action_difference)
         policies = {"jax": twin.our_policy(), "sb3": twin.sb3_policy()}
-        returns = {name: _returns(policy, environment, episodes) for name, policy in policies.items()}
+        returns = {name: returns_of(policy, environment, episodes) for name, policy in policies.items()}
     return {"seed": seed, "returns": returns, "state": state, "actions": actions, "hyperparameters": values}
-
-
-def _returns(policy: Any, environment: str, episodes: int) -> list[float]:
-    from dressage.envs.reference import rollout
-
-    played = rollout(policy, environment, range(_FIRST_EPISODE, _FIRST_EPISODE + episodes), batched=True)
-    return [float(episode.reward.sum()) for episode in played]
-
-
-def compare(ours: np.ndarray, theirs: np.ndarray, rng: np.random.Generator) -> dict[str, float]:
-    """Interquartile means over pairs, and their relative difference with its 95 % bounds, pairs being drawn."""
-    drawn = rng.integers(len(ours), size=(_RESAMPLES, len(ours)))
-    differences = interquartile_mean(ours[drawn]) - interquartile_mean(theirs[drawn])
-    mine, reference = float(interquartile_mean(ours)), float(interquartile_mean(theirs))
-    low, high = np.percentile(differences, [2.5, 97.5]) / abs(reference)
-    return {"ours": mine, "sb3": reference, "difference": (mine - reference) / abs(reference), "low": low, "high": high}
 
 
 def row(pairs: list[dict[str, Any]], steps: int) -> dict[str, Any]:
@@ -124,16 +108,12 @@ def write_page(path: Path, rows: dict[str, Any]) -> None:
         "all that tells a pair apart, and HalfCheetah magnifies it most: there some actions that SB3's learns from are 0.15 "
         "from its own.",
         "",
-        "| environment | pairs | steps | ours | SB3 | difference | 95 % bounds | lower bound above −10 % | actions | state |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: |",
+        learning_comparison.HEADER.format(counted="pairs") + " actions | state |",
+        learning_comparison.RULE + " ---: | ---: |",
     ]
     for name, found in sorted(rows.items()):
-        figures = found["comparison"]
-        lines.append(
-            f"| {name} | {found['seeds']} | {found['steps']:,} | {figures['ours']:.1f} | {figures['sb3']:.1f} | "
-            f"{figures['difference']:+.2%} | {figures['low']:+.2%} to {figures['high']:+.2%} | "
-            f"{'yes' if figures['low'] > MARGIN else 'no'} | {max(found['actions']):.2g} | {max(found['state']):.2g} |"
-        )
+        worst = f"{max(found['actions']):.2g} | {max(found['state']):.2g}"
+        lines.append(f"{learning_comparison.cells(name, found, 1)} {worst} |")
     lines += ["", f"![Final returns of the pairs]({path.stem}.png)", ""]
     path.write_text("\n".join(lines), "utf-8")
 
@@ -152,11 +132,7 @@ def run(environment: str, *, seeds: int, steps: int, episodes: int, work: Path, 
             print(f"{environment} seed {seed}: {ours:.1f} and {theirs:.1f}", file=sys.stderr, flush=True)
         pairs.append(known)
     found = row(pairs, steps)
-    out.mkdir(parents=True, exist_ok=True)
-    figures = out / "same_chance.json"
-    rows = json.loads(figures.read_text("utf-8")) if figures.is_file() else {}
-    rows[environment] = found
-    figures.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n", "utf-8")
+    rows = learning_comparison.keep(out / "same_chance.json", environment, found)
     draw(rows, out / "same_chance.png")
     write_page(out / "same_chance.md", rows)
     return found
@@ -164,23 +140,9 @@ def run(environment: str, *, seeds: int, steps: int, episodes: int, work: Path, 
 
 def main() -> int:
     """Runs the comparison for the environments named."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--env", action="append", choices=ENVIRONMENTS, help="repeatable; all three if none is named")
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=300_000)
-    parser.add_argument("--episodes", type=int, default=10)
-    parser.add_argument("--work", type=Path, default=ROOT / "out" / "same_chance", help="folder of finished pairs")
-    parser.add_argument("--out", type=Path, default=OUT)
-    given = parser.parse_args()
     warnings.filterwarnings("ignore", message="You have specified a mini-batch size")
-    worst = float("inf")
-    for environment in given.env or ENVIRONMENTS:
-        found = run(environment, seeds=given.seeds, steps=given.steps, episodes=given.episodes, work=given.work,
-                    out=given.out)  # fmt: skip
-        figures = found["comparison"]
-        worst = min(worst, figures["low"])
-        print(f"{environment}: {figures['difference']:+.2%}, {figures['low']:+.2%} to {figures['high']:+.2%}")
-    return 0 if worst > MARGIN else 1
+    parser = learning_comparison.arguments(__doc__, seeds=10, work=ROOT / "out" / "same_chance")
+    return learning_comparison.run_each(run, parser.parse_args(), 1)
 
 
 if __name__ == "__main__":

@@ -222,11 +222,17 @@ def record(groups: list[Any], given: dict[str, Any]) -> dict[str, Any]:
 
 def stock_returns(member: Any, environment: str, episodes: int) -> list[float]:
     """Returns of a member's deterministic policy on stock Gymnasium."""
-    from dressage.envs.reference import rollout
     from dressage.policies import Policy, PolicyCard
 
     policy = Policy(weights=member.weights, card=PolicyCard.from_dict(member.card))
-    played = rollout(policy.act, environment, range(1_000_000, 1_000_000 + episodes), batched=True)
+    return returns_of(policy.act, environment, episodes)
+
+
+def returns_of(act: Any, environment: str, episodes: int) -> list[float]:
+    """Returns on stock Gymnasium of whatever maps (n, D) observations to (n, A) actions."""
+    from dressage.envs.reference import rollout
+
+    played = rollout(act, environment, range(1_000_000, 1_000_000 + episodes), batched=True)
     return [float(episode.reward.sum()) for episode in played]
 
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from dressage_trainer.outcome import Outcome
+from dressage_trainer.waiting import first_of
 from dressage_trainer.work import WorkStream
 
 
@@ -18,15 +19,13 @@ async def told_to_leave(
     :param finish_seconds: what the task gets after SIGTERM to end by itself.
     :returns: None where the task is done, also by an error, which its ``result`` raises.
     """
-    stop, leave = asyncio.ensure_future(work.stopped.wait()), asyncio.ensure_future(terminate.wait())
     try:
-        await asyncio.wait([task, stop, leave], return_when=asyncio.FIRST_COMPLETED)
-        if leave.done() and finish_seconds > 0:
-            await asyncio.wait([task, stop], timeout=finish_seconds, return_when=asyncio.FIRST_COMPLETED)
+        await first_of(task, work.stopped, terminate)
+        if terminate.is_set() and finish_seconds > 0:
+            await first_of(task, work.stopped, timeout=finish_seconds)
         if task.done():
             return None
-        return Outcome.stopped(work.stop_reason) if stop.done() else Outcome.interrupted()
+        return Outcome.stopped(work.stop_reason) if work.stopped.is_set() else Outcome.interrupted()
     finally:
-        for waiting in (task, stop, leave):
-            waiting.cancel()
-        await asyncio.gather(task, stop, leave, return_exceptions=True)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

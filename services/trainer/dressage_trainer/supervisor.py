@@ -24,6 +24,7 @@ from dressage_trainer.outcome import ExitCode, Outcome
 from dressage_trainer.scoring import score
 from dressage_trainer.settings import TrainerSettings
 from dressage_trainer.training import Training, TrainingContext
+from dressage_trainer.waiting import first_of
 from dressage_trainer.work import WorkStream
 
 _DRAIN_SECONDS = 30.0
@@ -54,7 +55,7 @@ async def supervise(settings: TrainerSettings, scratch: Path) -> ExitCode:
     stream = asyncio.ensure_future(work.run())
     assignments = asyncio.ensure_future(_assignments(context))
     try:
-        await asyncio.wait([stream, assignments], return_when=asyncio.FIRST_COMPLETED)
+        await first_of(stream, assignments)
         if stream.done() and not assignments.done():
             stream.result()  # raises what ended the stream; if nothing did, the last assignment is being wound up
         return await assignments
@@ -97,17 +98,13 @@ async def _assignments(context: TrainingContext) -> ExitCode:
 
 async def _next(context: TrainingContext) -> pb.Assignment | None:
     """The next assignment; None when there is no more work or the trainer is told to stop."""
-    waits = [
-        asyncio.ensure_future(context.work.assignments.get()),
-        asyncio.ensure_future(context.work.stopped.wait()),
-        asyncio.ensure_future(context.terminate.wait()),
-    ]
+    getting = asyncio.ensure_future(context.work.assignments.get())
     try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        return waits[0].result() if waits[0].done() else None  # type: ignore[return-value]
+        await first_of(getting, context.work.stopped, context.terminate)
+        # Looked at first: one that was got would be lost otherwise. Its work is told to leave as well.
+        return getting.result() if getting.done() else None
     finally:
-        for wait in waits:
-            wait.cancel()
+        getting.cancel()
 
 
 async def _perform(context: TrainingContext, assignment: pb.Assignment) -> Outcome:

@@ -1,9 +1,8 @@
 """One training, as the supervisor runs it: a learner in the sandbox, evaluations beside it, uploads behind it.
 
 Two tasks serve the learner. The listener takes its messages at once, so that live progress never waits. What takes
-time (evaluations, uploads) goes through one queue in order: a checkpoint is reported only after the evaluations before
-it, so that a trainer that resumes from it has lost none of them. Of checkpoints that wait, two are kept: the first, whose turn
-comes however far evaluations lag, and the newest.
+time (evaluations, uploads) goes through one queue in order (`jobs.py`): a checkpoint is reported only after the
+evaluations before it, so that a trainer that resumes from it has lost none of them.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ import asyncio
 import contextlib
 import functools
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 import structlog
 from dressage.api.internal.v1 import run_service_pb2 as pb
@@ -30,24 +29,23 @@ from dressage_trainer import messages
 from dressage_trainer.compiled import CompiledCache, Filling, key_of, request_of
 from dressage_trainer.delivery import Delivery, StagedCheckpoint
 from dressage_trainer.evaluation import EvaluationSettings, EvaluatorPool, stopped_by
+from dressage_trainer.jobs import Jobs
 from dressage_trainer.leaving import told_to_leave
 from dressage_trainer.outcome import Outcome
 from dressage_trainer.specs import options_of, train_spec
 from dressage_trainer.threads import learner_environment
 from dressage_trainer.uploads import get_file
+from dressage_trainer.waiting import first_of
 from dressage_trainer.work import WorkStream
 
 _LEARNER_LIMITS = Limits(memory_bytes=8 * GIB, file_bytes=2 * GIB, scratch_bytes=8 * GIB)
 """The folder has room for three of the largest checkpoints: two that are kept and one that is being written."""
 _LEARNER = "dressage_trainer.learner:learn"
 _RESUME = "resume-{}.safetensors"
-_QUEUE = 16
 _SNAPSHOT_SECONDS = 25.0
 _LAST_JOBS_SECONDS = 8.0
 """What the last evaluations and uploads get when told to leave."""
 _FILL_SECONDS = 15.0
-
-Job = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -65,17 +63,6 @@ class TrainingContext:
     """Compiled updates of earlier runs."""
 
 
-@dataclass
-class _Place:
-    """A checkpoint's place among the jobs."""
-
-    staged: StagedCheckpoint | None = None
-    requested: bool = False
-    """Whether somebody waits for it, or waited for the one it replaced."""
-    last_in_queue: bool = True
-    """No evaluation has come since: a newer one may take its place."""
-
-
 class Training:
     """Runs one `TrainAssignment`."""
 
@@ -85,11 +72,7 @@ class Training:
         self._members = [member.id for member in self._task.members]
         self._sandbox = context.scratch / "learner"
         self._delivery = Delivery(work=context.work, assignment=assignment.id, staging=context.scratch / "staging")
-        self._jobs: asyncio.Queue[Job] = asyncio.Queue()
-        """`_room` keeps it short."""
-        self._job_done = asyncio.Event()
-        self._places: list[_Place] = []
-        """Of checkpoints that wait, the oldest first; two at most."""
+        self._jobs = Jobs(store=self._store, terminate=context.terminate)
         self._stopped: dict[str, str] = {}
         """Why members were stopped, by id."""
         self._none_left = False
@@ -135,16 +118,10 @@ class Training:
                 await self._filled_or_told_to_leave(self._filling)
 
     async def _filled_or_told_to_leave(self, filling: asyncio.Future[bool]) -> None:
-        waits = [asyncio.ensure_future(event.wait()) for event in (self._context.terminate, self._context.work.stopped)]
-        try:
-            watched: list[asyncio.Future[Any]] = [filling, *waits]
-            await asyncio.wait(watched, timeout=_FILL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            if not filling.done():
-                await asyncio.to_thread(self._warm_up.give_up)
-                await filling
-        finally:
-            for wait in waits:
-                wait.cancel()
+        await first_of(filling, self._context.terminate, self._context.work.stopped, timeout=_FILL_SECONDS)
+        if not filling.done():
+            await asyncio.to_thread(self._warm_up.give_up)
+            await filling
 
     def _compiled_updates(self, spec: messages.TrainSpec) -> Path | None:
         """The folder of updates that were compiled for such shapes; else it is noted what to compile at the end."""
@@ -211,33 +188,30 @@ class Training:
     async def _serve(self, learner: SandboxProcess, pool: EvaluatorPool) -> Outcome:
         """Serves the learner until it is done, fails, or is told to stop."""
         listener = asyncio.ensure_future(self._listen(learner, pool))
-        worker = asyncio.ensure_future(self._work_off())
-        stop = asyncio.ensure_future(self._context.work.stopped.wait())
-        terminate = asyncio.ensure_future(self._context.terminate.wait())
-        nobody = asyncio.ensure_future(self._nobody.wait())
-        tasks = [listener, worker, stop, terminate, nobody]
+        worker = asyncio.ensure_future(self._jobs.work_off())
+        work, terminate = self._context.work, self._context.terminate
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await first_of(listener, worker, work.stopped, terminate, self._nobody)
             if worker.done():
                 worker.result()  # raises: the worker ends by an error only
             if listener.done():
                 return await self._ended(listener.result(), worker)
-            if stop.done():
-                return Outcome.stopped(self._context.work.stop_reason)
-            if nobody.done():
+            if work.stopped.is_set():
+                return Outcome.stopped(work.stop_reason)
+            if self._nobody.is_set():
                 return await self._leave_records(learner)
             if await self._checkpoint(learner, worker, listener):
                 return Outcome.interrupted()
             outcome = await self._ended(listener.result(), worker)
             return outcome if outcome.done or outcome.report else Outcome.interrupted()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            listener.cancel()
+            worker.cancel()
+            await asyncio.gather(listener, worker, return_exceptions=True)
 
-    async def _ended(self, outcome: Outcome, worker: asyncio.Future[None]) -> Outcome:
+    async def _ended(self, outcome: Outcome, worker: asyncio.Future[Never]) -> Outcome:
         """The learner has said its last: evaluates and stores what is left, as far as there is time."""
-        left = await self._told_to_leave(asyncio.ensure_future(self._finish_jobs(worker)))
+        left = await self._told_to_leave(asyncio.ensure_future(self._jobs.finish(worker)))
         if not outcome.done:
             return outcome
         if left is not None:  # the last checkpoint serves another attempt
@@ -254,15 +228,6 @@ class Training:
             task.result()  # raises: another end than told
         return left
 
-    async def _finish_jobs(self, worker: asyncio.Future[None]) -> None:
-        joined = asyncio.ensure_future(self._jobs.join())
-        try:
-            await asyncio.wait([joined, worker], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            joined.cancel()
-        if worker.done():
-            worker.result()
-
     async def _leave_records(self, learner: SandboxProcess) -> Outcome:
         """Nobody is left to train: what is known of the members is stored, if that can be."""
         await asyncio.to_thread(learner.kill)
@@ -274,42 +239,24 @@ class Training:
         return Outcome.none_left(self._stopped.values())
 
     async def _checkpoint(
-        self, learner: SandboxProcess, worker: asyncio.Future[None], listener: asyncio.Future[Outcome]
+        self, learner: SandboxProcess, worker: asyncio.Future[Never], listener: asyncio.Future[Outcome]
     ) -> bool:
         """SIGTERM: stores the snapshot of the last update boundary; false if the learner has ended instead."""
         try:
             async with asyncio.timeout(_SNAPSHOT_SECONDS):
                 with contextlib.suppress(ChannelClosed):  # it has ended, and what it said last is still to be heard
                     await asyncio.to_thread(learner.channel.send, {"type": "snapshot"})
-                if not await _before(self._snapshot_staged, listener):
+                await first_of(self._snapshot_staged, listener)
+                if not self._snapshot_staged.is_set():
                     return False
                 # What it would learn from here on is lost; evaluations that must be stored first get its cores.
                 await asyncio.to_thread(learner.kill)
-                await _before(self._snapshot_stored, worker)
+                await first_of(self._snapshot_stored, worker)
                 if worker.done():
                     worker.result()  # raises: the worker ends by an error only
         except (TimeoutError, DressageError) as error:
             self._log.warning("no checkpoint before the end; an earlier one serves", error=str(error))
         return True
-
-    async def _work_off(self) -> None:
-        while True:
-            job = await self._jobs.get()
-            await job()
-            self._jobs.task_done()
-            self._job_done.set()
-
-    async def _room(self) -> None:
-        """Waits while too many jobs wait. Told to leave, it lets all in: the snapshot that was asked for comes behind them."""
-        terminate = self._context.terminate
-        while self._jobs.qsize() >= _QUEUE and not terminate.is_set():
-            self._job_done.clear()
-            waits = [asyncio.ensure_future(event.wait()) for event in (self._job_done, terminate)]
-            try:
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for wait in waits:
-                    wait.cancel()
 
     async def _listen(self, learner: SandboxProcess, pool: EvaluatorPool) -> Outcome:
         """Takes the learner's messages until the last one."""
@@ -350,9 +297,9 @@ class Training:
             case messages.CheckpointMessage():
                 await self._take_checkpoint(message)
             case messages.EvaluateMessage():
-                await self._put_evaluation(pool, message.policies, final=False)
+                await self._jobs.put_evaluation(lambda: self._evaluate(pool, message.policies, final=False))
             case messages.DoneMessage():
-                await self._put_evaluation(pool, message.policies, final=True)
+                await self._jobs.put_evaluation(lambda: self._evaluate(pool, message.policies, final=True))
                 if self._fill is not None:
                     self._filling = asyncio.ensure_future(asyncio.to_thread(self._fill))
                 return Outcome.finished(message.env_steps_total)
@@ -368,23 +315,10 @@ class Training:
         if self._unknown_to_learner and self._stopped.keys() >= set(self._members):
             self._nobody.set()
 
-    async def _put_evaluation(
-        self, pool: EvaluatorPool, policies: tuple[messages.MemberPolicy, ...], *, final: bool
-    ) -> None:
-        for place in self._places:
-            place.last_in_queue = False
-        await self._room()
-        self._jobs.put_nowait(lambda: self._evaluate(pool, policies, final=final))
-
     async def _take_checkpoint(self, message: messages.CheckpointMessage) -> None:
         try:
-            staged = await asyncio.to_thread(
-                self._delivery.stage_checkpoint,
-                message,
-                self._members,
-                self._sandbox,
-                max_bytes=_LEARNER_LIMITS.file_bytes,
-            )
+            limit, stage = _LEARNER_LIMITS.file_bytes, self._delivery.stage_checkpoint
+            staged = await asyncio.to_thread(stage, message, self._members, self._sandbox, max_bytes=limit)
         except NotFound:
             return  # the learner has made room for a newer one already
         except FailedPrecondition as error:  # training is worth more than a place to go on from
@@ -394,28 +328,11 @@ class Training:
             return
         if message.requested:
             self._snapshot_staged.set()
-        newest, requested = self._places[-1] if self._places else None, message.requested
-        # The first that waits is never given up for a newer one, or none would be stored as long as evaluations lag.
-        if newest is not None and newest.staged is not None and (newest.last_in_queue or len(self._places) > 1):
-            requested = requested or newest.requested
-            newest.staged.discard()
-            if newest.last_in_queue:
-                newest.staged, newest.requested = staged, requested
-                return
-            newest.staged = None
-            self._places.remove(newest)
-        place = _Place(staged, requested)
-        self._places.append(place)
-        await self._room()
-        self._jobs.put_nowait(lambda: self._store(place))
+        await self._jobs.put_checkpoint(staged)
 
-    async def _store(self, place: _Place) -> None:
-        staged, place.staged = place.staged, None
-        if staged is None:  # given up for a newer one
-            return
-        self._places.remove(place)
+    async def _store(self, staged: StagedCheckpoint, requested: bool) -> None:
         await self._delivery.checkpoint(staged)
-        if place.requested:
+        if requested:
             await self._context.work.drain(5.0)
             self._snapshot_stored.set()
 
@@ -456,16 +373,6 @@ class Training:
     async def _store_records(self) -> None:
         records = await asyncio.to_thread(self._delivery.stage_records, self._members, self._sandbox)
         await self._delivery.records(records)
-
-
-async def _before(event: asyncio.Event, other: asyncio.Future[Any]) -> bool:
-    """Waits for either; whether the event was set."""
-    waiting = asyncio.ensure_future(event.wait())
-    try:
-        await asyncio.wait([waiting, other], return_when=asyncio.FIRST_COMPLETED)
-        return event.is_set()
-    finally:
-        waiting.cancel()
 
 
 def _progress(message: messages.ProgressMessage) -> pb.ProgressReport:

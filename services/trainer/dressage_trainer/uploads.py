@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dressage.artifacts.transfer import download, upload
 from dressage.errors import FailedPrecondition, NotFound, PermissionDenied, Unavailable
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_delay, wait_random_exponential
 from tenacity.stop import stop_base
 
 from dressage_trainer.work import WorkStream
@@ -108,13 +108,13 @@ def _retrying() -> AsyncRetrying:
         # A store refuses a presigned URL that has expired: the next try asks for a new one.
         retry=retry_if_exception_type((Unavailable, PermissionDenied)),
         wait=wait_random_exponential(multiplier=0.5, max=10),
-        stop=_Enough(),
+        stop=stop_after_delay(_OUTAGE_SECONDS) | _RefusedInARow(),  # an outage may end, refusals will not
         reraise=True,
     )
 
 
-class _Enough(stop_base):
-    """An outage may last; one refusal after the other will."""
+class _RefusedInARow(stop_base):
+    """So many refusals one after the other; an outage between two begins the count anew."""
 
     def __init__(self) -> None:
         self._refusals = 0
@@ -122,4 +122,4 @@ class _Enough(stop_base):
     def __call__(self, state: RetryCallState) -> bool:
         refused = state.outcome is not None and isinstance(state.outcome.exception(), PermissionDenied)
         self._refusals = self._refusals + 1 if refused else 0
-        return self._refusals >= _REFUSALS or (state.seconds_since_start or 0.0) >= _OUTAGE_SECONDS
+        return self._refusals >= _REFUSALS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,23 @@ def test_a_difference_is_found_and_an_outlier_is_not_taken_for_one():
     lucky = base.copy()
     lucky[0] = 10_000.0
     assert abs(comparison.compare(lucky, base, rng)["difference"]) < 0.05
+
+
+def test_seeds_far_apart_tell_little_unless_they_are_pairs():
+    theirs = np.linspace(100.0, 1000.0, 10)
+    alone, paired = (
+        comparison.compare(0.95 * theirs, theirs, np.random.default_rng(0), paired=p) for p in (False, True)
+    )
+    assert alone["low"] < comparison.MARGIN < paired["low"] < -0.05 < paired["high"] < 0.0 < alone["high"]
+    assert alone["difference"] == paired["difference"] == pytest.approx(-0.05)
+
+
+@pytest.mark.parametrize(("name", "paired"), [("figures", False), ("same_chance", True)])
+def test_recorded_comparisons_are_those_of_the_recorded_returns(name, paired):
+    for recorded in json.loads((comparison.OUT / f"{name}.json").read_text("utf-8")).values():
+        ours, theirs = (np.array(recorded["returns"][backend]) for backend in ("jax", "sb3"))
+        found = comparison.compare(ours, theirs, np.random.default_rng(0), paired=paired)
+        assert found == pytest.approx(recorded["comparison"], rel=1e-9)
 
 
 def test_curves_are_compared_where_every_seed_of_both_has_one():

@@ -16,6 +16,7 @@ from dressage.contracts import RewardError
 from dressage.errors import ResourceExhausted
 from dressage.sandbox.pipe import ChannelClosed, ProtocolError
 from dressage.sandbox.process import Exit
+from dressage_trainer import jobs
 from dressage_trainer import training as module
 from dressage_trainer.messages import (
     CheckpointMessage,
@@ -123,7 +124,7 @@ async def test_a_learner_may_not_name_members_that_are_not_its_own(tmp_path: Pat
     training, work, _ = new_training(tmp_path)
     with pytest.raises(ProtocolError, match="no member of its run"):
         await training._listen(Learner(message), None)  # type: ignore[arg-type]
-    assert not work.reports and training._jobs.empty()
+    assert not work.reports and training._jobs._queue.empty()
 
 
 async def test_a_boundary_that_is_staged_twice_is_stored_once_and_whoever_waits_is_told(tmp_path: Path):
@@ -131,7 +132,7 @@ async def test_a_boundary_that_is_staged_twice_is_stored_once_and_whoever_waits_
     await training._handle(checkpoint(sandbox, 40), None)  # type: ignore[arg-type]
     # SIGTERM before update 41: the same boundary again, while the first still waits for its place.
     await training._handle(checkpoint(sandbox, 40, requested=True), None)  # type: ignore[arg-type]
-    worker = asyncio.ensure_future(training._work_off())
+    worker = asyncio.ensure_future(training._jobs.work_off())
     await asyncio.wait_for(training._snapshot_stored.wait(), 5)
     worker.cancel()
     assert work.stored() == [40]
@@ -147,7 +148,7 @@ async def test_a_checkpoint_named_like_its_records_or_without_a_place_is_a_warni
     (sandbox / "members/a-s1/metrics.jsonl").write_text("{}\n")
     (sandbox / "checkpoints/members").write_bytes(b"7")
     await training._handle(CheckpointMessage(path="checkpoints/members", update=7, env_step=7, requested=False), None)  # type: ignore[arg-type]
-    assert not work.reports and training._places[-1].staged.path.read_bytes() == b"7"
+    assert not work.reports and training._jobs._places[-1].staged.path.read_bytes() == b"7"
 
     def full(*_: Any, **__: Any) -> Path:
         raise OSError(28, "No space left on device")
@@ -175,9 +176,9 @@ async def test_of_checkpoints_that_wait_two_are_stored_and_never_before_an_evalu
         checkpoint(sandbox, 4),
     ):
         await training._handle(message, None)  # type: ignore[arg-type]
-    assert training._jobs.qsize() == 3
-    worker = asyncio.ensure_future(training._work_off())
-    await asyncio.wait_for(training._jobs.join(), 5)
+    assert training._jobs._queue.qsize() == 3
+    worker = asyncio.ensure_future(training._jobs.work_off())
+    await asyncio.wait_for(training._jobs._queue.join(), 5)
     worker.cancel()
     assert work.stored() == [2, 4] and done == ["evaluation after [2]"]
 
@@ -192,7 +193,7 @@ async def test_checkpoints_are_stored_however_far_evaluations_lag(tmp_path: Path
         done.append(work.stored())
 
     training._evaluate = evaluate  # type: ignore[method-assign]
-    worker = asyncio.ensure_future(training._work_off())
+    worker = asyncio.ensure_future(training._jobs.work_off())
     for update in range(1, 13):  # two evaluations come while one is done
         for message in (EvaluateMessage(policies=(policy("a-s1"),)), checkpoint(sandbox, update)):
             await training._handle(message, None)  # type: ignore[arg-type]
@@ -200,10 +201,10 @@ async def test_checkpoints_are_stored_however_far_evaluations_lag(tmp_path: Path
             one_more.release()
             await asyncio.sleep(0.05)
     assert len(done) == 6 and len(work.stored()) >= 2, work.stored()
-    assert training._jobs.qsize() < 20 and len(list((tmp_path / "scratch/staging/staged").iterdir())) <= 2
+    assert training._jobs._queue.qsize() < 20 and len(list((tmp_path / "scratch/staging/staged").iterdir())) <= 2
     for _ in range(6):
         one_more.release()
-    await asyncio.wait_for(training._jobs.join(), 5)
+    await asyncio.wait_for(training._jobs._queue.join(), 5)
     worker.cancel()
     assert work.stored() == sorted(work.stored()) and work.stored()[-1] == 12
 
@@ -211,18 +212,18 @@ async def test_checkpoints_are_stored_however_far_evaluations_lag(tmp_path: Path
 async def test_a_full_queue_makes_the_learner_wait_but_not_whoever_has_to_leave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(module, "_QUEUE", 2)
+    monkeypatch.setattr(jobs, "_QUEUE", 2)
     training, _, sandbox = new_training(tmp_path)
     evaluation = EvaluateMessage(policies=(policy("a-s1"),))
     for _ in range(2):
         await training._handle(evaluation, None)  # type: ignore[arg-type]
     third = asyncio.ensure_future(training._handle(evaluation, None))  # type: ignore[arg-type]
     await asyncio.sleep(0.05)
-    assert not third.done() and training._jobs.qsize() == 2
+    assert not third.done() and training._jobs._queue.qsize() == 2
     training._context.terminate.set()
     await asyncio.wait_for(third, 5)
     await training._handle(checkpoint(sandbox, 1, requested=True), None)  # type: ignore[arg-type]
-    assert training._jobs.qsize() == 4 and training._snapshot_staged.is_set()
+    assert training._jobs._queue.qsize() == 4 and training._snapshot_staged.is_set()
 
 
 @pytest.mark.parametrize(("told", "code", "reason"), [("stop", 0, "STOPPED"), ("terminate", 75, "INTERRUPTED")])
@@ -296,7 +297,7 @@ class Ended(Learner):
 async def test_told_to_leave_it_hears_what_a_learner_said_before_it_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(module, "_QUEUE", 2)
+    monkeypatch.setattr(jobs, "_QUEUE", 2)
     training, work, sandbox = new_training(tmp_path)
     go_on = asyncio.Event()
 
@@ -308,7 +309,7 @@ async def test_told_to_leave_it_hears_what_a_learner_said_before_it_ended(
     learner = Ended(*[evaluation] * 5, checkpoint(sandbox, 1), DoneMessage(64, (policy("a-s1"),)))
     serving = asyncio.ensure_future(training._serve(learner, None))  # type: ignore[arg-type]
     await asyncio.sleep(0.3)
-    assert training._jobs.qsize() == 2  # the rest is still to be heard
+    assert training._jobs._queue.qsize() == 2  # the rest is still to be heard
     training._context.terminate.set()
     await asyncio.sleep(0.1)
     go_on.set()
