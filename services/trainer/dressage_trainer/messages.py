@@ -73,6 +73,8 @@ class TrainSpec(Message):
     it holds."""
     resume_earlier: tuple[str, ...] = ()
     """Earlier checkpoints, the newest first, for when that one is damaged."""
+    memory_bytes: int = 0
+    """What the learner may use; 0: not known."""
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,11 @@ def _set_fields(message: Message) -> dict[str, Any]:
     return {descriptor.name: value for descriptor, value in message.ListFields()}
 
 
-def train_spec(task: pb.TrainAssignment, *, resume: Sequence[str] = ()) -> TrainSpec:
+def train_spec(task: pb.TrainAssignment, *, resume: Sequence[str] = (), memory_bytes: int = 0) -> TrainSpec:
     """What the learner is told.
 
     :param resume: checkpoints to go on from, relative to the learner's folder, the newest first.
+    :param memory_bytes: the learner's bound.
     """
     members = tuple(
         MemberTask(member=member.id, hyperparameters=hyperparameters_of(member.hyperparameters), seed=member.seed)
@@ -52,4 +53,5 @@ def train_spec(task: pb.TrainAssignment, *, resume: Sequence[str] = ()) -> Train
         provenance=dict(task.provenance),
         resume=resume[0] if resume else None,
         resume_earlier=tuple(resume[1:]),
+        memory_bytes=memory_bytes,
     )

@@ -91,7 +91,7 @@ class Training:
         fetching = asyncio.ensure_future(self._fetch_checkpoints())
         if (left := await self._told_to_leave(fetching)) is not None:
             return left
-        spec = train_spec(self._task, resume=fetching.result())
+        spec = train_spec(self._task, resume=fetching.result(), memory_bytes=_LEARNER_LIMITS.memory_bytes)
         settings = EvaluationSettings(
             environment=self._task.environment,
             options=options_of(self._task.options),

@@ -189,3 +189,20 @@ def test_sac_states_what_it_trained_with_and_only_that(tmp_path, monkeypatch, sh
     assert other[-1].type == "failed" and other[-1].reason == "CHECKPOINT_MISMATCH"
     alone = run(tmp_path / "fixed", monkeypatch, members=(MemberTask("a", fixed, 1),), **known)
     assert alone[-1].policies[0].card["provenance"]["hyperparameters"]["entropy_coef"] == 0.0
+
+
+def test_replay_buffers_that_would_outgrow_the_learner_are_refused_at_once(tmp_path, monkeypatch, short_chunks):
+    made = []
+    make = models.make_model
+    monkeypatch.setattr(models, "make_model", lambda *a, **k: made.append(make(*a, **k)) or made[-1])
+    known = dict(algorithm="sac", steps=400, members=(MemberTask("a", PLAIN, 1), MemberTask("b", PLAIN, 2)))
+    # 600 transitions in each of two buffers, their copies, and one copy more.
+    whole = 600 * models.transition_bytes(4, 1) * 5
+    refused = run(tmp_path / "refused", monkeypatch, memory_bytes=whole - 1, **known)
+    assert [(m.type, m.reason) for m in refused if m.type == "failed"] == [("failed", "REPLAY_TOO_LARGE")]
+    assert "of 2 members" in refused[-1].message and "fewer than 599 steps" in refused[-1].message and not made
+    assert run(tmp_path / "fits", monkeypatch, memory_bytes=whole, **known)[-1].type == "done"
+    buffers = [getattr(made[0].replay_buffer, name) for name in models._REPLAY]
+    assert sum(array.nbytes for array in buffers) == 600 * models.transition_bytes(4, 1)
+    ppo = run(tmp_path / "ppo", monkeypatch, algorithm="ppo", steps=128, memory_bytes=1)
+    assert ppo[-1].type == "done"

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from dressage.errors import FailedPrecondition, InvalidArgument
+from dressage.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from dressage.policies import PolicyCard
+from dressage.sandbox.limits import GIB
 
 from dressage_trainer.messages import MemberPolicy, MemberState, MemberStoppedMessage, WarningMessage
 from dressage_trainer.metrics import MemberMetrics
@@ -63,20 +64,44 @@ def build_groups(setup: MemberSetup, *, make_batch: Callable[..., Any]) -> list[
         raise InvalidArgument(field="members", value=names, expected="distinct ids")
     # The simulator's threads are native; torch's own gain nothing on so small networks.
     torch.set_num_threads(1)
-    groups = []
+    members = []
     for task in setup.spec.members:
         try:
             values = models.complete(algorithm, task.hyperparameters, preset(setup.spec.environment))
         except InvalidArgument as error:
             raise InvalidArgument(f"member {task.member}: {error.message}", field=error.field) from error
+        members.append(MemberSpec(task.member, values, task.seed))
+    if algorithm == "sac":
+        _check_memory(setup, members)
+    groups = []
+    for task, member in zip(setup.spec.members, members, strict=True):
         tuned = "entropy_coef" not in task.hyperparameters
-        member = MemberSpec(task.member, values, task.seed)
         groups.append(Sb3Group(setup, member, algorithm, tuned_entropy=tuned, make_batch=make_batch))
     check_resumed(setup, [group.facts() for group in groups])
     if setup.resumed is not None:
         for index, group in enumerate(groups):
             group.restore(setup.resumed.part(f"group{index}/"))
     return groups
+
+
+def _check_memory(setup: MemberSetup, members: list[MemberSpec]) -> None:
+    """Refuse a run whose replay buffers would outgrow the learner once they fill, perhaps hours later.
+
+    :raises ResourceExhausted: with the steps that there is room for.
+    """
+    spec, card, bound = setup.spec, setup.card, setup.spec.memory_bytes
+    # A copy of each buffer is kept for checkpoints, and beside it the one before while it is made.
+    transition = models.transition_bytes(card.observation_size, card.action_size) * (2 * len(members) + 1)
+    longest = max(models.buffer_size(member.hyperparameters, spec.steps_per_member) for member in members)
+    room = bound // transition
+    if not bound or longest <= room:
+        return
+    raise ResourceExhausted(
+        f"SAC's replay buffers of {len(members)} members and their copies for checkpoints take "
+        f"{longest * transition / GIB:.1f} GiB of the learner's {bound / GIB:.1f} GiB when {longest:,} steps are in each: "
+        f"train fewer members, or fewer than {room:,} steps",
+        reason="REPLAY_TOO_LARGE",
+    )
 
 
 class _Streams:

@@ -81,6 +81,11 @@ def buffer_size(h: Hyperparameters, steps: int) -> int:
     return min(_SAC_BUFFER, steps + chunk_steps("sac", h))
 
 
+def transition_bytes(observation_size: int, action_size: int) -> int:
+    """What a transition takes in SAC's replay buffer: observations before and after, an action and three numbers."""
+    return 4 * (2 * observation_size + action_size + 3)
+
+
 def make_model(
     algorithm: str, h: Hyperparameters, env: VecEnv, *, seed: int, tuned_entropy: bool, steps: int = _SAC_BUFFER
 ) -> BaseAlgorithm:
