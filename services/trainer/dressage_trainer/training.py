@@ -73,12 +73,14 @@ class Training:
         self._sandbox = context.scratch / "learner"
         self._delivery = Delivery(work=context.work, assignment=assignment.id, staging=context.scratch / "staging")
         self._jobs = Jobs(store=self._store, terminate=context.terminate)
-        self._stopped: dict[str, str] = {}
-        """Why members were stopped, by id."""
+        self._stopped = {member: failure.message for member, failure in self._task.stopped.items()}
+        """Why members were stopped, by id; also in earlier attempts."""
         self._none_left = False
-        self._unknown_to_learner = False
+        # A checkpoint may be from before a member was stopped, and says nothing of evaluations.
+        self._unknown_to_learner = bool(self._stopped)
         self._nobody = asyncio.Event()
         """All members were stopped, and some in evaluations: the learner, who does not know of these, would go on."""
+        self._look_for_anybody()
         self._snapshot_staged, self._snapshot_stored = asyncio.Event(), asyncio.Event()
         self._fill: Callable[[], bool] | None = None
         self._filling: asyncio.Future[bool] | None = None
@@ -308,10 +310,14 @@ class Training:
         return None
 
     def _stop(self, message: messages.MemberStoppedMessage, *, in_evaluation: bool = False) -> None:
-        self._stopped[message.member] = message.message
-        self._delivery.stopped(message)
-        # Where the learner knows of all, its own last message says more.
+        if message.member not in self._stopped:  # else it was told before, by an earlier attempt
+            self._stopped[message.member] = message.message
+            self._delivery.stopped(message)
         self._unknown_to_learner = self._unknown_to_learner or in_evaluation
+        self._look_for_anybody()
+
+    def _look_for_anybody(self) -> None:
+        # Where the learner knows of all, its own last message says more.
         if self._unknown_to_learner and self._stopped.keys() >= set(self._members):
             self._nobody.set()
 

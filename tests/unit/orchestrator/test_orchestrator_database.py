@@ -11,6 +11,7 @@ from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import AlreadyExists, NotFound
+from dressage_orchestrator.api.runs import RunServicer
 from dressage_orchestrator.database import effects, events, reports, requests, runs, sessions
 from dressage_orchestrator.database.engine import Database, sqlite_url
 from dressage_orchestrator.database.reports import Fence
@@ -218,3 +219,25 @@ def test_a_member_that_was_stopped_is_told_and_waited_for_no_longer(database: Da
     assert warning.reason == "MEMBER_STOPPED" and warning.message == "a was stopped: reward term 'bad' was not finite"
     (progress,) = [event.progress for event in found if event.HasField("progress")]
     assert progress.seconds_left == 1.0
+
+
+def test_the_next_attempt_is_told_the_checkpoint_and_who_was_stopped(database: Database) -> None:
+    name, unused = "sessions/s/iterations/1/runs/next", None
+    task = work.TrainAssignment(members=[work.MemberSpec(id=member) for member in ("a", "b")])
+    members = [v1.Member(name=f"{name}/members/{member}", config="c") for member in ("a", "b")]
+    failure = v1.Failure(reason="REWARD_NOT_FINITE", message="the term cost is not finite")
+    with database.begin() as tx:
+        runs.create(tx, v1.Run(name=name, pool="local", members=members), [work.Assignment(id=1, train=task)])
+        runs.change(tx, name, begin)
+    servicer = RunServicer(database=database, hub=unused, tokens=unused, controller=unused, store=unused,
+                           progress_seconds=1.0, ended=unused)  # type: ignore[arg-type]  # fmt: skip
+    hello = work.Hello(run=name, attempt=1)
+    _, (first,), _ = servicer.standing(hello)
+    assert not first.train.checkpoint and not first.train.stopped
+    for number, told in enumerate((work.Report(member=work.MemberReport(member="b", failure=failure)),
+                                   work.Report(checkpoint=work.CheckpointReport(key="checkpoints/7"))), start=1):  # fmt: skip
+        told.sequence = number
+        with database.begin() as tx:
+            assert reports.record(tx, name, 1, told, progress_seconds=0) is Fence.OPEN
+    _, (then,), _ = servicer.standing(hello)
+    assert then.train.checkpoint == "checkpoints/7" and dict(then.train.stopped) == {"b": failure}

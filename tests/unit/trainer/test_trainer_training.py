@@ -89,8 +89,11 @@ class Endless(Learner):
         return None
 
 
-def new_training(folder: Path) -> tuple[Training, Work, Path]:
+def new_training(folder: Path, *, stopped: str = "") -> tuple[Training, Work, Path]:
+    """One of a member; ``stopped`` says why it was in an earlier attempt."""
     task = pb.TrainAssignment()
+    if stopped:
+        task.stopped["a-s1"].message = stopped
     task.members.add(id="a-s1")
     work = Work(folder / "store")
     context = TrainingContext(work=work, scratch=folder / "scratch", terminate=asyncio.Event())  # type: ignore[arg-type]
@@ -372,6 +375,17 @@ async def test_a_reward_that_fails_in_an_evaluation_stops_its_member_once(tmp_pa
     assert report.member.failure.reason == "REWARD_NOT_FINITE" and report.member.env_step == 64
     assert "the term cost" in report.member.failure.message and "episode 3" in report.member.failure.message
     assert training._none_left
+
+
+async def test_a_member_that_an_earlier_attempt_stopped_stays_so_and_is_not_told_of_again(tmp_path: Path):
+    training, work, _ = new_training(tmp_path, stopped="the term cost is not finite")
+    pool = Pool()
+    await training._evaluate(pool, (policy("a-s1"),), final=True)  # type: ignore[arg-type]
+    # From a checkpoint of before, the learner finds out again.
+    await training._handle(MemberStoppedMessage(member="a-s1", env_step=64, reason="R", message="m"), None)  # type: ignore[arg-type]
+    assert not pool.asked and not [report for report in work.reports if report.HasField("member")]
+    assert training._none_left and training._nobody.is_set()
+    assert training._stopped == {"a-s1": "the term cost is not finite"}
 
 
 async def test_an_episode_too_long_to_score_is_the_workers_end_and_named(tmp_path: Path):

@@ -148,9 +148,15 @@ class RunServicer:
             if row.run.HasField("failure"):  # it said that its work failed: the end of its process says the rest
                 return Fence.FAILED, [], False
             opened = runs.open_assignments(tx, hello.run)
+            members = runs.members(tx, hello.run)
+        failures = {member.name: member.failure for member in members if member.HasField("failure")}
         for assignment in opened:
-            if assignment.HasField("train") and row.checkpoint:
-                assignment.train.checkpoint = row.checkpoint
+            if not assignment.HasField("train"):
+                continue
+            assignment.train.checkpoint = row.checkpoint
+            for member in assignment.train.members:
+                if (failure := failures.get(names.member_name(hello.run, member.id))) is not None:
+                    assignment.train.stopped[member.id].CopyFrom(failure)
         return closed, opened, not row.closed
 
     def grants(self, hello: work.Hello, request: work.TransferRequest) -> work.TransferGrants:

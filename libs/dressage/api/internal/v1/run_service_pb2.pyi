@@ -229,6 +229,24 @@ class TrainAssignment(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
+    @typing.final
+    class StoppedEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> dressage.api.v1.session_pb2.Failure: ...
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: dressage.api.v1.session_pb2.Failure | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     ENVIRONMENT_FIELD_NUMBER: builtins.int
     OPTIONS_FIELD_NUMBER: builtins.int
     REWARD_SOURCE_FIELD_NUMBER: builtins.int
@@ -243,6 +261,7 @@ class TrainAssignment(google.protobuf.message.Message):
     BACKEND_FIELD_NUMBER: builtins.int
     PROVENANCE_FIELD_NUMBER: builtins.int
     ALGORITHM_FIELD_NUMBER: builtins.int
+    STOPPED_FIELD_NUMBER: builtins.int
     environment: builtins.str
     """Environment id, as `HalfCheetah-v5`."""
     reward_source: builtins.str
@@ -277,6 +296,10 @@ class TrainAssignment(google.protobuf.message.Message):
     def provenance(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """What the bundle's card records about where the policy comes from."""
 
+    @property
+    def stopped(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, dressage.api.v1.session_pb2.Failure]:
+        """Why members were stopped in an earlier attempt, by id; they are not evaluated or delivered again."""
+
     def __init__(
         self,
         *,
@@ -294,9 +317,10 @@ class TrainAssignment(google.protobuf.message.Message):
         backend: builtins.str = ...,
         provenance: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         algorithm: builtins.str = ...,
+        stopped: collections.abc.Mapping[builtins.str, dressage.api.v1.session_pb2.Failure] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["options", b"options"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "backend", b"backend", "checkpoint", b"checkpoint", "checkpoint_seconds", b"checkpoint_seconds", "cores", b"cores", "environment", b"environment", "evaluation_episodes", b"evaluation_episodes", "evaluation_seed", b"evaluation_seed", "evaluations", b"evaluations", "members", b"members", "options", b"options", "provenance", b"provenance", "reward_source", b"reward_source", "steps_per_member", b"steps_per_member"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "backend", b"backend", "checkpoint", b"checkpoint", "checkpoint_seconds", b"checkpoint_seconds", "cores", b"cores", "environment", b"environment", "evaluation_episodes", b"evaluation_episodes", "evaluation_seed", b"evaluation_seed", "evaluations", b"evaluations", "members", b"members", "options", b"options", "provenance", b"provenance", "reward_source", b"reward_source", "steps_per_member", b"steps_per_member", "stopped", b"stopped"]) -> None: ...
 
 Global___TrainAssignment: typing_extensions.TypeAlias = TrainAssignment
 
