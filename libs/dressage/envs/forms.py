@@ -31,7 +31,8 @@ def check_forms(card: Any, place: str) -> None:
 
 
 def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+    """Half a surrogate pair is a letter to JSON, and cannot be written out."""
+    return isinstance(value, str) and value.encode(errors="ignore").decode() == value
 
 
 def _is_whole(value: object) -> bool:
