@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from dressage.errors import InvalidArgument
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save as encode
+from safetensors.numpy import save_file
 
 FOLDER = "checkpoints"
 _FORMAT = "dressage.checkpoint/2"
@@ -65,14 +65,15 @@ def write(root: Path, snapshot: Snapshot) -> str:
         "env_step": str(snapshot.env_step),
         "facts": json.dumps(snapshot.facts, sort_keys=True),
     }
-    data = encode(arrays, {**metadata, _CHECKSUM: _checksum(metadata, arrays)})
     temporary = path.with_suffix(".tmp")
     try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
+        # Straight to the file: in memory it would take twice the arrays' room.
+        save_file(arrays, temporary, {**metadata, _CHECKSUM: _checksum(metadata, arrays)})
+        with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
     finally:
         temporary.unlink(missing_ok=True)
     _drop_old(path.parent)
@@ -85,7 +86,7 @@ def _checksum(metadata: Mapping[str, str], arrays: Arrays) -> str:
     forms = {name: [array.dtype.str, array.shape] for name, array in arrays.items()}
     value = zlib.crc32(json.dumps([said, forms], sort_keys=True).encode())
     for name in sorted(arrays):
-        value = zlib.crc32(arrays[name].tobytes(), value)
+        value = zlib.crc32(arrays[name].reshape(-1).view(np.uint8).data, value)
     return str(value)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from dressage.policies import PolicyCard
 
-from dressage_trainer.messages import MemberPolicy, MemberState, MemberStoppedMessage, WarningMessage
+from dressage_trainer.messages import MemberPolicy, MemberState, WarningMessage
 from dressage_trainer.metrics import MemberMetrics
 from dressage_trainer.monitor import Monitor
 from dressage_trainer.ppo.faults import Stop
@@ -22,10 +23,11 @@ from dressage_trainer.run_members import (
     MemberSetup,
     Outcome,
     action_facts,
-    check_resumed,
+    begin_or_resume,
     divergence_warnings,
     facts_of,
     member_specs,
+    stopped_message,
     versions_of,
 )
 from dressage_trainer.stall import WatchedReward
@@ -41,11 +43,9 @@ def build_groups(setup: MemberSetup, *, make_batch: Callable[..., Any]) -> list[
 
     :raises InvalidArgument: where the checkpoint to go on from is of other members.
     """
-    groups = [Group(setup, members, make_batch=make_batch) for members in group_members(member_specs(setup.spec))]
-    check_resumed(setup, [group.facts() for group in groups])
-    if setup.resumed is not None:
-        for index, group in enumerate(groups):
-            group.restore(setup.resumed.part(f"group{index}/"))
+    kept = replace(setup, resumed=None)  # what a run goes on from is not needed once it has
+    groups = [Group(kept, members, make_batch=make_batch) for members in group_members(member_specs(setup.spec))]
+    begin_or_resume(groups, setup)
     return groups
 
 
@@ -75,8 +75,10 @@ class Group:
         self._latest: list[Metrics] = [{} for _ in members]
         self._told: set[int] = set()
         self._divergences = 0
-        if setup.resumed is None:
-            self._open_metrics({})
+
+    def begin(self) -> None:
+        """Open the metrics of a run that begins."""
+        self._open_metrics({})
 
     @property
     def steps(self) -> int:
@@ -121,8 +123,7 @@ class Group:
         for index, stop in self.ppo.faults.stops.items():
             if index not in self._told:
                 self._told.add(index)
-                reason = f"{stop.cause.upper()}_NOT_FINITE"
-                outcome.stopped.append(MemberStoppedMessage(self.names[index], stop.step, reason, stop.message))
+                outcome.stopped.append(stopped_message(self.names[index], stop))
         before, self._divergences = self._divergences, self._environment.divergences
         outcome.warnings.extend(divergence_warnings(before, self._divergences))
         return outcome

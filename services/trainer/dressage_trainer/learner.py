@@ -40,7 +40,7 @@ from dressage_trainer.messages import (
     TrainSpec,
     WarningMessage,
 )
-from dressage_trainer.run_members import MemberSetup, TrainedGroup, minibatch_warnings
+from dressage_trainer.run_members import MemberSetup, TrainedGroup, minibatch_warnings, stopped_message
 from dressage_trainer.stall import STALLED_SECONDS, CallWatch, thread_clock
 
 _PROGRESS_SECONDS = 0.5
@@ -119,7 +119,6 @@ class Training:
         self._card: EnvironmentCard = options.check(spec.environment)
         module = load_reward(spec.reward_source, self._card)
         self._send(ProgressMessage(activity="compiling"))
-        resumed = self._read_checkpoint()
         self._watch = CallWatch(thread_clock())
         self._groups = _build_groups(
             MemberSetup(
@@ -128,7 +127,7 @@ class Training:
                 options=options,
                 module=module,
                 root=root,
-                resumed=resumed,
+                resumed=self._read_checkpoint(),
                 watch=self._watch,
             )
         )
@@ -167,6 +166,9 @@ class Training:
             if not self._spec.resume:  # told by the attempt before
                 for warning in minibatch_warnings(self._spec):
                     self._send(warning)
+            for resumed in self._groups:  # told before too, if that attempt lived to say so
+                for stop in resumed.stops:
+                    self._send(stopped_message(resumed.names[stop.member], stop))
             while (group := self._next_group()) is not None:
                 if self._gone.is_set():
                     raise ChannelClosed("the supervisor is gone")

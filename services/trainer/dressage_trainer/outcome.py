@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+
+from dressage.api.v1.session_pb2 import Failure
 
 
 class ExitCode(IntEnum):
@@ -56,10 +58,11 @@ class Outcome:
         return cls(code, reason=reason, message=message, report=True, tail=tail)
 
     @classmethod
-    def none_left(cls, causes: Iterable[str]) -> Outcome:
-        """All members were stopped by the generated code, for these causes."""
-        message = f"no member could go on: {next(iter(causes))}"
-        return cls.failed("ALL_MEMBERS_STOPPED", message, generated_code=True)
+    def none_left(cls, failures: Sequence[Failure]) -> Outcome:
+        """All members were stopped, for these causes; the generated code's doing if any was the reward."""
+        by_reward = any(failure.reason.startswith("REWARD") for failure in failures)
+        message = f"no member could go on: {failures[0].message}"
+        return cls.failed("ALL_MEMBERS_STOPPED", message, generated_code=by_reward)
 
     @classmethod
     def crashed(cls, message: str, *, tail: str = "") -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import metadata as distributions
 from pathlib import Path
@@ -45,6 +46,11 @@ class Outcome:
     warnings: list[WarningMessage] = field(default_factory=list)
 
 
+def stopped_message(member: str, stop: Stop) -> MemberStoppedMessage:
+    """What is said of a member that was stopped."""
+    return MemberStoppedMessage(member, stop.step, f"{stop.cause.upper()}_NOT_FINITE", stop.message)
+
+
 def member_specs(spec: TrainSpec) -> list[MemberSpec]:
     """The members with complete hyperparameters: the environment's preset, overridden.
 
@@ -84,6 +90,12 @@ class TrainedGroup(Protocol):
     @property
     def stops(self) -> list[Stop]:
         """The members that were stopped, and why."""
+
+    def begin(self) -> None:
+        """Open the metrics of a run that begins."""
+
+    def restore(self, arrays: Arrays) -> None:
+        """Go on from a snapshot."""
 
     def advance(self, *, began: float) -> Outcome:
         """One rollout and update; writes the metrics."""
@@ -170,3 +182,16 @@ def check_resumed(setup: MemberSetup, facts: list[dict[str, Any]]) -> None:
             field="resume",
             reason="CHECKPOINT_MISMATCH",
         )
+
+
+def begin_or_resume(groups: Sequence[TrainedGroup], setup: MemberSetup) -> None:
+    """Begin a run, or go on from what it resumes from.
+
+    :raises InvalidArgument: where the checkpoint to go on from is of other members.
+    """
+    check_resumed(setup, [group.facts() for group in groups])
+    for index, group in enumerate(groups):
+        if setup.resumed is None:
+            group.begin()
+        else:
+            group.restore(setup.resumed.part(f"group{index}/"))

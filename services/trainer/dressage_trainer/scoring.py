@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 from dressage.api.internal.v1 import run_service_pb2 as pb
+from dressage.api.v1 import session_pb2
 from dressage.contracts import RewardError
 from dressage.errors import ResourceExhausted
 from dressage.policies import CARD_FILE, WEIGHTS_FILE, load
@@ -37,37 +38,37 @@ async def score(context: TrainingContext, assignment: pb.Assignment) -> Outcome:
             scoring = asyncio.ensure_future(_score_all(context, task, delivery, pool))
             if (left := await told_to_leave(scoring, work=context.work, terminate=context.terminate)) is not None:
                 return left
-            causes = scoring.result()
+            failures = scoring.result()
     except ResourceExhausted as error:  # episodes too long: another attempt would record the same
         return Outcome.failed(error.reason, error.message, generated_code=False)
-    if causes and all(causes):
-        return Outcome.none_left(causes)
+    if failures and len(failures) == len(task.policies):
+        return Outcome.none_left(failures)
     delivery.report(pb.Report(done=pb.AssignmentDone()))
     return Outcome.finished(0)
 
 
 async def _score_all(
     context: TrainingContext, task: pb.ScoreAssignment, delivery: Delivery, pool: EvaluatorPool
-) -> list[str]:
-    """Scores every policy; why it could not be scored by policy, empty where it could."""
+) -> list[session_pb2.Failure]:
+    """Scores every policy; why those could not be scored that could not, in their order."""
 
-    async def one(reference: pb.PolicyRef) -> str:
+    async def one(reference: pb.PolicyRef) -> session_pb2.Failure | None:
         policy = await _fetch(context, reference)
         try:
             episodes = await pool.evaluate(policy)
         except RewardError as error:
             stopped = stopped_by(error, policy)
             delivery.stopped(stopped)
-            return stopped.message
+            return session_pb2.Failure(reason=stopped.reason, message=stopped.message)
         await delivery.evaluation(reference.member, reference.env_step, episodes)
-        return ""
+        return None
 
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(reference)) for reference in task.policies]
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from errors
-    return [task.result() for task in tasks]
+    return [failure for task in tasks if (failure := task.result()) is not None]
 
 
 async def _fetch(context: TrainingContext, reference: pb.PolicyRef) -> MemberPolicy:

@@ -18,6 +18,7 @@ from typing import Any, Never
 
 import structlog
 from dressage.api.internal.v1 import run_service_pb2 as pb
+from dressage.api.v1 import session_pb2
 from dressage.contracts import RewardError
 from dressage.errors import DressageError, FailedPrecondition, NotFound, ResourceExhausted
 from dressage.limits import CHECKPOINT_INDEX
@@ -73,13 +74,13 @@ class Training:
         self._sandbox = context.scratch / "learner"
         self._delivery = Delivery(work=context.work, assignment=assignment.id, staging=context.scratch / "staging")
         self._jobs = Jobs(store=self._store, terminate=context.terminate)
-        self._stopped = {member: failure.message for member, failure in self._task.stopped.items()}
+        self._stopped = dict(self._task.stopped)
         """Why members were stopped, by id; also in earlier attempts."""
+        self._known_to_learner: set[str] = set()
+        """Those of them that the learner has told of."""
         self._none_left = False
-        # A checkpoint may be from before a member was stopped, and says nothing of evaluations.
-        self._unknown_to_learner = bool(self._stopped)
         self._nobody = asyncio.Event()
-        """All members were stopped, and some in evaluations: the learner, who does not know of these, would go on."""
+        """All members were stopped, and the learner does not know of some (of those in evaluations, say): it would go on."""
         self._look_for_anybody()
         self._snapshot_staged, self._snapshot_stored = asyncio.Event(), asyncio.Event()
         self._fill: Callable[[], bool] | None = None
@@ -89,6 +90,8 @@ class Training:
 
     async def run(self) -> Outcome:
         """Trains, evaluates, uploads; returns how it ended."""
+        if self._nobody.is_set():
+            return self._nobody_left()
         self._sandbox.mkdir(parents=True, exist_ok=True)
         fetching = asyncio.ensure_future(self._fetch_checkpoints())
         if (left := await self._told_to_leave(fetching)) is not None:
@@ -219,7 +222,7 @@ class Training:
         if left is not None:  # the last checkpoint serves another attempt
             return left
         if self._none_left:
-            return Outcome.none_left(self._stopped.values())
+            return self._nobody_left()
         self._delivery.report(pb.Report(done=pb.AssignmentDone(env_steps=outcome.env_steps)))
         return outcome
 
@@ -238,7 +241,7 @@ class Training:
                 await self._store_records()
         except (TimeoutError, DressageError) as error:
             self._log.warning("the members' metrics are not stored to their end", error=str(error))
-        return Outcome.none_left(self._stopped.values())
+        return self._nobody_left()
 
     async def _checkpoint(
         self, learner: SandboxProcess, worker: asyncio.Future[Never], listener: asyncio.Future[Outcome]
@@ -311,15 +314,19 @@ class Training:
 
     def _stop(self, message: messages.MemberStoppedMessage, *, in_evaluation: bool = False) -> None:
         if message.member not in self._stopped:  # else it was told before, by an earlier attempt
-            self._stopped[message.member] = message.message
+            self._stopped[message.member] = session_pb2.Failure(reason=message.reason, message=message.message)
             self._delivery.stopped(message)
-        self._unknown_to_learner = self._unknown_to_learner or in_evaluation
+        if not in_evaluation:
+            self._known_to_learner.add(message.member)
         self._look_for_anybody()
 
     def _look_for_anybody(self) -> None:
         # Where the learner knows of all, its own last message says more.
-        if self._unknown_to_learner and self._stopped.keys() >= set(self._members):
+        if self._stopped.keys() >= set(self._members) and self._stopped.keys() - self._known_to_learner:
             self._nobody.set()
+
+    def _nobody_left(self) -> Outcome:
+        return Outcome.none_left([self._stopped[member] for member in self._members if member in self._stopped])
 
     async def _take_checkpoint(self, message: messages.CheckpointMessage) -> None:
         try:

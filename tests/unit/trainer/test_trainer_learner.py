@@ -228,6 +228,20 @@ def test_non_finite_reward_stops_the_run_naming_the_term(tmp_path):
     assert messages[-1].generated_code
 
 
+def test_members_stopped_before_the_checkpoint_are_told_of_again(tmp_path):
+    """The attempt before may have been killed before it could."""
+    part = run(tmp_path / "run", spec("InvertedPendulum-v5", PENDULUM, steps=256, checkpoint_seconds=0))
+    newest = of_type(part, "checkpoint")[-1].path
+    snapshot = checkpoints.read(tmp_path / "run" / newest)
+    stop = {"member": 1, "step": 128, "cause": "gradient", "term": "", "message": "it was not finite"}
+    snapshot.arrays["group0/ppo/stops"] = np.frombuffer(json.dumps([stop]).encode(), np.uint8)
+    checkpoints.write(tmp_path / "run", snapshot)
+    rest = run(tmp_path / "run", spec("InvertedPendulum-v5", PENDULUM, steps=384, resume=newest))
+    (stopped,) = of_type(rest, "member_stopped")
+    assert (stopped.member, stopped.env_step, stopped.reason) == ("b", 128, "GRADIENT_NOT_FINITE")
+    assert [policy.member for policy in rest[-1].policies] == ["a"]
+
+
 @pytest.mark.parametrize(
     ("change", "reason", "words"),
     [

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from dressage.limits import SAC_HYPERPARAMETERS
 from dressage_trainer.messages import MemberTask
-from dressage_trainer.sb3 import models
+from dressage_trainer.sb3 import groups, models
 from dressage_trainer.sb3.vecenv import MemberStopped, RewardedVecEnv
 from test_trainer_sb3_backend import PPO, REWARD, SAC, run
 
@@ -196,11 +196,14 @@ def test_replay_buffers_that_would_outgrow_the_learner_are_refused_at_once(tmp_p
     make = models.make_model
     monkeypatch.setattr(models, "make_model", lambda *a, **k: made.append(make(*a, **k)) or made[-1])
     known = dict(algorithm="sac", steps=400, members=(MemberTask("a", PLAIN, 1), MemberTask("b", PLAIN, 2)))
-    # 600 transitions in each of two buffers, their copies, and one copy more.
-    whole = 600 * models.transition_bytes(4, 1) * 5
+    # 600 transitions (400 steps and a chunk) in each of two buffers, their copies, and one copy more.
+    whole = 600 * models.transition_bytes(4, 1) * 5 + groups._BESIDES
     refused = run(tmp_path / "refused", monkeypatch, memory_bytes=whole - 1, **known)
     assert [(m.type, m.reason) for m in refused if m.type == "failed"] == [("failed", "REPLAY_TOO_LARGE")]
-    assert "of 2 members" in refused[-1].message and "fewer than 599 steps" in refused[-1].message and not made
+    assert "of 2 members" in refused[-1].message and "train at most 399 steps" in refused[-1].message and not made
+    known_to_fit = known | {"steps": 399}
+    assert run(tmp_path / "advised", monkeypatch, memory_bytes=whole - 1, **known_to_fit)[-1].type == "done"
+    made.clear()
     assert run(tmp_path / "fits", monkeypatch, memory_bytes=whole, **known)[-1].type == "done"
     buffers = [getattr(made[0].replay_buffer, name) for name in models._REPLAY]
     assert sum(array.nbytes for array in buffers) == 600 * models.transition_bytes(4, 1)

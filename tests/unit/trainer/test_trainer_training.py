@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from dressage.api.internal.v1 import run_service_pb2 as pb
+from dressage.api.v1 import session_pb2
 from dressage.artifacts.store import Grant
 from dressage.contracts import RewardError
 from dressage.errors import ResourceExhausted
@@ -89,12 +91,15 @@ class Endless(Learner):
         return None
 
 
-def new_training(folder: Path, *, stopped: str = "") -> tuple[Training, Work, Path]:
-    """One of a member; ``stopped`` says why it was in an earlier attempt."""
+def new_training(
+    folder: Path, members: Mapping[str, session_pb2.Failure | None] | None = None
+) -> tuple[Training, Work, Path]:
+    """:param members: why each was stopped in an earlier attempt, if it was."""
     task = pb.TrainAssignment()
-    if stopped:
-        task.stopped["a-s1"].message = stopped
-    task.members.add(id="a-s1")
+    for member, failure in (members or {"a-s1": None}).items():
+        task.members.add(id=member)
+        if failure is not None:
+            task.stopped[member].CopyFrom(failure)
     work = Work(folder / "store")
     context = TrainingContext(work=work, scratch=folder / "scratch", terminate=asyncio.Event())  # type: ignore[arg-type]
     sandbox = folder / "scratch" / "learner"
@@ -377,15 +382,37 @@ async def test_a_reward_that_fails_in_an_evaluation_stops_its_member_once(tmp_pa
     assert training._none_left
 
 
+BY_REWARD = session_pb2.Failure(reason="REWARD_NOT_FINITE", message="the term cost is not finite")
+BY_GRADIENT = session_pb2.Failure(reason="GRADIENT_NOT_FINITE", message="the gradient is not finite")
+
+
 async def test_a_member_that_an_earlier_attempt_stopped_stays_so_and_is_not_told_of_again(tmp_path: Path):
-    training, work, _ = new_training(tmp_path, stopped="the term cost is not finite")
-    pool = Pool()
-    await training._evaluate(pool, (policy("a-s1"),), final=True)  # type: ignore[arg-type]
+    training, work, _ = new_training(tmp_path, {"a-s1": BY_REWARD, "b-s1": None})
+    pool = Pool(**{"b-s1": RewardError("finite", "nor is this")})
+    await training._evaluate(pool, (policy("a-s1"), policy("b-s1")), final=False)  # type: ignore[arg-type]
     # From a checkpoint of before, the learner finds out again.
     await training._handle(MemberStoppedMessage(member="a-s1", env_step=64, reason="R", message="m"), None)  # type: ignore[arg-type]
-    assert not pool.asked and not [report for report in work.reports if report.HasField("member")]
-    assert training._none_left and training._nobody.is_set()
-    assert training._stopped == {"a-s1": "the term cost is not finite"}
+    assert pool.asked == ["b-s1"]
+    assert [report.member.member for report in work.reports if report.HasField("member")] == ["b-s1"]
+    assert training._stopped["a-s1"] == BY_REWARD and training._nobody.is_set()
+
+
+@pytest.mark.parametrize(("failure", "code"), [(BY_REWARD, 42), (BY_GRADIENT, 1)])
+async def test_an_attempt_with_nobody_left_ends_at_once_and_blames_the_reward_only_where_it_was(
+    tmp_path: Path, failure: session_pb2.Failure, code: int
+):
+    training, _, _ = new_training(tmp_path, {"a-s1": failure, "b-s1": BY_GRADIENT})
+    outcome = await asyncio.wait_for(training.run(), 5)
+    assert outcome.code == code and outcome.report and outcome.message == f"no member could go on: {failure.message}"
+
+
+async def test_a_learner_that_knows_of_all_who_were_stopped_has_the_last_word(tmp_path: Path):
+    training, _, _ = new_training(tmp_path, {"a-s1": BY_GRADIENT, "b-s1": None})
+    # The first it was told of by its checkpoint, the second breaks now.
+    for member in ("a-s1", "b-s1"):
+        message = MemberStoppedMessage(member=member, env_step=64, reason=BY_GRADIENT.reason, message="m")
+        await training._handle(message, None)  # type: ignore[arg-type]
+    assert not training._nobody.is_set()
 
 
 async def test_an_episode_too_long_to_score_is_the_workers_end_and_named(tmp_path: Path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import suppress
 from typing import Any
 
@@ -138,8 +138,11 @@ class RunServicer:
         except (DressageError, ValueError) as error:
             self._log.warning("old checkpoints stay", run=run, error=str(error))
 
-    def standing(self, hello: work.Hello) -> tuple[Fence, list[work.Assignment], bool]:
-        """Whether the attempt is heard, its open assignments, and whether more may come."""
+    def standing(self, hello: work.Hello, served: Collection[int] = ()) -> tuple[Fence, list[work.Assignment], bool]:
+        """Whether the attempt is heard, its open assignments, and whether more may come.
+
+        :param served: assignments that the trainer has; of these their being open is all that counts.
+        """
         with self._database.begin() as tx:
             row = runs.find(tx, hello.run)
             closed = reports.fence(row, hello.attempt)
@@ -148,9 +151,10 @@ class RunServicer:
             if row.run.HasField("failure"):  # it said that its work failed: the end of its process says the rest
                 return Fence.FAILED, [], False
             opened = runs.open_assignments(tx, hello.run)
-            members = runs.members(tx, hello.run)
+            news = [assignment for assignment in opened if assignment.id not in served]
+            members = runs.members(tx, hello.run) if news else []
         failures = {member.name: member.failure for member in members if member.HasField("failure")}
-        for assignment in opened:
+        for assignment in news:
             if not assignment.HasField("train"):
                 continue
             assignment.train.checkpoint = row.checkpoint
@@ -233,7 +237,7 @@ class _Lease:
         served: set[int] = set()
         with self._servicer._hub.waiter(self._hello.run) as waiter:
             while not self._said_goodbye:
-                closed, opened, more = await asyncio.to_thread(self._servicer.standing, self._hello)
+                closed, opened, more = await asyncio.to_thread(self._servicer.standing, self._hello, served)
                 if closed is not Fence.OPEN or (not opened and not more):
                     await self._farewell(closed)
                     break

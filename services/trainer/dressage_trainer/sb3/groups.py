@@ -6,6 +6,7 @@ import io
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from dressage.errors import FailedPrecondition, InvalidArgument, ResourceExhaust
 from dressage.policies import PolicyCard
 from dressage.sandbox.limits import GIB
 
-from dressage_trainer.messages import MemberPolicy, MemberState, MemberStoppedMessage, WarningMessage
+from dressage_trainer.messages import MemberPolicy, MemberState, WarningMessage
 from dressage_trainer.metrics import MemberMetrics
 from dressage_trainer.monitor import Monitor
 from dressage_trainer.ppo.faults import Stop
@@ -27,9 +28,10 @@ from dressage_trainer.run_members import (
     MemberSetup,
     Outcome,
     action_facts,
-    check_resumed,
+    begin_or_resume,
     divergence_warnings,
     facts_of,
+    stopped_message,
     versions_of,
 )
 from dressage_trainer.stall import WatchedReward
@@ -47,6 +49,8 @@ except ImportError as error:
     ) from error
 
 _PACKAGES = ("dressage", "gymnasium", "mujoco", "numpy", "stable-baselines3", "torch")
+_BESIDES = GIB // 2
+"""What Python, torch and the simulator take of the learner's memory."""
 
 Row = dict[str, float | None]
 
@@ -73,33 +77,37 @@ def build_groups(setup: MemberSetup, *, make_batch: Callable[..., Any]) -> list[
         members.append(MemberSpec(task.member, values, task.seed))
     if algorithm == "sac":
         _check_memory(setup, members)
+    kept = replace(setup, resumed=None)  # a replay buffer that was gone on from need not stay beside the one in use
     groups = []
     for task, member in zip(setup.spec.members, members, strict=True):
         tuned = "entropy_coef" not in task.hyperparameters
-        groups.append(Sb3Group(setup, member, algorithm, tuned_entropy=tuned, make_batch=make_batch))
-    check_resumed(setup, [group.facts() for group in groups])
-    if setup.resumed is not None:
-        for index, group in enumerate(groups):
-            group.restore(setup.resumed.part(f"group{index}/"))
+        groups.append(Sb3Group(kept, member, algorithm, tuned_entropy=tuned, make_batch=make_batch))
+    begin_or_resume(groups, setup)
     return groups
 
 
 def _check_memory(setup: MemberSetup, members: list[MemberSpec]) -> None:
     """Refuse a run whose replay buffers would outgrow the learner once they fill, perhaps hours later.
 
+    A copy of each buffer is kept for checkpoints, and while one is made anew the one before. (A reward whose state cannot be
+    saved needs no copies; that is not known yet.)
+
     :raises ResourceExhausted: with the steps that there is room for.
     """
-    spec, card, bound = setup.spec, setup.card, setup.spec.memory_bytes
-    # A copy of each buffer is kept for checkpoints, and beside it the one before while it is made.
-    transition = models.transition_bytes(card.observation_size, card.action_size) * (2 * len(members) + 1)
-    longest = max(models.buffer_size(member.hyperparameters, spec.steps_per_member) for member in members)
-    room = bound // transition
-    if not bound or longest <= room:
+    spec, card = setup.spec, setup.card
+    if not spec.memory_bytes:
         return
+    transition = models.transition_bytes(card.observation_size, card.action_size) * (2 * len(members) + 1)
+    held = max(models.buffer_size(member.hyperparameters, spec.steps_per_member) for member in members)
+    fit = max(0, spec.memory_bytes - _BESIDES) // transition
+    if held <= fit:
+        return
+    most = fit - max(models.chunk_steps("sac", member.hyperparameters) for member in members)
+    remedy = f"train at most {most:,} steps, or fewer members" if most > 0 else "train fewer members"
     raise ResourceExhausted(
         f"SAC's replay buffers of {len(members)} members and their copies for checkpoints take "
-        f"{longest * transition / GIB:.1f} GiB of the learner's {bound / GIB:.1f} GiB when {longest:,} steps are in each: "
-        f"train fewer members, or fewer than {room:,} steps",
+        f"{held * transition / GIB:.1f} GiB once {held:,} steps are in each, and the learner has "
+        f"{spec.memory_bytes / GIB:.1f} GiB for all: {remedy}",
         reason="REPLAY_TOO_LARGE",
     )
 
@@ -180,8 +188,10 @@ class Sb3Group:
         self._divergences = 0
         self._latest: Row = {}
         self._metrics: MemberMetrics | None = None
-        if setup.resumed is None:
-            self._open_metrics(b"")
+
+    def begin(self) -> None:
+        """Open the metrics of a run that begins."""
+        self._open_metrics(b"")
 
     def _begin(self) -> None:
         """What SB3 does at the start of learning, so that a snapshot can be taken before the first update."""
@@ -248,8 +258,7 @@ class Sb3Group:
 
     def _stop(self, stop: Stop, outcome: Outcome) -> None:
         self.stops.append(stop)
-        reason = f"{stop.cause.upper()}_NOT_FINITE"
-        outcome.stopped.append(MemberStoppedMessage(self._member.name, stop.step, reason, stop.message))
+        outcome.stopped.append(stopped_message(self._member.name, stop))
 
     def states(self) -> list[MemberState]:
         """The member's latest metrics."""

@@ -298,7 +298,7 @@ class TrainAssignment(google.protobuf.message.Message):
 
     @property
     def stopped(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, dressage.api.v1.session_pb2.Failure]:
-        """Why members were stopped in an earlier attempt, by id; they are not evaluated or delivered again."""
+        """Why members were stopped so far, by id; they are not evaluated or delivered again."""
 
     def __init__(
         self,
