@@ -182,7 +182,7 @@ class Sb3Group:
             steps=spec.steps_per_member,
         )
         self._streams = _Streams()
-        self._begin()
+        self._set_up()
         self._chunk = models.chunk_steps(algorithm, h)
         self._monitor = Monitor(steps=spec.steps_per_member)
         self._divergences = 0
@@ -193,7 +193,7 @@ class Sb3Group:
         """Open the metrics of a run that begins."""
         self._open_metrics(b"")
 
-    def _begin(self) -> None:
+    def _set_up(self) -> None:
         """What SB3 does at the start of learning, so that a snapshot can be taken before the first update."""
         self._model._setup_learn(0, None, reset_num_timesteps=True)
         self._streams.leave()
