@@ -94,6 +94,8 @@ def _drop_old(folder: Path) -> None:
     numbered = {int(path.stem): path for path in folder.glob("*.safetensors") if path.stem.isdigit()}
     for update in sorted(numbered)[:-_KEPT]:
         numbered[update].unlink(missing_ok=True)
+    for left in folder.glob(".tmp*"):  # by a writer that was killed
+        left.unlink(missing_ok=True)
 
 
 def read(path: Path) -> Snapshot:

@@ -291,9 +291,9 @@ class Training:
         policies: list[MemberPolicy] = [policy for group in self._groups for policy in group.policies()]
         if not policies:
             stops = [stop for group in self._groups for stop in group.stops]
-            broke_by_reward = any(stop.cause == "reward" for stop in stops)
-            message = f"no member could go on: {stops[0].message}"
-            self._send(FailedMessage("ALL_MEMBERS_STOPPED", message, generated_code=broke_by_reward))
+            by_reward = [stop for stop in stops if stop.cause == "reward"]
+            message = f"no member could go on: {[*by_reward, *stops][0].message}"
+            self._send(FailedMessage("ALL_MEMBERS_STOPPED", message, generated_code=bool(by_reward)))
             return
         self._send_progress(self._clock())
         self._send(

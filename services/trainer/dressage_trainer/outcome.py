@@ -60,9 +60,9 @@ class Outcome:
     @classmethod
     def none_left(cls, failures: Sequence[Failure]) -> Outcome:
         """All members were stopped, for these causes; the generated code's doing if any was the reward."""
-        by_reward = any(failure.reason.startswith("REWARD") for failure in failures)
-        message = f"no member could go on: {failures[0].message}"
-        return cls.failed("ALL_MEMBERS_STOPPED", message, generated_code=by_reward)
+        of_reward = [failure for failure in failures if failure.reason.startswith("REWARD")]
+        message = f"no member could go on: {[*of_reward, *failures][0].message}"
+        return cls.failed("ALL_MEMBERS_STOPPED", message, generated_code=bool(of_reward))
 
     @classmethod
     def crashed(cls, message: str, *, tail: str = "") -> Outcome:

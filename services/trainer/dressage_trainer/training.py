@@ -316,7 +316,8 @@ class Training:
         if message.member not in self._stopped:  # else it was told before, by an earlier attempt
             self._stopped[message.member] = session_pb2.Failure(reason=message.reason, message=message.message)
             self._delivery.stopped(message)
-        if not in_evaluation:
+        # Of one that an evaluation stopped before, the learner knows another cause.
+        if not in_evaluation and self._stopped[message.member].reason == message.reason:
             self._known_to_learner.add(message.member)
         self._look_for_anybody()
 
@@ -380,7 +381,7 @@ class Training:
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from errors
         if final:
-            self._none_left = all(policy.member in self._stopped for policy in policies)
+            self._none_left = self._stopped.keys() >= set(self._members)
             await self._store_records()
 
     async def _store_records(self) -> None:

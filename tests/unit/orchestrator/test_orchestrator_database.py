@@ -15,6 +15,8 @@ from dressage_orchestrator.api.runs import RunServicer
 from dressage_orchestrator.database import effects, events, reports, requests, runs, sessions
 from dressage_orchestrator.database.engine import Database, sqlite_url
 from dressage_orchestrator.database.reports import Fence
+from dressage_orchestrator.launch.controller import RunController
+from dressage_orchestrator.launch.tokens import RunTokens
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -241,3 +243,26 @@ def test_the_next_attempt_is_told_the_checkpoint_and_who_was_stopped(database: D
             assert reports.record(tx, name, 1, told, progress_seconds=0) is Fence.OPEN
     _, (then,), _ = servicer.standing(hello)
     assert then.train.checkpoint == "checkpoints/7" and dict(then.train.stopped) == {"b": failure}
+
+
+@pytest.mark.parametrize("stopped", [("a",), ("a", "b")])
+def test_a_run_that_is_tried_again_tries_its_members_where_none_was_left(
+    database: Database, stopped: tuple[str, ...]
+) -> None:
+    controller = RunController(database, RunTokens(b"k" * 16), token_seconds=60, max_failures=1)
+    failure = v1.Failure(reason="GRADIENT_NOT_FINITE", message="m")
+    with database.begin() as tx:
+        for number, member in enumerate(stopped, start=1):
+            told = work.Report(sequence=number, member=work.MemberReport(member=member, failure=failure))
+            reports.record(tx, RUN, 1, told, progress_seconds=0)
+    controller.reopen(RUN)  # under way: nothing to do
+    with database.begin() as tx:
+        assert [member.HasField("failure") for member in runs.members(tx, RUN)] == [m in stopped for m in ("a", "b")]
+        runs.end(tx, RUN, v1.RUN_STATE_FAILED, failure)
+    controller.reopen(RUN)
+    with database.begin() as tx:
+        again = runs.get(tx, RUN).run
+    assert again.state == v1.RUN_STATE_QUEUED and not again.HasField("failure")
+    assert [member.name[-1] for member in again.members if member.HasField("failure")] == (
+        ["a"] if len(stopped) == 1 else []
+    )

@@ -406,6 +406,18 @@ async def test_an_attempt_with_nobody_left_ends_at_once_and_blames_the_reward_on
     assert outcome.code == code and outcome.report and outcome.message == f"no member could go on: {failure.message}"
 
 
+async def test_a_reward_that_failed_in_an_evaluation_is_not_forgotten_when_the_learner_breaks_too(tmp_path: Path):
+    training, _, _ = new_training(tmp_path, {"b-s1": None, "a-s1": None})
+    pool = Pool(**{"a-s1": RewardError("finite", "the term cost is not finite")})
+    await training._evaluate(pool, (policy("a-s1"),), final=False)  # type: ignore[arg-type]
+    for member in ("a-s1", "b-s1"):
+        message = MemberStoppedMessage(member=member, env_step=64, reason=BY_GRADIENT.reason, message="m")
+        await training._handle(message, None)  # type: ignore[arg-type]
+    assert training._nobody.is_set()
+    outcome = training._nobody_left()
+    assert outcome.code == 42 and "the term cost" in outcome.message
+
+
 async def test_a_learner_that_knows_of_all_who_were_stopped_has_the_last_word(tmp_path: Path):
     training, _, _ = new_training(tmp_path, {"a-s1": BY_GRADIENT, "b-s1": None})
     # The first it was told of by its checkpoint, the second breaks now.

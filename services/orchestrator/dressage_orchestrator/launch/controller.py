@@ -177,18 +177,26 @@ class RunController:
         return None if self.launcher is None else await self.launcher.logs(name, tail_bytes=tail_bytes)
 
     def reopen(self, name: str) -> None:
-        """Queues a run again that failed or was cancelled, to go on from its checkpoint (for a resumed session)."""
+        """Queues a run again that failed or was cancelled, to go on from its checkpoint (for a resumed session).
+
+        Where all members were stopped, they are tried again: an attempt that is told so ends at once.
+        """
         with self._database.begin() as tx:
+            runs.lock(tx, name)
+            found = runs.get(tx, name).run
+            if found.state not in (v1.RUN_STATE_FAILED, v1.RUN_STATE_CANCELLED):
+                return
 
             def edit(run: v1.Run) -> dict[str, Any]:
-                if run.state not in (v1.RUN_STATE_FAILED, v1.RUN_STATE_CANCELLED):
-                    return {}
                 run.state = v1.RUN_STATE_QUEUED
                 run.ClearField("failure")
                 run.ClearField("end_time")
                 return {"failures": 0, "code_fault": False}
 
             runs.change(tx, name, edit)
+            if all(member.HasField("failure") for member in found.members):
+                for member in found.members:
+                    runs.change_member(tx, name, member.name.rpartition("/")[2], _let_go_on)
 
     @staticmethod
     def _overdue(run: v1.Run) -> bool:
@@ -323,3 +331,7 @@ class RunController:
         default = ("TRAINER_FAILED", "the trainer failed", "see the run's log; if memory ran out, train fewer members")
         reason, said, remedy = by_kind.get(word.kind, default)
         return v1.Failure(reason=reason, message=f"{said}: {word.message}", remedy=remedy)
+
+
+def _let_go_on(member: v1.Member) -> None:
+    member.ClearField("failure")
