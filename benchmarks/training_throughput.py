@@ -55,7 +55,7 @@ def measure_ours(cores: int, seconds: float) -> dict[str, float]:
     spec = TrainSpec(environment=ENVIRONMENT, reward_source=REWARD, members=members, threads=cores)
     with tempfile.TemporaryDirectory() as folder:
         module, root = load_reward(REWARD, card), Path(folder)
-        setup = MemberSetup(spec=spec, card=card, options=EnvOptions(), module=module, root=root, resumed=None)
+        setup = MemberSetup(spec=spec, card=card, options=EnvOptions(), module=module, root=root)
         (group,) = build_groups(setup, make_batch=make_batch)
 
         def update() -> None:

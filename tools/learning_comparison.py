@@ -98,7 +98,7 @@ def train(
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         module, root = load_reward(source, card), Path(folder)
-        setup = MemberSetup(spec=spec, card=card, options=EnvOptions(), module=module, root=root, resumed=None)
+        setup = MemberSetup(spec=spec, card=card, options=EnvOptions(), module=module, root=root)
         groups = list(build(setup, make_batch=make_batch))
         while unfinished := [group for group in groups if group.steps < steps and not group.all_stopped]:
             min(unfinished, key=lambda group: group.steps).advance(began=time.monotonic())

@@ -118,7 +118,7 @@ def build(given: dict[str, Any], root: Path) -> list[Any]:
     members = tuple(MemberTask(f"m{i}", values, seed) for i, (values, seed) in enumerate(given["members"]))
     spec = TrainSpec(environment=environment, reward_source=source, members=members, threads=given["threads"])
     module = load_reward(source, card)
-    setup = MemberSetup(spec=spec, card=card, options=EnvOptions(), module=module, root=root, resumed=None)
+    setup = MemberSetup(spec=spec, card=card, options=EnvOptions(), module=module, root=root)
     return list(build_groups(setup, make_batch=make_batch))
 
 

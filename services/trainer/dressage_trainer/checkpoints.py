@@ -91,10 +91,11 @@ def _checksum(metadata: Mapping[str, str], arrays: Arrays) -> str:
 
 
 def _drop_old(folder: Path) -> None:
+    """Deletes all but the newest checkpoints, and what a writer that was killed left."""
     numbered = {int(path.stem): path for path in folder.glob("*.safetensors") if path.stem.isdigit()}
     for update in sorted(numbered)[:-_KEPT]:
         numbered[update].unlink(missing_ok=True)
-    for left in folder.glob(".tmp*"):  # by a writer that was killed
+    for left in folder.glob(".tmp*"):
         left.unlink(missing_ok=True)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from dressage.policies import PolicyCard
 
+from dressage_trainer.checkpoints import Snapshot
 from dressage_trainer.messages import MemberPolicy, MemberState, WarningMessage
 from dressage_trainer.metrics import MemberMetrics
 from dressage_trainer.monitor import Monitor
@@ -38,14 +38,14 @@ __all__ = ["Group", "MemberSetup", "Outcome", "build_groups"]
 _PACKAGES = ("dressage", "jax", "mujoco", "numpy")
 
 
-def build_groups(setup: MemberSetup, *, make_batch: Callable[..., Any]) -> list[Group]:
-    """One `Group` per shape, restored where the run resumes.
+def build_groups(setup: MemberSetup, *, make_batch: Callable[..., Any], resumed: Snapshot | None = None) -> list[Group]:
+    """One `Group` per shape.
 
+    :param resumed: what the run goes on from, if it does.
     :raises InvalidArgument: where the checkpoint to go on from is of other members.
     """
-    kept = replace(setup, resumed=None)  # what a run goes on from is not needed once it has
-    groups = [Group(kept, members, make_batch=make_batch) for members in group_members(member_specs(setup.spec))]
-    begin_or_resume(groups, setup)
+    groups = [Group(setup, members, make_batch=make_batch) for members in group_members(member_specs(setup.spec))]
+    begin_or_resume(groups, resumed)
     return groups
 
 

@@ -84,19 +84,19 @@ def spec_from_message(message: Mapping[str, Any]) -> TrainSpec:
     return spec
 
 
-def _build_groups(setup: MemberSetup) -> list[TrainedGroup]:
+def _build_groups(setup: MemberSetup, resumed: Snapshot | None) -> list[TrainedGroup]:
     """The backend's groups. Backends are imported here, since each brings a heavy library."""
     if setup.spec.backend == "sb3":
         from dressage_trainer.sb3.groups import build_groups as build_sb3
 
-        return list(build_sb3(setup, make_batch=make_batch))
+        return list(build_sb3(setup, make_batch=make_batch, resumed=resumed))
     if setup.spec.algorithm not in ("", "ppo"):
         raise InvalidArgument(
             field="algorithm", value=setup.spec.algorithm, expected="ppo; the sb3 backend has sac too"
         )
     from dressage_trainer.groups import build_groups
 
-    return list(build_groups(setup, make_batch=make_batch))
+    return list(build_groups(setup, make_batch=make_batch, resumed=resumed))
 
 
 class Training:
@@ -127,9 +127,9 @@ class Training:
                 options=options,
                 module=module,
                 root=root,
-                resumed=self._read_checkpoint(),
                 watch=self._watch,
-            )
+            ),
+            self._read_checkpoint(),
         )
         self._writing = threading.Lock()
         self._last_progress = self._last_checkpoint = clock()

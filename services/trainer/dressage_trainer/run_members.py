@@ -33,7 +33,6 @@ class MemberSetup:
     options: EnvOptions
     module: RewardModule
     root: Path
-    resumed: Snapshot | None
     watch: CallWatch = field(default_factory=CallWatch)
     """Sees every call of the reward."""
 
@@ -171,27 +170,20 @@ def facts_of(setup: MemberSetup, members: list[MemberSpec], **more: Any) -> dict
     }
 
 
-def check_resumed(setup: MemberSetup, facts: list[dict[str, Any]]) -> None:
-    """That the checkpoint to go on from, if any, is of these groups.
+def begin_or_resume(groups: Sequence[TrainedGroup], resumed: Snapshot | None) -> None:
+    """Begin a run, or go on from a snapshot.
 
     :raises InvalidArgument: where it is of another run.
     """
-    if setup.resumed is not None and setup.resumed.facts.get("groups") != facts:
+    if resumed is None:
+        for group in groups:
+            group.begin()
+        return
+    if resumed.facts.get("groups") != [group.facts() for group in groups]:
         raise InvalidArgument(
             "the checkpoint is of another run: environment, reward, members or hyperparameters differ",
             field="resume",
             reason="CHECKPOINT_MISMATCH",
         )
-
-
-def begin_or_resume(groups: Sequence[TrainedGroup], setup: MemberSetup) -> None:
-    """Begin a run, or go on from what it resumes from.
-
-    :raises InvalidArgument: where the checkpoint to go on from is of other members.
-    """
-    check_resumed(setup, [group.facts() for group in groups])
     for index, group in enumerate(groups):
-        if setup.resumed is None:
-            group.begin()
-        else:
-            group.restore(setup.resumed.part(f"group{index}/"))
+        group.restore(resumed.part(f"group{index}/"))

@@ -42,7 +42,6 @@ def trained_policy(env_id: str, steps: int = 40_000) -> Callable[[np.ndarray], n
             options=EnvOptions(),
             module=load_reward(source, card),
             root=Path(folder),
-            resumed=None,
         )
         (group,) = build_groups(setup, make_batch=make_batch)
         while group.steps < steps:

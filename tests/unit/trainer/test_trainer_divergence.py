@@ -69,8 +69,8 @@ def test_each_backend_tells_and_a_resumed_run_goes_on_where_it_was(name, tmp_pat
     spec = TrainSpec(environment=ENVIRONMENT, reward_source=REWARD, members=(MemberTask("a", SMALL, 1),), backend=name)
 
     def group(resumed=None):
-        setup = MemberSetup(spec, card, EnvOptions(), load_reward(REWARD, card), tmp_path, resumed)
-        (built,) = backend(name).build_groups(setup, make_batch=restless)
+        setup = MemberSetup(spec, card, EnvOptions(), load_reward(REWARD, card), tmp_path)
+        (built,) = backend(name).build_groups(setup, make_batch=restless, resumed=resumed)
         return built
 
     def warnings(training, updates):

@@ -62,7 +62,6 @@ def first_updates(folder: Path, members: list[MemberTask], *, backend: str = "ja
         options=EnvOptions(max_episode_steps=CUT),
         module=load_reward(REWARD, card),
         root=folder,
-        resumed=None,
     )
     groups = build.build_groups(setup, make_batch=make_batch)
     seen: dict[str, list[dict[str, float]]] = {task.member: [] for task in members}

@@ -6,7 +6,6 @@ import io
 import random
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from dressage.errors import FailedPrecondition, InvalidArgument, ResourceExhaust
 from dressage.policies import PolicyCard
 from dressage.sandbox.limits import GIB
 
+from dressage_trainer.checkpoints import Snapshot
 from dressage_trainer.messages import MemberPolicy, MemberState, WarningMessage
 from dressage_trainer.metrics import MemberMetrics
 from dressage_trainer.monitor import Monitor
@@ -55,9 +55,12 @@ _BESIDES = 3 * GIB // 4
 Row = dict[str, float | None]
 
 
-def build_groups(setup: MemberSetup, *, make_batch: Callable[..., Any]) -> list[Sb3Group]:
-    """One group per member, restored where the run resumes.
+def build_groups(
+    setup: MemberSetup, *, make_batch: Callable[..., Any], resumed: Snapshot | None = None
+) -> list[Sb3Group]:
+    """One group per member.
 
+    :param resumed: what the run goes on from, if it does. Nothing keeps it, replay buffers as it may hold.
     :raises InvalidArgument: for an unknown algorithm, bad hyperparameters, or a checkpoint of other members.
     """
     algorithm = setup.spec.algorithm or "ppo"
@@ -77,12 +80,11 @@ def build_groups(setup: MemberSetup, *, make_batch: Callable[..., Any]) -> list[
         members.append(MemberSpec(task.member, values, task.seed))
     if algorithm == "sac":
         _check_memory(setup, members)
-    kept = replace(setup, resumed=None)  # a replay buffer that was gone on from need not stay beside the one in use
     groups = []
     for task, member in zip(setup.spec.members, members, strict=True):
         tuned = "entropy_coef" not in task.hyperparameters
-        groups.append(Sb3Group(kept, member, algorithm, tuned_entropy=tuned, make_batch=make_batch))
-    begin_or_resume(groups, setup)
+        groups.append(Sb3Group(setup, member, algorithm, tuned_entropy=tuned, make_batch=make_batch))
+    begin_or_resume(groups, resumed)
     return groups
 
 
