@@ -217,14 +217,23 @@ def _holds(part: Path, values: dict[str, Any]) -> bool:
 
 
 def run(
-    environment: str, *, seeds: int, steps: int, threads: int, episodes: int, work: Path, out: Path
+    environment: str,
+    *,
+    seeds: int,
+    steps: int,
+    threads: int,
+    episodes: int,
+    work: Path,
+    out: Path,
+    first_seed: int = 0,
 ) -> dict[str, Any]:
     """Trains what is not yet there, compares, and writes; returns the environment's row."""
     found: dict[str, dict[str, Any]] = {}
+    every = range(first_seed, first_seed + seeds)
     for backend in ("jax", "sb3"):
         parts = []
-        for first in range(0, seeds, CHUNK):
-            chunk = range(first, min(first + CHUNK, seeds))
+        for first in every[::CHUNK]:
+            chunk = range(first, min(first + CHUNK, every.stop))
             part = work / f"{environment}-{backend}-{chunk.start}-{chunk.stop}-{steps}.json"
             if not _holds(part, hyperparameters(environment)):
                 result = train(backend, environment, list(chunk), steps, threads=threads, episodes=episodes)
@@ -240,6 +249,7 @@ def run(
     during = {name: values.mean(1) for name, values in on_one_grid(found)[1].items()}
     row = {
         "seeds": seeds,
+        "first_seed": first_seed,
         "steps": steps,
         "comparison": compare(by_seed["jax"], by_seed["sb3"], np.random.default_rng(0)),
         "whole_training": compare(during["jax"], during["sb3"], np.random.default_rng(0)),
@@ -278,6 +288,7 @@ def main() -> int:
     """Runs the comparison for the environments named."""
     parser = arguments(__doc__, seeds=20, work=ROOT / "out" / "learning")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--first-seed", type=int, default=0, help="seeds are numbered from here")
     return run_each(run, parser.parse_args(), 0)
 
 
