@@ -5,6 +5,7 @@ A report names only what is in the store already, so whoever reads the report ca
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import itertools
 import json
@@ -19,7 +20,8 @@ from dressage.errors import DressageError, FailedPrecondition, NotFound
 from dressage.limits import CHECKPOINT_INDEX, CHECKPOINTS_INDEXED
 from dressage.policies import WEIGHTS_FILE, PolicyCard, load, save_bundle, to_onnx
 
-from dressage_trainer.messages import CheckpointMessage, MemberPolicy, MemberStoppedMessage
+from dressage_trainer import unfinished
+from dressage_trainer.messages import CheckpointMessage, EvaluateMessage, MemberPolicy, MemberStoppedMessage
 from dressage_trainer.rollouts import LABELS, Episode, evaluation, representative
 from dressage_trainer.uploads import copy_from_sandbox, put_files
 from dressage_trainer.work import WorkStream
@@ -130,15 +132,24 @@ class Delivery:
             shutil.rmtree(folder, ignore_errors=True)
             raise FailedPrecondition(f"it cannot be copied: {error.strerror}", reason="CHECKPOINT_NOT_COPIED") from None
 
-    async def checkpoint(self, staged: StagedCheckpoint) -> None:
-        """Uploads a staged checkpoint with its records, and reports it."""
+    async def checkpoint(self, staged: StagedCheckpoint, undone: Sequence[EvaluateMessage] = ()) -> None:
+        """Uploads a staged checkpoint with its records, and reports it.
+
+        :param undone: evaluations before it that its next attempt has to do.
+        """
         key, message = f"checkpoints/{staged.path.name}", staged.message
         # Written before the report: whoever is told of this checkpoint can find the ones before it.
-        self._stored = [key, *(known for known in self._stored if known != key)][:CHECKPOINTS_INDEXED]
+        stored = [key, *(known for known in self._stored if known != key)][:CHECKPOINTS_INDEXED]
         index = self._staging / CHECKPOINT_INDEX
         index.parent.mkdir(parents=True, exist_ok=True)
-        index.write_text(json.dumps(self._stored))
-        await put_files(self._work, {**staged.records, key: staged.path, CHECKPOINT_INDEX: index})
+        index.write_text(json.dumps(stored))
+        files = {**staged.records, key: staged.path, CHECKPOINT_INDEX: index}
+        if undone:
+            path = staged.folder / "unfinished"
+            await asyncio.to_thread(unfinished.write, path, undone)
+            files = {unfinished.key_beside(key): path, **files}
+        await put_files(self._work, files)
+        self._stored = stored
         report = pb.CheckpointReport(key=key, update=message.update, env_step=message.env_step)
         self.report(pb.Report(checkpoint=report))
         staged.discard()

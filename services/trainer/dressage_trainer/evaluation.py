@@ -125,6 +125,7 @@ class _Evaluator:
 
         :raises ResourceExhausted: if an episode is too long for the process's memory.
         :raises DeadlineExceeded: if it takes too long.
+        :raises OSError: if the disk is full.
         :raises DressageError: if the process ends instead.
         """
         if not self._background:
@@ -150,8 +151,11 @@ class _Evaluator:
         try:
             process.channel.send(request.to_dict())
             paths: list[str] = []
-            while len(paths) < len(self._settings.seeds):
-                paths.extend(process.channel.recv(timeout=seconds)["paths"])
+            unwritten = 0
+            while len(paths) < len(self._settings.seeds) and not unwritten:
+                reply = process.channel.recv(timeout=seconds)
+                paths.extend(reply["paths"])
+                unwritten = int(reply["error"])
         except Exception as error:
             if self._process is process:
                 self._process = None
@@ -168,6 +172,8 @@ class _Evaluator:
                     f"the evaluator failed: {ended.stderr_tail[-2000:]}", reason="EVALUATOR_FAILED"
                 ) from None
             raise
+        if unwritten:
+            raise OSError(unwritten, os.strerror(unwritten), "episodes of an evaluation")
         return self._load(paths, folder)
 
     def _load(self, paths: Sequence[str], folder: str) -> list[Trajectory]:

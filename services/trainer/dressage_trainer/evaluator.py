@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from dressage.envs.cards import load_card
 from dressage.envs.options import EnvOptions
@@ -10,7 +12,7 @@ from dressage.envs.reference import rollout
 from dressage.policies import Policy, PolicyCard
 from dressage.sandbox.pipe import Channel, ChannelClosed
 
-from dressage_trainer.messages import EvaluateReply
+from dressage_trainer.messages import NO_ROOM, EvaluateReply
 
 _STEPS_AT_ONCE = 50_000
 """Episodes that may have so many steps together run in lockstep; a step of Humanoid's takes 19 KB until it is saved."""
@@ -23,19 +25,30 @@ def evaluate(channel: Channel) -> None:
             request = channel.recv(timeout=None)
         except ChannelClosed:
             return
-        policy = Policy(weights=request["weights"], card=PolicyCard.from_dict(request["card"]))
-        folder = Path(request["folder"])
-        folder.mkdir(parents=True, exist_ok=True)
-        options = EnvOptions(**request["options"])
-        seeds, size = request["seeds"], _episodes_at_once(request["environment"], options)
-        for start in range(0, len(seeds), size):
-            part = seeds[start : start + size]
-            paths = []
-            for episode in rollout(policy.act, request["environment"], part, options, batched=True):
-                path = folder / f"{episode.seed}.npz"
-                episode.save(path)
-                paths.append(str(path))
-            channel.send(EvaluateReply(paths=tuple(paths)).to_dict())
+        try:
+            for paths in _play(request):
+                channel.send(EvaluateReply(paths=paths).to_dict())
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            channel.send(EvaluateReply(error=error.errno).to_dict())
+
+
+def _play(request: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Paths of the episodes, a few at a time."""
+    policy = Policy(weights=request["weights"], card=PolicyCard.from_dict(request["card"]))
+    folder = Path(request["folder"])
+    folder.mkdir(parents=True, exist_ok=True)
+    options = EnvOptions(**request["options"])
+    seeds, size = request["seeds"], _episodes_at_once(request["environment"], options)
+    for start in range(0, len(seeds), size):
+        part = seeds[start : start + size]
+        paths = []
+        for episode in rollout(policy.act, request["environment"], part, options, batched=True):
+            path = folder / f"{episode.seed}.npz"
+            episode.save(path)
+            paths.append(str(path))
+        yield tuple(paths)
 
 
 def _episodes_at_once(environment: str, options: EnvOptions) -> int:

@@ -7,11 +7,13 @@ checkpoints that wait, two are kept: the first, whose turn comes however far eva
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Never
+from typing import Any, Never
 
 from dressage_trainer.delivery import StagedCheckpoint
+from dressage_trainer.messages import EvaluateMessage
 from dressage_trainer.waiting import first_of
 
 _QUEUE = 16
@@ -24,8 +26,6 @@ class _Place:
     """A checkpoint's place among the jobs."""
 
     staged: StagedCheckpoint | None
-    requested: bool
-    """Whether somebody waits for it, or waited for the one it replaced."""
     last_in_queue: bool = True
     """No evaluation has come since: a newer one may take its place."""
 
@@ -33,40 +33,58 @@ class _Place:
 class Jobs:
     """The queue of jobs. One task puts them, another one works them off.
 
-    :param store: stores a checkpoint; its second argument says whether somebody waits for it.
+    :param store: stores a checkpoint.
     :param terminate: set on SIGTERM.
     """
 
-    def __init__(self, *, store: Callable[[StagedCheckpoint, bool], Awaitable[None]], terminate: asyncio.Event) -> None:
+    def __init__(
+        self, *, store: Callable[[StagedCheckpoint], Coroutine[Any, Any, None]], terminate: asyncio.Event
+    ) -> None:
         self._store_checkpoint = store
         self._terminate = terminate
         self._queue: asyncio.Queue[Job] = asyncio.Queue()
         """`_put` keeps it short."""
         self._job_done = asyncio.Event()
+        self._unfinished: deque[EvaluateMessage] = deque()
         self._places: list[_Place] = []
         """Of checkpoints that wait, the oldest first; two at most."""
+        self._storing: asyncio.Future[None] | None = None
+        """The last checkpoint that was begun to be stored."""
 
-    async def put_evaluation(self, evaluate: Job) -> None:
+    async def put_evaluation(self, message: EvaluateMessage, evaluate: Job) -> None:
         """Puts an evaluation behind all that waits, as soon as there is room."""
+
+        async def job() -> None:
+            await evaluate()
+            self._unfinished.popleft()
+
+        self._unfinished.append(message)
+        await self.put_last(job)
+
+    async def put_last(self, job: Job) -> None:
+        """Puts a job that no later checkpoint may overtake."""
         for place in self._places:
             place.last_in_queue = False
-        await self._put(evaluate)
+        await self._put(job)
 
     async def put_checkpoint(self, staged: StagedCheckpoint) -> None:
         """Puts a checkpoint behind all that waits, as soon as there is room, or in the place of one given up for it."""
-        newest, requested = self._places[-1] if self._places else None, staged.message.requested
+        newest = self._places[-1] if self._places else None
         # The first that waits is never given up for a newer one, or none would be stored as long as evaluations lag.
         if newest is not None and newest.staged is not None and (newest.last_in_queue or len(self._places) > 1):
-            requested = requested or newest.requested
             newest.staged.discard()
             if newest.last_in_queue:
-                newest.staged, newest.requested = staged, requested
+                newest.staged = staged
                 return
             newest.staged = None
             self._places.remove(newest)
-        place = _Place(staged, requested)
+        place = _Place(staged)
         self._places.append(place)
         await self._put(lambda: self._store(place))
+
+    def unfinished(self) -> list[EvaluateMessage]:
+        """Evaluations that were put and are not done, in their order."""
+        return list(self._unfinished)
 
     async def work_off(self) -> Never:
         """Does what is put, for ever; raises what a job raises."""
@@ -89,8 +107,20 @@ class Jobs:
         if worker.done():
             worker.result()
 
+    async def leave(self, worker: asyncio.Future[Never]) -> None:
+        """Gives up what is not done, but for a checkpoint that is being stored: a later one must come after all of it.
+
+        :param worker: the task of `work_off`; what ended it before is raised.
+        """
+        if worker.done():
+            worker.result()
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+        if self._storing is not None:
+            await self._storing
+
     async def _put(self, job: Job) -> None:
-        """Waits while too many wait. Told to leave, lets all in: the snapshot that was asked for comes behind them."""
+        """Waits while too many wait. Told to leave, lets all in: the snapshot that was asked for is announced behind them."""
         while self._queue.qsize() >= _QUEUE and not self._terminate.is_set():
             self._job_done.clear()
             await first_of(self._job_done, self._terminate)
@@ -101,4 +131,5 @@ class Jobs:
         if staged is None:  # given up for a newer one
             return
         self._places.remove(place)
-        await self._store_checkpoint(staged, place.requested)
+        self._storing = asyncio.ensure_future(self._store_checkpoint(staged))
+        await asyncio.shield(self._storing)

@@ -10,7 +10,6 @@ that one, so that an answer never waits for the update under way. Training resum
 
 from __future__ import annotations
 
-import errno
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -27,6 +26,7 @@ from dressage.sandbox.pipe import Channel, ChannelClosed
 from dressage_trainer import checkpoints
 from dressage_trainer.checkpoints import Snapshot
 from dressage_trainer.messages import (
+    NO_ROOM,
     CheckpointMessage,
     DoneMessage,
     EvaluateMessage,
@@ -62,7 +62,7 @@ def learn(channel: Channel) -> None:
     except DressageError as error:
         channel.send(FailedMessage(error.reason, error.message).to_dict())
     except OSError as error:
-        reason = "OUT_OF_DISK" if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT) else "LEARNER_IO"
+        reason = "OUT_OF_DISK" if error.errno in NO_ROOM else "LEARNER_IO"
         channel.send(FailedMessage(reason, f"the learner's files: {error}").to_dict())
 
 

@@ -10,6 +10,7 @@ The supervisor takes nothing on trust: `parse` checks types and sizes of what a 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
@@ -20,6 +21,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Weights = Mapping[str, Array]
+NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
+"""Numbers of the errors that say that a file finds no place."""
 
 
 @dataclass(frozen=True)
@@ -196,6 +199,8 @@ class EvaluateReply(Message):
 
     type: ClassVar[str] = "evaluated"
     paths: tuple[str, ...] = ()
+    error: int = 0
+    """The number of the system's error, where one could not be written; no more replies follow."""
 
 
 LearnerMessage = (

@@ -20,6 +20,7 @@ from dressage.sandbox import capabilities
 from dressage.serving.metrics import package_version
 
 from dressage_trainer.compiled import CompiledCache, default_folder
+from dressage_trainer.messages import NO_ROOM
 from dressage_trainer.outcome import ExitCode, Outcome
 from dressage_trainer.scoring import score
 from dressage_trainer.settings import TrainerSettings
@@ -108,6 +109,15 @@ async def _next(context: TrainingContext) -> pb.Assignment | None:
 
 
 async def _perform(context: TrainingContext, assignment: pb.Assignment) -> Outcome:
+    try:
+        return await _work(context, assignment)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        return Outcome.failed("OUT_OF_DISK", f"the trainer's files: {error}", generated_code=False)
+
+
+async def _work(context: TrainingContext, assignment: pb.Assignment) -> Outcome:
     match assignment.WhichOneof("work"):
         case "train":
             return await Training(context, assignment).run()

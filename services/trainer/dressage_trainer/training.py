@@ -2,7 +2,8 @@
 
 Two tasks serve the learner. The listener takes its messages at once, so that live progress never waits. What takes
 time (evaluations, uploads) goes through one queue in order (`jobs.py`): a checkpoint is reported only after the
-evaluations before it, so that a trainer that resumes from it has lost none of them.
+evaluations before it, so that a trainer that resumes from it has lost none of them. On SIGTERM nothing waits for them: what is
+not done is stored beside the checkpoint (`unfinished.py`), and the next attempt does it first.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from dressage.sandbox.limits import GIB, Limits
 from dressage.sandbox.pipe import ChannelClosed, ProtocolError
 from dressage.sandbox.process import Exit, SandboxProcess
 
-from dressage_trainer import messages
+from dressage_trainer import messages, unfinished
 from dressage_trainer.compiled import CompiledCache, Filling, key_of, request_of
 from dressage_trainer.delivery import Delivery, StagedCheckpoint
 from dressage_trainer.evaluation import EvaluationSettings, EvaluatorPool, stopped_by
@@ -44,6 +45,7 @@ _LEARNER_LIMITS = Limits(memory_bytes=8 * GIB, file_bytes=2 * GIB, scratch_bytes
 _LEARNER = "dressage_trainer.learner:learn"
 _RESUME = "resume-{}.safetensors"
 _SNAPSHOT_SECONDS = 25.0
+_ACCEPT_SECONDS = 5.0
 _LAST_JOBS_SECONDS = 8.0
 """What the last evaluations and uploads get when told to leave."""
 _FILL_SECONDS = 15.0
@@ -73,7 +75,7 @@ class Training:
         self._members = [member.id for member in self._task.members]
         self._sandbox = context.scratch / "learner"
         self._delivery = Delivery(work=context.work, assignment=assignment.id, staging=context.scratch / "staging")
-        self._jobs = Jobs(store=self._store, terminate=context.terminate)
+        self._jobs = Jobs(store=self._delivery.checkpoint, terminate=context.terminate)
         self._stopped = dict(self._task.stopped)
         """Why members were stopped, by id; also in earlier attempts."""
         self._known_to_learner: set[str] = set()
@@ -82,7 +84,12 @@ class Training:
         self._nobody = asyncio.Event()
         """All members were stopped, and the learner does not know of some (of those in evaluations, say): it would go on."""
         self._look_for_anybody()
-        self._snapshot_staged, self._snapshot_stored = asyncio.Event(), asyncio.Event()
+        self._snapshot: tuple[StagedCheckpoint, list[messages.EvaluateMessage]] | None = None
+        """What was asked for on SIGTERM: the last boundary's checkpoint, and evaluations of before that are not done."""
+        self._snapshot_answered = asyncio.Event()
+        """It is there, or will not come."""
+        self._left_undone: list[messages.EvaluateMessage] = []
+        """By the attempt before."""
         self._fill: Callable[[], bool] | None = None
         self._filling: asyncio.Future[bool] | None = None
         self._warm_up = Filling()
@@ -170,11 +177,25 @@ class Training:
                 self._log.warning("a checkpoint is missing", key=key)
                 continue
             found.append(path)
+        if _RESUME.format(0) in found:
+            self._left_undone = await self._fetch_evaluations()
         if not found:
             message = f"{self._task.checkpoint} and those before it are missing; training begins anew"
             warning = pb.WarningReport(reason="CHECKPOINT_MISSING", message=message)
             self._delivery.report(pb.Report(warning=warning))
         return found
+
+    async def _fetch_evaluations(self) -> list[messages.EvaluateMessage]:
+        """Those that the attempt before left undone as it stored the checkpoint to go on from."""
+        key, path = unfinished.key_beside(self._task.checkpoint), self._context.scratch / "unfinished"
+        try:
+            await get_file(self._context.work, key, path)
+            return await asyncio.to_thread(unfinished.read, path)
+        except NotFound:
+            return []
+        except ProtocolError as error:
+            self._log.warning("evaluations that were left undone cannot be read", key=key, error=error.message)
+            return []
 
     async def _stored_checkpoints(self) -> list[str]:
         """Keys of the checkpoint to go on from and of the one before it."""
@@ -251,20 +272,29 @@ class Training:
             async with asyncio.timeout(_SNAPSHOT_SECONDS):
                 with contextlib.suppress(ChannelClosed):  # it has ended, and what it said last is still to be heard
                     await asyncio.to_thread(learner.channel.send, {"type": "snapshot"})
-                await first_of(self._snapshot_staged, listener)
-                if not self._snapshot_staged.is_set():
+                await first_of(self._snapshot_answered, listener)
+                if not self._snapshot_answered.is_set():
                     return False
-                # What it would learn from here on is lost; evaluations that must be stored first get its cores.
+                # What it would learn from here on is lost.
                 await asyncio.to_thread(learner.kill)
-                await first_of(self._snapshot_stored, worker)
-                if worker.done():
-                    worker.result()  # raises: the worker ends by an error only
+                if self._snapshot is not None:
+                    await self._store_snapshot(*self._snapshot, worker)
         except (TimeoutError, DressageError) as error:
             self._log.warning("no checkpoint before the end; an earlier one serves", error=str(error))
         return True
 
+    async def _store_snapshot(
+        self, staged: StagedCheckpoint, undone: list[messages.EvaluateMessage], worker: asyncio.Future[Never]
+    ) -> None:
+        await self._jobs.leave(worker)
+        await self._delivery.checkpoint(staged, undone)
+        await self._context.work.drain(_ACCEPT_SECONDS)
+
     async def _listen(self, learner: SandboxProcess, pool: EvaluatorPool) -> Outcome:
-        """Takes the learner's messages until the last one."""
+        """Takes the learner's messages until the last one, after what the attempt before left undone."""
+        for evaluation in self._left_undone:
+            self._check_members(evaluation)
+            await self._handle(evaluation, pool)
         while True:
             try:
                 raw = await asyncio.to_thread(learner.channel.recv, timeout=None)
@@ -302,9 +332,9 @@ class Training:
             case messages.CheckpointMessage():
                 await self._take_checkpoint(message)
             case messages.EvaluateMessage():
-                await self._jobs.put_evaluation(lambda: self._evaluate(pool, message.policies, final=False))
+                await self._jobs.put_evaluation(message, lambda: self._evaluate(pool, message.policies, final=False))
             case messages.DoneMessage():
-                await self._jobs.put_evaluation(lambda: self._evaluate(pool, message.policies, final=True))
+                await self._jobs.put_last(lambda: self._evaluate(pool, message.policies, final=True))
                 if self._fill is not None:
                     self._filling = asyncio.ensure_future(asyncio.to_thread(self._fill))
                 return Outcome.finished(message.env_steps_total)
@@ -341,20 +371,15 @@ class Training:
             self._no_snapshot()
             return
         if message.requested:
-            self._snapshot_staged.set()
-        await self._jobs.put_checkpoint(staged)
-
-    async def _store(self, staged: StagedCheckpoint, requested: bool) -> None:
-        await self._delivery.checkpoint(staged)
-        if requested:
-            await self._context.work.drain(5.0)
-            self._snapshot_stored.set()
+            self._snapshot = staged, self._jobs.unfinished()
+            self._snapshot_answered.set()
+        else:
+            await self._jobs.put_checkpoint(staged)
 
     def _no_snapshot(self) -> None:
         """Whoever waits for a snapshot waits in vain: leave with the last one stored."""
         if self._context.terminate.is_set():
-            self._snapshot_staged.set()
-            self._snapshot_stored.set()
+            self._snapshot_answered.set()
 
     async def _evaluate(self, pool: EvaluatorPool, policies: tuple[messages.MemberPolicy, ...], *, final: bool) -> None:
         """Evaluates policies at once, as far as there are evaluators; the last time their bundles are delivered too."""

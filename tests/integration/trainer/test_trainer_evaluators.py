@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +105,29 @@ def test_an_evaluation_beyond_the_memory_says_what_to_lower(tmp_path, monkeypatc
     with pytest.raises(ResourceExhausted, match="lower max_episode_steps") as caught:
         asyncio.run(play_on())
     assert caught.value.reason == "EPISODE_TOO_LONG"
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder on a disk of its own that has room for little."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "dressage-test", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("no disk may be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_the_systems_own_error(small_disk):
+    settings = EvaluationSettings(environment=ENVIRONMENT, options={}, reward_source="", seeds=SEEDS)
+
+    async def play_on():
+        async with EvaluatorPool(settings=settings, scratch=small_disk, size=1) as pool:
+            await pool.evaluate(untrained())
+
+    with pytest.raises(OSError, match="No space left on device"):
+        asyncio.run(play_on())
 
 
 def test_few_episodes_at_a_time_are_the_episodes(tmp_path, monkeypatch):

@@ -71,6 +71,33 @@ def test_sigterm_in_a_long_update_stores_the_boundary_before_it(tmp_path):
     assert report.checkpoint.key in (tmp_path / "store/checkpoints/index.json").read_text()
 
 
+@pytest.mark.timeout(400)
+def test_sigterm_in_an_evaluation_stores_the_boundary_and_the_next_attempt_evaluates_first(tmp_path):
+    def task(checkpoint=""):
+        made = assignment(steps=10**6, epochs=1, checkpoint_seconds=1e9, checkpoint=checkpoint)
+        # After every 10,000 steps; starting an evaluator alone takes longer than SIGTERM to come.
+        made.train.evaluations, made.train.evaluation_episodes = 100, 20
+        return made
+
+    store = tmp_path / "store"
+    with FakeRunService(store, task()) as service:
+        trainer = service.start_trainer(tmp_path / "first")
+        while True:
+            _, report = service.wait_for("progress", timeout=200)
+            if report.progress.members and report.progress.members[0].env_step >= 10_048:
+                break
+        trainer.send_signal(signal.SIGTERM)
+        _, report = service.wait_for("checkpoint", timeout=60)
+        assert trainer.wait(30) == 75 and "evaluation" not in [r.WhichOneof("body") for _, r in service.reports.queue]
+        key = report.checkpoint.key
+    assert (store / key).with_suffix(".evaluations").is_file()
+    with FakeRunService(store, task(checkpoint=key)) as service:
+        trainer = service.start_trainer(tmp_path / "second", attempt=2)
+        _, first = service.wait_for("evaluation", timeout=300)
+        trainer.kill()
+    assert first.evaluation.evaluation.env_step == 10_048 < report.checkpoint.env_step
+
+
 @pytest.mark.timeout(300)
 def test_a_damaged_checkpoint_in_the_store_gives_way_to_the_one_before(tmp_path):
     store = tmp_path / "store"

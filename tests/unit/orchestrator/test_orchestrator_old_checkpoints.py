@@ -35,8 +35,11 @@ def left(store: DirectoryStore, run: str = RUN) -> set[str]:
 def test_what_is_older_than_the_index_goes(tmp_path: Path) -> None:
     # 12 is being uploaded: the index does not name it yet.
     store = store_with(tmp_path, [1, 2, 9, 10, 11, 12], [key(11), key(10), key(9)])
-    assert delete_old(store, RUN, key(11)) == 2
-    assert left(store) == {*map(key, (9, 10, 11, 12)), INDEX, "checkpoints/notes.txt"}
+    undone = [f"checkpoints/{update}.evaluations" for update in (2, 9)]
+    for name in undone:
+        store.put(f"{RUN}/{name}", b"x")
+    assert delete_old(store, RUN, key(11)) == 3
+    assert left(store) == {undone[1], *map(key, (9, 10, 11, 12)), INDEX, "checkpoints/notes.txt"}
     assert left(store, OTHER) == {*map(key, (1, 2, 9, 10, 11, 12)), INDEX}
     assert delete_old(store, RUN, key(11)) == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.contracts import RewardError
 from dressage.errors import ResourceExhausted
-from dressage_trainer import scoring
+from dressage_trainer import scoring, supervisor
 from dressage_trainer.messages import MemberPolicy
 from dressage_trainer.training import TrainingContext
 
@@ -65,6 +66,16 @@ def assignment(*members: str) -> pb.Assignment:
     for member in members:
         task.policies.add(member=member, env_step=64)
     return pb.Assignment(id=1, score=task)
+
+
+async def test_a_full_disk_is_said_in_so_many_words(context: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Pool, "raised", {"a": OSError(errno.ENOSPC, "No space left on device", "p10.npz")})
+    outcome = await asyncio.wait_for(supervisor._perform(context, assignment("a")), 5)
+    assert (outcome.code, outcome.reason, outcome.report) == (1, "OUT_OF_DISK", True)
+    assert "No space left on device" in outcome.message and "p10.npz" in outcome.message
+    monkeypatch.setattr(Pool, "raised", {"a": OSError(errno.EIO, "Input/output error")})
+    with pytest.raises(OSError, match="Input"):
+        await asyncio.wait_for(supervisor._perform(context, assignment("a")), 5)
 
 
 @pytest.mark.parametrize(("told", "code", "reason"), [("stop", 0, "STOPPED"), ("terminate", 75, "INTERRUPTED")])

@@ -92,7 +92,7 @@ class Endless(Learner):
 
 
 def new_training(
-    folder: Path, members: Mapping[str, session_pb2.Failure | None] | None = None
+    folder: Path, members: Mapping[str, session_pb2.Failure | None] | None = None, store: Path | None = None
 ) -> tuple[Training, Work, Path]:
     """:param members: why each was stopped in an earlier attempt, if it was."""
     task = pb.TrainAssignment()
@@ -100,7 +100,7 @@ def new_training(
         task.members.add(id=member)
         if failure is not None:
             task.stopped[member].CopyFrom(failure)
-    work = Work(folder / "store")
+    work = Work(store or folder / "store")
     context = TrainingContext(work=work, scratch=folder / "scratch", terminate=asyncio.Event())  # type: ignore[arg-type]
     sandbox = folder / "scratch" / "learner"
     (sandbox / "checkpoints").mkdir(parents=True)
@@ -113,8 +113,14 @@ def checkpoint(sandbox: Path, update: int, *, requested: bool = False) -> Checkp
     return CheckpointMessage(path=path, update=update, env_step=64 * update, requested=requested)
 
 
-def policy(member: str) -> MemberPolicy:
-    return MemberPolicy(member, 64, {}, {"w": np.zeros(1)})
+def policy(member: str, step: int = 64) -> MemberPolicy:
+    return MemberPolicy(member, step, {}, {"w": np.full(1, float(step))})
+
+
+async def leave(training: Training, worker: asyncio.Future[Any]) -> None:
+    """SIGTERM, once the learner's answer is there."""
+    listener: asyncio.Future[Any] = asyncio.Future()
+    assert await asyncio.wait_for(training._checkpoint(Learner(), worker, listener), 5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -140,12 +146,67 @@ async def test_a_boundary_that_is_staged_twice_is_stored_once_and_whoever_waits_
     await training._handle(checkpoint(sandbox, 40), None)  # type: ignore[arg-type]
     # SIGTERM before update 41: the same boundary again, while the first still waits for its place.
     await training._handle(checkpoint(sandbox, 40, requested=True), None)  # type: ignore[arg-type]
-    worker = asyncio.ensure_future(training._jobs.work_off())
-    await asyncio.wait_for(training._snapshot_stored.wait(), 5)
-    worker.cancel()
+    await leave(training, asyncio.ensure_future(asyncio.sleep(60)))
     assert work.stored() == [40]
     assert (work.store / "checkpoints/40.safetensors").read_bytes() == b"40"
-    assert not list((tmp_path / "scratch/staging/staged").iterdir())
+
+
+async def test_told_to_leave_nothing_waits_for_evaluations_and_the_next_attempt_does_them_first(tmp_path: Path):
+    training, work, sandbox = new_training(tmp_path / "first")
+    evaluations = [EvaluateMessage(policies=(policy("a-s1", step),)) for step in (64, 128, 192)]
+    played: list[int] = []
+
+    async def evaluate(_: Any, policies: tuple[MemberPolicy, ...], *, final: bool) -> None:
+        if played:
+            await asyncio.sleep(60)
+        played.append(policies[0].env_step)
+
+    training._evaluate = evaluate  # type: ignore[method-assign]
+    worker = asyncio.ensure_future(training._jobs.work_off())
+    messages = [*evaluations, checkpoint(sandbox, 4), checkpoint(sandbox, 5, requested=True)]
+    for message in (*messages, EvaluateMessage(policies=(policy("a-s1", 384),))):  # the last comes after the checkpoint
+        await training._handle(message, None)  # type: ignore[arg-type]
+        await asyncio.sleep(0.05)
+    await leave(training, worker)
+    assert played == [64] and work.stored() == [5]
+
+    again, _, _ = new_training(tmp_path / "second", store=work.store)
+    again._task.checkpoint = "checkpoints/5.safetensors"
+    assert await again._fetch_checkpoints() == ["resume-0.safetensors"]
+    done: list[tuple[int, bool]] = []
+
+    async def evaluate_again(_: Any, policies: tuple[MemberPolicy, ...], *, final: bool) -> None:
+        done.append((policies[0].env_step, final))
+
+    again._evaluate = evaluate_again  # type: ignore[method-assign]
+    learner = Learner(DoneMessage(512, (policy("a-s1", 512),)))
+    assert (await asyncio.wait_for(again._serve(learner, None), 5)).done  # type: ignore[arg-type]
+    assert done == [(128, False), (192, False), (512, True)]
+
+
+async def test_a_checkpoint_that_is_being_stored_is_stored_before_the_last_one(tmp_path: Path):
+    training, work, sandbox = new_training(tmp_path)
+    go_on = asyncio.Event()
+    grants = work.grants
+
+    async def slow(**asked: Any) -> dict[str, Grant]:
+        await go_on.wait()
+        return await grants(**asked)
+
+    work.grants = slow  # type: ignore[method-assign]
+    worker = asyncio.ensure_future(training._jobs.work_off())
+    await training._handle(checkpoint(sandbox, 1), None)  # type: ignore[arg-type]
+    await asyncio.sleep(0.05)
+    await training._handle(checkpoint(sandbox, 2, requested=True), None)  # type: ignore[arg-type]
+    leaving = asyncio.ensure_future(leave(training, worker))
+    await asyncio.sleep(0.05)
+    assert not leaving.done()
+    go_on.set()
+    await leaving
+    assert work.stored() == [1, 2]
+    assert (
+        work.store / "checkpoints/index.json"
+    ).read_text() == '["checkpoints/2.safetensors", "checkpoints/1.safetensors"]'
 
 
 async def test_a_checkpoint_named_like_its_records_or_without_a_place_is_a_warning_at_most(
@@ -231,7 +292,8 @@ async def test_a_full_queue_makes_the_learner_wait_but_not_whoever_has_to_leave(
     training._context.terminate.set()
     await asyncio.wait_for(third, 5)
     await training._handle(checkpoint(sandbox, 1, requested=True), None)  # type: ignore[arg-type]
-    assert training._jobs._queue.qsize() == 4 and training._snapshot_staged.is_set()
+    assert training._jobs._queue.qsize() == 3 and training._snapshot is not None
+    assert len(training._snapshot[1]) == 3
 
 
 @pytest.mark.parametrize(("told", "code", "reason"), [("stop", 0, "STOPPED"), ("terminate", 75, "INTERRUPTED")])
@@ -278,13 +340,13 @@ async def test_a_checkpoint_too_large_to_store_is_told_and_training_goes_on(
     training._context.terminate.set()
     assert await training._handle(checkpoint(sandbox, 40, requested=True), None) is None  # type: ignore[arg-type]
     assert [report.warning.reason for report in work.reports] == ["CHECKPOINT_FAILED"]
-    assert training._snapshot_stored.is_set(), "whoever waits for it waits in vain"
+    assert training._snapshot_answered.is_set() and training._snapshot is None, "whoever waits for it waits in vain"
 
 
 async def test_leaving_does_not_wait_for_a_store_that_broke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    training, _, _ = new_training(tmp_path)
+    training, work, sandbox = new_training(tmp_path)
     learner = Learner()
-    training._snapshot_staged.set()
+    await training._handle(checkpoint(sandbox, 1, requested=True), None)  # type: ignore[arg-type]
 
     async def broken() -> None:
         raise ProtocolError("no store")
@@ -292,7 +354,7 @@ async def test_leaving_does_not_wait_for_a_store_that_broke(tmp_path: Path, monk
     worker = asyncio.ensure_future(broken())
     listener: asyncio.Future[Any] = asyncio.Future()
     stored = training._checkpoint(learner, worker, listener)  # type: ignore[arg-type]
-    assert await asyncio.wait_for(stored, 5) and learner.killed
+    assert await asyncio.wait_for(stored, 5) and learner.killed and not work.stored()
 
 
 class Ended(Learner):

@@ -11,7 +11,8 @@ import re
 from dressage.artifacts import ArtifactStore
 from dressage.limits import CHECKPOINT_INDEX, CHECKPOINTS_INDEXED
 
-_CHECKPOINT = re.compile(r"checkpoints/(\d+)\.safetensors\Z")
+_CHECKPOINT = re.compile(r"checkpoints/(\d+)\.(?:safetensors|evaluations)\Z")
+"""A checkpoint, or the evaluations that were not done when it was stored."""
 
 
 def delete_old(store: ArtifactStore, run: str, reported: str) -> int:
