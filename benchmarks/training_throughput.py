@@ -1,186 +1,155 @@
-"""Environment steps per second of the demo's training phase, beside one Stable-Baselines3 PPO process with its defaults.
+"""Aggregate environment steps per second of 3 seeds x 3 configs on HalfCheetah-v5, beside SB3 PPO as Prompt2Policy runs
+it.
 
-Ours: 3 members (seeds) stacked on HalfCheetah-v5, with the demo's reward and preset, by the learner's own parts: batched
-simulation, reward, stacked PPO, metrics, a snapshot of each update. The peer: `PPO("MlpPolicy", "HalfCheetah-v5")` as the
-library has it, on the CPU, once with as many threads as cores and once with one; the faster counts. The limit: bare
-`mujoco.batch` stepping as many simulations, without reward, inference and update.
+The reward is speed - 0.1 * |a|^2. Ours: one process that trains all nine members. The peer: one process per member
+with `SubprocVecEnv`, `VecNormalize` and a Python reward for each step; as many processes at a time as cores, one
+thread each. Three settings: our preset (against the peer's preset), SB3's default hyperparameters on both sides (64 x
+64, minibatch 64, 10 epochs), and the peer's own on both sides ([256, 256], minibatch 64, 20 epochs). ``ours``,
+``peer`` and ``ratio`` are of the first; ``settings`` has all.
 
-Each measurement runs in a process of its own, in turn, on the same cores and with the same thread caps. The first update
-(compilation, first touch of memory) is left out of the steady rates; the notes also give ours with everything counted.
-Prints one JSON object.
+Limits: bare `mujoco.batch` stepping of the same simulations by the same actions, in turn with collection in the same
+process (physics; ``collect_share_of_physics`` is the median of the pairs), and the floating-point work that the
+algorithm cannot do without, at the speed of this machine's own matrix product (arithmetic); ``limit`` is both one
+after the other.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
-import os
-import platform
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from importlib import metadata
-from pathlib import Path
+from typing import Any
 
-from dressage_trainer.threads import learner_environment
+import numpy as np
+from dressage_trainer.ppo.hyperparameters import Hyperparameters
+from dressage_trainer.ppo.presets import preset
+from support.children import available, measure, measure_together, versions
 
 ENVIRONMENT = "HalfCheetah-v5"
-MEMBERS = 3
-DEMO_STEPS_PER_MEMBER = 500_000
-REWARD = r"""
-LATEX = r"v_x - 0.1\lVert a\rVert^2"
-TERMS = {"speed": "forward velocity, m/s", "effort": "squared action, times -0.1"}
-
-
-def reward(state, action, next_state, memory, np):
-    return {"speed": next_state.x_velocity, "effort": -0.1 * np.square(action).sum(-1)}
-"""
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
-PACKAGES = ("dressage", "jax", "mujoco", "gymnasium", "numpy", "stable-baselines3", "torch")
-
-
-def measure_ours(cores: int, seconds: float) -> dict[str, float]:
-    """Steady steps per second over all members, and the seconds before the steady state."""
-    began = time.perf_counter()
-    from dressage.contracts.reward import load_reward
-    from dressage.envs.batch import EnvOptions, make_batch
-    from dressage.envs.cards import load_card
-    from dressage_trainer.groups import MemberSetup, build_groups
-    from dressage_trainer.messages import MemberTask, TrainSpec
-
-    card = load_card(ENVIRONMENT)
-    members = tuple(MemberTask(member=f"default-s{seed}", hyperparameters={}, seed=seed) for seed in range(MEMBERS))
-    spec = TrainSpec(environment=ENVIRONMENT, reward_source=REWARD, members=members, threads=cores)
-    with tempfile.TemporaryDirectory() as folder:
-        module, root = load_reward(REWARD, card), Path(folder)
-        setup = MemberSetup(spec=spec, card=card, options=EnvOptions(), module=module, root=root)
-        (group,) = build_groups(setup, make_batch=make_batch)
-
-        def update() -> None:
-            group.advance(began=began)
-            group.snapshot()  # as the learner keeps one of every update
-
-        update()
-        warm, before, updates = time.perf_counter(), group.steps, 0
-        while updates < 3 or time.perf_counter() - warm < seconds:
-            update()
-            updates += 1
-        ended = time.perf_counter()
-        group.close()
-    steady = MEMBERS * (group.steps - before) / (ended - warm)
-    startup = warm - began - MEMBERS * before / steady
-    total = MEMBERS * DEMO_STEPS_PER_MEMBER
-    return {"rate": steady, "startup_seconds": startup, "rate_with_startup": total / (total / steady + startup)}
-
-
-def measure_peer(cores: int, seconds: float) -> dict[str, float]:
-    """Steady steps per second of one SB3 PPO with its defaults, on ``cores`` threads."""
-    import torch
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.callbacks import BaseCallback
-
-    torch.set_num_threads(cores)
-
-    class Clock(BaseCallback):  # type: ignore[misc]
-        """Notes when each rollout begins: rollout and update lie between two of its times."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.starts: list[float] = []
-
-        def _on_rollout_start(self) -> None:
-            self.starts.append(time.perf_counter())
-
-        def _on_step(self) -> bool:
-            return len(self.starts) < 3 or self.starts[-1] - self.starts[1] < seconds
-
-    clock = Clock()
-    model = PPO("MlpPolicy", ENVIRONMENT, device="cpu", seed=0)
-    model.learn(total_timesteps=10**9, callback=clock)
-    return {"rate": model.n_steps * (len(clock.starts) - 2) / (clock.starts[-1] - clock.starts[1])}
-
-
-def measure_limit(cores: int, seconds: float) -> dict[str, float]:
-    """Environment steps per second of bare batched simulation with random actions."""
-    from dressage_trainer.ppo.presets import preset
-    from support.bare import rate
-
-    return {"rate": rate(ENVIRONMENT, MEMBERS * preset(ENVIRONMENT).num_envs, cores, seconds)}
-
-
-def measure_peer_one_thread(cores: int, seconds: float) -> dict[str, float]:
-    """As `measure_peer`, on one thread: for so small a network often the faster way."""
-    return measure_peer(1, seconds)
-
-
-MEASUREMENTS = {
-    "ours": measure_ours,
-    "peer": measure_peer,
-    "peer_one_thread": measure_peer_one_thread,
-    "limit": measure_limit,
+OBSERVATION, ACTION = 17, 6
+SEEDS = 3
+CONFIGS: list[dict[str, Any]] = [{}, {"clip_range": 0.1}, {"entropy_coef": 0.01}]
+SB3_DEFAULTS: dict[str, Any] = dict(
+    num_envs=16, num_steps=128, minibatch_size=64, epochs=10, hidden_sizes=[64, 64], learning_rate=3e-4, discount=0.99,
+    gae_lambda=0.95, initial_log_std=0.0, entropy_coef=0.0,
+)  # fmt: skip
+PEERS_OWN: dict[str, Any] = {
+    **SB3_DEFAULTS, "num_steps": 32, "epochs": 20, "hidden_sizes": [256, 256], "learning_rate": 2.06e-5, "discount": 0.98,
+    "gae_lambda": 0.92,
+}  # fmt: skip
+SETTINGS: dict[str, tuple[dict[str, Any], str, float]] = {
+    "preset": ({}, "preset", 30.0),
+    "sb3_defaults": (SB3_DEFAULTS, "sb3_defaults", 15.0),
+    "peers_own": (PEERS_OWN, "preset", 6.0),
 }
+"""By name: ours, the peer's setting, and the goal for the ratio."""
 
 
-def in_child(what: str, *, cores: int, seconds: float) -> dict[str, float]:
-    """One measurement in a fresh interpreter with capped threads."""
-    environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(cores))}
-    if what == "ours":
-        environment.update(learner_environment())
-    command = [sys.executable, __file__, "--measure", what, "--cores", str(cores), "--seconds", str(seconds)]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=600, check=True)
-    result: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
-    return result
+def members(values: dict[str, Any]) -> list[tuple[dict[str, Any], int]]:
+    """3 seeds x 3 configs."""
+    return [({**values, **config}, seed) for config in CONFIGS for seed in range(SEEDS)]
 
 
-def versions() -> dict[str, str]:
-    """Versions of what was measured."""
-    return {"python": platform.python_version(), **{name: metadata.version(name) for name in PACKAGES}}
+def flops_per_step(h: Hyperparameters) -> float:
+    """Floating-point operations that one environment step needs: inference once, and each epoch's forward and backward pass."""
+    sizes = [OBSERVATION, *h.hidden_sizes]
+    body = sum(a * b for a, b in itertools.pairwise(sizes))
+    policy, value = body + sizes[-1] * ACTION, body + sizes[-1]
+    # A pass forward is 2 operations a weight, backward 4 (for the weights and for the inputs).
+    return 2.0 * policy + 6.0 * h.epochs * (policy + value)
+
+
+def arithmetic_speed(seconds: float = 1.0) -> float:
+    """Single-precision operations per second of this machine's matrix product, on all cores given."""
+    size = 1024
+    a, b = (np.random.default_rng(i).standard_normal((size, size), dtype=np.float32) for i in range(2))
+    a @ b
+    began, count = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds:
+        a @ b
+        count += 1
+    return 2.0 * size**3 * count / (time.perf_counter() - began)
+
+
+def one_setting(name: str, *, cores: int, repeats: int, seconds: float) -> dict[str, Any]:
+    """Ours and the peer's in turn."""
+    values, peers, goal = SETTINGS[name]
+    ours: list[dict[str, Any]] = []
+    peer: list[float] = []
+    for repeat in range(repeats):
+        given = {"environment": ENVIRONMENT, "members": members(values), "threads": cores, "seconds": seconds,
+                 "bare": True}  # fmt: skip
+        ours.append(measure("ours", given, threads=cores, cores=cores))
+        told = [
+            {
+                "environment": ENVIRONMENT,
+                "setting": peers,
+                "num_envs": 1,
+                "seed": repeat * cores + i,
+                "seconds": seconds,
+            }
+            for i in range(min(cores, SEEDS * len(CONFIGS)))
+        ]
+        peer.append(sum(result["rate"] for result in measure_together("peer", told, threads=1, cores=cores)))
+    h = Hyperparameters.from_dict(values, base=preset(ENVIRONMENT))
+    flops, physics = flops_per_step(h), statistics.median(result["bare_rate"] for result in ours)
+    arithmetic = arithmetic_speed() / flops
+    mine = statistics.median(result["rate"] for result in ours)
+    collect, share = (statistics.median(result[name] for result in ours) for name in ("collect_rate", "collect_share"))
+    return {
+        "ours": round(mine),
+        "peer": round(statistics.median(peer)),
+        "ratio": round(mine / statistics.median(peer), 1),
+        "goal": goal,
+        "spread": {"ours": _ends([r["rate"] for r in ours]), "peer": _ends(peer)},
+        "collect": round(collect),
+        "collect_share_of_physics": round(share, 3),
+        "update": round(statistics.median(result["update_rate"] for result in ours)),
+        "startup_seconds": round(statistics.median(result["startup_seconds"] for result in ours), 1),
+        "physics_limit": round(physics),
+        "megaflop_per_step": round(flops / 1e6, 3),
+        "arithmetic_limit": round(arithmetic),
+        "limit": round(1.0 / (1.0 / physics + 1.0 / arithmetic)),
+    }
+
+
+def _ends(values: list[float]) -> list[int]:
+    return [round(min(values)), round(max(values))]
 
 
 def main() -> int:
-    """Measures in turn and prints the object."""
-    available = len(os.sched_getaffinity(0))
+    """Measures and prints the object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cores", type=int, default=min(2, available), help="cores and threads of each measurement")
-    parser.add_argument("--repeats", type=int, default=3, help="measurements of each kind")
-    parser.add_argument("--seconds", type=float, default=8.0, help="steady seconds in a measurement")
-    parser.add_argument("--measure", choices=MEASUREMENTS, help=argparse.SUPPRESS)
+    parser.add_argument("--cores", type=int, default=min(2, available()))
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=10.0, help="steady seconds in a measurement")
+    parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=list(SETTINGS))
     given = parser.parse_args()
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])
-    if given.measure:
-        print(json.dumps(MEASUREMENTS[given.measure](given.cores, given.seconds)))
-        return 0
-    seen: dict[str, list[dict[str, float]]] = {name: [] for name in MEASUREMENTS}
-    for _ in range(given.repeats):
-        for name, results in seen.items():
-            results.append(in_child(name, cores=given.cores, seconds=given.seconds))
-    rates = {name: [result["rate"] for result in results] for name, results in seen.items()}
-    medians = {name: statistics.median(values) for name, values in rates.items()}
-    ours, limit = medians["ours"], medians["limit"]
-    peer = max(medians["peer"], medians["peer_one_thread"])
-    startup = statistics.median(result["startup_seconds"] for result in seen["ours"])
-    whole = statistics.median(result["rate_with_startup"] for result in seen["ours"])
+    names = list(dict.fromkeys(["preset", *given.settings]))
+    found = {name: one_setting(name, cores=given.cores, repeats=given.repeats, seconds=given.seconds) for name in names}
+    first = found["preset"]
+    lines = [
+        f"{name}: ours {row['ours']:,}, peer {row['peer']:,}, {row['ratio']} times (goal {row['goal']:g}); limits: physics "
+        f"{row['physics_limit']:,} (collection alone at {row['collect_share_of_physics']:.0%} of it), arithmetic "
+        f"{row['arithmetic_limit']:,}, both {row['limit']:,}"
+        for name, row in found.items()
+    ]
     report = {
-        "name": "training_throughput",
+        "name": "stacked_throughput",
         "unit": "environment steps/s",
-        "ours": round(ours),
-        "peer": round(peer),
-        "ratio": round(ours / peer, 1),
-        "limit": round(limit),
-        "share_of_limit": round(ours / limit, 3),
+        "ours": first["ours"],
+        "peer": first["peer"],
+        "ratio": first["ratio"],
+        "limit": first["limit"],
+        "share_of_limit": round(first["ours"] / first["limit"], 3),
         "repeats": given.repeats,
-        "spread": {name: [round(min(values)), round(max(values))] for name, values in rates.items()},
+        "spread": first["spread"],
         "cores": given.cores,
         "versions": versions(),
-        "notes": (
-            f"{MEMBERS} members stacked on {ENVIRONMENT} against one stable-baselines3 PPO process with its defaults (1 "
-            f"environment, n_steps 2048, batch 64, 10 epochs; {medians['peer']:,.0f} steps/s with {given.cores} threads, "
-            f"{medians['peer_one_thread']:,.0f} with one; the faster counts). Medians of the steady state. Imports and "
-            f"compilation take us {startup:.1f} s once; over {DEMO_STEPS_PER_MEMBER:,} steps a member that makes "
-            f"{whole:,.0f} steps/s, {whole / peer:.1f} times the peer. Limit: bare mujoco.batch stepping."
-        ),
+        "settings": found,
+        "notes": f"{SEEDS} seeds x {len(CONFIGS)} configs on {ENVIRONMENT}. " + ". ".join(lines) + ".",
     }
     print(json.dumps(report))
     return 0

@@ -1,6 +1,8 @@
-"""The learning curve of a session's best training, as a picture beside the policy: one line per config, spread over seeds.
+"""The learning curve of a session's best training, as a picture beside the policy: a colour for each config, spread over seeds.
 
-Drawn from the members' ``metrics.jsonl``. matplotlib (extra ``plots``) is imported when a curve is drawn.
+A line is of the training episodes, from the members' ``metrics.jsonl``; points are of the evaluations, which a run has also
+where it was too short for an episode to end. Both are returns by the trained reward; stock returns are of another one and
+not drawn. matplotlib (extra ``plots``) is imported when a curve is drawn.
 """
 
 from __future__ import annotations
@@ -19,26 +21,37 @@ from numpy.typing import NDArray
 from dressage.api.v1 import session_pb2 as pb
 from dressage.cli.connection import Connection
 from dressage.cli.progress import short
-from dressage.cli.summary import CURVE_FILE
+from dressage.cli.summary import CURVE_FILE, Picture
 from dressage.errors import DressageError, FailedPrecondition
 
 _POINTS = 200
 _POLICY = re.compile(r"^(?P<members>.+/runs/[^/]+/members)/(?P<member>[^/]+)/policy$")
 _METRICS = re.compile(r"/members/(?P<config>[^/]+)-s\d+/metrics\.jsonl$")
 _MAX_BYTES = 64 * 2**20
+_TRAINING = "training episodes, sampled actions"
+_EVALUATION = "evaluation, deterministic policy"
+_NOTHING = "no episode ended and nothing was evaluated"
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One config's curve over its seeds, on common steps."""
+    """One config's returns over its seeds, on common steps."""
 
     steps: Array
     mean: Array
     deviation: Array
     """Standard deviation over seeds; 0 for one seed."""
     seeds: int
+
+
+@dataclass(frozen=True)
+class Returns:
+    """What there is of one config; either may be missing."""
+
+    training: Curve | None = None
+    evaluation: Curve | None = None
 
 
 def read_rows(text: str) -> tuple[Array, Array]:
@@ -65,11 +78,27 @@ def combine(members: Sequence[tuple[Array, Array]]) -> Curve | None:
     if first > last:
         return None
     grid = np.linspace(first, last, _POINTS if last > first else 1)
-    values = np.stack([np.interp(grid, steps, returns) for steps, returns in drawn])
-    return Curve(grid, values.mean(axis=0), values.std(axis=0, ddof=int(len(drawn) > 1)), len(drawn))
+    return _over_seeds(grid, np.stack([np.interp(grid, steps, returns) for steps, returns in drawn]))
 
 
-def draw(curves: Mapping[str, Curve], path: Path, *, title: str) -> None:
+def combine_evaluations(members: Sequence[pb.Member]) -> Curve | None:
+    """Mean and deviation over seeds of the evaluations' mean returns by the trained reward, at the steps that all members
+    with an evaluation have; None where there is none."""
+    returns = [{e.env_step: float(np.mean(e.own_returns)) for e in m.evaluations if e.own_returns} for m in members]
+    evaluated = [found for found in returns if found]
+    steps = sorted(set.intersection(*(set(found) for found in evaluated))) if evaluated else []
+    if not steps:
+        return None
+    values = np.array([[found[step] for step in steps] for found in evaluated])
+    return _over_seeds(np.array(steps, dtype=np.float64), values)
+
+
+def _over_seeds(steps: Array, values: Array) -> Curve:
+    """Of (seeds, steps) values."""
+    return Curve(steps, values.mean(axis=0), values.std(axis=0, ddof=int(len(values) > 1)), len(values))
+
+
+def draw(curves: Mapping[str, Returns], path: Path, *, title: str) -> None:
     """Writes the picture.
 
     :raises FailedPrecondition: if matplotlib is not installed.
@@ -82,25 +111,71 @@ def draw(curves: Mapping[str, Curve], path: Path, *, title: str) -> None:
         ) from error
     figure = Figure(figsize=(8, 5), dpi=120, layout="constrained")
     axes: Any = figure.add_subplot()
-    for name, curve in curves.items():
-        label = f"{name} ({curve.seeds} seed{'s' if curve.seeds > 1 else ''})"
-        (line,) = axes.plot(curve.steps, curve.mean, label=label, marker="o" if len(curve.steps) == 1 else None)
-        if curve.seeds > 1:
-            low, high = curve.mean - curve.deviation, curve.mean + curve.deviation
-            axes.fill_between(curve.steps, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+    for number, found in enumerate(curves.values()):
+        _draw_config(axes, found, colour=f"C{number}")
+    drawn = [curve for found in curves.values() for curve in (found.training, found.evaluation) if curve is not None]
+    spread = "\n(mean ± standard deviation over seeds)" if any(curve.seeds > 1 for curve in drawn) else ""
     axes.set_xlabel("environment steps of each member")
-    axes.set_ylabel("episode return by the trained reward\n(mean ± standard deviation over seeds)")
+    axes.set_ylabel(f"episode return by the trained reward{spread}")
     axes.set_title(title, wrap=True)
     axes.grid(alpha=0.3)
-    axes.legend()
+    # Below the axes: beside nine configs' lines there is no room.
+    figure.legend(handles=_legend(curves), loc="outside lower center", ncols=2, fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():  # letters that the font lacks are drawn as boxes; that is no concern of the user's
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
         figure.savefig(path, format="png")
 
 
-async def save(session: pb.Session, connection: Connection) -> Path | None:
-    """Draws the curves of the training that the best policy is from; None where there is nothing to draw, or to draw with.
+def _draw_config(axes: Any, found: Returns, *, colour: str) -> None:
+    line, points = found.training, found.evaluation
+    if line is not None:
+        axes.plot(line.steps, line.mean, color=colour, marker="s" if len(line.steps) == 1 else None)
+        if line.seeds > 1:
+            low, high = line.mean - line.deviation, line.mean + line.deviation
+            axes.fill_between(line.steps, low, high, color=colour, alpha=0.2, linewidth=0)
+    if points is not None:
+        axes.errorbar(
+            points.steps,
+            points.mean,
+            yerr=points.deviation if points.seeds > 1 else None,
+            color=colour,
+            marker="o",
+            markeredgecolor="white",
+            linestyle="none" if line is not None else ":",  # else nothing tells whose points belong together
+            elinewidth=1,
+            zorder=3,
+        )
+
+
+def _legend(curves: Mapping[str, Returns]) -> list[Any]:
+    """A colour for each config, then what lines and points are."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = [
+        Patch(color=f"C{number}", label=f"{name} ({_seeds(found)})")
+        for number, (name, found) in enumerate(curves.items())
+    ]
+    lines = [found.training for found in curves.values() if found.training is not None]
+    if lines:
+        marker = "s" if all(len(line.steps) == 1 for line in lines) else None
+        handles.append(Line2D([], [], color="black", marker=marker, label=_TRAINING))
+    if any(found.evaluation is not None for found in curves.values()):
+        point = Line2D([], [], color="black", marker="o", markeredgecolor="white", linestyle="none", label=_EVALUATION)
+        handles.append(point)
+    return handles
+
+
+def _seeds(found: Returns) -> str:
+    numbers = [curve.seeds for curve in (found.training, found.evaluation) if curve is not None]
+    if len(set(numbers)) > 1:
+        return f"seeds: {numbers[0]} in training, {numbers[1]} in evaluation"
+    return f"{numbers[0]} seed{'s' if numbers[0] > 1 else ''}"
+
+
+async def save(session: pb.Session, connection: Connection) -> Picture | None:
+    """Draws the curves of the training that the best policy is from; None where there is no such training.
 
     The picture lies beside the policy where the artifacts are on this machine, else in the current folder.
     """
@@ -110,7 +185,7 @@ async def save(session: pb.Session, connection: Connection) -> Path | None:
     try:
         curves = await _load(found["members"], connection)
         if not curves:
-            return None
+            return Picture(missing=_NOTHING)
         policy = connection.local_path(session.best_policy)
         name = short(session.name)
         path = policy.parent / CURVE_FILE if policy is not None else Path(f"learning-curve-{name}.png").absolute()
@@ -119,10 +194,10 @@ async def save(session: pb.Session, connection: Connection) -> Path | None:
     except FailedPrecondition as error:
         if error.reason != "MISSING_PACKAGE":
             raise
-        return None
-    except OSError:
-        return None  # a folder that cannot be written to is no reason to lose the summary
-    return path
+        return Picture(missing=error.message)
+    except OSError as error:  # a folder that cannot be written to is no reason to lose the summary
+        return Picture(missing=f"it cannot be written: {error}")
+    return Picture(path)
 
 
 def _shortened(text: str, limit: int = 70) -> str:
@@ -130,15 +205,29 @@ def _shortened(text: str, limit: int = 70) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-async def _load(prefix: str, connection: Connection) -> dict[str, Curve]:
-    """Curves by config, in the order of their names."""
-    members: dict[str, list[tuple[Array, Array]]] = {}
+async def _load(prefix: str, connection: Connection) -> dict[str, Returns]:
+    """What there is to draw by config, in the order of their names."""
+    rows: dict[str, list[tuple[Array, Array]]] = {}
     async for artifact in connection.client.list_artifacts(f"{prefix}/"):
         match = _METRICS.search(artifact.key)
         if match is not None and artifact.size <= _MAX_BYTES:
-            members.setdefault(match["config"], []).append(read_rows(await _text(artifact.key, connection)))
-    combined = {config: combine(rows) for config, rows in sorted(members.items())}
-    return {config: curve for config, curve in combined.items() if curve is not None}
+            rows.setdefault(match["config"], []).append(read_rows(await _text(artifact.key, connection)))
+    evaluated: dict[str, list[pb.Member]] = {}
+    for member in await _members(prefix, connection):
+        evaluated.setdefault(member.config, []).append(member)
+    found = {
+        config: Returns(combine(rows.get(config, [])), combine_evaluations(evaluated.get(config, [])))
+        for config in sorted({*rows, *evaluated})
+    }
+    return {config: returns for config, returns in found.items() if returns != Returns()}
+
+
+async def _members(prefix: str, connection: Connection) -> Sequence[pb.Member]:
+    try:
+        run = await connection.client.get_run(prefix.removesuffix("/members"))
+    except DressageError:
+        return []  # without the evaluations there are still the training's curves
+    return run.members
 
 
 async def _text(key: str, connection: Connection) -> str:

@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from dressage import errors
@@ -83,8 +82,8 @@ async def _run(spec: session_pb2.SessionSpec, where: Where, manner: Manner) -> i
         return code if code is not None else summary.exit_code(ended)
 
 
-async def curve(session: session_pb2.Session, connection: Connection) -> Path | None:
-    """The picture of the best training's learning curves, drawn now; None where there is no policy, or no picture."""
+async def curve(session: session_pb2.Session, connection: Connection) -> summary.Picture | None:
+    """The picture of the best training's learning curves, drawn now; None where there is no policy."""
     if not session.best_policy:
         return None
     from dressage.cli import curves

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,24 @@ CURVE_FILE = "learning_curve.png"
 """Picture of the learning curve, beside the policy."""
 
 
-async def collect(session: pb.Session, connection: Connection, *, curve: Path | None = None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Picture:
+    """A learning curve that was to be drawn just now."""
+
+    path: Path | None = None
+    missing: str = ""
+    """Why there is none."""
+
+
+async def collect(session: pb.Session, connection: Connection, *, curve: Picture | None = None) -> dict[str, Any]:
     """The facts; paths are given where the artifacts lie on this machine.
 
-    :param curve: picture of the learning curve that was drawn just now; None: one that lies beside the policy.
+    :param curve: the learning curve, if it was to be drawn; without a picture, one that lies beside the policy is named.
     """
-    if curve is None and session.best_policy:
-        curve = connection.local_path(f"{session.best_policy.rpartition('/')[0]}/{CURVE_FILE}")
+    curve = curve or Picture()
+    picture = curve.path
+    if picture is None and session.best_policy:
+        picture = connection.local_path(f"{session.best_policy.rpartition('/')[0]}/{CURVE_FILE}")
     return {
         "session": output.message_dict(session),
         "state": state_now(session, connection),
@@ -30,7 +42,8 @@ async def collect(session: pb.Session, connection: Connection, *, curve: Path | 
         "seconds": _seconds(session),
         "policy": _place(session.best_policy, connection),
         "video": _place(session.best_video, connection),
-        "learning_curve": None if curve is None else {"artifact": "", "path": str(curve)},
+        "learning_curve": None if picture is None else {"artifact": "", "path": str(picture)},
+        "no_learning_curve": curve.missing if picture is None else "",
         "flags": connection.flags,
     }
 
@@ -117,6 +130,7 @@ def text(facts: dict[str, Any]) -> Any:
         rows.append(("took", f"{duration(facts['seconds'])}, {steps}"))
     places = {"policy": facts["policy"], "video": facts["video"], "curve": facts["learning_curve"]}
     rows += [(kind, place["path"] or place["artifact"]) for kind, place in places.items() if place]
+    rows += [("curve", f"none, {facts['no_learning_curve']}")] if facts["no_learning_curve"] else []
     rows += [("next" if first else "", command) for first, command in _next(facts)]
     for name, value in rows:
         table.add_row(name, value if isinstance(value, Text) else Text(value))

@@ -316,6 +316,9 @@ def _check_sizes(field: str, told: v1.Hyperparameters) -> None:
         most = MAX_UPDATE_SAMPLES // told.num_envs
         expected = f"at most {most} beside num_envs of {told.num_envs} (num_envs × num_steps ≤ {MAX_UPDATE_SAMPLES})"
         raise InvalidArgument(field=f"{field}.num_steps", value=told.num_steps, expected=expected)
+    if samples < 2:
+        expected = "at least 2 beside num_envs of 1 (num_envs × num_steps ≥ 2)"
+        raise InvalidArgument(field=f"{field}.num_steps", value=told.num_steps, expected=expected)
     if told.minibatch_size > samples:
         expected = f"at most {samples} (num_envs × num_steps)"
         raise InvalidArgument(field=f"{field}.minibatch_size", value=told.minibatch_size, expected=expected)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import sys
 
 import numpy as np
 import pytest
 from dressage.api.v1 import artifact_service_pb2, session_pb2
-from dressage.cli import curves
+from dressage.cli import curves, summary
 from dressage.cli.connection import Connection
+from dressage.errors import NotFound
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,6 +40,29 @@ def test_seeds_are_combined_where_all_have_points():
     assert curves.combine([a, (np.array([900.0]), np.array([1.0]))]) is None
 
 
+def member(config, seed, returns):
+    """As a run tells it; the stock return, which is of another reward, is 1000 more."""
+    found = session_pb2.Member(name=f"{RUN}/{config}-s{seed}", config=config, seed=seed)
+    for step, own in returns.items():
+        found.evaluations.add(env_step=step, own_returns=own, returns=[value + 1000.0 for value in own])
+    return found
+
+
+def test_evaluations_are_combined_by_the_trained_reward_at_the_steps_that_all_seeds_have():
+    seeds = [
+        member("a", 0, {100: [1.0, 3.0], 200: [5.0], 300: [9.0]}),
+        member("a", 1, {100: [4.0], 200: [7.0]}),
+        member("a", 2, {}),
+    ]
+    curve = curves.combine_evaluations(seeds)
+    np.testing.assert_array_equal(curve.steps, [100.0, 200.0])
+    np.testing.assert_allclose(curve.mean, [3.0, 6.0])
+    np.testing.assert_allclose(curve.deviation, np.sqrt(2))
+    assert curve.seeds == 2
+    assert curves.combine_evaluations(seeds[2:]) is None
+    assert curves.combine_evaluations([member("a", 0, {1: [1.0]}), member("a", 1, {2: [1.0]})]) is None
+
+
 def stored(folder):
     for config, gain in (("default", 1.0), ("fast", 2.0)):
         for seed in range(2):
@@ -48,10 +73,16 @@ def stored(folder):
 
 
 class Client:
-    """Lists the files of a folder."""
+    """Lists the files of a folder, and the members of a run."""
 
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, folder, members=()):
+        self.folder, self.members = folder, members
+
+    async def get_run(self, name):
+        if not self.members:
+            raise NotFound(name)
+        assert name == RUN.removesuffix("/members")
+        return session_pb2.Run(name=name, members=self.members)
 
     async def list_artifacts(self, prefix):
         for path in sorted(self.folder.rglob("*")):
@@ -77,15 +108,76 @@ def test_a_picture_lies_beside_the_policy_or_here(tmp_path, monkeypatch, local):
     connection = Connection(Client(tmp_path / "store"), "stack", tmp_path / "store" if local else None)
     seen = {}
     monkeypatch.setattr(curves, "draw", lambda found, path, **rest: seen.update(found) or draw(found, path, **rest))
-    path = asyncio.run(curves.save(session(), connection))
+    picture = asyncio.run(curves.save(session(), connection))
+    path = picture.path
     expected = tmp_path / "store" / RUN / "fast-s1" / "learning_curve.png"
     assert path == (expected if local else tmp_path / "here" / "learning-curve-s1.png")
     assert path.read_bytes().startswith(b"\x89PNG")
-    assert list(seen) == ["default", "fast"] and seen["fast"].seeds == 2
-    np.testing.assert_allclose(seen["fast"].mean, 2 * seen["fast"].steps + 0.5)
+    fast = seen["fast"].training
+    assert list(seen) == ["default", "fast"] and fast.seeds == 2 and seen["fast"].evaluation is None
+    np.testing.assert_allclose(fast.mean, 2 * fast.steps + 0.5)
 
 
 draw = curves.draw
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """The figures that were written."""
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    seen, write = [], figure.savefig
+    monkeypatch.setattr(figure, "savefig", lambda self, *rest, **more: seen.append(self) or write(self, *rest, **more))
+    return seen
+
+
+def texts(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_a_run_too_short_for_an_episode_to_end_shows_its_evaluations(tmp_path, figures):
+    metrics = tmp_path / RUN / "fast-s1" / "metrics.jsonl"
+    (metrics.parent / "policy").mkdir(parents=True)
+    metrics.write_text(lines([(2048, None), (4096, None)]))
+    connection = Connection(Client(tmp_path, [member("fast", 1, {2048: [1.0, 2.0], 4096: [4.0]})]), "stack", tmp_path)
+    assert asyncio.run(curves.save(session(), connection)).path.is_file()
+    axes = figures[0].axes[0]
+    ((points, *_),) = axes.containers
+    np.testing.assert_array_equal(points.get_xydata(), [[2048, 1.5], [4096, 4.0]])
+    assert points.get_linestyle() == ":" and len(axes.lines) == 1
+    assert texts(figures[0]) == ["fast (1 seed)", "evaluation, deterministic policy"]
+    assert axes.get_ylabel() == "episode return by the trained reward"
+
+
+def test_training_is_a_line_and_its_evaluations_are_points_of_the_same_colour(tmp_path, figures):
+    stored(tmp_path)
+    evaluated = [member(config, seed, {450: [3.0], 900: [4.0]}) for config in ("default", "fast") for seed in range(2)]
+    asyncio.run(curves.save(session(), Connection(Client(tmp_path, evaluated[:3]), "stack", tmp_path)))
+    axes = figures[0].axes[0]
+    points = [container[0] for container in axes.containers]
+    lines = [line for line in axes.lines if line not in points]
+    assert [line.get_color() for line in lines] == [point.get_color() for point in points] == ["C0", "C1"]
+    assert {point.get_linestyle() for point in points} == {"None"} and lines[0].get_linestyle() == "-"
+    names = ["default (2 seeds)", "fast (seeds: 2 in training, 1 in evaluation)"]
+    assert texts(figures[0]) == [*names, "training episodes, sampled actions", "evaluation, deterministic policy"]
+    assert "standard deviation over seeds" in axes.get_ylabel()
+
+
+def said(picture, connection):
+    """What the summary says of the curve, for people and for programs."""
+    from rich.console import Console
+
+    facts = asyncio.run(summary.collect(session(), connection, curve=picture))
+    console = Console(width=400, file=io.StringIO())
+    console.print(summary.text(facts))
+    return [line.strip() for line in console.file.getvalue().splitlines() if line.startswith("curve")], facts
+
+
+def test_where_nothing_can_be_drawn_a_line_says_so(tmp_path):
+    connection = Connection(Client(tmp_path, [member("fast", 1, {})]), "stack", tmp_path)
+    picture = asyncio.run(curves.save(session(), connection))
+    (line,), facts = said(picture, connection)
+    assert line.split(maxsplit=1) == ["curve", "none, no episode ended and nothing was evaluated"]
+    assert facts["learning_curve"] is None and facts["no_learning_curve"] == picture.missing
 
 
 def test_without_matplotlib_or_policy_there_is_no_picture_and_no_error(tmp_path, monkeypatch):
@@ -93,12 +185,20 @@ def test_without_matplotlib_or_policy_there_is_no_picture_and_no_error(tmp_path,
     connection = Connection(Client(tmp_path), "stack", tmp_path)
     assert asyncio.run(curves.save(session_pb2.Session(name="sessions/s1"), connection)) is None
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert asyncio.run(curves.save(session(), connection)) is None
+    picture = asyncio.run(curves.save(session(), connection))
+    assert picture.path is None and "dressage[plots]" in picture.missing
+    (line,), _ = said(picture, connection)
+    assert "pip install 'dressage[plots]'" in line
+    # One that was drawn before is named all the same.
+    before = tmp_path / RUN / "fast-s1" / summary.CURVE_FILE
+    before.write_bytes(b"picture")
+    (line,), facts = said(picture, connection)
+    assert str(before) in line and facts["no_learning_curve"] == ""
 
 
 @pytest.mark.filterwarnings("error")
 def test_a_title_in_letters_that_the_font_lacks_is_no_cause_for_a_warning(tmp_path):
     pytest.importorskip("matplotlib")
     curve = curves.combine([(np.array([1.0, 2.0]), np.array([0.0, 1.0]))])
-    curves.draw({"default": curve}, tmp_path / "c.png", title="\u8dd1\u5f97\u5feb")
+    curves.draw({"default": curves.Returns(curve)}, tmp_path / "c.png", title="\u8dd1\u5f97\u5feb")
     assert (tmp_path / "c.png").is_file()

@@ -25,6 +25,7 @@ def filled(**values: int) -> v1.SessionSpec:
     [
         ({"num_envs": 4096, "num_steps": 65_536}, "num_steps", "got 65536, expected at most 16384 .*num_envs of 4096"),
         ({"num_envs": 1025, "num_steps": 65_536}, "num_steps", "got 65536, expected at most 65472"),
+        ({"num_envs": 1, "num_steps": 1}, "num_steps", "got 1, expected at least 2 beside num_envs of 1"),
         ({"num_envs": 1, "num_steps": 2, "minibatch_size": 3}, "minibatch_size", r"got 3, expected at most 2 "),
     ],
 )
@@ -45,6 +46,7 @@ def test_what_no_update_can_hold_is_refused_by_the_api_as_by_the_trainer(
         {"num_envs": 1024, "num_steps": 65_536},
         {"num_envs": 4096, "num_steps": MAX_UPDATE_SAMPLES // 4096, "minibatch_size": 1_048_576},
         {"num_envs": 1, "num_steps": 2, "minibatch_size": 2},
+        {"num_envs": 2, "num_steps": 1, "minibatch_size": 1},
     ],
 )
 def test_what_an_update_can_hold_is_taken_by_both(values: dict[str, int]) -> None:
@@ -52,8 +54,8 @@ def test_what_an_update_can_hold_is_taken_by_both(values: dict[str, int]) -> Non
     Hyperparameters.from_dict({"minibatch_size": 2, **values})
 
 
-@pytest.mark.parametrize("values", [{"num_envs": 4096}, {"num_steps": 65_536}])
-def test_one_alone_is_never_too_much_for_any_preset(values: dict[str, int]) -> None:
+@pytest.mark.parametrize("values", [{"num_envs": 4096}, {"num_steps": 65_536}, {"num_envs": 1}, {"num_steps": 1}])
+def test_one_alone_is_never_too_much_or_too_little_for_any_preset(values: dict[str, int]) -> None:
     from dressage_trainer.ppo.presets import DEFAULT, PRESETS
 
     _check_spec(filled(**values))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import fields
 
 import pytest
 from dressage.api.buf.validate import validate_pb2
 from dressage.api.v1 import session_pb2
 from dressage.errors import InvalidArgument
+from dressage.serving.validation import MessageValidator
 from dressage_trainer.messages import MemberTask, TrainSpec
 from dressage_trainer.ppo.hyperparameters import Hyperparameters
 from dressage_trainer.ppo.presets import DEFAULT, PRESETS, preset
@@ -47,7 +49,7 @@ def test_legal_values_pass_and_survive_a_round_trip(values):
         ("gae_lambda", -0.1), ("clip_range", 0), ("entropy_coef", -1), ("value_coef", math.inf),
         ("max_grad_norm", 0), ("target_kl", 0), ("hidden_sizes", []), ("hidden_sizes", [0]),
         ("hidden_sizes", [64] * 9), ("hidden_sizes", "64"), ("normalize_observation", 1), ("gamma", 0.9),
-        ("num_steps", 2**40),
+        ("num_steps", 2**40), ("epochs", 10_001),
     ],
 )  # fmt: skip
 def test_impossible_values_are_refused_by_name(field, value):
@@ -65,17 +67,64 @@ def edges_of_the_api():
         listed = descriptor.name == "hidden_sizes"
         number = bounds.items.int32 if listed else bounds
         low = number.gte if number.HasField("gte") else math.nextafter(number.gt, math.inf)
-        for value in (low, number.lte):
+        for value in (low, number.lte if number.HasField("lte") else sys.float_info.max):
             yield descriptor.name, [value] * bounds.max_items if listed else value
 
 
 @pytest.mark.parametrize(("name", "value"), edges_of_the_api())
 def test_what_the_api_takes_is_taken(name, value):
     # With as much of the others as makes the minibatch fit the rollout.
-    room = {"num_envs": 1024, "num_steps": 1024} if name == "minibatch_size" else {"minibatch_size": 2, "num_steps": 4}
+    room = (
+        {"num_envs": 1024, "num_steps": 65_536} if name == "minibatch_size" else {"minibatch_size": 2, "num_steps": 4}
+    )
     built = Hyperparameters.from_dict({**room, name: value})
     seen = getattr(built, name)
     assert (list(seen) if name == "hidden_sizes" else seen) == value
+
+
+WHOLE = {field.name for field in session_pb2.Hyperparameters.DESCRIPTOR.fields if field.type == field.TYPE_INT32}
+SCALARS = sorted({field.name for field in session_pb2.Hyperparameters.DESCRIPTOR.fields} - {"hidden_sizes"})
+CAPS = {"num_envs": 4096, "num_steps": 65_536}
+"""Bounds of the API alone: what one member may ask of a machine. The trainer bounds their product."""
+NUMBERS = {
+    name: st.integers(-2, 130) | st.integers(-(2**31), 2**31 - 1)
+    if name in WHOLE
+    else st.floats() | st.floats(-1, 2) | st.floats(-12, 12) | st.sampled_from([0.0, 1.0, -10.0, 5.0])
+    for name in SCALARS
+}
+validated = MessageValidator()
+
+
+def takes(check, value):
+    try:
+        check(value)
+    except InvalidArgument:
+        return False
+    return True
+
+
+@given(st.sampled_from(SCALARS).flatmap(lambda name: st.tuples(st.just(name), NUMBERS[name])))
+def test_the_api_takes_a_number_if_and_only_if_the_trainer_does(told):
+    name, value = told
+    # As much of the others as leaves only this one to blame.
+    room = {"num_envs": 1024, "num_steps": 65_536 if name == "minibatch_size" else 1024, "minibatch_size": 1}
+    by_api = takes(validated, session_pb2.Hyperparameters(**{name: value}))
+    by_trainer = takes(Hyperparameters.from_dict, {**room, name: value})
+    assert by_api == (by_trainer and value <= CAPS.get(name, math.inf))
+
+
+def test_stable_baselines3_takes_minibatches_of_one_sample_as_our_ppo_does():
+    pytest.importorskip("stable_baselines3")
+    from dressage_trainer.sb3 import models
+    from stable_baselines3.common.env_util import make_vec_env
+
+    h = Hyperparameters(num_envs=2, num_steps=1, minibatch_size=1, epochs=1, hidden_sizes=(4,), discount=0.0)
+    model = models.make_model("ppo", h.validate(), make_vec_env("Pendulum-v1", 2), seed=1, tuned_entropy=False)
+    before = [value.clone() for value in model.policy.parameters()]
+    model.learn(8)
+    after = list(model.policy.parameters())
+    assert all(value.isfinite().all() for value in after)
+    assert any((a != b).any() for a, b in zip(before, after, strict=True))
 
 
 @pytest.mark.parametrize("value", [-10.5, 5.5, math.nan, "wide"])

@@ -17,6 +17,7 @@ from typing import Any
 from dressage.errors import InvalidArgument
 from dressage.limits import MAX_UPDATE_SAMPLES
 
+_MAX_EPOCHS = 10_000  # the orders of an update's samples are drawn for all its epochs at once
 _MAX_HIDDEN_LAYERS = 8
 _MAX_HIDDEN_UNITS = 4096
 _LOG_STD = (-10, 5)
@@ -35,9 +36,10 @@ class Hyperparameters:
     num_steps: int = 128
     """Steps per environment between two updates, >= 1; an update sees num_envs * num_steps samples."""
     minibatch_size: int = 64
-    """Samples per gradient step, 1 .. num_envs * num_steps; a last, smaller minibatch is used as SB3 uses it."""
+    """Samples per gradient step, 1 .. num_envs * num_steps; a last, smaller minibatch is used as SB3 uses it.
+    Advantages are normalised over a minibatch, but for one of a single sample, which has no deviation."""
     epochs: int = 10
-    """Passes over the samples in an update, >= 1."""
+    """Passes over the samples in an update, 1 .. 10,000."""
     discount: float = 0.99
     """Gamma, 0 .. 1."""
     gae_lambda: float = 0.95
@@ -82,6 +84,7 @@ class Hyperparameters:
         """Return self; raise InvalidArgument naming the first field that is wrong."""
         for name in ("num_envs", "num_steps", "minibatch_size", "epochs"):
             _check(name, getattr(self, name), _is_int(getattr(self, name), low=1), "an integer >= 1")
+        _check("epochs", self.epochs, self.epochs <= _MAX_EPOCHS, f"at most {_MAX_EPOCHS}")
         for name in ("learning_rate", "clip_range", "max_grad_norm"):
             value = getattr(self, name)
             _check(name, value, _is_number(value) and value > 0, "a finite number > 0")
@@ -114,7 +117,7 @@ class Hyperparameters:
             self.minibatch_size <= self.batch_size,
             f"at most num_envs * num_steps = {self.batch_size}",
         )
-        # PPO normalises advantages over a minibatch; with one sample in all there is nothing to learn from.
+        # As in SB3: an update of one sample in all has no deviation to normalise advantages by.
         _check("num_steps", self.num_steps, self.batch_size >= 2, "num_envs * num_steps >= 2")
 
     @classmethod

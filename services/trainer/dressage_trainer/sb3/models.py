@@ -124,6 +124,8 @@ def make_model(
             clip_range=h.clip_range,
             ent_coef=h.entropy_coef,
             vf_coef=h.value_coef,
+            # SB3 refuses minibatches of one sample otherwise, and leaves a last one as it is, as our PPO leaves all.
+            normalize_advantage=h.minibatch_size > 1,
             max_grad_norm=h.max_grad_norm,
             target_kl=h.target_kl,
             policy_kwargs={
