@@ -163,7 +163,7 @@ def main() -> int:
     startup = statistics.median(result["startup_seconds"] for result in seen["ours"])
     whole = statistics.median(result["rate_with_startup"] for result in seen["ours"])
     report = {
-        "name": "training_throughput",
+        "name": "demo_throughput",
         "unit": "environment steps/s",
         "ours": round(ours),
         "peer": round(peer),

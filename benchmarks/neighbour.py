@@ -1,7 +1,9 @@
 """How much a training slows down when another process keeps one core busy; ours, and SB3's PPO.
 
-The neighbour is a loop on the first core. Its fair share is half of that core, so that by arithmetic a training on all
-of C cores keeps (C - 1/2) / C of its speed. What a fair share comes to here, where cores may share more than they say,
+The neighbour is a loop on the first core. Beside it a training has a right to the other cores, as processors are divided
+between groups of processes: two pods that request the same have a core each of two. So many of the processors that it
+uses alone are its fair share, and ``fair_share`` has the slowdown that they come to. Counted by threads it could have
+half of the neighbour's core besides, (C - 1/2) / C of its speed on C cores by arithmetic. What of that can be had here
 is measured: ``limit`` is the slowdown of one bare simulation a core, processes of their own that never wait for each
 other. The peer is SB3 PPO as Prompt2Policy runs it, with the libraries' own thread counts, as it is there; the notes
 give it with one thread too. ``ratio`` is how many times the peer's slowdown is ours.
@@ -14,8 +16,9 @@ import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from support.children import available, measure, measure_together, processors, versions
@@ -36,21 +39,30 @@ def neighbour(core: int) -> Iterator[None]:
         child.wait()
 
 
-def ours(cores: int, seconds: float) -> float:
-    """Our steps per second."""
+@dataclass(frozen=True)
+class Speed:
+    """Steps per second, and how many processors they took where that is known."""
+
+    rate: float
+    processors: float | None = None
+
+
+def ours(cores: int, seconds: float) -> Speed:
+    """Our training."""
     members = [({}, seed) for seed in range(MEMBERS)]
     given = {"environment": ENVIRONMENT, "members": members, "threads": cores, "seconds": seconds}
-    return float(measure("ours", given, threads=cores, cores=cores)["rate"])
+    result = measure("ours", given, threads=cores, cores=cores)
+    return Speed(float(result["rate"]), float(result["processors"]))
 
 
-def independent(cores: int, seconds: float) -> float:
-    """Steps per second of one process a core that does nothing but step and waits for nobody."""
+def independent(cores: int, seconds: float) -> Speed:
+    """One process a core that does nothing but step and waits for nobody."""
     given = [{"environment": ENVIRONMENT, "rows": ROWS, "threads": 1, "seconds": seconds}] * cores
-    return float(sum(result["rate"] for result in measure_together("bare", given, threads=1, cores=cores)))
+    return Speed(sum(result["rate"] for result in measure_together("bare", given, threads=1, cores=cores)))
 
 
-def peer(cores: int, seconds: float, threads: int | None) -> float:
-    """The peer's steps per second."""
+def peer(cores: int, seconds: float, threads: int | None) -> Speed:
+    """The peer's training."""
     given: dict[str, Any] = {
         "environment": ENVIRONMENT,
         "setting": "preset",
@@ -58,7 +70,24 @@ def peer(cores: int, seconds: float, threads: int | None) -> float:
         "seed": 0,
         "seconds": seconds,
     }
-    return float(measure("peer", given, threads=threads, cores=cores)["rate"])
+    return Speed(float(measure("peer", given, threads=threads, cores=cores)["rate"]))
+
+
+def fair_share(pairs: Sequence[tuple[Speed, Speed]], cores: int) -> dict[str, float]:
+    """What the training has a right to beside the neighbour, and what it had, in processors; the slowdown of the former."""
+    right = max(cores - 1.0, cores / 2)
+    alone, beside = (statistics.median(pair[i].processors or 0.0 for pair in pairs) for i in range(2))
+    return {
+        "processors": right,
+        "processors_alone": round(alone, 2),
+        "processors_beside": round(beside, 2),
+        "slowdown": round(max(alone / right, 1.0), 2),
+    }
+
+
+def median_rate(speeds: Iterable[Speed]) -> float:
+    """Of some measurements' steps per second."""
+    return statistics.median(speed.rate for speed in speeds)
 
 
 def main() -> int:
@@ -74,21 +103,20 @@ def main() -> int:
         "peer_one_thread": lambda: peer(given.cores, given.seconds, 1),
         "independent": lambda: independent(given.cores, given.seconds),
     }
-    slowdowns: dict[str, list[float]] = {name: [] for name in measured}
-    rates: dict[str, list[tuple[float, float]]] = {name: [] for name in measured}
+    seen: dict[str, list[tuple[Speed, Speed]]] = {name: [] for name in measured}
     for _ in range(given.repeats):
         for name, run in measured.items():
             alone = run()
             with neighbour(processors(1)[0]):
-                beside = run()
-            slowdowns[name].append(alone / beside)
-            rates[name].append((alone, beside))
+                seen[name].append((alone, run()))
+    slowdowns = {name: [alone.rate / beside.rate for alone, beside in pairs] for name, pairs in seen.items()}
     medians = {name: statistics.median(values) for name, values in slowdowns.items()}
-    limit, arithmetic = medians["independent"], given.cores / (given.cores - 0.5)
+    limit, by_threads = medians["independent"], given.cores / (given.cores - 0.5)
+    share = fair_share(seen["ours"], given.cores)
     lines = [
-        f"{name}: {statistics.median(a for a, _ in pairs):,.0f} steps/s alone, "
-        f"{statistics.median(b for _, b in pairs):,.0f} beside a busy process"
-        for name, pairs in rates.items()
+        f"{name}: {median_rate(a for a, _ in pairs):,.0f} steps/s alone, "
+        f"{median_rate(b for _, b in pairs):,.0f} beside a busy process"
+        for name, pairs in seen.items()
     ]
     report = {
         "name": "neighbour",
@@ -102,8 +130,11 @@ def main() -> int:
         "spread": {name: [round(min(v), 2), round(max(v), 2)] for name, v in slowdowns.items()},
         "cores": given.cores,
         "versions": versions(),
-        "notes": f"{MEMBERS} members on {ENVIRONMENT}, one core kept busy. " + "; ".join(lines) + ". A fair share is "
-        f"{arithmetic:.2f} by arithmetic; the limit is that of independent processes that only step, as measured.",
+        "fair_share": share,
+        "notes": f"{MEMBERS} members on {ENVIRONMENT}, one core kept busy. " + "; ".join(lines) + ". Ours takes "
+        f"{share['processors_alone']} processors alone and {share['processors_beside']} beside it, where its fair share is "
+        f"{share['processors']}: a slowdown of {share['slowdown']}. Half of the neighbour's core besides would be "
+        f"{by_threads:.2f} by arithmetic; the limit is what independent processes that only step have of that, as measured.",
     }
     print(json.dumps(report))
     return 0

@@ -137,7 +137,7 @@ def main() -> int:
         for name, row in found.items()
     ]
     report = {
-        "name": "stacked_throughput",
+        "name": "training_throughput",
         "unit": "environment steps/s",
         "ours": first["ours"],
         "peer": first["peer"],

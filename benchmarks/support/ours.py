@@ -123,7 +123,7 @@ def build(given: dict[str, Any], root: Path) -> list[Any]:
 
 
 def rate(groups: list[Any], seconds: float, began: float) -> dict[str, float]:
-    """Steady steps per second over all members, and the seconds before the steady state."""
+    """Steady steps per second over all members, the processors that they take, and the seconds before the steady state."""
 
     def update() -> int:
         group = min(groups, key=lambda g: g.steps)
@@ -134,7 +134,7 @@ def rate(groups: list[Any], seconds: float, began: float) -> dict[str, float]:
 
     for _ in groups:
         update()
-    warm, steps, updates = time.perf_counter(), 0, 0
+    warm, processor_seconds, steps, updates = time.perf_counter(), time.process_time(), 0, 0
     while updates < 3 * len(groups) or time.perf_counter() - warm < seconds:
         steps += update()
         updates += 1
@@ -144,6 +144,7 @@ def rate(groups: list[Any], seconds: float, began: float) -> dict[str, float]:
     updating = [m["update_steps_per_second"] for m in latest]
     return {
         "rate": steps / (now - warm),
+        "processors": (time.process_time() - processor_seconds) / (now - warm),
         "startup_seconds": warm - began,
         "collect_rate": sum(collecting) / len(collecting),
         "update_rate": sum(updating) / len(updating),
