@@ -1,12 +1,12 @@
 """How much a training slows down when another process keeps one core busy; ours, and SB3's PPO.
 
-The neighbour is a loop on the first core. Beside it a training has a right to the other cores, as processors are divided
-between groups of processes: two pods that request the same have a core each of two. So many of the processors that it
-uses alone are its fair share, and ``fair_share`` has the slowdown that they come to. Counted by threads it could have
-half of the neighbour's core besides, (C - 1/2) / C of its speed on C cores by arithmetic. What of that can be had here
-is measured: ``limit`` is the slowdown of one bare simulation a core, processes of their own that never wait for each
-other. The peer is SB3 PPO as Prompt2Policy runs it, with the libraries' own thread counts, as it is there; the notes
-give it with one thread too. ``ratio`` is how many times the peer's slowdown is ours.
+The neighbour is a loop on the first core. One core is its, so the other cores are the training's fair share, as they are
+between groups of processes (of two pods that request the same, on two cores, each has one). ``fair_share`` is the slowdown
+of the same training when it has them and nothing else, no neighbour either. Counted by threads it could have half of the
+neighbour's core besides, (C - 1/2) / C of its speed on C cores by arithmetic. What of that can be had here is measured:
+``limit`` is the slowdown of one bare simulation a core, processes of their own that never wait for each other. The peer
+is SB3 PPO as Prompt2Policy runs it, with the libraries' own thread counts, as it is there; the notes give it with one
+thread too. ``ratio`` is how many times the peer's slowdown is ours.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -73,27 +73,18 @@ def peer(cores: int, seconds: float, threads: int | None) -> Speed:
     return Speed(float(measure("peer", given, threads=threads, cores=cores)["rate"]))
 
 
-def fair_share(pairs: Sequence[tuple[Speed, Speed]], cores: int) -> dict[str, float]:
-    """What the training has a right to beside the neighbour, and what it had, in processors; the slowdown of the former."""
-    right = max(cores - 1.0, cores / 2)
-    alone, beside = (statistics.median(pair[i].processors or 0.0 for pair in pairs) for i in range(2))
-    return {
-        "processors": right,
-        "processors_alone": round(alone, 2),
-        "processors_beside": round(beside, 2),
-        "slowdown": round(max(alone / right, 1.0), 2),
-    }
-
-
-def median_rate(speeds: Iterable[Speed]) -> float:
-    """Of some measurements' steps per second."""
-    return statistics.median(speed.rate for speed in speeds)
+def line(name: str, pairs: Sequence[tuple[Speed, Speed]]) -> str:
+    """What was measured alone and beside the neighbour, in medians."""
+    rates = [statistics.median(pair[i].rate for pair in pairs) for i in range(2)]
+    taken = [statistics.median(pair[i].processors or 0.0 for pair in pairs) for i in range(2)]
+    said = f"{name}: {rates[0]:,.0f} steps/s alone, {rates[1]:,.0f} beside a busy process"
+    return f"{said} (by {taken[0]:.2f} and {taken[1]:.2f} processors)" if taken[0] else said
 
 
 def main() -> int:
     """Measures and prints the object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cores", type=int, default=min(2, available()))
+    parser.add_argument("--cores", type=int, default=min(2, available()), help="at least two")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=15.0, help="steady seconds in a measurement")
     given = parser.parse_args()
@@ -103,8 +94,12 @@ def main() -> int:
         "peer_one_thread": lambda: peer(given.cores, given.seconds, 1),
         "independent": lambda: independent(given.cores, given.seconds),
     }
+    if given.cores < 2:
+        parser.error("a core besides the neighbour's is needed")
     seen: dict[str, list[tuple[Speed, Speed]]] = {name: [] for name in measured}
+    others = []
     for _ in range(given.repeats):
+        others.append(ours(given.cores - 1, given.seconds).rate)
         for name, run in measured.items():
             alone = run()
             with neighbour(processors(1)[0]):
@@ -112,11 +107,15 @@ def main() -> int:
     slowdowns = {name: [alone.rate / beside.rate for alone, beside in pairs] for name, pairs in seen.items()}
     medians = {name: statistics.median(values) for name, values in slowdowns.items()}
     limit, by_threads = medians["independent"], given.cores / (given.cores - 0.5)
-    share = fair_share(seen["ours"], given.cores)
-    lines = [
-        f"{name}: {median_rate(a for a, _ in pairs):,.0f} steps/s alone, "
-        f"{median_rate(b for _, b in pairs):,.0f} beside a busy process"
-        for name, pairs in seen.items()
+    slowdowns["fair_share"] = [alone.rate / rate for (alone, _), rate in zip(seen["ours"], others, strict=True)]
+    fair = statistics.median(slowdowns["fair_share"])
+    notes = [
+        f"{MEMBERS} members on {ENVIRONMENT}, one core kept busy",
+        "; ".join(line(name, pairs) for name, pairs in seen.items()),
+        f"Ours without a neighbour, on one core less: {statistics.median(others):,.0f} steps/s, so that its fair share is a "
+        f"slowdown of {fair:.2f}",
+        f"Half of the neighbour's core besides would make it {by_threads:.2f} by arithmetic; the limit is what independent "
+        "processes that only step have of that, as measured.",
     ]
     report = {
         "name": "neighbour",
@@ -130,11 +129,8 @@ def main() -> int:
         "spread": {name: [round(min(v), 2), round(max(v), 2)] for name, v in slowdowns.items()},
         "cores": given.cores,
         "versions": versions(),
-        "fair_share": share,
-        "notes": f"{MEMBERS} members on {ENVIRONMENT}, one core kept busy. " + "; ".join(lines) + ". Ours takes "
-        f"{share['processors_alone']} processors alone and {share['processors_beside']} beside it, where its fair share is "
-        f"{share['processors']}: a slowdown of {share['slowdown']}. Half of the neighbour's core besides would be "
-        f"{by_threads:.2f} by arithmetic; the limit is what independent processes that only step have of that, as measured.",
+        "fair_share": round(fair, 2),
+        "notes": ". ".join(notes),
     }
     print(json.dumps(report))
     return 0
