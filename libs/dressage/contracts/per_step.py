@@ -8,6 +8,7 @@ and a bare ``reward_fn``. Each environment has its own instance, made anew when 
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -58,6 +59,8 @@ class StepReward:
             total, terms = float(result[0]), {str(name): float(value) for name, value in result[1].items()}
         except (TypeError, ValueError) as error:
             raise RewardError("return-type", "total and terms must be plain numbers.", seen=str(error)) from error
+        except OverflowError as error:
+            raise execute.as_fault(error, RewardError, doing="the reward") from error
         return total, terms
 
     def state(self) -> dict[str, Any]:
@@ -196,11 +199,12 @@ def infos(
 
 
 def check_sum(total: float, terms: Mapping[str, float], row: int) -> None:
-    """Compare the total with the sum of its terms.
+    """Compare the total with the sum of its terms, where both are finite: it is another fault if they are not.
 
     :raises RewardError: they differ by more than 1e-6 (relative to the larger of 1 and the total).
     """
     expected = sum(terms.values())
-    if abs(total - expected) > _SUM_TOLERANCE * max(1.0, abs(total)):
+    apart = abs(total - expected)
+    if math.isfinite(apart) and apart > _SUM_TOLERANCE * max(1.0, abs(total)):
         message = "the total must equal the sum of the terms; return every part of it as a term."
         raise RewardError("terms-sum", message, seen=f"total {total:g}, sum of terms {expected:g}", row=row)

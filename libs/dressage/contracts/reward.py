@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -48,10 +48,15 @@ class RewardModule:
 
 @dataclass(frozen=True)
 class RewardOutput:
-    """Rewards of one step: ``total`` (N,) float64 and each term (N,) float64, whose sum it is."""
+    """Rewards of one step: ``total`` (N,) float64 and each term (N,) float64, whose sum it is.
+
+    Where a per-step reward returns a total that is not finite, that one stands, whatever its terms.
+    """
 
     total: Float
     terms: dict[str, Float]
+    raised: dict[int, str] = field(default_factory=dict)
+    """Of rows whose arithmetic raised (a division by zero, say) and which are NaN for it: the exception."""
 
 
 def load_reward(source: str, card: EnvironmentCard) -> RewardModule:
@@ -102,7 +107,8 @@ class BatchReward:
     :param num_envs: N.
     :param backend: library behind ``np`` of a vectorised reward.
     :param on_not_finite: what to do about NaN and infinities: "raise", or "return" them as they are, for a caller that
-        gives up the rows concerned and goes on with the others.
+        gives up the rows concerned and goes on with the others. A per-step reward's ArithmeticError is NaN to it, as the
+        same arithmetic is in numpy.
     """
 
     def __init__(
@@ -122,6 +128,7 @@ class BatchReward:
         self._np = namespace.array_namespace(backend)
         self._memory = Memory(module.memory, num_envs)
         self._rows: list[per_step.StepReward] = []
+        self._raised: dict[int, str] = {}
         self._starting = np.ones(num_envs, bool)
         self.reset()
 
@@ -159,13 +166,13 @@ class BatchReward:
         """
         if self._module.style == "vectorised":
             stacked = self._vectorised(state, action, next_state)
+            total = stacked.sum(0)
         else:
-            stacked = self._row_by_row(state, action, next_state)
-        total = stacked.sum(0)
+            stacked, total = self._row_by_row(state, action, next_state)
         # A sum is finite only if its parts are (or cancel as inf - inf, which is nan), so one small test does.
-        if self._raises and not math.isfinite(total.sum()) and not np.isfinite(stacked).all():
-            self._refuse(stacked)
-        return RewardOutput(total, dict(zip(self._names, stacked, strict=True)))
+        if self._raises and not math.isfinite(total.sum()) and not np.isfinite(total).all():
+            self._refuse(stacked, total)
+        return RewardOutput(total, dict(zip(self._names, stacked, strict=True)), self._raised)
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
         """Return the memory of all environments, for a bit-exact resume.
@@ -206,8 +213,9 @@ class BatchReward:
             stacked[index] = value
         return stacked
 
-    def _row_by_row(self, state: State, action: NDArray[Any], next_state: State) -> Float:
-        stacked = np.empty((len(self._names), self._size))
+    def _row_by_row(self, state: State, action: NDArray[Any], next_state: State) -> tuple[Float, Float]:
+        stacked, stated = np.empty((len(self._names), self._size)), np.empty(self._size)
+        self._raised = {}
         before, after = np.asarray(state.observation), np.asarray(next_state.observation)
         per_row = per_step.infos(self._card, state, action, next_state, self._starting)
         for index, info in enumerate(per_row):
@@ -215,14 +223,20 @@ class BatchReward:
                 total, terms = self._rows[index](before[index], action[index], after[index], info)
             except RewardError as error:
                 error.row = index
-                raise
+                if self._raises or not isinstance(error.__cause__, ArithmeticError):
+                    raise
+                self._raised[index] = f"{error.seen} (line {error.line})"
+                stacked[:, index] = stated[index] = np.nan
+                continue
             if terms.keys() != self._keys:
                 raise self._wrong_terms(terms)
-            if math.isfinite(total):
-                per_step.check_sum(total, terms, index)
-            stacked[:, index] = [terms[name] for name in self._names]
+            stacked[:, index], stated[index] = [terms[name] for name in self._names], total
+            per_step.check_sum(total, terms, index)
         self._starting[:] = False
-        return stacked
+        # What raised may have left off halfway, so that its next step could fail in ways of its own.
+        for index in self._raised:
+            self._rows[index], self._starting[index] = self._module.function(), True
+        return stacked, np.where(np.isfinite(stated), stacked.sum(0), stated)
 
     def _wrong_terms(self, values: Any) -> RewardError:
         if not isinstance(values, dict):
@@ -242,9 +256,14 @@ class BatchReward:
         message = f"the term {name} must be floating point; multiply it by 1.0."
         return RewardError("dtype", message, line=line, seen=str(value.dtype), term=name)
 
-    def _refuse(self, stacked: Float) -> None:
+    def _refuse(self, stacked: Float, total: Float) -> None:
+        remedy = "guard divisions, logarithms, roots and exponentials."
+        if np.isfinite(stacked).all():
+            row = int(np.flatnonzero(~np.isfinite(total))[0])
+            message = f"the total is not finite, though its terms are; {remedy}"
+            raise RewardError("finite", message, seen=str(total[row]), term="total", row=row)
         term, row = (int(where[0]) for where in np.nonzero(~np.isfinite(stacked)))
         name = self._names[term]
-        message = f"the term {name} is not finite; guard divisions, logarithms, roots and exponentials."
+        message = f"the term {name} is not finite; {remedy}"
         seen, line = str(stacked[term, row]), self._module.lines.get(name, 0)
         raise RewardError("finite", message, line=line, seen=seen, term=name, row=row)

@@ -95,7 +95,7 @@ def _drop_old(folder: Path) -> None:
     numbered = {int(path.stem): path for path in folder.glob("*.safetensors") if path.stem.isdigit()}
     for update in sorted(numbered)[:-_KEPT]:
         numbered[update].unlink(missing_ok=True)
-    for left in folder.glob(".tmp*"):
+    for left in folder.glob("*.tmp"):
         left.unlink(missing_ok=True)
 
 

@@ -10,10 +10,12 @@ import pytest
 pytest.importorskip("jax")
 pytest.importorskip("mujoco")
 
+from dressage.envs import ENVIRONMENT_IDS
 from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.limits import Limits
 from dressage.sandbox.pipe import ChannelClosed
 from dressage.sandbox.process import SandboxProcess
+from dressage_trainer import checkpoints
 from dressage_trainer.messages import DoneMessage, MemberTask, TrainSpec, parse
 from dressage_trainer.threads import learner_environment
 from dressage_trainer.training import _died
@@ -28,7 +30,7 @@ MEMORY = {"steps": 0.0, "peak": 0.0}
 def reward(state, action, next_state, memory, np):
     """Depends on the memory, so that a resume without it would differ."""
     memory.steps = memory.steps + 1.0
-    size = np.square(action).sum(-1)
+    size = np.square(action).sum(-1) if action.ndim == 2 else 1.0 * action
     gain = np.maximum(size - memory.peak, 0.0)
     memory.peak = np.maximum(memory.peak, size)
     return {"stock": next_state.time - 0.1 * size, "late": 0.01 * memory.steps + gain}
@@ -73,7 +75,7 @@ def train(scratch, request, *, kill_after=None):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("environment", ["HalfCheetah-v5", "Hopper-v5", "InvertedPendulum-v5", "Reacher-v5"])
+@pytest.mark.parametrize("environment", ENVIRONMENT_IDS)
 def test_killed_at_random_moments_it_ends_with_the_same_weights(tmp_path, environment):
     steps = 40 * 128
     whole = train(tmp_path / "run", spec(environment, steps, checkpoint_seconds=1e9))
@@ -96,12 +98,29 @@ def test_killed_at_random_moments_it_ends_with_the_same_weights(tmp_path, enviro
             np.testing.assert_array_equal(value, b.weights[name], err_msg=f"{a.member} {name}")
 
 
+GREEDY = '''
+LATEX = "1"
+TERMS = {"speed": "forward velocity"}
+
+def reward(state, action, next_state, memory, np):
+    """Takes 760 MiB in the 100th step, when three updates are done, and keeps them."""
+    if float(np.max(next_state.time)) > 4.99:
+        taken, turns = np.ones(100_000_000), 0.0
+        while turns < 1e4:
+            turns = turns + taken.sum() / 1e8
+    return {"speed": next_state.x_velocity}
+'''
+
+
 @pytest.mark.timeout(200)
-def test_a_learner_without_memory_ends_with_a_clear_error(tmp_path):
-    with start(tmp_path / "run", memory_bytes=120 << 20) as process:
-        process.channel.send(spec("InvertedPendulum-v5", 10**6))
+def test_a_learner_without_memory_ends_with_a_clear_error_and_leaves_whole_checkpoints(tmp_path):
+    with start(tmp_path / "run", memory_bytes=700 << 20) as process:
+        process.channel.send({**spec("HalfCheetah-v5", 10**6, checkpoint_seconds=0), "reward_source": GREEDY})
         ended = process.wait(150)
     outcome = _died(ended)
     assert outcome.report and outcome.reason == "LEARNER_OUT_OF_MEMORY"
-    assert "120 MiB" in outcome.message
-    assert not list((tmp_path / "run").glob("checkpoints/*.tmp"))
+    assert "700 MiB" in outcome.message
+    left = sorted((tmp_path / "run/checkpoints").iterdir())
+    # Nothing half-written, and what a resume asks for can be read.
+    assert [path.name for path in left] == ["2.safetensors", "3.safetensors"]
+    assert [checkpoints.read(path).update for path in left] == [2, 3]

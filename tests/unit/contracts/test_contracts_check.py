@@ -64,6 +64,19 @@ def test_faults_are_found(card, trajectories, name):
     assert next(failure for failure in report.failures if failure.rule == rule).line == 6
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "rule", "seen"),
+    [
+        ("return speed + control,", 'return float("nan"),', "finite", "nan at step 0"),
+        ('float(info.get("x_velocity", 0.0))', "1.0 / 0.0", "exception", "ZeroDivisionError: float division by zero"),
+    ],
+)
+def test_a_per_step_reward_that_is_not_finite_is_found(card, trajectories, old, new, rule, seen):
+    (failure,) = examine_reward(CLASS.replace(old, new), card, trajectories).failures
+    assert failure.rule == rule
+    assert seen in failure.seen
+
+
 def test_hidden_state_is_found(card, trajectories):
     counting = "CALLS = []\n" + GOOD.replace("    return", "    CALLS.append(1.0)\n    return").replace(
         SPEED, SPEED + " + len(CALLS)"

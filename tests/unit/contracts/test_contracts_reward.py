@@ -230,6 +230,91 @@ def test_sum_of_terms_must_be_the_total(card, step):
         BatchReward(load_reward(source, card), card, N)(*step(0))
 
 
+RETURN = 'return speed + control, {"speed": speed, "ctrl": control}'
+# Each fails in the rows that move forward, and there only.
+BAD_TOTALS = {
+    "nan": 'return (float("nan") if speed > 0 else speed + control), {"speed": speed, "ctrl": control}',
+    "inf": 'return (float("inf") if speed > 0 else speed + control), {"speed": speed, "ctrl": control}',
+    "too large a sum": """k = 1e308 if speed > 0 else 0.0
+        return k + k, {"speed": k, "ctrl": k}""",
+}
+
+
+@pytest.mark.parametrize("name", BAD_TOTALS)
+def test_a_total_that_is_not_finite_is_a_fault_of_its_rows(card, step, name):
+    source = CLASS.replace(RETURN, BAD_TOTALS[name])
+    module, (state, action, next_state) = load_reward(source, card), step(0)
+    forward = next_state.x_position > state.x_position
+    assert forward.any() and not forward.all()
+    with np.errstate(over="ignore"):
+        with pytest.raises(RewardError, match="the total is not finite, though its terms are") as caught:
+            BatchReward(module, card, N)(state, action, next_state)
+        output = BatchReward(module, card, N, on_not_finite="return")(state, action, next_state)
+    found = caught.value
+    assert (found.rule, found.term, found.row) == ("finite", "total", np.argmax(forward))
+    np.testing.assert_array_equal(np.isfinite(output.total), ~forward)
+    assert all(np.isfinite(value).all() for value in output.terms.values())
+
+
+def test_a_term_that_is_not_finite_is_named_whatever_the_total(card, step):
+    for total in ("0.0", "speed", "float('nan')"):
+        source = CLASS.replace(RETURN, f'return {total}, {{"speed": speed, "ctrl": float("inf")}}')
+        with pytest.raises(RewardError) as caught:
+            BatchReward(load_reward(source, card), card, N)(*step(0))
+        assert (caught.value.rule, caught.value.term, caught.value.row) == ("finite", "ctrl", 0)
+
+
+def test_large_totals_that_are_finite_are_no_fault(card, step):
+    source = CLASS.replace(RETURN, 'return 1e308, {"speed": 1e308, "ctrl": 0.0}')
+    with np.errstate(over="ignore"):
+        assert (BatchReward(load_reward(source, card), card, N)(*step(0)).total == 1e308).all()
+
+
+# Each in line 8, in the rows that move forward.
+ARITHMETIC = {
+    "speed / (0.0 if speed > 0 else 1.0)": "ZeroDivisionError: float division by zero (line 8)",
+    "math.exp(1e4 if speed > 0 else 1.0)": "OverflowError: math range error (line 8)",
+    "10**400 if speed > 0 else 1": "OverflowError: int too large to convert to float (line 0)",
+}
+
+
+@pytest.mark.parametrize("expression", ARITHMETIC)
+def test_arithmetic_that_raises_is_nan_in_its_rows_as_in_numpy(card, step, expression):
+    """The check refuses it all the same; training gives up those rows and goes on with the others."""
+    source = CLASS.replace(RETURN, f'value = {expression}\n        return value, {{"speed": value, "ctrl": 0}}')
+    module, (state, action, next_state) = load_reward(source, card), step(0)
+    forward = next_state.x_position > state.x_position
+    text = ARITHMETIC[expression]
+    with pytest.raises(RewardError, match=text.split(" (")[0]) as caught:
+        BatchReward(module, card, N)(state, action, next_state)
+    assert caught.value.row == np.argmax(forward)
+    output = BatchReward(module, card, N, on_not_finite="return")(state, action, next_state)
+    assert output.raised == dict.fromkeys(np.flatnonzero(forward), text)
+    for values in (output.total, *output.terms.values()):
+        np.testing.assert_array_equal(np.isnan(values), forward)
+
+
+FIRST = """if info["_episode_start"]:
+            self.first = 1.0 / (0.0 if speed > 0 else 1.0)
+        return self.first, {"speed": self.first, "ctrl": 0.0}"""
+
+
+def test_a_row_that_raised_starts_anew(card, step):
+    """What it left half done must not make it fail in another way, which would end all members."""
+    reward = BatchReward(load_reward(CLASS.replace(RETURN, FIRST), card), card, N, on_not_finite="return")
+    state, action, next_state = step(0)
+    forward = next_state.x_position > state.x_position
+    for _ in range(2):
+        np.testing.assert_array_equal(reward(state, action, next_state).total, np.where(forward, np.nan, 1.0))
+    reward.snapshot()
+
+
+def test_other_exceptions_are_no_arithmetic(card, step):
+    source = CLASS.replace("-0.1 * float(sum(a**2 for a in action))", "{}['none']")
+    with pytest.raises(RewardError, match="KeyError"):
+        BatchReward(load_reward(source, card), card, N, on_not_finite="return")(*step(0))
+
+
 @pytest.mark.parametrize("value", ["speed", "{'speed': speed}", "(speed, speed)", "('x', {'speed': 1.0})", "None"])
 def test_per_step_return_type(card, step, value):
     source = CLASS.replace('speed + control, {"speed": speed, "ctrl": control}', value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import gymnasium
 import numpy as np
@@ -92,10 +92,11 @@ class FakeBatch:
 class Output:
     total: np.ndarray
     terms: dict
+    raised: dict = field(default_factory=dict)
 
 
 class FakeReward:
-    """The environment's own reward in two terms; ``spoil`` may change the terms of a step."""
+    """The environment's own reward in two terms; ``spoil`` may change the terms of a step, and return which rows raised."""
 
     def __init__(self, spoil=None):
         self.calls, self.spoil = 0, spoil
@@ -103,9 +104,8 @@ class FakeReward:
     def __call__(self, state, action, next_state):
         self.calls += 1
         terms = {"x": next_state[:, 0].copy(), "effort": -0.1 * np.square(np.asarray(action, np.float64)).sum(-1)}
-        if self.spoil is not None:
-            self.spoil(self.calls, terms)
-        return Output(sum(terms.values()), terms)
+        raised = self.spoil(self.calls, terms) if self.spoil is not None else None
+        return Output(sum(terms.values()), terms, raised or {})
 
     def reset(self, mask=None):
         pass

@@ -45,6 +45,13 @@ def test_a_checkpoint_reads_as_it_was_written(tmp_path):
     assert same(checkpoints.read(tmp_path / checkpoints.write(tmp_path, small())), small())
 
 
+def test_what_a_killed_writer_left_goes_with_the_next_checkpoint(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints/1.tmp").write_bytes(b"half")
+    path = tmp_path / checkpoints.write(tmp_path, small())
+    assert list(path.parent.iterdir()) == [path]
+
+
 def test_no_flipped_bit_passes_unseen(tmp_path):
     path = tmp_path / checkpoints.write(tmp_path, small())
     whole, passed = path.read_bytes(), []

@@ -176,6 +176,67 @@ def test_a_broken_member_stops_and_the_others_go_on(where, bad):
     assert not ppo.all_stopped
 
 
+def test_a_row_whose_reward_raised_stops_its_member_by_the_exception():
+    def raising(call, terms):
+        if call < 20:
+            return {}
+        for value in terms.values():
+            value[N + 1] = np.nan
+        return {N + 1: "ZeroDivisionError: float division by zero (line 5)"}
+
+    ppo = group(variants(), reward=FakeReward(raising))
+    ppo.collect()
+    ppo.collect()
+    (stop,) = ppo.faults.stops.values()
+    assert (stop.member, stop.cause, stop.term, stop.step) == (1, "reward", "total", 20 * N)
+    assert stop.message.endswith("step 80: the reward raised ZeroDivisionError: float division by zero (line 5)")
+
+
+@pytest.mark.parametrize("bad", [1e160, -1e308])
+@pytest.mark.parametrize("where", ["reward", "observation", "first observation"])
+def test_a_finite_value_too_large_for_the_statistics_stops_its_member_only(where, bad):
+    def spoil_terms(call, terms):
+        if where == "reward" and call == 20:
+            terms["effort"][N + 1] = bad
+
+    def spoil_observation(count, observation):
+        if where == "observation" and count == 20:
+            observation[N + 1, 1] = bad
+
+    ppo, undisturbed = group(variants(), reward=FakeReward(spoil_terms)), group(variants())
+    environment = ppo.collector.environment
+    environment.corrupt = spoil_observation
+    if where == "first observation":
+        environment.start = environment.start.copy()
+        environment.start[N + 1, 1] = bad
+    with np.errstate(over="ignore", invalid="ignore"):
+        for _ in range(3):
+            rows, expected = ppo.iterate(), undisturbed.iterate()
+    (stop,) = ppo.faults.stops.values()
+    step = 0 if where == "first observation" else 20 * N
+    what = "returns" if where == "reward" else "observations"
+    assert (stop.member, stop.cause, stop.step) == (1, where.split()[-1], step)
+    assert f"the running variance of {what} overflowed at environment step {step}" in stop.message
+    assert stop.message.endswith(f" was {abs(bad):.3g}")
+    statistics = ("collector/observations", "collector/returns", "collector/current")
+    for name, value in ppo.snapshot().items():
+        assert np.isfinite(value).all() or not name.startswith(statistics), name
+    for index in (0, 2):
+        for name, value in undisturbed.weights(index).items():
+            np.testing.assert_array_equal(ppo.weights(index)[name], value, err_msg=name)
+        assert ppo.return_statistics(index) == undisturbed.return_statistics(index)
+        assert rows[index]["value_loss"] == expected[index]["value_loss"]
+
+
+def test_large_values_that_the_statistics_hold_stop_nobody():
+    def large(call, terms):
+        terms["effort"][N + 1] = 1e140
+
+    ppo = group(variants(), reward=FakeReward(large))
+    ppo.iterate()
+    assert not ppo.faults.stops
+
+
 def test_a_non_finite_gradient_stops_its_member_only():
     members = [variants()[0], MemberSpec("x", Hyperparameters.from_dict({"value_coef": 1e308}, base=SMALL), 4)]
     ppo = group(members)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-import struct
 import subprocess
 import sys
 
 import pytest
 from dressage_trainer import metrics
 from dressage_trainer.eventfile import EventFile, crc32c
+
+from tests.unit.trainer.event_files import events_by_tensorboard_x
 
 
 def test_checksum_by_the_published_vector():
@@ -19,8 +20,6 @@ def test_checksum_by_the_published_vector():
 
 
 def test_another_reader_finds_what_was_written(tmp_path):
-    event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
-    masked = pytest.importorskip("tensorboardX.record_writer").masked_crc32c
     path = tmp_path / "events.out.tfevents.1"
     file = EventFile(path, wall_time=1.5)
     rows = [(step * 1000, {"train/loss": 0.5 * step, "rollout/episode_return": -3.25}) for step in range(1, 30)]
@@ -28,14 +27,7 @@ def test_another_reader_finds_what_was_written(tmp_path):
         file.add(scalars, step=step, wall_time=2.0 + step)
     file.close()
 
-    data, events = path.read_bytes(), []
-    while data:
-        (length,) = struct.unpack("<Q", data[:8])
-        assert struct.unpack("<I", data[8:12])[0] == masked(data[:8])
-        body = data[12 : 12 + length]
-        assert struct.unpack("<I", data[12 + length : 16 + length])[0] == masked(body)
-        events.append(event_pb2.Event.FromString(body))
-        data = data[16 + length :]
+    events = events_by_tensorboard_x(path)
     assert events[0].file_version == "brain.Event:2"
     assert events[0].wall_time == 1.5
     found = [(e.step, {value.tag: value.simple_value for value in e.summary.value}) for e in events[1:]]

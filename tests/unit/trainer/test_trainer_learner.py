@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
-import threading
 
 import numpy as np
 import pytest
@@ -14,10 +12,11 @@ pytest.importorskip("jax")
 pytest.importorskip("mujoco")
 
 from dressage.policies import Policy, PolicyCard
-from dressage.sandbox.pipe import Channel, ChannelClosed
 from dressage_trainer import checkpoints, groups, learner
-from dressage_trainer.learner import learn
-from dressage_trainer.messages import MemberTask, TrainSpec, parse
+from dressage_trainer.messages import MemberTask, TrainSpec
+
+from tests.unit.trainer.event_files import scalars
+from tests.unit.trainer.in_process import Supervisor, run
 
 CHEETAH = '''
 LATEX = r"v_x + \\\\max"
@@ -59,43 +58,9 @@ def spec(environment, reward, *, steps, members=None, **options):
     )
 
 
-class Supervisor:
-    """The other end of the learner's channel, in this process."""
-
-    def __init__(self, folder, request):
-        to_learner, from_learner = os.pipe(), os.pipe()
-        self.channel = Channel(from_learner[0], to_learner[1])
-        theirs = Channel(to_learner[0], from_learner[1])
-
-        def work():
-            try:
-                learn(theirs)
-            finally:
-                theirs.close()
-
-        folder.mkdir(exist_ok=True)
-        os.chdir(folder)
-        self.thread = threading.Thread(target=work, daemon=True)
-        self.thread.start()
-        self.channel.send(request.to_dict() if isinstance(request, TrainSpec) else request)
-
-    def messages(self):
-        while True:
-            try:
-                message = self.channel.recv(timeout=240)
-            except ChannelClosed:
-                self.thread.join(10)
-                return
-            yield parse(message)
-
-
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-
-def run(folder, request):
-    return list(Supervisor(folder, request).messages())
 
 
 def of_type(messages, kind):
@@ -164,6 +129,46 @@ def test_trains_reports_and_writes(tmp_path):
     paths = [message.path for message in of_type(messages, "checkpoint")]
     assert paths[-1] == "checkpoints/4.safetensors"
     assert (tmp_path / "run" / paths[-1]).exists()
+
+
+TERMS = ("speed", "best", "effort")
+DIAGNOSTICS = {
+    "rollout": ("episode_length", "episode_return", "environment_return", "episodes"),
+    "train": (
+        *(
+            "entropy",
+            "std",
+            "approx_kl",
+            "clip_fraction",
+            "explained_variance",
+            "grad_norm",
+            "policy_loss",
+            "value_loss",
+        ),
+        *("return_target_mean", "value_mean", "minibatches", "steps"),
+    ),
+    "time": (
+        *("collect_steps_per_second", "update_steps_per_second", "steps_per_second", "update", "seconds"),
+        "compile_seconds",
+    ),
+}
+
+
+@pytest.mark.parametrize("reader", ["tensorboardX", "tensorboard"])
+def test_a_row_has_every_diagnostic_and_tensorboard_shows_the_same_values(tmp_path, reader):
+    pytest.importorskip(reader)
+    short = {"max_episode_steps": 30}  # so that episodes end within the first update
+    run(tmp_path / "run", spec("HalfCheetah-v5", CHEETAH, steps=256, options=short, checkpoint_seconds=1e9))
+    names = {f"{group}/{name}": name for group, found in DIAGNOSTICS.items() for name in found}
+    names |= {tag: tag for term in TERMS for tag in (f"term/{term}", f"term_magnitude/{term}", f"term_share/{term}")}
+    for member in ("a", "b"):
+        folder = tmp_path / "run/members" / member
+        rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        shown = scalars(folder / "tb", reader)
+        assert list(shown) == [row["step"] for row in rows] == [128, 256]
+        for row in rows:
+            assert row.keys() == {"step", *names.values()}
+            assert shown[row["step"]] == {tag: np.float32(row[name]) for tag, name in names.items()}
 
 
 @pytest.mark.parametrize(("environment", "reward"), [("HalfCheetah-v5", CHEETAH), ("InvertedPendulum-v5", PENDULUM)])

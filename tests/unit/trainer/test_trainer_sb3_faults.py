@@ -18,7 +18,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from dressage.limits import SAC_HYPERPARAMETERS
 from dressage_trainer.messages import MemberTask
 from dressage_trainer.sb3 import groups, models
-from dressage_trainer.sb3.vecenv import MemberStopped, RewardedVecEnv
+from dressage_trainer.sb3.vecenv import MemberStopped, RewardedVecEnv, StoppingNormalizer
+from fake_environment import FakeBatch, FakeReward
 from test_trainer_sb3_backend import PPO, REWARD, SAC, run
 
 BOUND = np.array([[-1.0], [1.0]], np.float32)
@@ -87,11 +88,53 @@ def test_a_reward_beyond_single_precision_stops_sac(tmp_path, monkeypatch, short
     assert messages[-1].type == "failed" and messages[-1].generated_code
 
 
+DIVIDING = """
+TERMS = {"up": "stay up", "inverse": "of what is left of the time"}
+
+def reward_fn(obs, action, next_obs, info):
+    inverse = 1.0 / (0.5 - info["time"] if info["time"] < 0.35 else 0.0)
+    return 1.0 + inverse, {"up": 1.0, "inverse": inverse}
+"""
+
+
+def test_arithmetic_that_raises_stops_its_member(tmp_path, monkeypatch):
+    members = (MemberTask("a", PPO, 1),)
+    messages = run(tmp_path / "run", monkeypatch, algorithm="ppo", steps=512, members=members, reward=DIVIDING)
+    (stopped,) = stopped_of(messages)
+    assert stopped.reason == "REWARD_NOT_FINITE" and "'total'" in stopped.message
+    assert "ZeroDivisionError: float division by zero (line 5)" in stopped.message
+
+
+def test_a_reward_too_large_for_the_running_variance_stops_its_member(tmp_path, monkeypatch):
+    reward = REWARD.replace("0.01 * memory.steps", "np.where(memory.steps == 5, 1e160, 0.0)")
+    members = (MemberTask("a", PPO, 1),)
+    messages = run(tmp_path / "run", monkeypatch, algorithm="ppo", steps=128, members=members, reward=reward)
+    (stopped,) = stopped_of(messages)
+    text = "the running variance of returns overflowed at environment step 20, where the largest |reward| was 1e+160"
+    assert (stopped.reason, stopped.env_step, stopped.message) == ("REWARD_NOT_FINITE", 20, text)
+
+
+@pytest.mark.parametrize(("bad", "cause"), [(1e160, "observation"), (1.0, None)])
+def test_an_observation_too_large_for_the_running_variance_stops_its_member(bad, cause):
+    batch = FakeBatch(1, 3)
+    batch.corrupt = lambda count, observation: observation.__setitem__((1, 2), bad) if count == 4 else None
+    environment = StoppingNormalizer(RewardedVecEnv(batch, FakeReward(), [0, 1, 2]))
+    environment.reset()
+    stops = []
+    for _ in range(8):
+        try:
+            environment.step(np.zeros((3, 2), np.float32))
+        except MemberStopped as stopped:
+            stops.append((stopped.stop.cause, stopped.stop.step, "1e+160" in stopped.stop.message))
+            break
+    assert stops == ([(cause, 12, True)] if cause else [])
+
+
 def outcome(total, observation=0.0, options=None, **terms):
     """What a step of three environments comes to: None, or the cause and the term of a stop."""
     size = SimpleNamespace(num_envs=3, observation_size=1, action_size=1, action_low=BOUND[0], action_high=BOUND[1])
     env = RewardedVecEnv(size, None, [0, 1, 2], **(options or {}))
-    output = SimpleNamespace(total=np.asarray(total), terms={n: np.asarray(v) for n, v in terms.items()})
+    output = SimpleNamespace(total=np.asarray(total), terms={n: np.asarray(v) for n, v in terms.items()}, raised={})
     try:
         env._check(np.full((3, 1), observation), output)
     except MemberStopped as stopped:

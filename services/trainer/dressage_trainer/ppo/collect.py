@@ -6,8 +6,8 @@ probabilities (from the noise), reward normalisation. Only observation normalisa
 next action depends on it.
 
 Members never mix: noise comes from each member's own generator, statistics have a member axis. A member whose reward
-or observation stops being finite is stopped: its rows go on as zeros, since shapes are fixed, and are never learnt
-from.
+or observation stops being finite, or is too large for the statistics, is stopped: its rows go on as zeros, since shapes
+are fixed, and are never learnt from.
 """
 
 from __future__ import annotations
@@ -70,8 +70,7 @@ class Collector:
         """Reset every environment; ``seeds`` has one for each of the M * n rows."""
         observation = self._by_member(self.environment.reset(seeds))
         self.reward.reset(None)
-        self.observations.update(observation)
-        self._current = self.observations.normalize(observation)
+        self._see(observation)
 
     def collect(self, weights: Arrays) -> Rollout:
         """Act for ``num_steps`` with the given stacked weights."""
@@ -93,7 +92,9 @@ class Collector:
             if cut.any():
                 rows = np.flatnonzero(cut)
                 tails.append((index, rows, self._normalize_rows(rows, step.final_observation)))
-        rewards = self.returns.normalize(rewards, dones)
+        raw, rewards = rewards, self.returns.normalize(rewards, dones)
+        for member, index in self.returns.overflows.items():
+            self._stop_by_returns(member, index, raw[member])
         for index, rows, final in tails:
             self._bootstrap(rewards[:, index], rows, final)
         as_dtype = self.dtype
@@ -125,10 +126,32 @@ class Collector:
         if ended:
             dones[:] = self._by_member(done)
             self.reward.reset(done)
-        batch = self._by_member(observation)
-        self.observations.update(batch, skip=self.faults.mask(self.members) if self.faults.stops else None)
-        self._current = self.observations.normalize(batch)
+        self._see(self._by_member(observation))
         return step
+
+    def _see(self, observation: np.ndarray) -> None:
+        """Take (M, n, D) observations into the statistics, and as what is acted on next."""
+        skip = self.faults.mask(self.members) if self.faults.stops else None
+        overflowed = self.observations.update(observation, skip=skip)
+        if overflowed is not None:
+            for member in np.flatnonzero(overflowed):
+                largest = np.abs(observation[member]).max()
+                text = f"the running variance of observations overflowed at environment step {self.steps_done}"
+                text += f", where the largest |observation| was {largest:.3g}"
+                self._stop(int(member), "observation", self.steps_done, text)
+            observation = np.where(overflowed[:, None, None], 0.0, observation)
+        self._current = self.observations.normalize(observation)
+
+    def _stop_by_returns(self, member: int, index: int, rewards: np.ndarray) -> None:
+        """Stop a member for what its (T, n) rewards had come to in step ``index`` of the rollout just done."""
+        step = self.steps_done - (len(rewards) - 1 - index) * self.num_envs
+        largest = np.abs(rewards[: index + 1]).max()
+        text = f"the running variance of returns overflowed at environment step {step}"
+        self._stop(member, "reward", step, f"{text}; the largest |reward| of the rollout till then was {largest:.3g}")
+
+    def _stop(self, member: int, cause: str, step: int, message: str) -> None:
+        stop = Stop(member=member, step=step, cause=cause, term="", message=message)
+        self.faults.stops.setdefault(member, stop)
 
     def _handle_faults(self, step: Step, output: Any) -> tuple[np.ndarray, np.ndarray]:
         """Stop members with non-finite values; zero the rows of all stopped members."""
@@ -145,13 +168,15 @@ class Collector:
         return observation.reshape(step.observation.shape), np.where(stopped[:, None], 0.0, total)
 
     def _describe(self, member: int, cause: str, output: Any) -> Stop:
-        term = ""
+        term, why = "", ""
         if cause == "reward":
             rows = slice(member * self.num_envs, (member + 1) * self.num_envs)
+            raised = [text for row, text in output.raised.items() if row // self.num_envs == member]
             broken = [name for name, value in output.terms.items() if not np.isfinite(value[rows]).all()]
-            term = broken[0] if broken else "total"
+            term = broken[0] if broken and not raised else "total"
+            why = f": the reward raised {raised[0]}" if raised else ""
         what = f"reward term {term!r}" if term else cause
-        message = f"{what} was not finite at environment step {self.steps_done}"
+        message = f"{what} was not finite at environment step {self.steps_done}{why}"
         return Stop(member=member, step=self.steps_done, cause=cause, term=term, message=message)
 
     def _normalize_rows(self, rows: np.ndarray, final_observation: np.ndarray) -> np.ndarray:

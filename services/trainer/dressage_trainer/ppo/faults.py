@@ -17,7 +17,7 @@ class Stop:
     cause: str
     """"reward", "observation" or "gradient"."""
     term: str
-    """The reward term that was not finite; empty for other causes."""
+    """The reward term that was not finite; empty for other causes, and where it was what became of finite rewards."""
     message: str
 
 

@@ -65,6 +65,10 @@ class RewardOutput(Protocol):
     def terms(self) -> Mapping[str, np.ndarray]:
         """(N,) each, by name."""
 
+    @property
+    def raised(self) -> Mapping[int, str]:
+        """Of rows that are NaN because the reward's arithmetic raised: the exception."""
+
 
 class Reward(Protocol):
     """The reward that members are trained on, for N rows at once."""

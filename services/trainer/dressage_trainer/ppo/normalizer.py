@@ -2,10 +2,14 @@
 
 Statistics are float64 and merged batch by batch (Chan, Golub and LeVeque's parallel variance), starting from mean 0,
 variance 1 and a count of 1e-4, as SB3's RunningMeanStd. A leading axis holds the members; no value crosses it.
+
+A value may be finite and its square not. A variance that is infinite stays so, and all that is divided by its root is
+0; so a member whose variance overflows is told of, for the caller to stop it, and keeps its statistics from before.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -27,6 +31,21 @@ class RunningMoments:
         self.mean = np.zeros((members, *shape))
         self.var = np.ones((members, *shape))
         self.count = np.full(members, _INITIAL_COUNT)
+
+    def parts(self) -> tuple[np.ndarray, ...]:
+        """The statistics themselves, for `put_back`; a merge writes into none of them."""
+        return self.mean, self.var, self.count
+
+    def put_back(self, parts: tuple[np.ndarray, ...], members: np.ndarray) -> None:
+        """Take back what was merged since ``parts``, for the members marked in ``members`` (M,)."""
+        for now, before in zip(self.parts(), parts, strict=True):
+            now[members] = before[members]
+
+    def overflowed(self) -> np.ndarray:
+        """(M,) True where a variance is not finite."""
+        finite = np.isfinite(self.var).reshape(len(self.var), -1)
+        broken: np.ndarray = ~np.logical_and.reduce(finite, axis=1)
+        return broken
 
     def merge(self, mean: np.ndarray, var: np.ndarray, size: int) -> None:
         """Add a batch of ``size`` rows with the given per-member mean and population variance."""
@@ -63,21 +82,28 @@ class ObservationNormalizer:
         self._scale = (1.0 / np.sqrt(self.moments.var + EPSILON))[:, None, :]
         self._shift = self.moments.mean[:, None, :]
 
-    def update(self, observations: np.ndarray, *, skip: np.ndarray | None = None) -> None:
-        """Merge a batch; members marked in ``skip`` (M,) keep their statistics."""
+    def update(self, observations: np.ndarray, *, skip: np.ndarray | None = None) -> np.ndarray | None:
+        """Merge a batch; members marked in ``skip`` (M,) keep their statistics.
+
+        :returns: (M,) True for members whose variance overflowed, which keep theirs too; None where no member's did.
+        """
         if not self._enabled:
-            return
-        before = self.moments.arrays() if skip is not None else None
+            return None
+        before = self.moments.parts()
+        overflowed: np.ndarray | None = None
         size = observations.shape[1]
         mean = np.add.reduce(observations, axis=1) / size
         deviation = observations - mean[:, None]
         var = np.einsum("mnd,mnd->md", deviation, deviation) / size
         self.moments.merge(mean, var, size)
-        if before is not None and skip is not None:
-            self.moments.mean[skip] = before["mean"][skip]
-            self.moments.var[skip] = before["var"][skip]
-            self.moments.count[skip] = before["count"][skip]
+        if skip is not None:
+            self.moments.put_back(before, skip)
+        # One sum for all members; where it overflows and no variance did, the closer look finds nobody.
+        if not math.isfinite(np.add.reduce(self.moments.var, axis=None)):
+            overflowed = self.moments.overflowed()
+            self.moments.put_back(before, overflowed)
         self._refresh()
+        return overflowed
 
     def normalize(self, observations: np.ndarray) -> np.ndarray:
         """(M, n, D) raw observations to normalised ones of the training dtype."""
@@ -114,15 +140,20 @@ class ReturnNormalizer:
         self.returns = np.zeros((members, num_envs))
         self._discounts = discounts[:, None]
         self._enabled = enabled
+        self.overflows: dict[int, int] = {}
+        """Members whose variance overflowed in the last rollout, each with the step of it at which that was."""
 
+    @np.errstate(over="ignore", invalid="ignore")
     def normalize(self, rewards: np.ndarray, dones: np.ndarray) -> np.ndarray:
         """Rewards and dones of a whole rollout, (M, T, n), in order of time, to normalised rewards.
 
         The return of step t is in the statistics before step t's reward is divided, and is forgotten after a done.
+        Rewards of members in `overflows` are 0.
         """
         if not self._enabled:
             return rewards
         members, steps, num_envs = rewards.shape
+        before, returns_before = self.moments.parts(), self.returns
         returns = np.empty_like(rewards)
         running = self.returns
         alive = 1.0 - dones
@@ -138,6 +169,12 @@ class ReturnNormalizer:
             self.moments.merge(means[:, t], variances[:, t], num_envs)
             spread[:, t, 0] = self.moments.var
         normalised: np.ndarray = np.clip(rewards / np.sqrt(spread + EPSILON), -CLIP, CLIP)
+        overflowed = self.moments.overflowed()
+        self.overflows = {int(m): int(np.argmin(np.isfinite(spread[m, :, 0]))) for m in np.flatnonzero(overflowed)}
+        if self.overflows:
+            self.moments.put_back(before, overflowed)
+            self.returns[overflowed] = returns_before[overflowed]
+            normalised[overflowed] = 0.0
         return normalised
 
     def arrays(self) -> Arrays:

@@ -38,10 +38,9 @@ from dressage_trainer.stall import WatchedReward
 
 try:
     import torch
-    from stable_baselines3.common.vec_env import VecNormalize
 
     from dressage_trainer.sb3 import models
-    from dressage_trainer.sb3.vecenv import MemberStopped, RewardedVecEnv
+    from dressage_trainer.sb3.vecenv import MemberStopped, RewardedVecEnv, StoppingNormalizer
 except ImportError as error:
     raise FailedPrecondition(
         "the backend sb3 needs torch and stable-baselines3 where training runs: pip install 'dressage[sb3]'",
@@ -166,7 +165,7 @@ class Sb3Group:
             # SB3 keeps rewards in single precision; normalised ones fit.
             reward_dtype=np.float64 if h.normalize_reward else np.float32,
         )
-        self._normalizer: Any = VecNormalize(
+        self._normalizer: Any = StoppingNormalizer(
             self._env,
             norm_obs=h.normalize_observation,
             norm_reward=h.normalize_reward,

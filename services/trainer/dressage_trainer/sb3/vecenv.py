@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from dressage_trainer.ppo.actions import action_space_of
 from dressage_trainer.ppo.episodes import EpisodeStatistics
@@ -16,7 +16,7 @@ from dressage_trainer.ppo.interfaces import Arrays, Environment, Reward
 
 
 class MemberStopped(Exception):
-    """A reward or observation was not finite, so the member cannot go on."""
+    """A reward or observation was not finite, or too large for the statistics, so the member cannot go on."""
 
     def __init__(self, stop: Stop) -> None:
         super().__init__(stop.message)
@@ -89,10 +89,12 @@ class RewardedVecEnv(VecEnv):
         if not reward_broken and not observation_broken:
             return
         cause = "reward" if reward_broken else "observation"
+        raised = list(output.raised.values())
         broken = [name for name, value in output.terms.items() if not self._holds(value)]
-        term = (broken[0] if broken else "total") if reward_broken else ""
+        term = (broken[0] if broken and not raised else "total") if reward_broken else ""
         what = f"reward term {term!r}" if term else cause
-        message = f"{what} was not finite at environment step {self.steps_done}"
+        why = f": the reward raised {raised[0]}" if raised else ""
+        message = f"{what} was not finite at environment step {self.steps_done}{why}"
         raise MemberStopped(Stop(member=0, step=self.steps_done, cause=cause, term=term, message=message))
 
     def _holds(self, rewards: Any) -> bool:
@@ -142,3 +144,28 @@ class RewardedVecEnv(VecEnv):
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
         """Rows of a batch are not wrapped."""
         return [False] * len(list(self._get_indices(indices)))
+
+
+class StoppingNormalizer(VecNormalize):
+    """`VecNormalize` that stops a member whose running variance overflows: all divided by its root would be 0 for good."""
+
+    def step_wait(self) -> Any:
+        """As `VecNormalize`.
+
+        :raises MemberStopped: for a variance that is not finite.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            stepped = super().step_wait()
+        if self.norm_reward and not np.isfinite(self.ret_rms.var):
+            self._stop("reward", "returns", self.old_reward)
+        if self.norm_obs:
+            moments: Any = self.obs_rms  # SB3 has no such attribute otherwise
+            if not np.isfinite(moments.var).all():
+                self._stop("observation", "observations", self.old_obs)
+        return stepped
+
+    def _stop(self, cause: str, what: str, values: Any) -> None:
+        (step,) = self.venv.get_attr("steps_done", [0])
+        text = f"the running variance of {what} overflowed at environment step {step}"
+        message = f"{text}, where the largest |{cause}| was {np.abs(values).max():.3g}"
+        raise MemberStopped(Stop(member=0, step=step, cause=cause, term="", message=message))
