@@ -5,6 +5,9 @@ from __future__ import annotations
 MAX_UPDATE_SAMPLES = 2**26
 """Samples of one PPO update of a member, num_envs * num_steps, at most."""
 
+MAX_UPDATE_VISITS = 2**30
+"""Samples of one PPO update over all its epochs, whose orders are drawn together, at most."""
+
 CHECKPOINT_INDEX = "checkpoints/index.json"
 """Below a run: the keys of its newest checkpoints, the newest first."""
 

@@ -28,6 +28,8 @@ Float = NDArray[np.float64]
 _MEMORY = "memory/"
 _STARTING = "starting"
 _ROWS = "rows"
+_OF_VALUES = (ArithmeticError, ValueError)
+"""What arithmetic raises for some values: a division by zero; a root of -1, which `math` calls a ValueError."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +109,8 @@ class BatchReward:
     :param num_envs: N.
     :param backend: library behind ``np`` of a vectorised reward.
     :param on_not_finite: what to do about NaN and infinities: "raise", or "return" them as they are, for a caller that
-        gives up the rows concerned and goes on with the others. A per-step reward's ArithmeticError is NaN to it, as the
-        same arithmetic is in numpy.
+        gives up the rows concerned and goes on with the others. What a per-step reward's arithmetic raises is NaN to it, as
+        the same arithmetic is in numpy.
     """
 
     def __init__(
@@ -223,7 +225,7 @@ class BatchReward:
                 total, terms = self._rows[index](before[index], action[index], after[index], info)
             except RewardError as error:
                 error.row = index
-                if self._raises or not isinstance(error.__cause__, ArithmeticError):
+                if self._raises or error.rule != "exception" or not isinstance(error.__cause__, _OF_VALUES):
                     raise
                 self._raised[index] = f"{error.seen} (line {error.line})"
                 stacked[:, index] = stated[index] = np.nan

@@ -12,7 +12,7 @@ from dressage.api.v1 import session_service_pb2 as pb
 from dressage.envs.cards import load_card
 from dressage.envs.options import EnvOptions
 from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound
-from dressage.limits import MAX_UPDATE_SAMPLES, SAC_HYPERPARAMETERS
+from dressage.limits import MAX_UPDATE_SAMPLES, MAX_UPDATE_VISITS, SAC_HYPERPARAMETERS
 
 from dressage_orchestrator import defaults, durations, names
 from dressage_orchestrator.clients import AgentClient
@@ -319,6 +319,10 @@ def _check_sizes(field: str, told: v1.Hyperparameters) -> None:
     if samples < 2:
         expected = "at least 2 beside num_envs of 1 (num_envs × num_steps ≥ 2)"
         raise InvalidArgument(field=f"{field}.num_steps", value=told.num_steps, expected=expected)
+    if samples * told.epochs > MAX_UPDATE_VISITS:
+        most = MAX_UPDATE_VISITS // samples
+        expected = f"at most {most} beside {samples} samples (num_envs × num_steps × epochs ≤ {MAX_UPDATE_VISITS})"
+        raise InvalidArgument(field=f"{field}.epochs", value=told.epochs, expected=expected)
     if told.minibatch_size > samples:
         expected = f"at most {samples} (num_envs × num_steps)"
         raise InvalidArgument(field=f"{field}.minibatch_size", value=told.minibatch_size, expected=expected)

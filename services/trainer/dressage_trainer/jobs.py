@@ -119,6 +119,12 @@ class Jobs:
         if self._storing is not None:
             await self._storing
 
+    async def close(self) -> None:
+        """Gives up a checkpoint that is being stored, if there is one."""
+        if self._storing is not None:
+            self._storing.cancel()
+            await asyncio.gather(self._storing, return_exceptions=True)
+
     async def _put(self, job: Job) -> None:
         """Waits while too many wait. Told to leave, lets all in: the snapshot that was asked for is announced behind them."""
         while self._queue.qsize() >= _QUEUE and not self._terminate.is_set():

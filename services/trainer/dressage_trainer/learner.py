@@ -178,8 +178,11 @@ class Training:
                     self._send(stopped)
                 for warning in outcome.warnings:
                     self._send(warning)
-                self._snapshot = self._take_snapshot([group])
-                self._send_due(group, before)
+                snapshot = self._take_snapshot([group])
+                self._send_evaluation(group, before)
+                # Only now, or an answer to a request could precede the evaluation, which a resume would never ask for again.
+                self._snapshot = snapshot
+                self._send_due()
             self._finish()
         finally:
             for group in self._groups:
@@ -190,10 +193,12 @@ class Training:
         unfinished = [g for g in self._groups if g.steps < self._spec.steps_per_member and not g.all_stopped]
         return min(unfinished, key=lambda g: g.steps, default=None)
 
-    def _send_due(self, group: TrainedGroup, before: int) -> None:
+    def _send_evaluation(self, group: TrainedGroup, before: int) -> None:
         # An update may pass several marks at once; one evaluation then serves them all.
         if any(before < mark <= group.steps for mark in self._marks()):
             self._send(EvaluateMessage(policies=tuple(group.policies())))
+
+    def _send_due(self) -> None:
         now = self._clock()
         if now - self._last_progress >= _PROGRESS_SECONDS:
             self._last_progress = now

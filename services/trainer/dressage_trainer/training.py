@@ -234,6 +234,7 @@ class Training:
             listener.cancel()
             worker.cancel()
             await asyncio.gather(listener, worker, return_exceptions=True)
+            await self._jobs.close()
 
     async def _ended(self, outcome: Outcome, worker: asyncio.Future[Never]) -> Outcome:
         """The learner has said its last: evaluates and stores what is left, as far as there is time."""
@@ -279,7 +280,7 @@ class Training:
                 await asyncio.to_thread(learner.kill)
                 if self._snapshot is not None:
                     await self._store_snapshot(*self._snapshot, worker)
-        except (TimeoutError, DressageError) as error:
+        except (OSError, DressageError) as error:  # TimeoutError is an OSError, as is a full disk
             self._log.warning("no checkpoint before the end; an earlier one serves", error=str(error))
         return True
 
@@ -370,7 +371,8 @@ class Training:
             self._delivery.report(pb.Report(warning=warning))
             self._no_snapshot()
             return
-        if message.requested:
+        # A sandboxed process may say so at any time; it counts once, and when it was asked.
+        if message.requested and self._context.terminate.is_set() and self._snapshot is None:
             self._snapshot = staged, self._jobs.unfinished()
             self._snapshot_answered.set()
         else:

@@ -5,12 +5,15 @@ The policies to be evaluated are those of boundaries before the checkpoint, whic
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from dressage.sandbox.pipe import ProtocolError, encode, unpack
 
 from dressage_trainer.messages import EvaluateMessage, parse
+
+_SIZE = struct.Struct("<Q")
 
 
 def key_beside(checkpoint: str) -> str:
@@ -19,11 +22,12 @@ def key_beside(checkpoint: str) -> str:
 
 
 def write(path: Path, evaluations: Sequence[EvaluateMessage]) -> None:
-    """Writes them, in their order.
-
-    :raises ProtocolError: if they are too large for one file, as a message to a sandbox would be.
-    """
-    path.write_bytes(encode({"evaluations": [message.to_dict() for message in evaluations]}))
+    """Writes them, in their order: each as the learner sent it, after its size."""
+    with path.open("wb") as file:
+        for message in evaluations:
+            data = encode(message.to_dict())
+            file.write(_SIZE.pack(len(data)))
+            file.write(data)
 
 
 def read(path: Path) -> list[EvaluateMessage]:
@@ -31,11 +35,13 @@ def read(path: Path) -> list[EvaluateMessage]:
 
     :raises ProtocolError: if that is not what the file holds.
     """
-    entries = unpack(path.read_bytes()).get("evaluations")
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise ProtocolError(f"{path.name} holds no list of evaluations")
-    found = [parse(entry) for entry in entries]
-    evaluations = [message for message in found if isinstance(message, EvaluateMessage)]
-    if len(evaluations) < len(found):
-        raise ProtocolError(f"{path.name} holds other messages than evaluations")
+    evaluations = []
+    with path.open("rb") as file:
+        while size := file.read(_SIZE.size):
+            if len(size) < _SIZE.size:
+                raise ProtocolError(f"{path.name} is cut short")
+            message = parse(unpack(file.read(_SIZE.unpack(size)[0])))
+            if not isinstance(message, EvaluateMessage):
+                raise ProtocolError(f"{path.name} holds a message of type {message.type!r}, not an evaluation")
+            evaluations.append(message)
     return evaluations

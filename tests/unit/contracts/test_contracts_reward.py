@@ -274,6 +274,7 @@ def test_large_totals_that_are_finite_are_no_fault(card, step):
 ARITHMETIC = {
     "speed / (0.0 if speed > 0 else 1.0)": "ZeroDivisionError: float division by zero (line 8)",
     "math.exp(1e4 if speed > 0 else 1.0)": "OverflowError: math range error (line 8)",
+    "1.0 * int(math.nan if speed > 0 else 1.0)": "ValueError: cannot convert float NaN to integer (line 8)",
     "10**400 if speed > 0 else 1": "OverflowError: int too large to convert to float (line 0)",
 }
 

@@ -27,6 +27,11 @@ def filled(**values: int) -> v1.SessionSpec:
         ({"num_envs": 1025, "num_steps": 65_536}, "num_steps", "got 65536, expected at most 65472"),
         ({"num_envs": 1, "num_steps": 1}, "num_steps", "got 1, expected at least 2 beside num_envs of 1"),
         ({"num_envs": 1, "num_steps": 2, "minibatch_size": 3}, "minibatch_size", r"got 3, expected at most 2 "),
+        (
+            {"num_envs": 2048, "num_steps": 64, "epochs": 10_000},
+            "epochs",
+            "got 10000, expected at most 8192 beside 131072",
+        ),
     ],
 )
 def test_what_no_update_can_hold_is_refused_by_the_api_as_by_the_trainer(

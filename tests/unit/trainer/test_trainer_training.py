@@ -141,8 +141,36 @@ async def test_a_learner_may_not_name_members_that_are_not_its_own(tmp_path: Pat
     assert not work.reports and training._jobs._queue.empty()
 
 
+async def test_a_checkpoint_said_to_be_asked_for_waits_like_others_before_it_was_asked_for(tmp_path: Path):
+    training, work, sandbox = new_training(tmp_path)
+    for update in (1, 2, 3):
+        await training._handle(checkpoint(sandbox, update, requested=True), None)  # type: ignore[arg-type]
+    assert training._snapshot is None and len(list((tmp_path / "scratch/staging/staged").iterdir())) == 1
+    training._context.terminate.set()
+    for update in (4, 5, 6):
+        await training._handle(checkpoint(sandbox, update, requested=True), None)  # type: ignore[arg-type]
+    await leave(training, asyncio.ensure_future(asyncio.sleep(60)))
+    assert work.stored() == [4] and len(list((tmp_path / "scratch/staging/staged").iterdir())) == 1
+
+
+async def test_on_a_full_disk_whoever_is_told_to_leave_leaves_to_be_tried_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    training, work, sandbox = new_training(tmp_path)
+    training._context.terminate.set()
+    await training._handle(checkpoint(sandbox, 1, requested=True), None)  # type: ignore[arg-type]
+
+    async def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(training._delivery, "checkpoint", full)
+    await leave(training, asyncio.ensure_future(asyncio.sleep(60)))
+    assert not work.stored()
+
+
 async def test_a_boundary_that_is_staged_twice_is_stored_once_and_whoever_waits_is_told(tmp_path: Path):
     training, work, sandbox = new_training(tmp_path)
+    training._context.terminate.set()
     await training._handle(checkpoint(sandbox, 40), None)  # type: ignore[arg-type]
     # SIGTERM before update 41: the same boundary again, while the first still waits for its place.
     await training._handle(checkpoint(sandbox, 40, requested=True), None)  # type: ignore[arg-type]
@@ -153,6 +181,7 @@ async def test_a_boundary_that_is_staged_twice_is_stored_once_and_whoever_waits_
 
 async def test_told_to_leave_nothing_waits_for_evaluations_and_the_next_attempt_does_them_first(tmp_path: Path):
     training, work, sandbox = new_training(tmp_path / "first")
+    training._context.terminate.set()
     evaluations = [EvaluateMessage(policies=(policy("a-s1", step),)) for step in (64, 128, 192)]
     played: list[int] = []
 
@@ -186,6 +215,7 @@ async def test_told_to_leave_nothing_waits_for_evaluations_and_the_next_attempt_
 
 async def test_a_checkpoint_that_is_being_stored_is_stored_before_the_last_one(tmp_path: Path):
     training, work, sandbox = new_training(tmp_path)
+    training._context.terminate.set()
     go_on = asyncio.Event()
     grants = work.grants
 
@@ -345,6 +375,7 @@ async def test_a_checkpoint_too_large_to_store_is_told_and_training_goes_on(
 
 async def test_leaving_does_not_wait_for_a_store_that_broke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     training, work, sandbox = new_training(tmp_path)
+    training._context.terminate.set()
     learner = Learner()
     await training._handle(checkpoint(sandbox, 1, requested=True), None)  # type: ignore[arg-type]
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from dressage.errors import InvalidArgument
-from dressage.limits import MAX_UPDATE_SAMPLES
+from dressage.limits import MAX_UPDATE_SAMPLES, MAX_UPDATE_VISITS
 
-_MAX_EPOCHS = 10_000  # the orders of an update's samples are drawn for all its epochs at once
+_MAX_EPOCHS = 10_000
+_MOST = 1e30  # single precision ends at 3e38
 _MAX_HIDDEN_LAYERS = 8
 _MAX_HIDDEN_UNITS = 4096
 _LOG_STD = (-10, 5)
@@ -87,10 +88,10 @@ class Hyperparameters:
         _check("epochs", self.epochs, self.epochs <= _MAX_EPOCHS, f"at most {_MAX_EPOCHS}")
         for name in ("learning_rate", "clip_range", "max_grad_norm"):
             value = getattr(self, name)
-            _check(name, value, _is_number(value) and value > 0, "a finite number > 0")
+            _check(name, value, _is_number(value) and 0 < value <= _MOST, f"a number > 0, at most {_MOST:g}")
         for name in ("entropy_coef", "value_coef"):
             value = getattr(self, name)
-            _check(name, value, _is_number(value) and value >= 0, "a finite number >= 0")
+            _check(name, value, _is_number(value) and 0 <= value <= _MOST, f"a number >= 0, at most {_MOST:g}")
         for name in ("discount", "gae_lambda"):
             value = getattr(self, name)
             _check(name, value, _is_number(value) and 0 <= value <= 1, "a number between 0 and 1")
@@ -98,7 +99,8 @@ class Hyperparameters:
         ok = _is_number(log_std) and low <= log_std <= high
         _check("initial_log_std", log_std, ok, f"a number between {low} and {high}")
         kl = self.target_kl
-        _check("target_kl", kl, kl is None or (_is_number(kl) and kl > 0), "a finite number > 0, or none")
+        ok = kl is None or (_is_number(kl) and 0 < kl <= _MOST)
+        _check("target_kl", kl, ok, f"a number > 0, at most {_MOST:g}, or none")
         for name in ("normalize_observation", "normalize_reward"):
             _check(name, getattr(self, name), isinstance(getattr(self, name), bool), "true or false")
         self._validate_sizes()
@@ -111,6 +113,8 @@ class Hyperparameters:
         _check("hidden_sizes", sizes, ok, f"1 to {_MAX_HIDDEN_LAYERS} layer sizes, each 1 .. {_MAX_HIDDEN_UNITS}")
         fits = self.batch_size <= MAX_UPDATE_SAMPLES
         _check("num_envs", self.num_envs, fits, f"num_envs * num_steps <= {MAX_UPDATE_SAMPLES}")
+        fits = self.batch_size * self.epochs <= MAX_UPDATE_VISITS
+        _check("epochs", self.epochs, fits, f"num_envs * num_steps * epochs <= {MAX_UPDATE_VISITS}")
         _check(
             "minibatch_size",
             self.minibatch_size,
