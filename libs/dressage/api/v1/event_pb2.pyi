@@ -493,7 +493,7 @@ class NoteGiven(google.protobuf.message.Message):
     """The note."""
     @property
     def set(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """What else the person set: `reward`, `criteria`, `rebase_to=3`."""
+        """What else the person set: `proposal`, `criteria`, `rebase_to=3`."""
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ The public vocabulary of Dressage: what a session, an iteration, a run and a jud
 
 import builtins
 import collections.abc
+import google.protobuf.any_pb2
 import google.protobuf.descriptor
 import google.protobuf.duration_pb2
 import google.protobuf.internal.containers
@@ -20,38 +21,6 @@ else:
     import typing_extensions
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
-
-class _Method:
-    ValueType = typing.NewType("ValueType", builtins.int)
-    V: typing_extensions.TypeAlias = ValueType
-
-class _MethodEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Method.ValueType], builtins.type):
-    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
-    METHOD_UNSPECIFIED: _Method.ValueType  # 0
-    """Not set; the server takes METHOD_REWARD."""
-    METHOD_REWARD: _Method.ValueType  # 1
-    """A vectorised reward function and hyperparameters, evaluated by training with PPO."""
-    METHOD_PARAMETERS: _Method.ValueType  # 2
-    """The numbers of a small fixed policy, evaluated by batched rollouts."""
-    METHOD_CODE: _Method.ValueType  # 3
-    """A Python policy class, evaluated by batched rollouts in the sandbox."""
-    METHOD_PROGRAM: _Method.ValueType  # 4
-    """Programs of a small language that seed a local search."""
-
-class Method(_Method, metaclass=_MethodEnumTypeWrapper):
-    """What a session proposes and how a proposal is evaluated."""
-
-METHOD_UNSPECIFIED: Method.ValueType  # 0
-"""Not set; the server takes METHOD_REWARD."""
-METHOD_REWARD: Method.ValueType  # 1
-"""A vectorised reward function and hyperparameters, evaluated by training with PPO."""
-METHOD_PARAMETERS: Method.ValueType  # 2
-"""The numbers of a small fixed policy, evaluated by batched rollouts."""
-METHOD_CODE: Method.ValueType  # 3
-"""A Python policy class, evaluated by batched rollouts in the sandbox."""
-METHOD_PROGRAM: Method.ValueType  # 4
-"""Programs of a small language that seed a local search."""
-Global___Method: typing_extensions.TypeAlias = Method
 
 class _SessionState:
     ValueType = typing.NewType("ValueType", builtins.int)
@@ -437,86 +406,48 @@ Global___Cost: typing_extensions.TypeAlias = Cost
 
 @typing.final
 class SessionSpec(google.protobuf.message.Message):
-    """What the caller asks of a session."""
+    """What the caller asks of a session: what all methods share, and the method's own part."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     INTENT_FIELD_NUMBER: builtins.int
     ENVIRONMENT_FIELD_NUMBER: builtins.int
-    METHOD_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_OPTIONS_FIELD_NUMBER: builtins.int
     MODEL_FIELD_NUMBER: builtins.int
     MAX_ITERATIONS_FIELD_NUMBER: builtins.int
     PASS_THRESHOLD_FIELD_NUMBER: builtins.int
-    STEPS_PER_MEMBER_FIELD_NUMBER: builtins.int
-    SEEDS_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
-    CONFIGS_FIELD_NUMBER: builtins.int
-    ENVIRONMENT_OPTIONS_FIELD_NUMBER: builtins.int
     BUDGET_FIELD_NUMBER: builtins.int
-    REWARD_SOURCE_FIELD_NUMBER: builtins.int
     JUDGE_SOURCE_FIELD_NUMBER: builtins.int
-    TRAIN_ONLY_FIELD_NUMBER: builtins.int
     CRITERIA_FIELD_NUMBER: builtins.int
-    EVALUATIONS_FIELD_NUMBER: builtins.int
-    EVALUATION_EPISODES_FIELD_NUMBER: builtins.int
     POOL_FIELD_NUMBER: builtins.int
-    BACKEND_FIELD_NUMBER: builtins.int
-    TUNE_HYPERPARAMETERS_FIELD_NUMBER: builtins.int
-    ALGORITHM_FIELD_NUMBER: builtins.int
-    CONFIG_VARIANTS_FIELD_NUMBER: builtins.int
-    APPROVE_BEFORE_TRAINING_FIELD_NUMBER: builtins.int
-    JUDGE_LAST_ONLY_FIELD_NUMBER: builtins.int
+    APPROVE_BEFORE_EVALUATION_FIELD_NUMBER: builtins.int
     VIDEO_JUDGING_FIELD_NUMBER: builtins.int
+    REWARD_FIELD_NUMBER: builtins.int
+    PARAMETERS_FIELD_NUMBER: builtins.int
+    CODE_FIELD_NUMBER: builtins.int
+    PROGRAM_FIELD_NUMBER: builtins.int
+    CUSTOM_FIELD_NUMBER: builtins.int
     intent: builtins.str
     """The behaviour in words."""
     environment: builtins.str
     """The environment, `environments/{environment}`."""
-    method: Global___Method.ValueType
-    """What is proposed; METHOD_REWARD if not set."""
     model: builtins.str
     """The language model as litellm names it, or `template/v1` for the built-in author; empty: the server's default."""
     max_iterations: builtins.int
-    """Iterations at most; 0 means 5."""
+    """Iterations at most; 0 means the method's default (5 for `reward`)."""
     pass_threshold: builtins.float
-    """Score from which the behaviour counts as achieved, in (0, 1]; 0 means 0.7."""
-    steps_per_member: builtins.int
-    """Environment steps for each member; 0 means the environment's preset."""
-    seeds: builtins.int
-    """Seeds for each config; 0 means 3."""
+    """Judgment score from which the behaviour counts as achieved, in (0, 1]; 0 means 0.7."""
     seed: builtins.int
-    """First training seed; the others follow it."""
-    reward_source: builtins.str
-    """A reward to train on instead of asking an author for the first one (Python source)."""
+    """First seed of training or search; further seeds follow it."""
     judge_source: builtins.str
     """A judge to use instead of asking an author for one (Python source)."""
-    train_only: builtins.bool
-    """Train only: no judge, one iteration; SUCCEEDED once trained. Needs reward_source."""
-    evaluations: builtins.int
-    """Times that a policy is evaluated in a training, the end included; 0 means 4."""
-    evaluation_episodes: builtins.int
-    """Episodes in an evaluation of one member; 0 means 10."""
     pool: builtins.str
     """Pool of trainers; empty: the server's default."""
-    backend: builtins.str
-    """Backend of the training: empty or `jax`; `sb3` where it is installed."""
-    tune_hyperparameters: builtins.bool
-    """Whether hyperparameters change between iterations: a model may propose some, and an iteration inherits its parent's winner's.
-    Off: every iteration trains the same configs.
-    """
-    algorithm: builtins.str
-    """Algorithm of the training: empty or `ppo`; `sac` with the backend `sb3`."""
-    config_variants: builtins.bool
-    """Whether an iteration tries, beside its base config, a conservative and an aggressive variant of it."""
-    approve_before_training: builtins.bool
-    """Whether each proposal waits for ApproveSession before it is trained."""
-    judge_last_only: builtins.bool
-    """Whether only the last checkpoint is judged, rather than each while training goes on."""
+    approve_before_evaluation: builtins.bool
+    """Whether each proposal waits for ApproveSession before it is evaluated."""
     video_judging: Global___VideoJudging.ValueType
-    """Which rollouts a vision model looks at, where the session's model can see."""
-    @property
-    def configs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Config]:
-        """Configs of an iteration; none means the environment's preset alone."""
-
+    """Which rollouts a vision model looks at, if the session's model accepts images."""
     @property
     def environment_options(self) -> Global___EnvironmentOptions:
         """Options of the environment."""
@@ -529,40 +460,183 @@ class SessionSpec(google.protobuf.message.Message):
     def criteria(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___IntentCriterion]:
         """Criteria that elaborate the intent, chosen by the caller (see IntentService.Elicit)."""
 
+    @property
+    def reward(self) -> Global___RewardSpec:
+        """A vectorised reward function and training hyperparameters."""
+
+    @property
+    def parameters(self) -> Global___ParameterSpec:
+        """The numbers of a small fixed policy."""
+
+    @property
+    def code(self) -> Global___CodeSpec:
+        """A Python policy class."""
+
+    @property
+    def program(self) -> Global___ProgramSpec:
+        """Programs of a small language."""
+
+    @property
+    def custom(self) -> google.protobuf.any_pb2.Any:
+        """The spec message of a method that is installed as a plug-in (entry point group `dressage.methods`)."""
+
     def __init__(
         self,
         *,
         intent: builtins.str = ...,
         environment: builtins.str = ...,
-        method: Global___Method.ValueType = ...,
+        environment_options: Global___EnvironmentOptions | None = ...,
         model: builtins.str = ...,
         max_iterations: builtins.int = ...,
         pass_threshold: builtins.float = ...,
-        steps_per_member: builtins.int = ...,
-        seeds: builtins.int = ...,
         seed: builtins.int = ...,
-        configs: collections.abc.Iterable[Global___Config] | None = ...,
-        environment_options: Global___EnvironmentOptions | None = ...,
         budget: Global___Budget | None = ...,
-        reward_source: builtins.str = ...,
         judge_source: builtins.str = ...,
-        train_only: builtins.bool = ...,
         criteria: collections.abc.Iterable[Global___IntentCriterion] | None = ...,
-        evaluations: builtins.int = ...,
-        evaluation_episodes: builtins.int = ...,
         pool: builtins.str = ...,
-        backend: builtins.str = ...,
-        tune_hyperparameters: builtins.bool = ...,
-        algorithm: builtins.str = ...,
-        config_variants: builtins.bool = ...,
-        approve_before_training: builtins.bool = ...,
-        judge_last_only: builtins.bool = ...,
+        approve_before_evaluation: builtins.bool = ...,
         video_judging: Global___VideoJudging.ValueType = ...,
+        reward: Global___RewardSpec | None = ...,
+        parameters: Global___ParameterSpec | None = ...,
+        code: Global___CodeSpec | None = ...,
+        program: Global___ProgramSpec | None = ...,
+        custom: google.protobuf.any_pb2.Any | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["budget", b"budget", "environment_options", b"environment_options"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "approve_before_training", b"approve_before_training", "backend", b"backend", "budget", b"budget", "config_variants", b"config_variants", "configs", b"configs", "criteria", b"criteria", "environment", b"environment", "environment_options", b"environment_options", "evaluation_episodes", b"evaluation_episodes", "evaluations", b"evaluations", "intent", b"intent", "judge_last_only", b"judge_last_only", "judge_source", b"judge_source", "max_iterations", b"max_iterations", "method", b"method", "model", b"model", "pass_threshold", b"pass_threshold", "pool", b"pool", "reward_source", b"reward_source", "seed", b"seed", "seeds", b"seeds", "steps_per_member", b"steps_per_member", "train_only", b"train_only", "tune_hyperparameters", b"tune_hyperparameters", "video_judging", b"video_judging"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["budget", b"budget", "code", b"code", "custom", b"custom", "environment_options", b"environment_options", "method_spec", b"method_spec", "parameters", b"parameters", "program", b"program", "reward", b"reward"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["approve_before_evaluation", b"approve_before_evaluation", "budget", b"budget", "code", b"code", "criteria", b"criteria", "custom", b"custom", "environment", b"environment", "environment_options", b"environment_options", "intent", b"intent", "judge_source", b"judge_source", "max_iterations", b"max_iterations", "method_spec", b"method_spec", "model", b"model", "parameters", b"parameters", "pass_threshold", b"pass_threshold", "pool", b"pool", "program", b"program", "reward", b"reward", "seed", b"seed", "video_judging", b"video_judging"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["method_spec", b"method_spec"]) -> typing.Literal["reward", "parameters", "code", "program", "custom"] | None: ...
 
 Global___SessionSpec: typing_extensions.TypeAlias = SessionSpec
+
+@typing.final
+class RewardSpec(google.protobuf.message.Message):
+    """Settings of the method `reward`."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REWARD_SOURCE_FIELD_NUMBER: builtins.int
+    TRAIN_ONLY_FIELD_NUMBER: builtins.int
+    SEEDS_FIELD_NUMBER: builtins.int
+    STEPS_PER_MEMBER_FIELD_NUMBER: builtins.int
+    CONFIGS_FIELD_NUMBER: builtins.int
+    EVALUATIONS_FIELD_NUMBER: builtins.int
+    EVALUATION_EPISODES_FIELD_NUMBER: builtins.int
+    CHECKPOINT_EPISODES_FIELD_NUMBER: builtins.int
+    BACKEND_FIELD_NUMBER: builtins.int
+    ALGORITHM_FIELD_NUMBER: builtins.int
+    TUNE_HYPERPARAMETERS_FIELD_NUMBER: builtins.int
+    CONFIG_VARIANTS_FIELD_NUMBER: builtins.int
+    JUDGE_LAST_ONLY_FIELD_NUMBER: builtins.int
+    reward_source: builtins.str
+    """A reward to train on instead of asking an author for the first one (Python source)."""
+    train_only: builtins.bool
+    """Train only: no judge, one iteration; SUCCEEDED once trained. Needs reward_source."""
+    seeds: builtins.int
+    """Seeds for each config; 0 means 3."""
+    steps_per_member: builtins.int
+    """Environment steps for each member; 0 means the environment's preset."""
+    evaluations: builtins.int
+    """Times that a policy is evaluated in a training, the end included; 0 means 4."""
+    evaluation_episodes: builtins.int
+    """Episodes in the last evaluation of a member; 0 means 10."""
+    checkpoint_episodes: builtins.int
+    """Episodes in each earlier evaluation of a member; 0 means 3, or evaluation_episodes if that is less."""
+    backend: builtins.str
+    """Backend of the training: empty or `jax`; `sb3` where it is installed."""
+    algorithm: builtins.str
+    """Algorithm of the training: empty or `ppo`; `sac` with the backend `sb3`."""
+    tune_hyperparameters: builtins.bool
+    """Whether hyperparameters change between iterations: a model may propose some, and an iteration inherits its parent's winner's.
+    Off: every iteration trains the same configs.
+    """
+    config_variants: builtins.bool
+    """Whether an iteration also trains a conservative and an aggressive variant of its base config."""
+    judge_last_only: builtins.bool
+    """Whether only the last checkpoint is judged, rather than each while training runs."""
+    @property
+    def configs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Config]:
+        """Configs of an iteration; none means the environment's preset alone."""
+
+    def __init__(
+        self,
+        *,
+        reward_source: builtins.str = ...,
+        train_only: builtins.bool = ...,
+        seeds: builtins.int = ...,
+        steps_per_member: builtins.int = ...,
+        configs: collections.abc.Iterable[Global___Config] | None = ...,
+        evaluations: builtins.int = ...,
+        evaluation_episodes: builtins.int = ...,
+        checkpoint_episodes: builtins.int = ...,
+        backend: builtins.str = ...,
+        algorithm: builtins.str = ...,
+        tune_hyperparameters: builtins.bool = ...,
+        config_variants: builtins.bool = ...,
+        judge_last_only: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "backend", b"backend", "checkpoint_episodes", b"checkpoint_episodes", "config_variants", b"config_variants", "configs", b"configs", "evaluation_episodes", b"evaluation_episodes", "evaluations", b"evaluations", "judge_last_only", b"judge_last_only", "reward_source", b"reward_source", "seeds", b"seeds", "steps_per_member", b"steps_per_member", "train_only", b"train_only", "tune_hyperparameters", b"tune_hyperparameters"]) -> None: ...
+
+Global___RewardSpec: typing_extensions.TypeAlias = RewardSpec
+
+@typing.final
+class ParameterSpec(google.protobuf.message.Message):
+    """Settings of the method `parameters`."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TARGET_FIELD_NUMBER: builtins.int
+    target: builtins.float
+    """Mean return on report seeds from which the session succeeds; not set means the environment card's."""
+    def __init__(
+        self,
+        *,
+        target: builtins.float | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_target", b"_target", "target", b"target"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_target", b"_target", "target", b"target"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_target", b"_target"]) -> typing.Literal["target"] | None: ...
+
+Global___ParameterSpec: typing_extensions.TypeAlias = ParameterSpec
+
+@typing.final
+class CodeSpec(google.protobuf.message.Message):
+    """Settings of the method `code`."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TARGET_FIELD_NUMBER: builtins.int
+    target: builtins.float
+    """Mean return on report seeds from which the session succeeds; not set means the environment card's."""
+    def __init__(
+        self,
+        *,
+        target: builtins.float | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_target", b"_target", "target", b"target"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_target", b"_target", "target", b"target"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_target", b"_target"]) -> typing.Literal["target"] | None: ...
+
+Global___CodeSpec: typing_extensions.TypeAlias = CodeSpec
+
+@typing.final
+class ProgramSpec(google.protobuf.message.Message):
+    """Settings of the method `program`."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TARGET_FIELD_NUMBER: builtins.int
+    target: builtins.float
+    """Mean return on report states from which the session succeeds; not set means 1."""
+    def __init__(
+        self,
+        *,
+        target: builtins.float | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_target", b"_target", "target", b"target"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_target", b"_target", "target", b"target"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_target", b"_target"]) -> typing.Literal["target"] | None: ...
+
+Global___ProgramSpec: typing_extensions.TypeAlias = ProgramSpec
 
 @typing.final
 class IntentCriterion(google.protobuf.message.Message):
@@ -671,6 +745,8 @@ class Session(google.protobuf.message.Message):
     AWAITING_APPROVAL_FIELD_NUMBER: builtins.int
     LABEL_AGREEMENT_FIELD_NUMBER: builtins.int
     WAITED_SECONDS_FIELD_NUMBER: builtins.int
+    METHOD_FIELD_NUMBER: builtins.int
+    BEST_SCORE_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`sessions/{session}`."""
     state: Global___SessionState.ValueType
@@ -701,6 +777,10 @@ class Session(google.protobuf.message.Message):
     """The iteration whose proposal waits for approval; 0 if none does."""
     waited_seconds: builtins.float
     """Seconds that it waited for approvals; they do not count against its wall-clock budget."""
+    method: builtins.str
+    """Name of its method: `reward`, `parameters`, …, or a plug-in's."""
+    best_score: builtins.float
+    """The best iteration's score in the method's terms; not set before."""
     @property
     def spec(self) -> Global___SessionSpec:
         """What was asked, defaults filled in."""
@@ -784,9 +864,12 @@ class Session(google.protobuf.message.Message):
         awaiting_approval: builtins.int = ...,
         label_agreement: Global___Agreement | None = ...,
         waited_seconds: builtins.float = ...,
+        method: builtins.str = ...,
+        best_score: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["best_judgment", b"best_judgment", "confirmation", b"confirmation", "cost", b"cost", "create_time", b"create_time", "delete_time", b"delete_time", "end_time", b"end_time", "failure", b"failure", "label_agreement", b"label_agreement", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "update_time", b"update_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["awaiting_approval", b"awaiting_approval", "best_iteration", b"best_iteration", "best_judgment", b"best_judgment", "best_policy", b"best_policy", "best_video", b"best_video", "confirmation", b"confirmation", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "current_iteration", b"current_iteration", "delete_time", b"delete_time", "end_time", b"end_time", "env_steps", b"env_steps", "env_steps_saved", b"env_steps_saved", "epoch", b"epoch", "etag", b"etag", "exhausted_budget", b"exhausted_budget", "failure", b"failure", "label_agreement", b"label_agreement", "name", b"name", "phase", b"phase", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "state", b"state", "state_reason", b"state_reason", "update_time", b"update_time", "waited_seconds", b"waited_seconds"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_best_score", b"_best_score", "best_judgment", b"best_judgment", "best_score", b"best_score", "confirmation", b"confirmation", "cost", b"cost", "create_time", b"create_time", "delete_time", b"delete_time", "end_time", b"end_time", "failure", b"failure", "label_agreement", b"label_agreement", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "update_time", b"update_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_best_score", b"_best_score", "awaiting_approval", b"awaiting_approval", "best_iteration", b"best_iteration", "best_judgment", b"best_judgment", "best_policy", b"best_policy", "best_score", b"best_score", "best_video", b"best_video", "confirmation", b"confirmation", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "current_iteration", b"current_iteration", "delete_time", b"delete_time", "end_time", b"end_time", "env_steps", b"env_steps", "env_steps_saved", b"env_steps_saved", "epoch", b"epoch", "etag", b"etag", "exhausted_budget", b"exhausted_budget", "failure", b"failure", "label_agreement", b"label_agreement", "method", b"method", "name", b"name", "phase", b"phase", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "state", b"state", "state_reason", b"state_reason", "update_time", b"update_time", "waited_seconds", b"waited_seconds"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_best_score", b"_best_score"]) -> typing.Literal["best_score"] | None: ...
 
 Global___Session: typing_extensions.TypeAlias = Session
 
@@ -994,22 +1077,6 @@ class Iteration(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     @typing.final
-    class TermsEntry(google.protobuf.message.Message):
-        DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: builtins.int
-        VALUE_FIELD_NUMBER: builtins.int
-        key: builtins.str
-        value: builtins.str
-        def __init__(
-            self,
-            *,
-            key: builtins.str = ...,
-            value: builtins.str = ...,
-        ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
-
-    @typing.final
     class CostByRoleEntry(google.protobuf.message.Message):
         DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1032,35 +1099,33 @@ class Iteration(google.protobuf.message.Message):
     PHASE_FIELD_NUMBER: builtins.int
     PARENT_FIELD_NUMBER: builtins.int
     AUTHOR_FIELD_NUMBER: builtins.int
-    SOURCE_FIELD_NUMBER: builtins.int
-    LATEX_FIELD_NUMBER: builtins.int
-    TERMS_FIELD_NUMBER: builtins.int
     DIAGNOSIS_FIELD_NUMBER: builtins.int
     PLANNED_CHANGE_FIELD_NUMBER: builtins.int
     LESSON_FIELD_NUMBER: builtins.int
+    LESSON_TIER_FIELD_NUMBER: builtins.int
+    LESSON_UPDATES_FIELD_NUMBER: builtins.int
     DIFF_FIELD_NUMBER: builtins.int
     REPAIRS_FIELD_NUMBER: builtins.int
-    CONFIGS_FIELD_NUMBER: builtins.int
-    BEST_CONFIG_FIELD_NUMBER: builtins.int
+    SCORE_FIELD_NUMBER: builtins.int
+    CONFIRMED_SCORE_FIELD_NUMBER: builtins.int
     JUDGMENT_FIELD_NUMBER: builtins.int
+    CONFIRMATION_FIELD_NUMBER: builtins.int
     RUNS_FIELD_NUMBER: builtins.int
     NOTES_FIELD_NUMBER: builtins.int
+    HEEDED_NOTES_FIELD_NUMBER: builtins.int
+    EDITED_FIELD_NUMBER: builtins.int
+    STRUCTURAL_REWRITE_FIELD_NUMBER: builtins.int
+    WARNINGS_FIELD_NUMBER: builtins.int
     CREATE_TIME_FIELD_NUMBER: builtins.int
     END_TIME_FIELD_NUMBER: builtins.int
     FAILURE_FIELD_NUMBER: builtins.int
     COST_FIELD_NUMBER: builtins.int
-    WARNINGS_FIELD_NUMBER: builtins.int
-    SCREENING_FIELD_NUMBER: builtins.int
     COST_BY_ROLE_FIELD_NUMBER: builtins.int
-    STRUCTURAL_REWRITE_FIELD_NUMBER: builtins.int
-    HYPERPARAMETER_REASONING_FIELD_NUMBER: builtins.int
-    CONFIG_SCORES_FIELD_NUMBER: builtins.int
-    CURVE_FIELD_NUMBER: builtins.int
-    CONFIRMATION_FIELD_NUMBER: builtins.int
-    EDITED_FIELD_NUMBER: builtins.int
-    HEEDED_NOTES_FIELD_NUMBER: builtins.int
-    LESSON_TIER_FIELD_NUMBER: builtins.int
-    LESSON_UPDATES_FIELD_NUMBER: builtins.int
+    REWARD_FIELD_NUMBER: builtins.int
+    PARAMETERS_FIELD_NUMBER: builtins.int
+    CODE_FIELD_NUMBER: builtins.int
+    PROGRAM_FIELD_NUMBER: builtins.int
+    CUSTOM_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`sessions/{session}/iterations/{iteration}`."""
     number: builtins.int
@@ -1071,39 +1136,35 @@ class Iteration(google.protobuf.message.Message):
     """The iteration this one was derived from, if any."""
     author: builtins.str
     """Who wrote the proposal: a model's name, `template/v1` or `user`."""
-    source: builtins.str
-    """The proposal's source text."""
-    latex: builtins.str
-    """The proposal as a formula, if it states one."""
     diagnosis: builtins.str
     """What is wrong with the parent, by the reviser."""
     planned_change: builtins.str
     """What the revision set out to change."""
     lesson: builtins.str
     """What was learned."""
+    lesson_tier: builtins.str
+    """How firmly the reviser holds the lesson: `HARD`, `STRONG` or `SOFT`; empty: SOFT."""
     diff: builtins.str
     """Unified diff of the proposal to its parent's."""
     repairs: builtins.int
     """How many repairs the check asked for."""
-    best_config: builtins.str
-    """The config with the best mean over seeds."""
+    score: builtins.float
+    """The method's score of the proposal: a judgment's for `reward`, a mean return for search methods; not set before."""
+    confirmed_score: builtins.float
+    """The score on fresh seeds, if it came to that."""
     structural_rewrite: builtins.bool
     """Whether a structural rewrite was asked for, as nothing got better for some iterations."""
-    hyperparameter_reasoning: builtins.str
-    """Why hyperparameters were changed, by the reviser."""
-    lesson_tier: builtins.str
-    """How firmly the reviser holds the lesson: `HARD`, `STRONG` or `SOFT`; empty: SOFT."""
     @property
-    def terms(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """The terms of a reward and what each means."""
-
-    @property
-    def configs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Config]:
-        """Configs evaluated."""
+    def lesson_updates(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___LessonUpdate]:
+        """Earlier lessons that the reviser holds more or less firmly now."""
 
     @property
     def judgment(self) -> Global___Judgment:
-        """Judgment of the best config: the mean over its seeds."""
+        """Judgment of the proposal, where the method has a judge: for `reward` the mean over the best config's seeds."""
+
+    @property
+    def confirmation(self) -> Global___Judgment:
+        """Judgment on fresh seeds, if it came to that."""
 
     @property
     def runs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -1112,6 +1173,18 @@ class Iteration(google.protobuf.message.Message):
     @property
     def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Notes that a person gave for this revision."""
+
+    @property
+    def heeded_notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """How each note is heeded, in the reviser's words, with the note quoted."""
+
+    @property
+    def edited(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """What a person edited: `proposal`, `criteria`."""
+
+    @property
+    def warnings(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Computed warnings: a dominating term, entropy collapse, reward hacking, …."""
 
     @property
     def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
@@ -1130,40 +1203,28 @@ class Iteration(google.protobuf.message.Message):
         """What model calls cost in it."""
 
     @property
-    def warnings(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Computed warnings: a dominating term, entropy collapse, reward hacking, …."""
-
-    @property
-    def screening(self) -> Global___Screening:
-        """What pre-screening found."""
-
-    @property
     def cost_by_role(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___Cost]:
         """What model calls cost in it, by role."""
 
     @property
-    def config_scores(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ConfigScore]:
-        """All configs' scores, in the order of configs."""
+    def reward(self) -> Global___RewardProposal:
+        """A reward and the training of it."""
 
     @property
-    def curve(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___CurvePoint]:
-        """The best config's learning curve."""
+    def parameters(self) -> Global___ParameterProposal:
+        """Numbers of a policy."""
 
     @property
-    def confirmation(self) -> Global___Judgment:
-        """Judgment on fresh seeds, if it came to that."""
+    def code(self) -> Global___CodeProposal:
+        """A policy class."""
 
     @property
-    def edited(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """What a person edited in the proposal: `reward`, `criteria`."""
+    def program(self) -> Global___ProgramProposal:
+        """Programs."""
 
     @property
-    def heeded_notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """How each note is heeded, in the reviser's words, with the note quoted."""
-
-    @property
-    def lesson_updates(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___LessonUpdate]:
-        """Earlier lessons that the reviser holds more or less firmly now."""
+    def custom(self) -> google.protobuf.any_pb2.Any:
+        """The proposal message of a method that is installed as a plug-in."""
 
     def __init__(
         self,
@@ -1173,40 +1234,179 @@ class Iteration(google.protobuf.message.Message):
         phase: Global___Phase.ValueType = ...,
         parent: builtins.str = ...,
         author: builtins.str = ...,
-        source: builtins.str = ...,
-        latex: builtins.str = ...,
-        terms: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         diagnosis: builtins.str = ...,
         planned_change: builtins.str = ...,
         lesson: builtins.str = ...,
+        lesson_tier: builtins.str = ...,
+        lesson_updates: collections.abc.Iterable[Global___LessonUpdate] | None = ...,
         diff: builtins.str = ...,
         repairs: builtins.int = ...,
-        configs: collections.abc.Iterable[Global___Config] | None = ...,
-        best_config: builtins.str = ...,
+        score: builtins.float | None = ...,
+        confirmed_score: builtins.float | None = ...,
         judgment: Global___Judgment | None = ...,
+        confirmation: Global___Judgment | None = ...,
         runs: collections.abc.Iterable[builtins.str] | None = ...,
         notes: collections.abc.Iterable[builtins.str] | None = ...,
+        heeded_notes: collections.abc.Iterable[builtins.str] | None = ...,
+        edited: collections.abc.Iterable[builtins.str] | None = ...,
+        structural_rewrite: builtins.bool = ...,
+        warnings: collections.abc.Iterable[builtins.str] | None = ...,
         create_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         end_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         failure: Global___Failure | None = ...,
         cost: Global___Cost | None = ...,
-        warnings: collections.abc.Iterable[builtins.str] | None = ...,
-        screening: Global___Screening | None = ...,
         cost_by_role: collections.abc.Mapping[builtins.str, Global___Cost] | None = ...,
-        structural_rewrite: builtins.bool = ...,
-        hyperparameter_reasoning: builtins.str = ...,
-        config_scores: collections.abc.Iterable[Global___ConfigScore] | None = ...,
-        curve: collections.abc.Iterable[Global___CurvePoint] | None = ...,
-        confirmation: Global___Judgment | None = ...,
-        edited: collections.abc.Iterable[builtins.str] | None = ...,
-        heeded_notes: collections.abc.Iterable[builtins.str] | None = ...,
-        lesson_tier: builtins.str = ...,
-        lesson_updates: collections.abc.Iterable[Global___LessonUpdate] | None = ...,
+        reward: Global___RewardProposal | None = ...,
+        parameters: Global___ParameterProposal | None = ...,
+        code: Global___CodeProposal | None = ...,
+        program: Global___ProgramProposal | None = ...,
+        custom: google.protobuf.any_pb2.Any | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["confirmation", b"confirmation", "cost", b"cost", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "judgment", b"judgment", "screening", b"screening"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["author", b"author", "best_config", b"best_config", "config_scores", b"config_scores", "configs", b"configs", "confirmation", b"confirmation", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "curve", b"curve", "diagnosis", b"diagnosis", "diff", b"diff", "edited", b"edited", "end_time", b"end_time", "failure", b"failure", "heeded_notes", b"heeded_notes", "hyperparameter_reasoning", b"hyperparameter_reasoning", "judgment", b"judgment", "latex", b"latex", "lesson", b"lesson", "lesson_tier", b"lesson_tier", "lesson_updates", b"lesson_updates", "name", b"name", "notes", b"notes", "number", b"number", "parent", b"parent", "phase", b"phase", "planned_change", b"planned_change", "repairs", b"repairs", "runs", b"runs", "screening", b"screening", "source", b"source", "structural_rewrite", b"structural_rewrite", "terms", b"terms", "warnings", b"warnings"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_confirmed_score", b"_confirmed_score", "_score", b"_score", "code", b"code", "confirmation", b"confirmation", "confirmed_score", b"confirmed_score", "cost", b"cost", "create_time", b"create_time", "custom", b"custom", "end_time", b"end_time", "failure", b"failure", "judgment", b"judgment", "parameters", b"parameters", "program", b"program", "proposal", b"proposal", "reward", b"reward", "score", b"score"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_confirmed_score", b"_confirmed_score", "_score", b"_score", "author", b"author", "code", b"code", "confirmation", b"confirmation", "confirmed_score", b"confirmed_score", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "custom", b"custom", "diagnosis", b"diagnosis", "diff", b"diff", "edited", b"edited", "end_time", b"end_time", "failure", b"failure", "heeded_notes", b"heeded_notes", "judgment", b"judgment", "lesson", b"lesson", "lesson_tier", b"lesson_tier", "lesson_updates", b"lesson_updates", "name", b"name", "notes", b"notes", "number", b"number", "parameters", b"parameters", "parent", b"parent", "phase", b"phase", "planned_change", b"planned_change", "program", b"program", "proposal", b"proposal", "repairs", b"repairs", "reward", b"reward", "runs", b"runs", "score", b"score", "structural_rewrite", b"structural_rewrite", "warnings", b"warnings"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_confirmed_score", b"_confirmed_score"]) -> typing.Literal["confirmed_score"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_score", b"_score"]) -> typing.Literal["score"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["proposal", b"proposal"]) -> typing.Literal["reward", "parameters", "code", "program", "custom"] | None: ...
 
 Global___Iteration: typing_extensions.TypeAlias = Iteration
+
+@typing.final
+class RewardProposal(google.protobuf.message.Message):
+    """A reward, the configs that are trained on it, and how they did."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class TermsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    SOURCE_FIELD_NUMBER: builtins.int
+    LATEX_FIELD_NUMBER: builtins.int
+    TERMS_FIELD_NUMBER: builtins.int
+    CONFIGS_FIELD_NUMBER: builtins.int
+    HYPERPARAMETER_REASONING_FIELD_NUMBER: builtins.int
+    SCREENING_FIELD_NUMBER: builtins.int
+    BEST_CONFIG_FIELD_NUMBER: builtins.int
+    CONFIG_SCORES_FIELD_NUMBER: builtins.int
+    CURVE_FIELD_NUMBER: builtins.int
+    source: builtins.str
+    """Python source of the reward."""
+    latex: builtins.str
+    """The reward as a formula, if it states one."""
+    hyperparameter_reasoning: builtins.str
+    """Why hyperparameters were changed, by the reviser."""
+    best_config: builtins.str
+    """The config with the best mean over seeds."""
+    @property
+    def terms(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """Its terms and what each means."""
+
+    @property
+    def configs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Config]:
+        """Configs trained."""
+
+    @property
+    def screening(self) -> Global___Screening:
+        """What pre-screening found."""
+
+    @property
+    def config_scores(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ConfigScore]:
+        """All configs' scores, in the order of configs."""
+
+    @property
+    def curve(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___CurvePoint]:
+        """The best config's learning curve."""
+
+    def __init__(
+        self,
+        *,
+        source: builtins.str = ...,
+        latex: builtins.str = ...,
+        terms: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        configs: collections.abc.Iterable[Global___Config] | None = ...,
+        hyperparameter_reasoning: builtins.str = ...,
+        screening: Global___Screening | None = ...,
+        best_config: builtins.str = ...,
+        config_scores: collections.abc.Iterable[Global___ConfigScore] | None = ...,
+        curve: collections.abc.Iterable[Global___CurvePoint] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["screening", b"screening"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["best_config", b"best_config", "config_scores", b"config_scores", "configs", b"configs", "curve", b"curve", "hyperparameter_reasoning", b"hyperparameter_reasoning", "latex", b"latex", "screening", b"screening", "source", b"source", "terms", b"terms"]) -> None: ...
+
+Global___RewardProposal: typing_extensions.TypeAlias = RewardProposal
+
+@typing.final
+class ParameterProposal(google.protobuf.message.Message):
+    """The numbers of a small fixed policy."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VALUES_FIELD_NUMBER: builtins.int
+    @property
+    def values(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """The numbers, in the policy's order."""
+
+    def __init__(
+        self,
+        *,
+        values: collections.abc.Iterable[builtins.float] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["values", b"values"]) -> None: ...
+
+Global___ParameterProposal: typing_extensions.TypeAlias = ParameterProposal
+
+@typing.final
+class CodeProposal(google.protobuf.message.Message):
+    """A policy written in Python."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: builtins.int
+    source: builtins.str
+    """Python source of the policy class."""
+    def __init__(
+        self,
+        *,
+        source: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["source", b"source"]) -> None: ...
+
+Global___CodeProposal: typing_extensions.TypeAlias = CodeProposal
+
+@typing.final
+class ProgramProposal(google.protobuf.message.Message):
+    """Programs of a small language."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROGRAMS_FIELD_NUMBER: builtins.int
+    @property
+    def programs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Texts of the programs."""
+
+    def __init__(
+        self,
+        *,
+        programs: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["programs", b"programs"]) -> None: ...
+
+Global___ProgramProposal: typing_extensions.TypeAlias = ProgramProposal
 
 @typing.final
 class LessonUpdate(google.protobuf.message.Message):

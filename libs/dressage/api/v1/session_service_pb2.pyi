@@ -230,18 +230,18 @@ class SteerSessionRequest(google.protobuf.message.Message):
     NAME_FIELD_NUMBER: builtins.int
     NOTE_FIELD_NUMBER: builtins.int
     REQUEST_ID_FIELD_NUMBER: builtins.int
-    REWARD_SOURCE_FIELD_NUMBER: builtins.int
+    PROPOSAL_SOURCE_FIELD_NUMBER: builtins.int
     CRITERIA_FIELD_NUMBER: builtins.int
     REBASE_TO_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`sessions/{session}`."""
     note: builtins.str
-    """What the next revision must heed. Of note, reward_source, criteria and rebase_to at least one is needed."""
+    """What the next revision must follow. Of note, proposal_source, criteria and rebase_to at least one is needed."""
     request_id: builtins.str
     """Makes a repeat of the request harmless."""
-    reward_source: builtins.str
-    """A reward (Python source) that the next iteration trains instead of a revision; of a proposal that waits for approval, its
-    replacement.
+    proposal_source: builtins.str
+    """A proposal as text (Python source of a reward, say) that the next iteration evaluates instead of a revision; of a proposal that
+    waits for approval, its replacement. Not every method accepts one.
     """
     rebase_to: builtins.int
     """Number of the past iteration that the next revision starts from; 0: the reviser's choice."""
@@ -255,11 +255,11 @@ class SteerSessionRequest(google.protobuf.message.Message):
         name: builtins.str = ...,
         note: builtins.str = ...,
         request_id: builtins.str = ...,
-        reward_source: builtins.str = ...,
+        proposal_source: builtins.str = ...,
         criteria: collections.abc.Iterable[dressage.api.v1.session_pb2.IntentCriterion] | None = ...,
         rebase_to: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["criteria", b"criteria", "name", b"name", "note", b"note", "rebase_to", b"rebase_to", "request_id", b"request_id", "reward_source", b"reward_source"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["criteria", b"criteria", "name", b"name", "note", b"note", "proposal_source", b"proposal_source", "rebase_to", b"rebase_to", "request_id", b"request_id"]) -> None: ...
 
 Global___SteerSessionRequest: typing_extensions.TypeAlias = SteerSessionRequest
 
@@ -631,7 +631,7 @@ class LineageNode(google.protobuf.message.Message):
 
     @property
     def edited(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """What a person edited in the proposal: `reward`, `criteria`."""
+        """What a person edited: `proposal`, `criteria`."""
 
     def __init__(
         self,
