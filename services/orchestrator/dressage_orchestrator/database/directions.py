@@ -1,4 +1,4 @@
-"""What people set for the next iteration besides notes: a reward, criteria, where to start from, an approval."""
+"""What people set for the next iteration besides notes: a proposal, criteria, where to start from, an approval."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dressage_orchestrator import names
 from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.database.tables import DIRECTIONS
 
-REWARD, CRITERIA, REBASE, APPROVE = "reward", "criteria", "rebase", "approve"
+PROPOSAL, CRITERIA, REBASE, APPROVE = "proposal", "criteria", "rebase", "approve"
 
 
 def add(tx: Transaction, session: str, kind: str, data: str, *, iteration: int | None = None) -> None:
@@ -24,7 +24,7 @@ def add(tx: Transaction, session: str, kind: str, data: str, *, iteration: int |
 
 
 def take(tx: Transaction, session: str, number: int, kinds: tuple[str, ...]) -> dict[str, str]:
-    """The latest of each kind that iteration ``number`` follows: those it took before and those nobody took yet."""
+    """The latest of each kind for iteration ``number``: those it took before and those that no iteration took."""
     mine = sa.and_(
         DIRECTIONS.c.session == session,
         DIRECTIONS.c.kind.in_(kinds),

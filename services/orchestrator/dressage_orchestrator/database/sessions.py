@@ -15,7 +15,7 @@ from dressage_orchestrator.clock import micros, timestamp
 from dressage_orchestrator.database import events
 from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.database.rows import swap
-from dressage_orchestrator.database.tables import ITERATIONS, NOTES, SESSIONS
+from dressage_orchestrator.database.tables import DIRECTIONS, ITERATIONS, NOTES, SESSIONS
 
 ENDED = frozenset(
     {
@@ -138,6 +138,14 @@ def cancel_reason(tx: Transaction, session: str) -> str | None:
     """Why a cancel was asked for; None if it was not."""
     row = tx.execute(sa.select(SESSIONS.c.cancel_reason).where(SESSIONS.c.id == session)).one_or_none()
     return None if row is None else row.cancel_reason
+
+
+def pulse(tx: Transaction, session: str) -> object:
+    """A value that differs whenever the session, its events, notes or directions do."""
+    columns = (SESSIONS.c.version, SESSIONS.c.last_sequence, SESSIONS.c.cancel_reason)
+    directed = sa.select(sa.func.count()).where(DIRECTIONS.c.session == session).scalar_subquery()
+    row = tx.execute(sa.select(*columns, directed).where(SESSIONS.c.id == session)).one_or_none()
+    return None if row is None else tuple(row)
 
 
 def put_iteration(tx: Transaction, session: str, number: int, edit: Callable[[v1.Iteration], None]) -> v1.Iteration:

@@ -1,8 +1,8 @@
-"""What a method sees of its session's workflow: durable steps, calls that can be interrupted, the session's row.
+"""What a session's workflow has at hand: durable steps, calls that a cancel interrupts, and the session's store.
 
-A step's result is JSON and is recorded; when the workflow is taken up again, recorded steps are not repeated. So all
-that decides the way of a workflow, a look at the database included, happens inside steps. Domain errors are recorded
-as results and raised again, alike each time.
+A step's result is JSON and is recorded; when the workflow is taken up again, recorded steps are not repeated. So everything that
+decides the course of a workflow, a look at the database included, happens inside steps. Domain errors are recorded as results and
+raised again, alike each time.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
-import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
+from threading import Event
 from typing import Any, TypeVar
 
 import structlog
 from dbos import DBOS, SetWorkflowID
 from dressage import errors
-from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.artifacts import ArtifactStore
 from dressage.envs.cards import EnvironmentCard, load_card
@@ -29,19 +28,16 @@ from google.protobuf.message import Message
 
 from dressage_orchestrator import names
 from dressage_orchestrator.clients import AgentClient, JudgeClient, RendererClient
-from dressage_orchestrator.database import effects, events, sessions
-from dressage_orchestrator.database.engine import Database, DatabaseLost, Fenced, Transaction
+from dressage_orchestrator.database.engine import Database, DatabaseLost, Fenced
+from dressage_orchestrator.database.store import SessionStore
 from dressage_orchestrator.launch.controller import RunController
+from dressage_orchestrator.lifecycle.outcome import Cancelled, Exhausted, Interrupted
+from dressage_orchestrator.lifecycle.wakeups import Wakeups
 from dressage_orchestrator.settings import Settings
-from dressage_orchestrator.workflow.outcome import Cancelled, Exhausted, Interrupted
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 Json = Any
-
-WAKE_TOPIC = "wake"
-COMPLETE_LOOP = "complete-loop"
-"""Patch (see DBOS.patch) of the steps that came after the first release of the workflow."""
 
 _POLL_SECONDS = 0.25
 _CANCEL_POLL_SECONDS = 1.0
@@ -54,7 +50,8 @@ class Engine:
     """What all workflows of this server share.
 
     :param loop: where the clients' channels live.
-    :param stopping: set when this server stops; workflows then leave at once, unrecorded.
+    :param wakeups: wakes workflows that wait.
+    :param stopping: set when this server stops; workflows then end at once, unrecorded.
     """
 
     settings: Settings
@@ -65,52 +62,61 @@ class Engine:
     renderer: RendererClient
     controller: RunController
     loop: asyncio.AbstractEventLoop
-    stopping: threading.Event
+    wakeups: Wakeups
+    stopping: Event
+
+    def retry(self, work: Callable[[], T]) -> T:
+        """Runs a transaction, again while the database is away: no session fails by an outage.
+
+        :raises Interrupted: when this server stops, or another one has taken over from it.
+        """
+        while True:
+            if self.stopping.is_set():
+                raise Interrupted
+            try:
+                return work()
+            except Fenced:
+                raise Interrupted from None
+            except DatabaseLost as lost:
+                structlog.get_logger("dressage.workflow").warning("the database is away", error=lost.message)
+                self.stopping.wait(_LOST_SECONDS)
 
 
-class Flow:
-    """One session's workflow in one epoch.
+class SessionContext:
+    """One session in one epoch, as its lifecycle and its method work on it.
 
-    :param complete: whether the workflow has the steps that were added behind the patch `COMPLETE_LOOP`; one that began before
-        them goes on without.
-    :param children: workflows that this one may start.
+    :ivar store: the session's rows.
+    :ivar spec: what was asked, defaults filled in; read again by `refresh`.
+    :param children: child workflows that this one may start, by kind.
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        session: str,
-        epoch: int,
-        *,
-        complete: bool = True,
-        children: Mapping[str, Callable[..., Any]] | None = None,
+        self, engine: Engine, session: str, epoch: int, *, children: Mapping[str, Callable[..., Any]] | None = None
     ) -> None:
         self.engine = engine
-        self.complete = complete
-        self._children = dict(children or {})
         self.session = session
         self.epoch = epoch
         self.log = structlog.get_logger("dressage.workflow").bind(session=session)
-        self.spec = self.transact(lambda tx: sessions.get(tx, session)).spec
-        self.environment = self.spec.environment.removeprefix("environments/")
+        self.store = SessionStore(engine.database, session, epoch, retry=engine.retry)
+        self._children = dict(children or {})
+        self._generation = engine.wakeups.generation(session)
+        self.refresh()
 
     def refresh(self) -> None:
         """Reads the spec again, after a step that changed it."""
-        self.spec = self.transact(lambda tx: sessions.get(tx, self.session)).spec
-
-    def child(self, kind: str, ident: str, *arguments: Any) -> None:
-        """Starts a child workflow; one of that id is left as it is. Outside of steps.
-
-        :param kind: key of the children that the workflow was given.
-        :param ident: last part of the child's id.
-        """
-        with SetWorkflowID(f"{self.session}:{self.epoch}:{ident}"):
-            DBOS.start_workflow(self._children[kind], self.session, self.epoch, *arguments)
+        self.spec = self.store.get().spec
+        self.environment = self.spec.environment.removeprefix("environments/")
 
     @property
     def card(self) -> EnvironmentCard:
         """The environment's card."""
         return load_card(self.environment)
+
+    def iteration_name(self, number: int) -> str:
+        """``sessions/{session}/iterations/{number}``."""
+        return names.iteration_name(self.session, number)
+
+    # Durable steps.
 
     def step(self, name: str, work: Callable[[], Json], *, final: bool = False) -> Json:
         """Does the work once, durably.
@@ -123,12 +129,10 @@ class Flow:
         """
 
         def recorded() -> Json:
-            reason = None if final else self.cancel_reason()
-            if reason is not None:
-                return {"cancelled": reason}
-            return self._told(name, work)
+            reason = None if final else self.store.cancel_reason()
+            return self._result(name, work) if reason is None else {"cancelled": reason}
 
-        result = DBOS.run_step({"name": name}, lambda: self._patiently(recorded))
+        result = DBOS.run_step({"name": name}, lambda: self.engine.retry(recorded))
         if "cancelled" in result:
             raise Cancelled(result["cancelled"])
         if "exhausted" in result:
@@ -141,7 +145,7 @@ class Flow:
         """`step` whose result is a protobuf message."""
         return ParseDict(self.step(name, lambda: MessageToDict(work())), kind())
 
-    def _told(self, name: str, work: Callable[[], Json]) -> Json:
+    def _result(self, name: str, work: Callable[[], Json]) -> Json:
         try:
             return {"value": work()}
         except Cancelled as cancelled:
@@ -156,30 +160,16 @@ class Flow:
             if self.engine.stopping.is_set():
                 raise Interrupted from None
             self.log.exception("step failed", step=name)
-            message = f"step {name!r} met a fault of the server; its log tells what"
+            message = f"Internal error in step {name!r}; see the server log (session {self.session})"
             return {"error": _encode(errors.Internal(message, reason="UNEXPECTED"))}
 
-    def _patiently(self, work: Callable[[], T]) -> T:
-        """Does it again while the database is away: a step may be repeated, and no session fails by an outage.
-
-        :raises Interrupted: when this server stops, or was given up for dead by another.
-        """
-        while True:
-            if self.engine.stopping.is_set():
-                raise Interrupted
-            try:
-                return work()
-            except Fenced:
-                raise Interrupted from None
-            except DatabaseLost as lost:
-                self.log.warning("the database is away", error=lost.message)
-                self.engine.stopping.wait(_LOST_SECONDS)
+    # Calls and waiting.
 
     def call(self, work: Awaitable[T], *, seconds: float | None = None, through_cancel: bool = False) -> T:
         """Runs a coroutine in the server's event loop and waits for it. Only inside a step.
 
         :param seconds: deadline; by default twice that of a client's call.
-        :param through_cancel: go on although a cancel was asked for.
+        :param through_cancel: continue although a cancel was asked for.
         :raises Cancelled: when a cancel is asked for meanwhile; the coroutine is cancelled.
         :raises Interrupted: when this server stops meanwhile.
         """
@@ -205,56 +195,43 @@ class Flow:
                     raise errors.DeadlineExceeded(f"a call took more than {allowed:g} s", reason="CALL_TOO_SLOW")
                 if now > next_look and not through_cancel:
                     next_look = now + _CANCEL_POLL_SECONDS
-                    reason = self.cancel_reason()
+                    reason = self.store.cancel_reason()
                     if reason is not None:
                         raise Cancelled(reason)
         finally:
             future.cancel()
 
-    def transact(self, work: Callable[[Transaction], T]) -> T:
-        """Runs the work in one transaction; again, while the database is away. Inside a step, or reading only."""
+    def wait(self, seconds: float) -> None:
+        """Waits until something about the session changed since the last wait, or so long. Outside of steps.
 
-        def run() -> T:
-            with self.engine.database.begin() as tx:
-                return work(tx)
+        A hint: whoever waits looks afterwards, in a step.
 
-        return self._patiently(run)
+        :raises Interrupted: when this server stops.
+        """
+        wakeups, poll = self.engine.wakeups, self.store.pulse if self.engine.database.shared else None
+        self._generation = wakeups.wait(self.session, self._generation, seconds=seconds, poll=poll)
+        if self.engine.stopping.is_set():
+            raise Interrupted
 
-    def once(self, tx: Transaction, name: str) -> bool:
-        """Whether an effect of that name was not there yet in this epoch (see `effects`)."""
-        return effects.first_time(tx, self.session, f"{self.epoch}/{name}")
+    def start_child(self, kind: str, ident: str, *arguments: Any) -> None:
+        """Starts a child workflow; one of that id stays as it is. Outside of steps.
 
-    def emit(self, tx: Transaction, event: ev.Event, *, iteration: int = 0) -> None:
-        """Appends an event to the session."""
-        events.append(tx, self.session, event, iteration=iteration)
+        :param kind: key of the children that the workflow was given.
+        :param ident: last part of the child's id.
+        """
+        with SetWorkflowID(f"{self.session}:{self.epoch}:{ident}"):
+            DBOS.start_workflow(self._children[kind], self.session, self.epoch, *arguments)
 
-    def edit(self, tx: Transaction, change: Callable[[v1.Session], None]) -> v1.Session:
-        """Changes the session."""
-        return sessions.change(tx, self.session, change)
+    def child_ended(self, ident: str) -> bool:
+        """Whether the child workflow has ended, however. Only inside a step."""
+        status = contextvars.Context().run(DBOS.get_workflow_status, f"{self.session}:{self.epoch}:{ident}")
+        return status is not None and status.status not in ("PENDING", "ENQUEUED", "DELAYED")
 
-    def warn(self, name: str, reason: str, message: str, *, iteration: int = 0) -> None:
-        """Tells a warning, once."""
-
-        def tell() -> None:
-            with self.engine.database.begin() as tx:
-                if self.once(tx, f"warning/{name}"):
-                    event = ev.Event(warning=ev.Warning(reason=reason, message=message))
-                    self.emit(tx, event, iteration=iteration)
-
-        self.step(f"warn:{name}", tell)
-
-    def receive(self, seconds: float) -> None:
-        """Waits until something wakes this workflow, or so long. Outside of steps."""
-        DBOS.recv(WAKE_TOPIC, timeout_seconds=seconds)
-
-    def cancel_reason(self) -> str | None:
-        """Why a cancel was asked for; None if it was not."""
-        with self.engine.database.begin() as tx:
-            return sessions.cancel_reason(tx, self.session)
+    # Artifacts of an iteration.
 
     def put_text(self, number: int, name: str, text: str) -> None:
         """Writes an artifact of an iteration."""
-        self.engine.store.put(f"{names.iteration_name(self.session, number)}/{name}", text.encode())
+        self.engine.store.put(f"{self.iteration_name(number)}/{name}", text.encode())
 
     def put_json(self, number: int, name: str, value: Message | Json) -> None:
         """Writes an artifact of an iteration as JSON."""

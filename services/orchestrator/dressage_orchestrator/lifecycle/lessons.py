@@ -107,7 +107,7 @@ def _tested(entry: Held, iterations: Sequence[v1.Iteration]) -> Held:
     """Retires a soft lesson that what followed it speaks against."""
     if entry.tier != pb.Lesson.TIER_SOFT:
         return entry
-    scores = {i.name: i.judgment.score for i in iterations if i.HasField("judgment")}
+    scores = {i.name: i.score for i in iterations if i.HasField("score")}
     children = [i for i in iterations if i.number in entry.support and i.name in scores and i.parent in scores]
     descendants = {i.name for i in children}
     for iteration in iterations:  # parents come before children

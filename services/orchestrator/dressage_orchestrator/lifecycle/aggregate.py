@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dressage.api.v1 import session_pb2 as v1
 
 from dressage_orchestrator.statistics import bootstrap_interval, deviation, mean
-from dressage_orchestrator.workflow.signs import is_judged
 
 _MAX_TAGS = 20
 
@@ -67,13 +66,16 @@ def _verdicts(judgments: Sequence[v1.Judgment]) -> list[v1.Verdict]:
     return merged
 
 
-def keep_verdicts(evaluation: v1.Evaluation, verdicts: Mapping[str, v1.Judgment]) -> None:
-    """Writes verdicts into a checkpoint's rollouts, by artifact key; what people said of them stays."""
-    for rollout in evaluation.rollouts:
-        if rollout.artifact in verdicts:
-            people = [entry for entry in rollout.judgment.verdicts if entry.kind == v1.JUDGE_KIND_HUMAN]
-            rollout.judgment.CopyFrom(verdicts[rollout.artifact])
-            rollout.judgment.verdicts.extend(people)
+def is_judged(rollout: v1.Rollout) -> bool:
+    """Whether a judge scored it; a person's label alone is no judgment."""
+    kinds = {verdict.kind for verdict in rollout.judgment.verdicts}
+    return rollout.HasField("judgment") and kinds != {v1.JUDGE_KIND_HUMAN}
+
+
+def checkpoint_score(evaluation: v1.Evaluation) -> float | None:
+    """Mean judgment of a checkpoint's rollouts; None where none was judged."""
+    scores = [rollout.judgment.score for rollout in evaluation.rollouts if is_judged(rollout)]
+    return mean(scores) if scores else None
 
 
 def unjudged(why: str) -> v1.Judgment:
@@ -82,9 +84,9 @@ def unjudged(why: str) -> v1.Judgment:
 
 
 def carried(rollouts: Sequence[v1.Judgment]) -> list[v1.Judgment]:
-    """The judgments of a checkpoint's rollouts, with what was seen in one held against those that nobody looked at.
+    """The judgments of a checkpoint's rollouts; what video changed at those it saw changes the others alike.
 
-    They are episodes of one policy. Were a look to count for its own episode alone, a judge's code that overlooks something
+    They are episodes of one policy. Were video to count for its own episode alone, a judge's code that overlooks something
     would outvote it two to one.
     """
     found = [v1.Judgment.FromString(entry.SerializeToString()) for entry in rollouts]
@@ -112,19 +114,6 @@ def member_judgment(member: v1.Member, *, threshold: float) -> v1.Judgment:
     if not rollouts:
         return unjudged(f"seed {member.seed} has no rollouts")
     return pooled(carried(rollouts), threshold=threshold)
-
-
-def by_config(members: Sequence[v1.Member], *, threshold: float) -> dict[str, v1.Judgment]:
-    """Each config's judgment: the mean over its members."""
-    groups: dict[str, list[v1.Judgment]] = {}
-    for member in members:
-        groups.setdefault(member.config, []).append(member.judgment)
-    return {config: pooled(group, threshold=threshold) for config, group in groups.items()}
-
-
-def best_config(judgments: Mapping[str, v1.Judgment]) -> str:
-    """The config with the best mean; the first of equals."""
-    return max(judgments, key=lambda config: judgments[config].score)
 
 
 def returns_of(members: Sequence[v1.Member], scales: Mapping[str, float]) -> v1.ReturnSummary:

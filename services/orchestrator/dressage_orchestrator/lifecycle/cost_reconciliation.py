@@ -1,8 +1,8 @@
-"""What a session has paid for, by its journal.
+"""What a session has paid for, according to its journal.
 
-A conversation's cost is counted when it is over. Where llm-agent, judge or orchestrator dies before that, the replies bought by
-then lie in the journal and answer the repeat for nothing: nobody has counted them. At its end a session's account is therefore
-held against the journal.
+A conversation's cost is counted when it is over. If llm-agent, judge or orchestrator dies before that, the replies that were bought
+are in the journal and answer the repetition for nothing: nothing has counted them. At its end a session's account is therefore
+compared with the journal.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import json
 import re
 from typing import Any
 
+from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.artifacts.store import ArtifactStore
-from dressage.errors import NotFound
+from dressage.errors import DressageError, NotFound
 from dressage.serving.bills import add_cost
 
-from dressage_orchestrator.defaults import is_language_model
+from dressage_orchestrator.lifecycle.context import SessionContext
+from dressage_orchestrator.models import is_language_model
 
-RECOVERED = "recovered"
 _REPLY = re.compile(r"/\d+-\d+\.json$")
 
 
@@ -45,6 +46,22 @@ def uncounted(store: ArtifactStore, session: v1.Session) -> v1.Cost:
     if bought.HasField("dollars"):
         missing.dollars = max(0.0, bought.dollars - session.cost.dollars)
     return missing
+
+
+def uncounted_of(context: SessionContext) -> v1.Cost:
+    """`uncounted` of a session; nothing where its journal cannot be read, as a session ends nevertheless."""
+    try:
+        return uncounted(context.engine.store, context.store.get())
+    except (DressageError, OSError) as error:
+        context.log.warning("the journal cannot be read; costs of interrupted attempts stay uncounted", error=str(error))
+        return v1.Cost()
+
+
+def warning_of(cost: v1.Cost) -> ev.Warning:
+    """Says what is counted now."""
+    price = f"{cost.dollars:.4f} US dollars" if cost.HasField("dollars") else "of unknown price"
+    words = f"{cost.requests} replies bought by interrupted attempts ({price}) are now counted"
+    return ev.Warning(reason="COST_RECOVERED", message=words)
 
 
 def _price(store: ArtifactStore, key: str) -> v1.Cost:

@@ -1,0 +1,454 @@
+"""What a session's workflow reads and writes, in the words of the domain. Rows and transactions stay behind `SessionStore`.
+
+Each method is one transaction and may be repeated: what must not happen twice (an event, a cost) is recorded under a key, once in
+an epoch (see `effects`). Reads are transactions of their own that hold nobody back. While the database cannot be used (a full disk,
+a lock, an outage), a method waits and tries again, until the server stops.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+import sqlalchemy as sa
+from dressage.api.internal.v1 import run_service_pb2 as work
+from dressage.api.v1 import event_pb2 as ev
+from dressage.api.v1 import session_pb2 as v1
+from dressage.serving.bills import add_cost
+from google.protobuf.field_mask_pb2 import FieldMask
+from google.protobuf.json_format import ParseDict
+from google.protobuf.message import Message
+
+from dressage_orchestrator import names
+from dressage_orchestrator.clock import timestamp
+from dressage_orchestrator.database import directions, effects, events, runs, sessions
+from dressage_orchestrator.database.engine import Database, Transaction
+from dressage_orchestrator.database.tables import LABELS
+
+T = TypeVar("T")
+Retry = Callable[[Callable[[], T]], T]
+
+_MAX_LABELS = 200
+
+
+@dataclass(frozen=True)
+class Label:
+    """A person's score of a rollout, between 0 and 1."""
+
+    rollout: str
+    score: float
+    comment: str
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a session ends.
+
+    :param budget: kind of the budget that is used up, if one is.
+    :param uncounted: cost that the account lacked; its role is ``recovered``.
+    :param warning: what is said about the uncounted cost.
+    """
+
+    state: v1.SessionState.ValueType
+    reason: str = ""
+    budget: str = ""
+    failure: v1.Failure | None = None
+    uncounted: v1.Cost | None = None
+    warning: ev.Warning | None = None
+
+
+class SessionStore:
+    """One session's rows in one epoch.
+
+    :param retry: runs a transaction, again while the database is away.
+    """
+
+    def __init__(self, database: Database, session: str, epoch: int, *, retry: Retry) -> None:  # type: ignore[type-arg]
+        self._database = database
+        self._retry = retry
+        self.session = session
+        self.epoch = epoch
+
+    def _read(self, query: Callable[[Transaction], T]) -> T:
+        def run() -> T:
+            with self._database.begin() as tx:
+                return query(tx)
+
+        result: T = self._retry(run)
+        return result
+
+    _write = _read
+
+    def _first(self, tx: Transaction, key: str) -> bool:
+        return effects.first_time(tx, self.session, f"{self.epoch}/{key}")
+
+    # What is there.
+
+    def now(self) -> datetime:
+        """The database's moment, UTC."""
+        return self._database.clock()
+
+    def get(self) -> v1.Session:
+        """The session."""
+        return self._read(lambda tx: sessions.get(tx, self.session))
+
+    def cancel_reason(self) -> str | None:
+        """Why a cancel was asked for; None if it was not."""
+        return self._read(lambda tx: sessions.cancel_reason(tx, self.session))
+
+    def iteration(self, number: int) -> v1.Iteration:
+        """One iteration.
+
+        :raises NotFound: when there is none.
+        """
+        return self._read(lambda tx: sessions.iteration(tx, self.session, number))
+
+    def iterations(self) -> list[v1.Iteration]:
+        """All iterations, in order."""
+        return self._read(lambda tx: sessions.iterations(tx, self.session))
+
+    def labels(self) -> list[Label]:
+        """People's scores of the session's rollouts, the latest last."""
+        prefix = names.session_name(self.session) + "/"
+        query = sa.select(LABELS).where(LABELS.c.rollout.startswith(prefix, autoescape=True))
+        ordered = query.order_by(LABELS.c.create_micros, LABELS.c.number)
+        rows = self._read(lambda tx: tx.execute(ordered).all())
+        return [Label(row.rollout, row.score, row.comment) for row in rows[-_MAX_LABELS:]]
+
+    def pulse(self) -> object:
+        """A value that differs whenever the session, its events or its directions do."""
+        return self._read(lambda tx: sessions.pulse(tx, self.session))
+
+    def done(self, key: str) -> bool:
+        """Whether something was recorded under the key in this epoch."""
+        return self._read(lambda tx: effects.known(tx, self.session, f"{self.epoch}/{key}"))
+
+    # The session and its iterations.
+
+    def mark(self, key: str) -> bool:
+        """Records the key; whether it is new."""
+        return self._write(lambda tx: self._first(tx, key))
+
+    def begin(self) -> v1.Session:
+        """The session is RUNNING."""
+
+        def write(tx: Transaction) -> v1.Session:
+            def edit(session: v1.Session) -> None:
+                session.state = v1.SESSION_STATE_RUNNING
+                session.state_reason = ""
+                session.ClearField("failure")
+                session.ClearField("end_time")
+                if not session.HasField("start_time"):
+                    session.start_time.CopyFrom(timestamp(tx.now))
+
+            return sessions.change(tx, self.session, edit)
+
+        return self._write(write)
+
+    def end(self, ending: Ending) -> v1.Session:
+        """The session is in a state that it leaves only by being resumed."""
+
+        def write(tx: Transaction) -> v1.Session:
+            total = runs.env_steps(tx, self.session)
+            if ending.warning is not None and self._first(tx, "uncounted"):
+                events.append(tx, self.session, ev.Event(warning=ending.warning))
+
+            def edit(session: v1.Session) -> None:
+                session.state, session.state_reason = ending.state, ending.reason
+                session.exhausted_budget, session.awaiting_approval = ending.budget, 0
+                session.env_steps = total
+                if ending.uncounted is not None and ending.uncounted.requests:
+                    add_cost(session.cost, ending.uncounted)
+                    add_cost(session.cost_by_role["recovered"], ending.uncounted)
+                session.end_time.CopyFrom(timestamp(tx.now))
+                if ending.failure is not None:
+                    session.failure.CopyFrom(ending.failure)
+
+            found = sessions.get(tx, self.session)
+            if found.state in sessions.ENDED:  # a repetition of this step: it was written already
+                return found
+            return sessions.change(tx, self.session, edit)
+
+        return self._write(write)
+
+    def update(self, changes: v1.Session, paths: Sequence[str]) -> v1.Session:
+        """Sets fields of the session.
+
+        :param paths: the fields (field-mask paths) that are taken from ``changes``; one that is not set there is cleared.
+        """
+        return self._write(lambda tx: sessions.change(tx, self.session, lambda found: _merge(changes, found, paths)))
+
+    def update_iteration(self, number: int, changes: v1.Iteration, paths: Sequence[str]) -> v1.Iteration:
+        """Makes or changes an iteration (see `update`). A change of phase is an event."""
+        return self._write(
+            lambda tx: sessions.put_iteration(tx, self.session, number, lambda found: _merge(changes, found, paths))
+        )
+
+    def enter_phase(self, number: int, phase: v1.Phase.ValueType) -> None:
+        """The iteration enters a phase."""
+        self.update_iteration(number, v1.Iteration(phase=phase), ["phase"])
+
+    def finish_iteration(self, number: int, *, passed: bool) -> None:
+        """The iteration is done."""
+        ended = v1.Iteration(phase=v1.PHASE_DONE, end_time=timestamp(self.now()), passed=passed)
+        self.update_iteration(number, ended, ["phase", "end_time", "passed"])
+
+    def mark_edited(self, number: int, what: str) -> None:
+        """Notes that a person edited a part of the proposal: ``proposal`` or ``criteria``."""
+
+        def mark(iteration: v1.Iteration) -> None:
+            if what not in iteration.edited:
+                iteration.edited.append(what)
+
+        self._write(lambda tx: sessions.put_iteration(tx, self.session, number, mark))
+
+    def set_best(self, number: int, changes: v1.Session, *, score: float) -> bool:
+        """Makes an iteration the session's best if its score is higher than the best so far; whether it is the best.
+
+        :param changes: gives ``best_judgment`` and ``returns``.
+        """
+        name = names.iteration_name(self.session, number)
+
+        def write(tx: Transaction) -> bool:
+            session = sessions.get(tx, self.session)
+            better = not session.HasField("best_score") or score > session.best_score
+            if not better and session.best_iteration != name:
+                return False
+            made = v1.Session(best_iteration=name, best_score=score)
+            made.MergeFrom(changes)
+            paths = ["best_iteration", "best_score", "best_judgment", "returns"]
+            sessions.change(tx, self.session, lambda found: _merge(made, found, paths))
+            return True
+
+        return self._write(write)
+
+    def confirm(self, number: int, *, score: float, judgment: v1.Judgment | None, returns: v1.ReturnSummary | None) -> None:
+        """Records an iteration's score on fresh seeds, in the iteration and in the session."""
+        changes, paths = v1.Iteration(confirmed_score=score), ["confirmed_score"]
+        shown, shown_paths = v1.Session(), []
+        if judgment is not None:
+            changes.confirmation.CopyFrom(judgment)
+            shown.confirmation.CopyFrom(judgment)
+            paths.append("confirmation")
+            shown_paths.append("confirmation")
+
+        def write(tx: Transaction) -> None:
+            best = sessions.get(tx, self.session).best_iteration == names.iteration_name(self.session, number)
+            if best and returns is not None:
+                shown.returns.CopyFrom(returns)
+                shown_paths.append("returns")
+            sessions.put_iteration(tx, self.session, number, lambda found: _merge(changes, found, paths))
+            sessions.change(tx, self.session, lambda found: _merge(shown, found, shown_paths))
+
+        self._write(write)
+
+    # Events and costs.
+
+    def emit(self, event: ev.Event, *, iteration: int = 0, key: str) -> bool:
+        """Appends an event, once under its key; whether it is new."""
+
+        def write(tx: Transaction) -> bool:
+            if not self._first(tx, key):
+                return False
+            events.append(tx, self.session, event, iteration=iteration)
+            return True
+
+        return self._write(write)
+
+    def warn(self, reason: str, message: str, *, iteration: int = 0, key: str) -> bool:
+        """Appends a warning, once under its key."""
+        warning = ev.Warning(reason=reason, message=message)
+        return self.emit(ev.Event(warning=warning), iteration=iteration, key=f"warning/{key}")
+
+    def charge(self, number: int, role: str, cost: v1.Cost, *, key: str = "") -> None:
+        """Counts a cost for the session, the iteration and the role.
+
+        :param key: counts it once; empty: each time.
+        """
+        self._write(lambda tx: self._charge(tx, number, role, cost) if not key or self._first(tx, key) else None)
+
+    def _charge(self, tx: Transaction, number: int, role: str, cost: v1.Cost) -> v1.Session:
+        def count(found: v1.Iteration | v1.Session) -> None:
+            add_cost(found.cost, cost)
+            add_cost(found.cost_by_role[role], cost)
+
+        if not cost.requests:
+            return sessions.get(tx, self.session)
+        sessions.put_iteration(tx, self.session, number, count)
+        return sessions.change(tx, self.session, count)
+
+    def record_reply(self, number: int, reply: ev.AgentReplied, *, key: str) -> None:
+        """Counts a model's reply and appends its event, once under its key."""
+
+        def write(tx: Transaction) -> None:
+            if self._first(tx, key):
+                session = self._charge(tx, number, reply.role, reply.cost)
+                reply.session_cost.CopyFrom(session.cost)
+                events.append(tx, self.session, ev.Event(agent_replied=reply), iteration=number)
+
+        self._write(write)
+
+    def add_saved_steps(self, steps: int, *, key: str) -> bool:
+        """Adds environment steps that were saved, once under the key; whether it is new."""
+
+        def write(tx: Transaction) -> bool:
+            if not self._first(tx, key):
+                return False
+
+            def add(session: v1.Session) -> None:
+                session.env_steps_saved += steps
+
+            sessions.change(tx, self.session, add)
+            return True
+
+        return self._write(write)
+
+    # What people direct.
+
+    def take_notes(self, number: int) -> list[str]:
+        """The notes for an iteration; the same ones when it asks again."""
+        return self._write(lambda tx: sessions.take_notes(tx, self.session, number))
+
+    def take_directions(self, number: int, kinds: Sequence[str]) -> dict[str, str]:
+        """The latest direction of each kind for an iteration; the same ones, or newer, when it asks again."""
+        return self._write(lambda tx: directions.take(tx, self.session, number, tuple(kinds)))
+
+    def set_criteria(self, number: int, text: str) -> None:
+        """Replaces the session's criteria by a person's.
+
+        :param text: a JSON list of criteria.
+        """
+        criteria = [ParseDict(entry, v1.IntentCriterion()) for entry in json.loads(text)]
+        self.update(v1.Session(spec=v1.SessionSpec(criteria=criteria)), ["spec.criteria"])
+        self.mark_edited(number, "criteria")
+
+    def request_approval(self, number: int, *, key: str) -> float:
+        """The iteration's proposal waits for a person; the moment, in seconds since the epoch."""
+
+        def write(tx: Transaction) -> float:
+            waiting = v1.Session(awaiting_approval=number)
+            sessions.change(tx, self.session, lambda found: _merge(waiting, found, ["awaiting_approval"]))
+            if self._first(tx, key):
+                asked = ev.ApprovalRequested(iteration=names.iteration_name(self.session, number))
+                events.append(tx, self.session, ev.Event(approval_requested=asked), iteration=number)
+            return tx.now.timestamp()
+
+        return self._write(write)
+
+    def end_approval(self, number: int, *, since: float, key: str, note: str | None) -> None:
+        """The proposal waits no longer.
+
+        :param since: when it began to wait, in seconds since the epoch.
+        :param note: an approval's remark; None if it was replaced instead.
+        """
+
+        def write(tx: Transaction) -> None:
+            if not self._first(tx, key):
+                return
+
+            def stop(session: v1.Session) -> None:
+                session.awaiting_approval = 0
+                session.waited_seconds += max(0.0, tx.now.timestamp() - since)
+
+            sessions.change(tx, self.session, stop)
+            if note is None:
+                return
+
+            def remark(iteration: v1.Iteration) -> None:
+                iteration.notes.extend([note] if note else [])
+
+            iteration = sessions.put_iteration(tx, self.session, number, remark)
+            given = ev.ApprovalGiven(iteration=iteration.name, note=note)
+            events.append(tx, self.session, ev.Event(approval_given=given), iteration=number)
+
+        self._write(write)
+
+    # Trainers' work.
+
+    def create_run(self, number: int, run: v1.Run, assignments: Sequence[work.Assignment]) -> None:
+        """Stores a run of an iteration; one that exists stays as it is."""
+
+        def write(tx: Transaction) -> None:
+            runs.create(tx, run, assignments)
+
+            def list_run(iteration: v1.Iteration) -> None:
+                if run.name not in iteration.runs:
+                    iteration.runs.append(run.name)
+
+            sessions.put_iteration(tx, self.session, number, list_run)
+
+        self._write(write)
+
+    def run(self, name: str) -> runs.RunRow:
+        """A run with its members."""
+        return self._read(lambda tx: runs.get(tx, name))
+
+    def members(self, run: str) -> list[v1.Member]:
+        """A run's members, in order."""
+        return self._read(lambda tx: runs.members(tx, run))
+
+    def live_runs(self) -> list[str]:
+        """Names of the session's runs that have not ended."""
+        return self._read(lambda tx: [row.run.name for row in runs.live(tx, self.session)])
+
+    def record_verdicts(self, run: str, verdicts: Mapping[str, v1.Judgment]) -> list[v1.Member]:
+        """Writes judgments into the rollouts that they are about, by artifact; people's verdicts stay. The members."""
+
+        def keep(member: v1.Member) -> None:
+            for evaluation in member.evaluations:
+                for rollout in evaluation.rollouts:
+                    if rollout.artifact in verdicts:
+                        people = [entry for entry in rollout.judgment.verdicts if entry.kind == v1.JUDGE_KIND_HUMAN]
+                        rollout.judgment.CopyFrom(verdicts[rollout.artifact])
+                        rollout.judgment.verdicts.extend(people)
+
+        def write(tx: Transaction) -> list[v1.Member]:
+            ids = [member.name.rpartition("/")[2] for member in runs.members(tx, run)]
+            return [runs.change_member(tx, run, ident, keep) for ident in ids]
+
+        return self._write(write)
+
+    def judge_members(self, run: str, judgments: Mapping[str, v1.Judgment]) -> list[v1.Member]:
+        """Writes members' judgments, by name; the members."""
+
+        def write(tx: Transaction) -> list[v1.Member]:
+            for name, judgment in judgments.items():
+                ident = name.rpartition("/")[2]
+                runs.change_member(tx, run, ident, lambda member, j=judgment: member.judgment.CopyFrom(j))  # type: ignore[misc]
+            return runs.members(tx, run)
+
+        return self._write(write)
+
+    def record_video(self, member: str, *, rollout: str, video: str) -> None:
+        """Notes a rollout's video in its member and in the session."""
+        run, _, ident = member.rpartition("/members/")
+
+        def show(entry: v1.Member) -> None:
+            for evaluation in entry.evaluations:
+                for found in evaluation.rollouts:
+                    if found.artifact == rollout:
+                        found.video = video
+
+        self._write(lambda tx: runs.change_member(tx, run, ident, show))
+        self.update(v1.Session(best_video=video), ["best_video"])
+
+    def count_env_steps(self) -> int:
+        """Counts the environment steps that the session's members trained, and keeps the number in the session."""
+
+        def write(tx: Transaction) -> int:
+            total = runs.env_steps(tx, self.session)
+            sessions.change(tx, self.session, lambda session: setattr(session, "env_steps", total))
+            return total
+
+        return self._write(write)
+
+    def remember_speed(self, kind: str, pool: str, steps_per_second: float) -> None:
+        """Keeps how fast a run of a kind went, for later estimates."""
+        self._write(lambda tx: runs.remember_speed(tx, kind, pool, steps_per_second))
+
+
+def _merge(source: Message, target: Message, paths: Sequence[str]) -> None:
+    FieldMask(paths=paths).MergeMessage(source, target, replace_message_field=True, replace_repeated_field=True)

@@ -1,0 +1,92 @@
+"""Tasks for llm-agent: each within what may still be spent, its cost counted, its event appended.
+
+Concurrent tasks of a round are one recorded step over journalled calls: a repetition after a crash asks in the same words and is
+answered from the journal, whatever order the replies came in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
+from dressage.api.v1 import event_pb2 as ev
+from dressage.errors import DressageError, ResourceExhausted
+from dressage.serving.bills import billed
+
+from dressage_orchestrator import names
+from dressage_orchestrator.clients import Tool, all_of
+from dressage_orchestrator.lifecycle import budget
+from dressage_orchestrator.lifecycle.context import SessionContext
+from dressage_orchestrator.lifecycle.outcome import Exhausted
+
+BUDGET_REASON = "LLM_BUDGET_EXHAUSTED"
+_MAX_SUMMARY = 300
+
+
+def brief(context: SessionContext) -> agent_pb.Brief:
+    """What every author needs to know."""
+    spec = context.spec
+    return agent_pb.Brief(intent=spec.intent, criteria=spec.criteria, environment=context.environment)
+
+
+def key_of(context: SessionContext, path: str) -> str:
+    """A task's key; a resumed session asks anew, so its epoch is part of it."""
+    return path if context.epoch == 0 else f"{path}-e{context.epoch}"
+
+
+def converse(
+    context: SessionContext, number: int, task: agent_pb.Task, tools: Mapping[str, Tool] | None = None
+) -> agent_pb.TaskResult:
+    """Has one task of an iteration done (see `converse_all`)."""
+    return converse_all(context, number, [task], tools)[0]
+
+
+def converse_all(
+    context: SessionContext, number: int, tasks: Sequence[agent_pb.Task], tools: Mapping[str, Tool] | None = None
+) -> list[agent_pb.TaskResult]:
+    """Has tasks done at the same time, each with its share of what may still be spent. Only inside a step.
+
+    :raises Exhausted: when a budget is used up.
+    :raises DressageError: the first task's error, after all have ended and their costs are counted.
+    """
+    session = context.store.get()
+    spent = budget.used_up(session, now=context.store.now())
+    if spent is not None:
+        raise Exhausted(spent[1], kind=spent[0])
+    calls: list[Awaitable[agent_pb.TaskResult]] = []
+    for task in tasks:
+        task.session = names.session_name(context.session)
+        task.model = context.spec.model
+        task.remaining_budget.CopyFrom(budget.remaining(session, shares=len(tasks)))
+        calls.append(context.engine.agent.converse(task, tools))
+    answers = context.call(all_of(*calls))
+    for task, answer in zip(tasks, answers, strict=True):
+        role = task.WhichOneof("role") or ""
+        if isinstance(answer, DressageError):
+            context.store.charge(number, role, billed(answer))
+        else:
+            reply = ev.AgentReplied(role=role, model=answer.model, summary=_summary(answer), cost=answer.cost)
+            context.store.record_reply(number, reply, key=f"replied/{task.key}")
+    failures = [answer for answer in answers if isinstance(answer, DressageError)]
+    if failures:
+        raise _ended_by(failures[0])
+    return [answer for answer in answers if isinstance(answer, agent_pb.TaskResult)]
+
+
+def _ended_by(error: DressageError) -> Exception:
+    """What a failed task means for the session."""
+    if isinstance(error, ResourceExhausted) and error.reason == BUDGET_REASON:
+        return Exhausted(error.message, kind=error.metadata.get("kind", "tokens"))
+    return error
+
+
+def _summary(result: agent_pb.TaskResult) -> str:
+    text = {
+        "reward": result.reward.reasoning,
+        "judge": result.judge.reasoning,
+        "fixed": result.fixed.explanation,
+        "revision": result.revision.planned_change,
+        "review": result.review.summary,
+    }.get(result.WhichOneof("result") or "", "")
+    line = text.strip().partition("\n")[0]
+    return line if len(line) <= _MAX_SUMMARY else line[: _MAX_SUMMARY - 1] + "…"

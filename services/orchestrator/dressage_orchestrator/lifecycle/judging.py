@@ -1,0 +1,132 @@
+"""Judging rollouts: code judges all that are asked for, and a vision model looks at those that decide, where there is one.
+
+What judges say is stored in the rollouts; members' judgments are pooled from their last checkpoint's rollouts (`aggregate`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
+from dressage.api.v1 import event_pb2 as ev
+from dressage.api.v1 import session_pb2 as v1
+from dressage.errors import DressageError, FailedPrecondition
+from dressage.serving.bills import add_cost, billed
+
+from dressage_orchestrator import names
+from dressage_orchestrator.lifecycle import aggregate, budget
+from dressage_orchestrator.lifecycle.context import SessionContext
+from dressage_orchestrator.models import is_language_model
+
+ROLE = "judge"
+"""The role under which the judge service's model calls are counted."""
+
+_MAX_WATCHED = 12
+
+
+def judge_last_checkpoints(context: SessionContext, run: str, judge_source: str) -> list[v1.Member]:
+    """Has code judge the last checkpoints of a run's members; the members with their judgments. In a step.
+
+    :raises FailedPrecondition: when there is no rollout to judge.
+    """
+    members = context.store.members(run)
+    rollouts = [r.artifact for m in members if m.evaluations for r in m.evaluations[-1].rollouts]
+    if not rollouts:
+        raise FailedPrecondition(f"{run} left no rollouts to judge", reason="NOTHING_TO_JUDGE")
+    judge_by_code(context, run, rollouts, judge_source)
+    return pool_members(context, run)
+
+
+def judge_by_code(context: SessionContext, run: str, rollouts: Sequence[str], judge_source: str) -> list[v1.Member]:
+    """Has code judge rollouts of a run, and stores the verdicts; the run's members. In a step."""
+    answer = context.call(context.engine.judge.judge(_request(context, rollouts, judge_source)))
+    return _record(context, run, answer)
+
+
+def judge_by_video(context: SessionContext, run: str, members: Sequence[v1.Member], judge_source: str) -> v1.Cost:
+    """Has the session's model look at the rollouts that decide, if it accepts images, and stores the merged verdicts. In a step.
+
+    :param members: those whose rollouts decide.
+    :return: what it cost. A model that cannot look fails no session, as code has judged; a warning says why.
+    """
+    rollouts = deciding(members, context.spec.video_judging)
+    if not rollouts or not _watches(context.spec):
+        return v1.Cost()
+    session = context.store.get()
+    if budget.used_up(session, now=context.store.now()) is not None:
+        return v1.Cost()
+    parts = names.parse_run(run)
+    request = _request(context, rollouts, judge_source)
+    request.session, request.model = session.name, context.spec.model
+    request.key = f"iterations/{parts.iteration}/judge/{parts.run}" + (f"-e{context.epoch}" if context.epoch else "")
+    request.brief.intent, request.brief.environment = context.spec.intent, context.environment
+    request.brief.criteria.extend(context.spec.criteria)
+    request.video.rollouts.extend(rollouts)
+    request.remaining_budget.CopyFrom(budget.remaining(session))
+    total = v1.Cost()
+    try:
+        answer = context.call(context.engine.judge.judge(request))
+    except DressageError as error:
+        answer = judge_pb.JudgeResponse()
+        add_cost(total, billed(error))
+        notices = [f"the videos could not be judged: {error.message}"]
+    else:
+        notices = list(dict.fromkeys(notice for entry in answer.rollouts for notice in entry.notices))
+    _record(context, run, answer)
+    if notices:
+        message = "; ".join(notices)[:1000]
+        context.store.warn("VIDEO_NOT_JUDGED", message, iteration=parts.iteration, key=f"notices/{run}")
+    for entry in answer.rollouts:
+        add_cost(total, entry.judgment.cost)
+    return total
+
+
+def pool_members(context: SessionContext, run: str) -> list[v1.Member]:
+    """Writes each member's judgment from its last checkpoint's; the members. In a step."""
+    threshold = context.spec.pass_threshold
+    members = context.store.members(run)
+    judged = {member.name: aggregate.member_judgment(member, threshold=threshold) for member in members}
+    return context.store.judge_members(run, judged)
+
+
+def announce(
+    context: SessionContext, number: int, members: Sequence[v1.Member], whole: v1.Judgment, *, subject: str, run: str
+) -> None:
+    """Appends the events of members' judgments and of the whole, once. In a step."""
+    for member in members:
+        judged = ev.Judged(subject=member.name, judgment=member.judgment)
+        context.store.emit(ev.Event(judged=judged), iteration=number, key=f"judged/{member.name}")
+    judged = ev.Judged(subject=subject, judgment=whole)
+    context.store.emit(ev.Event(judged=judged), iteration=number, key=f"judged/{run}")
+
+
+def deciding(members: Sequence[v1.Member], watched: v1.VideoJudging.ValueType) -> list[str]:
+    """The rollouts that a vision model looks at: the median ones of last and best checkpoints, or all of last checkpoints."""
+    chosen: list[str] = []
+    for member in members:
+        if not member.evaluations:
+            continue
+        judged = [entry for entry in member.evaluations if aggregate.checkpoint_score(entry) is not None]
+        best = max(judged, key=lambda entry: aggregate.checkpoint_score(entry) or 0.0, default=None)
+        last = member.evaluations[-1]
+        if watched == v1.VIDEO_JUDGING_ALL:
+            chosen += [rollout.artifact for rollout in last.rollouts]
+            continue
+        for entry in (last, best) if best is not None and best is not last else (last,):
+            chosen += [rollout.artifact for rollout in entry.rollouts if rollout.label == "median"]
+    return list(dict.fromkeys(chosen))[:_MAX_WATCHED]
+
+
+def _watches(spec: v1.SessionSpec) -> bool:
+    """Whether there is a model that might look: the built-in author and recordings have no vision support."""
+    return spec.video_judging != v1.VIDEO_JUDGING_NONE and is_language_model(spec.model)
+
+
+def _request(context: SessionContext, rollouts: Sequence[str], judge_source: str) -> judge_pb.JudgeRequest:
+    request = judge_pb.JudgeRequest(environment=context.environment, rollouts=rollouts, judge_source=judge_source)
+    request.pass_threshold = context.spec.pass_threshold
+    return request
+
+
+def _record(context: SessionContext, run: str, answer: judge_pb.JudgeResponse) -> list[v1.Member]:
+    return context.store.record_verdicts(run, {entry.rollout: entry.judgment for entry in answer.rollouts})

@@ -1,0 +1,166 @@
+"""The life of a session, whatever its method: begin, iterate, confirm, deliver, end.
+
+Reads top to bottom as a session runs. What a variable holds is rebuilt from recorded steps when the workflow is taken up again.
+"""
+
+from __future__ import annotations
+
+from dressage.api.v1 import session_pb2 as v1
+from dressage.errors import DressageError
+
+from dressage_orchestrator import metrics
+from dressage_orchestrator.database.store import Ending
+from dressage_orchestrator.lifecycle import cost_reconciliation, steering
+from dressage_orchestrator.lifecycle.context import Json, SessionContext
+from dressage_orchestrator.lifecycle.delivery import deliver
+from dressage_orchestrator.lifecycle.method import Evaluated, Method, MethodSession, Proposal
+from dressage_orchestrator.lifecycle.outcome import Cancelled, Exhausted, Outcome
+
+
+def run_session(context: SessionContext, method: Method) -> str:
+    """Runs a session from where it stands to its end; the state's name."""
+    failure: v1.Failure | None = None
+    try:
+        context.step("begin", lambda: _begin(context))
+        outcome = _run(context, method)
+    except Cancelled as cancelled:
+        outcome = Outcome(v1.SESSION_STATE_CANCELLED, cancelled.reason)
+    except DressageError as error:
+        failure = v1.Failure(reason=error.reason, message=error.message, remedy=error.metadata.get("remedy", ""))
+        outcome = Outcome(v1.SESSION_STATE_FAILED, error.message)
+    except Exception:
+        # A fault of ours in a method's own lines: the session must end with a reason, not stay RUNNING for ever.
+        context.log.exception("workflow failed")
+        message = f"Internal error; see the server log (session {context.session})"
+        failure = v1.Failure(reason="UNEXPECTED", message=message)
+        outcome = Outcome(v1.SESSION_STATE_FAILED, failure.message)
+    context.step("end", lambda: _end(context, method, outcome, failure), final=True)
+    return v1.SessionState.Name(outcome.state)
+
+
+def _begin(context: SessionContext) -> None:
+    context.store.begin()  # no result: a session is no JSON
+
+
+def _run(context: SessionContext, method: Method) -> Outcome:
+    work = method.open(context)
+    try:
+        outcome = _iterate(context, method, work)
+    except Exhausted as exhausted:
+        if exhausted.kind:
+            metrics.BUDGET_EXHAUSTED.labels(exhausted.kind).inc()
+        outcome = _exhausted(context, exhausted)
+    except DressageError:
+        _deliver_after_failure(context, work)
+        raise
+    deliver(context, work)
+    return outcome
+
+
+def _iterate(context: SessionContext, method: Method, work: MethodSession) -> Outcome:
+    plan = context.step("plan", lambda: _plan(context))
+    first, last = plan["next"], plan["last"]
+    work.begin(first)
+    for number in range(first, last + 1):
+        enter(context, number, v1.PHASE_PROPOSE)
+        evaluated = _evaluate(context, number, work, _propose(context, number, work))
+        _finish(context, method, number, passed=evaluated.passed)
+        if evaluated.passed:
+            return Outcome(v1.SESSION_STATE_SUCCEEDED)
+    raise Exhausted(f"all {last} iterations are used and the score is below {method.goal(context.spec)}")
+
+
+def _plan(context: SessionContext) -> Json:
+    done = [entry.number for entry in context.store.iterations() if entry.phase == v1.PHASE_DONE]
+    return {"next": max(done, default=0) + 1, "last": context.store.get().spec.max_iterations}
+
+
+def _propose(context: SessionContext, number: int, work: MethodSession) -> Proposal:
+    if context.epoch > 0:
+        settled = work.restore(number)
+        if settled is not None:
+            return settled
+    directions = steering.take(context, number)
+    if directions.proposal:
+        return work.adopt(number, directions)
+    return work.propose(number) if number == 1 else work.revise(number, directions)
+
+
+def _evaluate(context: SessionContext, number: int, work: MethodSession, proposal: Proposal) -> Evaluated:
+    """Checks, evaluates and, if it passes, confirms a proposal."""
+    while True:
+        if not proposal.settled:
+            enter(context, number, v1.PHASE_CHECK)
+            proposal = work.check(number, proposal)
+            if context.spec.approve_before_evaluation:
+                text = steering.await_approval(context, number, text=proposal.text, version=proposal.version)
+                if text is not None:
+                    proposal = work.edited(proposal, text)
+                    continue
+        enter(context, number, v1.PHASE_EVALUATE)
+        evaluated = work.evaluate(number, proposal)
+        if evaluated.repaired is None:
+            break
+        proposal = evaluated.repaired
+    if not evaluated.passed or evaluated.score is None:
+        return evaluated
+    enter(context, number, v1.PHASE_CONFIRM)
+    again = work.confirm(number, proposal)
+    if not again.passed:
+        message = f"iteration {number} scored {evaluated.score:.2f}, but on fresh seeds {again.score:.2f}: not passed"
+        context.step(
+            f"warn:confirm:{number}",
+            lambda: context.store.warn("NOT_CONFIRMED", message, iteration=number, key=f"confirm:{number}"),
+        )
+    return again
+
+
+def _finish(context: SessionContext, method: Method, number: int, *, passed: bool) -> None:
+    def finish() -> None:
+        context.store.finish_iteration(number, passed=passed)
+        if context.store.mark(f"finished/{number}"):
+            metrics.ITERATIONS.labels(method.name, "passed" if passed else "judged_too_low").inc()
+
+    context.step(f"finish:{number}", finish)
+
+
+def _exhausted(context: SessionContext, exhausted: Exhausted) -> Outcome:
+    """How a session ends that used up what it may use: an extended one may have succeeded before."""
+
+    def passed_before() -> bool:
+        session = context.store.get()
+        return any(entry.name == session.best_iteration and entry.passed for entry in context.store.iterations())
+
+    if context.epoch > 0 and context.step("confirmed", passed_before):
+        return Outcome(v1.SESSION_STATE_SUCCEEDED, exhausted.reason, exhausted.kind)
+    return Outcome(v1.SESSION_STATE_EXHAUSTED, exhausted.reason, exhausted.kind)
+
+
+def _deliver_after_failure(context: SessionContext, work: MethodSession) -> None:
+    """Delivers what earlier iterations achieved although the session fails."""
+    try:
+        deliver(context, work)
+    except DressageError as error:
+        context.log.warning("nothing is delivered", reason=error.reason, message=error.message)
+
+
+def _end(context: SessionContext, method: Method, outcome: Outcome, failure: v1.Failure | None) -> None:
+    for name in context.store.live_runs():
+        context.call(context.engine.controller.cancel(name), through_cancel=True)
+    uncounted = cost_reconciliation.uncounted_of(context)
+    ending = Ending(
+        outcome.state,
+        outcome.reason,
+        outcome.budget,
+        failure,
+        uncounted,
+        cost_reconciliation.warning_of(uncounted) if uncounted.requests else None,
+    )
+    ended = context.store.end(ending)
+    if ended.cost.HasField("dollars") and context.store.mark("cost"):
+        metrics.SESSION_COST.labels(method.name).observe(ended.cost.dollars)
+
+
+def enter(context: SessionContext, number: int, phase: v1.Phase.ValueType) -> None:
+    """The iteration enters a phase."""
+    context.step(f"phase:{number}:{v1.Phase.Name(phase)}", lambda: context.store.enter_phase(number, phase))
