@@ -19,13 +19,13 @@ _lock = threading.Lock()
 
 def install() -> None:
     """Wraps the steps of all workflows of this process."""
-    from dressage_orchestrator.workflow.flow import Flow
+    from dressage_orchestrator.lifecycle.context import SessionContext
 
     folder, wanted = Path(os.environ["KILL_FOLDER"]), int(os.environ.get("KILL_STEP", "0"))
-    told = Flow._told
+    result_of = SessionContext._result
 
-    def counted(self: Flow, name: str, work: Callable[[], Any]) -> Any:
-        result = told(self, name, work)
+    def counted(self: SessionContext, name: str, work: Callable[[], Any]) -> Any:
+        result = result_of(self, name, work)
         if name.startswith("look:"):  # a look at a run that goes on: how many there are is a matter of time
             return result
         with _lock:
@@ -38,7 +38,7 @@ def install() -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
         return result
 
-    Flow._told = counted  # type: ignore[method-assign]
+    SessionContext._result = counted  # type: ignore[method-assign]
 
 
 def steps(folder: Path) -> list[str]:

@@ -1,12 +1,10 @@
-"""What people tell a session: notes and directions for its next iteration, approvals, scores for rollouts. No gRPC here."""
+"""What people give a session: notes and directions for its next iteration, approvals, scores for rollouts. No gRPC here."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import sqlalchemy as sa
-from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
@@ -19,17 +17,15 @@ from dressage_orchestrator.clock import micros
 from dressage_orchestrator.database import directions, events, requests, runs, sessions
 from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.database.tables import LABELS
+from dressage_orchestrator.lifecycle.workflows import Workflows
 from dressage_orchestrator.service import Sessions
 from dressage_orchestrator.statistics import cohen_kappa, deviation, mean, spearman
-from dressage_orchestrator.workflow.durable import Workflows
-
-_SHOWN_FAILURES = 5
 
 
 class Guidance:
     """Operations of people on sessions.
 
-    :param judge: checks a reward before it is taken.
+    :param judge: checks a person's proposal before it is accepted.
     """
 
     def __init__(self, service: Sessions, *, judge: JudgeClient, workflows: Workflows) -> None:
@@ -44,7 +40,7 @@ class Guidance:
         """
         session = names.parse_session(request.name)
         said = [
-            *(["reward"] if request.reward_source.strip() else []),
+            *(["proposal"] if request.proposal_source.strip() else []),
             *(["criteria"] if request.criteria else []),
             *([f"rebase_to={request.rebase_to}"] if request.rebase_to else []),
         ]
@@ -52,8 +48,9 @@ class Guidance:
             expected = "a note in words, a reward, criteria or an iteration to start from"
             raise InvalidArgument(field="note", value=request.note, expected=expected)
         found = await self._service.transact(lambda tx: sessions.get(tx, session))
-        if request.reward_source.strip():
-            await self._check(found, request.reward_source)
+        if request.proposal_source.strip():
+            method = self._service.methods.of(found.spec)
+            await method.check_edit(found.spec, request.proposal_source, judge=self._judge)
 
         def record(tx: Transaction) -> None:
             if requests.earlier(tx, "SteerSession", request.request_id, request) is not None:
@@ -65,19 +62,7 @@ class Guidance:
             requests.remember(tx, "SteerSession", request.request_id, request, request.name)
 
         await self._service.transact(record)
-        await asyncio.to_thread(self._workflows.wake, session, "steer")
-
-    async def _check(self, session: v1.Session, source: str) -> None:
-        environment = session.spec.environment.removeprefix("environments/")
-        report = await self._judge.check(judge_pb.CheckRequest(environment=environment, reward_source=source))
-        if report.ok:
-            return
-        told = [
-            f"{entry.rule}{f' (line {entry.line})' if entry.line else ''}: {entry.message}"
-            for entry in report.failures[:_SHOWN_FAILURES]
-        ]
-        message = f"reward_source does not pass its check: {'; '.join(told)}"
-        raise InvalidArgument(message, field="reward_source", reason="REWARD_REJECTED")
+        self._workflows.wake(session)
 
     async def approve(self, request: pb.ApproveSessionRequest) -> v1.Session:
         """Lets the proposal that waits be trained.
@@ -102,7 +87,7 @@ class Guidance:
             return found
 
         found = await self._service.transact(record)
-        await asyncio.to_thread(self._workflows.wake, session, "approve")
+        self._workflows.wake(session)
         return found
 
     async def label(self, request: pb.LabelRolloutRequest) -> pb.LabelRolloutResponse:
@@ -133,15 +118,15 @@ class Guidance:
 
 
 def _require_judged(tx: Transaction, session: str, number: int) -> None:
-    judged = [entry.number for entry in sessions.iterations(tx, session) if entry.HasField("judgment")]
+    judged = [entry.number for entry in sessions.iterations(tx, session) if entry.HasField("score")]
     if number not in judged:
         known = ", ".join(str(entry) for entry in judged) or "none yet"
         raise InvalidArgument(field="rebase_to", value=number, expected=f"a judged iteration of the session: {known}")
 
 
 def _store(tx: Transaction, session: str, request: pb.SteerSessionRequest) -> None:
-    if request.reward_source.strip():
-        directions.add(tx, session, directions.REWARD, request.reward_source)
+    if request.proposal_source.strip():
+        directions.add(tx, session, directions.PROPOSAL, request.proposal_source)
     if request.criteria:
         criteria = [MessageToDict(entry) for entry in request.criteria]
         directions.add(tx, session, directions.CRITERIA, json.dumps(criteria))

@@ -12,21 +12,21 @@ from dressage.api.v1 import session_service_pb2 as pb
 from dressage.envs.cards import load_card
 from dressage.envs.options import EnvOptions
 from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound
-from dressage.limits import MAX_UPDATE_SAMPLES, MAX_UPDATE_VISITS, SAC_HYPERPARAMETERS
 
-from dressage_orchestrator import defaults, durations, names
+from dressage_orchestrator import names
 from dressage_orchestrator.clients import AgentClient
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import requests, runs, sessions
 from dressage_orchestrator.database.engine import Database, Transaction
-from dressage_orchestrator.defaults import TEMPLATE_MODEL
 from dressage_orchestrator.launch.local import available_cores
-from dressage_orchestrator.methods import method_of
+from dressage_orchestrator.lifecycle.registry import Methods
+from dressage_orchestrator.lifecycle.workflows import Workflows
+from dressage_orchestrator.models import TEMPLATE
 from dressage_orchestrator.settings import Settings
-from dressage_orchestrator.workflow.durable import Workflows
 
 T = TypeVar("T")
 
+_PASS_THRESHOLD = 0.7
 _ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 
 
@@ -43,13 +43,20 @@ class Sessions:
         database: Database,
         agent: AgentClient,
         workflows: Workflows,
+        methods: Methods,
         pools: Collection[str],
     ) -> None:
         self._settings = settings
         self._database = database
         self._agent = agent
         self._workflows = workflows
+        self._methods = methods
         self._pools = pools
+
+    @property
+    def methods(self) -> Methods:
+        """The methods that sessions may have."""
+        return self._methods
 
     async def transact(self, work: Callable[[Transaction], T]) -> T:
         """Runs the work in one transaction, in a thread."""
@@ -67,13 +74,14 @@ class Sessions:
         if known is not None:
             return known
         spec, _ = await self.prepare(request.spec)
+        method = self._methods.of(spec).name
         wanted = request.session_id or "s-" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(10))
 
         def record(tx: Transaction) -> v1.Session:
             again = _repeat(tx, "CreateSession", request.request_id, request)
             if again is not None:
                 return again
-            made = sessions.create(tx, wanted, spec)
+            made = sessions.create(tx, wanted, spec, method=method)
             requests.remember(tx, "CreateSession", request.request_id, request, made.name)
             return made
 
@@ -96,25 +104,36 @@ class Sessions:
             message = f"spec.environment: {error.message}"
             raise InvalidArgument(message, field="spec.environment", reason=error.reason, metadata=metadata) from None
         _check_options(environment, spec.environment_options)
-        full = defaults.filled(
-            spec, default_model=self._settings.default_model, default_pool=self._settings.default_pool
-        )
-        _check_spec(full)
+        method = self._methods.of(spec)
+        full = self._filled(spec)
+        method.fill(full)
         if full.pool not in self._pools:
             expected = f"one of {', '.join(sorted(self._pools))}"
             raise InvalidArgument(field="spec.pool", value=full.pool, expected=expected)
-        method_of(full).validate(full)
+        if full.budget.HasField("wall_time") and full.budget.wall_time.ToTimedelta().total_seconds() <= 0:
+            raise InvalidArgument(field="spec.budget.wall_time", value="0 s", expected="a positive duration, or none")
+        method.validate(full)
         return full, await self._check_model(full)
 
+    def _filled(self, spec: v1.SessionSpec) -> v1.SessionSpec:
+        """A copy of the spec with the defaults that all methods share."""
+        full = v1.SessionSpec()
+        full.CopyFrom(spec)
+        full.model = full.model or self._settings.default_model
+        full.pool = full.pool or self._settings.default_pool
+        full.pass_threshold = full.pass_threshold or _PASS_THRESHOLD
+        full.video_judging = full.video_judging or v1.VIDEO_JUDGING_DECIDING
+        return full
+
     async def _check_model(self, spec: v1.SessionSpec) -> bool:
-        if spec.model == TEMPLATE_MODEL:
+        if spec.model == TEMPLATE:
             return False
         described = await self._agent.describe(spec.model)
         if not described.configured:
-            told = described.problem or "no key is configured for it"
+            problem = described.problem or "no key is configured for it"
             message = (
-                f"spec.model: {spec.model!r} cannot be used: {told}. Set the provider's key where llm-agent runs, "
-                f"or ask for {TEMPLATE_MODEL!r}"
+                f"spec.model: {spec.model!r} cannot be used: {problem}. Set the provider's key where llm-agent runs, "
+                f"or ask for {TEMPLATE!r}"
             )
             raise InvalidArgument(message, field="spec.model", reason="MODEL_NOT_CONFIGURED")
         priced = described.HasField("input_dollars_per_million") and described.HasField("output_dollars_per_million")
@@ -126,14 +145,14 @@ class Sessions:
         return described.language_model
 
     async def cancel(self, session: str, reason: str) -> v1.Session:
-        """Asks a session to end; one that has ended is left as it is."""
+        """Asks a session to end; one that has ended stays as it is."""
 
         def ask(tx: Transaction) -> None:
             if sessions.get(tx, session).state not in sessions.ENDED:
                 sessions.ask_cancel(tx, session, reason or "cancelled by a caller")
 
         await self.transact(ask)
-        await asyncio.to_thread(self._workflows.wake, session, "cancel")
+        self._workflows.wake(session)
         return await self.transact(lambda tx: sessions.get(tx, session))
 
     async def resume(self, request: pb.ResumeSessionRequest) -> v1.Session:
@@ -194,7 +213,7 @@ class Sessions:
             return sessions.change(tx, session, edit)
 
         deleted = await self.transact(mark)
-        await asyncio.to_thread(self._workflows.wake, session, "cancel")
+        self._workflows.wake(session)
         return deleted
 
     async def undelete(self, session: str) -> v1.Session:
@@ -212,16 +231,10 @@ class Sessions:
         full, language_model = await self.prepare(spec)
         card = load_card(full.environment.removeprefix("environments/"))
         episode = full.environment_options.max_episode_steps or card.max_episode_steps
-        part = method_of(full).estimate(full, episode_steps=episode)
-        kind = durations.kind_of_run(full)
-        known = await self.transact(lambda tx: runs.speed(tx, kind, full.pool))
-        seconds = durations.iteration_seconds(
-            full,
-            env_steps=part.env_steps,
-            evaluation_env_steps=part.evaluation_env_steps,
-            cores=available_cores(),
-            known=known,
-        )
+        method = self._methods.of(full)
+        part = method.estimate(full, episode_steps=episode)
+        known = await self.transact(lambda tx: runs.speed(tx, part.kind, full.pool)) if part.kind else None
+        seconds = method.seconds(full, part, cores=available_cores(), known=known)
         answer = pb.EstimateSessionResponse(
             spec=full,
             env_steps_per_iteration=part.env_steps,
@@ -264,65 +277,3 @@ def _check_options(environment: str, options: v1.EnvironmentOptions) -> None:
         name = error.field.replace("options.", "spec.environment_options.", 1)
         message = error.message.replace(error.field, name, 1)
         raise InvalidArgument(message, field=name, expected=error.expected) from None
-
-
-def _check_spec(spec: v1.SessionSpec) -> None:
-    """What the protos' rules cannot say, of a filled spec."""
-    ids = [config.id for config in spec.configs]
-    if len(set(ids)) != len(ids):
-        raise InvalidArgument(field="spec.configs", value=ids, expected="configs with different ids")
-    if spec.seed + spec.seeds > defaults.TRAINING_SEED_LIMIT:
-        expected = f"seed + seeds of at most {defaults.TRAINING_SEED_LIMIT}, as evaluation seeds begin there"
-        raise InvalidArgument(field="spec.seed", value=spec.seed, expected=expected)
-    if spec.algorithm == "sac":
-        _check_sac(spec)
-    else:
-        for index, config in enumerate(spec.configs):
-            _check_sizes(f"spec.configs[{index}].hyperparameters", config.hyperparameters)
-    needed = defaults.env_steps_per_iteration(spec)
-    if spec.budget.env_steps and spec.budget.env_steps < needed:
-        expected = f"at least {needed}, one iteration's (configs × seeds × steps_per_member), or 0 for no bound"
-        raise InvalidArgument(field="spec.budget.env_steps", value=spec.budget.env_steps, expected=expected)
-    if spec.budget.HasField("wall_time") and spec.budget.wall_time.ToTimedelta().total_seconds() <= 0:
-        raise InvalidArgument(field="spec.budget.wall_time", value="0 s", expected="a positive duration, or none")
-
-
-def _check_sac(spec: v1.SessionSpec) -> None:
-    """Refuse what SAC cannot do, before anything is trained."""
-    if spec.backend != "sb3":
-        raise InvalidArgument(field="spec.algorithm", value="sac", expected="'ppo', or the backend 'sb3'")
-    if load_card(spec.environment.removeprefix("environments/")).num_actions:
-        expected = f"'ppo', as {spec.environment} has numbered actions"
-        raise InvalidArgument(field="spec.algorithm", value="sac", expected=expected)
-    for index, config in enumerate(spec.configs):
-        for told, value in config.hyperparameters.ListFields():
-            if told.name not in SAC_HYPERPARAMETERS:
-                field = f"spec.configs[{index}].hyperparameters.{told.name}"
-                expected = f"none, or 'ppo': sac has {', '.join(SAC_HYPERPARAMETERS)}"
-                raise InvalidArgument(field=field, value=value, expected=expected)
-
-
-def _check_sizes(field: str, told: v1.Hyperparameters) -> None:
-    """Refuse sizes that are legal one by one and of which no update can be made, before anything is trained.
-
-    Only what is set is compared; with any preset's value for the other, neither ``num_envs`` nor ``num_steps`` is too much.
-
-    :param field: path of the hyperparameters.
-    """
-    if not (told.HasField("num_envs") and told.HasField("num_steps")):
-        return
-    samples = told.num_envs * told.num_steps
-    if samples > MAX_UPDATE_SAMPLES:
-        most = MAX_UPDATE_SAMPLES // told.num_envs
-        expected = f"at most {most} beside num_envs of {told.num_envs} (num_envs × num_steps ≤ {MAX_UPDATE_SAMPLES})"
-        raise InvalidArgument(field=f"{field}.num_steps", value=told.num_steps, expected=expected)
-    if samples < 2:
-        expected = "at least 2 beside num_envs of 1 (num_envs × num_steps ≥ 2)"
-        raise InvalidArgument(field=f"{field}.num_steps", value=told.num_steps, expected=expected)
-    if samples * told.epochs > MAX_UPDATE_VISITS:
-        most = MAX_UPDATE_VISITS // samples
-        expected = f"at most {most} beside {samples} samples (num_envs × num_steps × epochs ≤ {MAX_UPDATE_VISITS})"
-        raise InvalidArgument(field=f"{field}.epochs", value=told.epochs, expected=expected)
-    if told.minibatch_size > samples:
-        expected = f"at most {samples} (num_envs × num_steps)"
-        raise InvalidArgument(field=f"{field}.minibatch_size", value=told.minibatch_size, expected=expected)

@@ -47,13 +47,15 @@ from dressage_orchestrator.launch.choice import open_launcher, pools_of
 from dressage_orchestrator.launch.controller import ALONE, RunController
 from dressage_orchestrator.launch.protocol import Launcher
 from dressage_orchestrator.launch.tokens import RunTokens, fresh_secret, secret_of
+from dressage_orchestrator.lifecycle.context import Engine
+from dressage_orchestrator.lifecycle.registry import Methods
+from dressage_orchestrator.lifecycle.wakeups import Wakeups
+from dressage_orchestrator.lifecycle.workflows import Workflows
 from dressage_orchestrator.lock import DataFolderLock
 from dressage_orchestrator.observe import keep_gauges
 from dressage_orchestrator.replicas import Replica
 from dressage_orchestrator.service import Sessions
 from dressage_orchestrator.settings import Settings
-from dressage_orchestrator.workflow.durable import Workflows
-from dressage_orchestrator.workflow.flow import Engine
 
 RUN_SERVICE = "dressage.internal.v1.RunService"
 _LOOK_SECONDS = 5.0
@@ -121,13 +123,17 @@ async def _start(
         store=artifacts,
         controller=controller,
         loop=loop,
+        wakeups=Wakeups(),
         stopping=members.stopping if members else threading.Event(),
         **await _clients(settings, stack),
     )
-    workflows = Workflows(engine, system_database_url=_workflow_url(settings, url), executor_id=executor)
-    controller.notify = lambda session: workflows.wake(session, "run")
+    methods = Methods.installed()
+    workflows = Workflows(engine, methods, system_database_url=_workflow_url(settings, url), executor_id=executor)
+    controller.notify = workflows.wake
     names = {settings.default_pool} if pools is None else set(pools)
-    service = Sessions(settings=settings, database=database, agent=engine.agent, workflows=workflows, pools=names)
+    service = Sessions(
+        settings=settings, database=database, agent=engine.agent, workflows=workflows, methods=methods, pools=names
+    )
     benchmarks = Benchmarks(service, hub, parallel=settings.benchmark_parallel)
     runs = RunServicer(
         database=database,
@@ -151,7 +157,7 @@ async def _start(
     stack.push_async_callback(runs.close)
     controller.address = settings.advertised_address or address
     if settings.recover:
-        await _go_on(settings, launcher, workflows, controller, benchmarks, members, stack)
+        await _start_workers(settings, launcher, workflows, controller, benchmarks, members, stack)
     stack.push_async_callback(benchmarks.close)
     gauges = asyncio.create_task(keep_gauges(database))
     stack.push_async_callback(_cancelled, gauges)
@@ -159,7 +165,7 @@ async def _start(
     return address
 
 
-async def _go_on(
+async def _start_workers(
     settings: Settings,
     launcher: Launcher,
     workflows: Workflows,
@@ -168,7 +174,7 @@ async def _go_on(
     members: _Membership | None,
     stack: AsyncExitStack,
 ) -> None:
-    """Takes up what was under way, and goes on looking for what others leave."""
+    """Takes up what was under way, and looks for what others left."""
     if members is not None:
         members.replica.start()
         stack.push_async_callback(asyncio.to_thread, members.replica.leave)
@@ -179,7 +185,7 @@ async def _go_on(
     await benchmarks.recover()
     if members is not None:
         members.begin(workflows)
-    looking = asyncio.create_task(_look_around(workflows, controller, benchmarks, shared=members is not None))
+    looking = asyncio.create_task(_reconcile(workflows, controller, benchmarks, shared=members is not None))
     stack.push_async_callback(_cancelled, looking)
 
 
@@ -226,10 +232,8 @@ def _token_secret(settings: Settings, database: Database, folder: Path) -> bytes
         return shared_secret(tx, "run_token", fresh_secret)
 
 
-async def _look_around(
-    workflows: Workflows, controller: RunController, benchmarks: Benchmarks, *, shared: bool
-) -> None:
-    """Sees now and then to what another server, or this one before it died, may have left lying."""
+async def _reconcile(workflows: Workflows, controller: RunController, benchmarks: Benchmarks, *, shared: bool) -> None:
+    """Sees now and then to what another server, or this one before it died, left unfinished."""
     log = structlog.get_logger("dressage.orchestrator")
     while True:
         await asyncio.sleep(_LOOK_SECONDS)
@@ -238,10 +242,11 @@ async def _look_around(
             await benchmarks.recover()
             if shared:
                 await asyncio.to_thread(workflows.start_forgotten)
+            await asyncio.to_thread(workflows.reconcile)
         except DressageError as error:
-            log.warning("could not look around", error=error.message)
+            log.warning("could not reconcile", error=error.message)
         except Exception:
-            log.exception("could not look around")
+            log.exception("could not reconcile")
 
 
 async def _clients(settings: Settings, stack: AsyncExitStack) -> dict[str, Any]:

@@ -1121,6 +1121,7 @@ class Iteration(google.protobuf.message.Message):
     FAILURE_FIELD_NUMBER: builtins.int
     COST_FIELD_NUMBER: builtins.int
     COST_BY_ROLE_FIELD_NUMBER: builtins.int
+    PASSED_FIELD_NUMBER: builtins.int
     REWARD_FIELD_NUMBER: builtins.int
     PARAMETERS_FIELD_NUMBER: builtins.int
     CODE_FIELD_NUMBER: builtins.int
@@ -1154,6 +1155,8 @@ class Iteration(google.protobuf.message.Message):
     """The score on fresh seeds, if it came to that."""
     structural_rewrite: builtins.bool
     """Whether a structural rewrite was asked for, as nothing got better for some iterations."""
+    passed: builtins.bool
+    """Whether it passed, on fresh seeds too where the method confirms."""
     @property
     def lesson_updates(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___LessonUpdate]:
         """Earlier lessons that the reviser holds more or less firmly now."""
@@ -1256,6 +1259,7 @@ class Iteration(google.protobuf.message.Message):
         failure: Global___Failure | None = ...,
         cost: Global___Cost | None = ...,
         cost_by_role: collections.abc.Mapping[builtins.str, Global___Cost] | None = ...,
+        passed: builtins.bool = ...,
         reward: Global___RewardProposal | None = ...,
         parameters: Global___ParameterProposal | None = ...,
         code: Global___CodeProposal | None = ...,
@@ -1263,7 +1267,7 @@ class Iteration(google.protobuf.message.Message):
         custom: google.protobuf.any_pb2.Any | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_confirmed_score", b"_confirmed_score", "_score", b"_score", "code", b"code", "confirmation", b"confirmation", "confirmed_score", b"confirmed_score", "cost", b"cost", "create_time", b"create_time", "custom", b"custom", "end_time", b"end_time", "failure", b"failure", "judgment", b"judgment", "parameters", b"parameters", "program", b"program", "proposal", b"proposal", "reward", b"reward", "score", b"score"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_confirmed_score", b"_confirmed_score", "_score", b"_score", "author", b"author", "code", b"code", "confirmation", b"confirmation", "confirmed_score", b"confirmed_score", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "custom", b"custom", "diagnosis", b"diagnosis", "diff", b"diff", "edited", b"edited", "end_time", b"end_time", "failure", b"failure", "heeded_notes", b"heeded_notes", "judgment", b"judgment", "lesson", b"lesson", "lesson_tier", b"lesson_tier", "lesson_updates", b"lesson_updates", "name", b"name", "notes", b"notes", "number", b"number", "parameters", b"parameters", "parent", b"parent", "phase", b"phase", "planned_change", b"planned_change", "program", b"program", "proposal", b"proposal", "repairs", b"repairs", "reward", b"reward", "runs", b"runs", "score", b"score", "structural_rewrite", b"structural_rewrite", "warnings", b"warnings"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_confirmed_score", b"_confirmed_score", "_score", b"_score", "author", b"author", "code", b"code", "confirmation", b"confirmation", "confirmed_score", b"confirmed_score", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "custom", b"custom", "diagnosis", b"diagnosis", "diff", b"diff", "edited", b"edited", "end_time", b"end_time", "failure", b"failure", "heeded_notes", b"heeded_notes", "judgment", b"judgment", "lesson", b"lesson", "lesson_tier", b"lesson_tier", "lesson_updates", b"lesson_updates", "name", b"name", "notes", b"notes", "number", b"number", "parameters", b"parameters", "parent", b"parent", "passed", b"passed", "phase", b"phase", "planned_change", b"planned_change", "program", b"program", "proposal", b"proposal", "repairs", b"repairs", "reward", b"reward", "runs", b"runs", "score", b"score", "structural_rewrite", b"structural_rewrite", "warnings", b"warnings"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_confirmed_score", b"_confirmed_score"]) -> typing.Literal["confirmed_score"] | None: ...
     @typing.overload

@@ -18,8 +18,8 @@ from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.guidance import Guidance
 from dressage_orchestrator.hub import Hub
 from dressage_orchestrator.launch.controller import RunController
+from dressage_orchestrator.lifecycle.lessons import lessons
 from dressage_orchestrator.service import Sessions
-from dressage_orchestrator.workflow.lessons import lessons
 
 _LOOK_SECONDS = 2.0
 _WATCH_BATCH = 200

@@ -32,8 +32,10 @@ def _missing(session: str) -> NotFound:
     return NotFound(f"no session {session!r}", reason="SESSION_NOT_FOUND", metadata={"session": session})
 
 
-def create(tx: Transaction, session: str, spec: v1.SessionSpec) -> v1.Session:
+def create(tx: Transaction, session: str, spec: v1.SessionSpec, *, method: str = "reward") -> v1.Session:
     """A new session, PENDING.
+
+    :param method: name of its method.
 
     :raises AlreadyExists: when the id is taken.
     """
@@ -41,6 +43,7 @@ def create(tx: Transaction, session: str, spec: v1.SessionSpec) -> v1.Session:
     if tx.execute(sa.select(SESSIONS.c.id).where(SESSIONS.c.id == session)).one_or_none() is not None:
         raise AlreadyExists(f"session {session!r} exists; choose another id", reason="SESSION_EXISTS")
     message = v1.Session(name=names.session_name(session), spec=spec, state=v1.SESSION_STATE_PENDING)
+    message.method = method
     message.create_time.CopyFrom(timestamp(tx.now))
     message.update_time.CopyFrom(timestamp(tx.now))
     row = {"id": session, "data": message.SerializeToString(), "state": message.state, "deleted": False, "version": 1}

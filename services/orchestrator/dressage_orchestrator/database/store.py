@@ -1,8 +1,8 @@
 """What a session's workflow reads and writes, in the words of the domain. Rows and transactions stay behind `SessionStore`.
 
-Each method is one transaction and may be repeated: what must not happen twice (an event, a cost) is recorded under a key, once in
-an epoch (see `effects`). Reads are transactions of their own that hold nobody back. While the database cannot be used (a full disk,
-a lock, an outage), a method waits and tries again, until the server stops.
+Each method is one transaction and may be repeated: what must not happen twice (an event, a cost) is recorded under a
+key, once in an epoch (see `effects`). Reads are transactions of their own that hold nobody back. While the database
+cannot be used (a full disk, a lock, an outage), a method waits and tries again, until the server stops.
 """
 
 from __future__ import annotations
@@ -225,7 +225,9 @@ class SessionStore:
 
         return self._write(write)
 
-    def confirm(self, number: int, *, score: float, judgment: v1.Judgment | None, returns: v1.ReturnSummary | None) -> None:
+    def confirm(
+        self, number: int, *, score: float, judgment: v1.Judgment | None, returns: v1.ReturnSummary | None
+    ) -> None:
         """Records an iteration's score on fresh seeds, in the iteration and in the session."""
         changes, paths = v1.Iteration(confirmed_score=score), ["confirmed_score"]
         shown, shown_paths = v1.Session(), []

@@ -1,4 +1,7 @@
-"""Work of trainers: asked for, waited for, accounted. Waiting is no step: it is a loop of looking (a step) and waiting for a change."""
+"""Work of trainers: asked for, waited for, accounted.
+
+Waiting is no step: it is a loop of looking (a step) and waiting for a change.
+"""
 
 from __future__ import annotations
 
@@ -69,8 +72,7 @@ def wait(context: SessionContext, name: str, *, kind: str = "", companion: Compa
         looks += 1
         seen = context.step(f"look:{parts.iteration}:{parts.run}:{looks}", lambda: _look(context, name, companion))
         if seen["late"]:
-            controller = context.engine.controller
-            context.step(f"stop:{parts.iteration}:{parts.run}", lambda: context.call(controller.cancel(name)))
+            context.step(f"stop:{parts.iteration}:{parts.run}", lambda: _cancel(context, name))
             raise Exhausted("the session's wall-clock time is used up", kind="wall_time")
         if (companion is None or companion.advance(seen["companion"])) and seen["ended"]:
             break
@@ -78,6 +80,10 @@ def wait(context: SessionContext, name: str, *, kind: str = "", companion: Compa
     context.step(f"account:{parts.iteration}:{parts.run}", lambda: _account(context, name, kind))
     # What a run's rows say no longer changes once it has ended, so reading them here is the same each time.
     return context.store.run(name)
+
+
+def _cancel(context: SessionContext, name: str) -> None:
+    context.call(context.engine.controller.cancel(name))
 
 
 def _look(context: SessionContext, name: str, companion: Companion | None) -> Json:

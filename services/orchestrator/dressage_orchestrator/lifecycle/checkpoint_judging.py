@@ -1,9 +1,9 @@
 """Judging checkpoints while their training runs.
 
-The session's workflow, waiting for its training, starts a child workflow for what was evaluated since the last look: one child
-at a time, so that judging never takes more than one place while training runs, and what arrives meanwhile is the next child's.
-A child judges by code alone; video is for what decides, at the end. A checkpoint that cannot be judged becomes a warning: the last
-one, which decides, is judged by the session itself.
+The session's workflow, waiting for its training, starts a child workflow for what was evaluated since the last look:
+one child at a time, so that judging never takes more than one place while training runs, and what arrives meanwhile
+is the next child's. A child judges by code alone; video is for what decides, at the end. A checkpoint that cannot be
+judged becomes a warning: the last one, which decides, is judged by the session itself.
 """
 
 from __future__ import annotations
@@ -76,9 +76,7 @@ def evaluated(members: Sequence[v1.Member]) -> list[tuple[str, int]]:
         (member.name.rpartition("/")[2], entry.env_step)
         for member in members
         for entry in member.evaluations
-        if entry.rollouts
-        and entry.env_step < member.target_env_steps
-        and aggregate.checkpoint_score(entry) is None
+        if entry.rollouts and entry.env_step < member.target_env_steps and aggregate.checkpoint_score(entry) is None
     ]
     return sorted(found, key=lambda entry: (entry[1], entry[0]))
 
@@ -112,9 +110,7 @@ def _rollouts(members: Mapping[str, v1.Member], member: str, step: int) -> list[
     return [r.artifact for e in members[member].evaluations if e.env_step == step for r in e.rollouts]
 
 
-def _announce(
-    context: SessionContext, number: int, members: Sequence[v1.Member], wanted: set[tuple[str, int]]
-) -> None:
+def _announce(context: SessionContext, number: int, members: Sequence[v1.Member], wanted: set[tuple[str, int]]) -> None:
     for member in members:
         for evaluation in member.evaluations:
             if (member.name.rpartition("/")[2], evaluation.env_step) not in wanted:

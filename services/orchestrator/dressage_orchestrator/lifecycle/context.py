@@ -1,8 +1,8 @@
 """What a session's workflow has at hand: durable steps, calls that a cancel interrupts, and the session's store.
 
-A step's result is JSON and is recorded; when the workflow is taken up again, recorded steps are not repeated. So everything that
-decides the course of a workflow, a look at the database included, happens inside steps. Domain errors are recorded as results and
-raised again, alike each time.
+A step's result is JSON and is recorded; when the workflow is taken up again, recorded steps are not repeated. So
+everything that decides the course of a workflow, a look at the database included, happens inside steps. Domain errors
+are recorded as results and raised again, alike each time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 import structlog
 from dbos import DBOS, SetWorkflowID
 from dressage import errors
-from dressage.api.v1 import session_pb2 as v1
 from dressage.artifacts import ArtifactStore
 from dressage.envs.cards import EnvironmentCard, load_card
 from google.protobuf.json_format import MessageToDict, ParseDict

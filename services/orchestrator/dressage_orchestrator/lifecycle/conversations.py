@@ -1,7 +1,7 @@
 """Tasks for llm-agent: each within what may still be spent, its cost counted, its event appended.
 
-Concurrent tasks of a round are one recorded step over journalled calls: a repetition after a crash asks in the same words and is
-answered from the journal, whatever order the replies came in.
+Concurrent tasks of a round are one recorded step over journalled calls: a repetition after a crash asks in the same
+words and is answered from the journal, whatever order the replies came in.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a session has paid for, according to its journal.
 
-A conversation's cost is counted when it is over. If llm-agent, judge or orchestrator dies before that, the replies that were bought
-are in the journal and answer the repetition for nothing: nothing has counted them. At its end a session's account is therefore
-compared with the journal.
+A conversation's cost is counted when it is over. If llm-agent, judge or orchestrator dies before that, the replies
+that were bought are in the journal and answer the repetition for nothing: nothing has counted them. At its end a
+session's account is therefore compared with the journal.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def uncounted_of(context: SessionContext) -> v1.Cost:
     try:
         return uncounted(context.engine.store, context.store.get())
     except (DressageError, OSError) as error:
-        context.log.warning("the journal cannot be read; costs of interrupted attempts stay uncounted", error=str(error))
+        context.log.warning(
+            "the journal cannot be read; costs of interrupted attempts stay uncounted", error=str(error)
+        )
         return v1.Cost()
 
 

@@ -44,7 +44,7 @@ def judge_by_code(context: SessionContext, run: str, rollouts: Sequence[str], ju
 
 
 def judge_by_video(context: SessionContext, run: str, members: Sequence[v1.Member], judge_source: str) -> v1.Cost:
-    """Has the session's model look at the rollouts that decide, if it accepts images, and stores the merged verdicts. In a step.
+    """Has the session's model look at the rollouts that decide, if it accepts images, and stores the verdicts. In a step.
 
     :param members: those whose rollouts decide.
     :return: what it cost. A model that cannot look fails no session, as code has judged; a warning says why.

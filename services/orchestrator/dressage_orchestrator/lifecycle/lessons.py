@@ -1,9 +1,10 @@
 """What a session has learned: lessons of its iterations, tiered, bounded and consolidated. Pure.
 
-A lesson's number is its iteration's. It enters as firmly as its author says, SOFT if nothing is said. The same lesson taught
-again (most of its words are the same) is not listed twice: it gets firmer, to STRONG by the second and HARD by the third
-iteration that taught it. A reviser may hold an earlier lesson otherwise. A lesson is retired by what followed it, too: if it is
-SOFT and the iterations that it led to did worse than their parents twice as often as better, it is no longer held.
+A lesson's number is its iteration's. It enters as firmly as its author says, SOFT if nothing is said. The same lesson
+taught again (most of its words are the same) is not listed twice: it gets firmer, to STRONG by the second and HARD by
+the third iteration that taught it. A reviser may hold an earlier lesson otherwise. A lesson is retired by what
+followed it, too: if it is SOFT and the iterations that it led to did worse than their parents twice as often as
+better, it is no longer held.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The life of a session, whatever its method: begin, iterate, confirm, deliver, end.
 
-Reads top to bottom as a session runs. What a variable holds is rebuilt from recorded steps when the workflow is taken up again.
+Reads top to bottom as a session runs. What a variable holds is rebuilt from recorded steps when the workflow is taken
+up again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """What a method is to the lifecycle. The lifecycle never imports a method: it gets one from the registry.
 
-A `Method` knows its settings and what they cost; `Method.open` gives a `MethodSession`, which does the method's part of one session:
-*propose, check, evaluate, revise*, and confirm. A `MethodSession` is made anew each time the workflow is taken up, and steps that
-were recorded give it what they gave before; so it may keep in attributes what its steps returned, and nothing else.
+A `Method` knows its settings and what they cost; `Method.open` gives a `MethodSession`, which does the method's part
+of one session:
+*propose, check, evaluate, revise*, and confirm. A `MethodSession` is made anew each time the workflow is taken up,
+and steps that were recorded give it what they gave before; so it may keep in attributes what its steps returned, and
+nothing else.
 """
 
 from __future__ import annotations

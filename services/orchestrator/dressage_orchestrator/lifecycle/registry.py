@@ -63,5 +63,7 @@ class Methods:
         for method in self._methods.values():
             if method.spec_type.DESCRIPTOR.full_name == wanted:
                 return method
-        message = f"spec.custom: no installed method has settings of type {wanted!r}; installed: {', '.join(self.names)}"
+        message = (
+            f"spec.custom: no installed method has settings of type {wanted!r}; installed: {', '.join(self.names)}"
+        )
         raise InvalidArgument(message, field="spec.custom", reason="METHOD_NOT_AVAILABLE")

@@ -1,9 +1,10 @@
 """Workflows on DBOS: one for each session and epoch, named `{session}:{epoch}`.
 
-DBOS is one per process, so this module holds the one `Engine` that the registered workflow function finds. What stops here
-continues when a server starts again on the same database: DBOS recovers its pending workflows, and sessions whose workflow was
-never begun (the process died between the row and the start) are started. `reconcile` sees to sessions whose row says that they run
-while their workflow has ended, for whatever reason: they are resumed a few times, then closed.
+DBOS is one per process, so this module holds the one `Engine` that the registered workflow function finds. What stops
+here continues when a server starts again on the same database: DBOS recovers its pending workflows, and sessions
+whose workflow was never begun (the process died between the row and the start) are started. `reconcile` sees to
+sessions whose row says that they run while their workflow has ended, for whatever reason: they are resumed a few
+times, then closed.
 """
 
 from __future__ import annotations
@@ -184,8 +185,8 @@ class Workflows:
     def reconcile(self) -> None:
         """Resumes or closes sessions whose row says that they run while their workflow has ended; called now and then.
 
-        A workflow ends so when its own records cannot be written, or by a fault of ours. One whose thread has died here without a
-        record is taken up again.
+        A workflow ends so when its own records cannot be written, or by a fault of ours. One whose thread has died
+        here without a record is taken up again.
         """
         with self._engine.database.begin() as tx:
             active = [(found.name.partition("/")[2], found.epoch) for found in sessions.in_states(tx, _ACTIVE)]
@@ -193,9 +194,7 @@ class Workflows:
             found = DBOS.get_workflow_status(_workflow_id(session, epoch))
             if found is not None and found.status not in _LIVE_WORKFLOWS:
                 self._reopen(session, epoch, found.status)
-        pending = DBOS.list_workflows(
-            status="PENDING", executor_id=self._executor, load_input=False, load_output=False
-        )
+        pending = DBOS.list_workflows(status="PENDING", executor_id=self._executor, load_input=False, load_output=False)
         idle = {entry.workflow_id for entry in pending if not self._runs_here(entry.workflow_id)}
         for key in sorted(idle & self._idle):  # seen twice, it has neither just begun nor just ended
             self._log.warning("a workflow has no thread; it is taken up again", workflow=key)
@@ -225,7 +224,9 @@ class Workflows:
 
         with self._engine.database.begin() as tx:
             resumed = write(tx)
-        self._log.error("a workflow ended before its session", session=session, status=status, resumed=resumed is not None)
+        self._log.error(
+            "a workflow ended before its session", session=session, status=status, resumed=resumed is not None
+        )
         if resumed is not None:
             metrics.WORKFLOW_RECOVERIES.inc()
             self.start(session, resumed)
@@ -254,7 +255,9 @@ def _next_epoch(session: v1.Session) -> None:
 
 
 def _close(tx: Transaction, session: str, status: str) -> None:
-    message = f"its workflow ended {_MAX_RESUMES + 1} times before the session did ({status.lower()}); see the server log"
+    message = (
+        f"its workflow ended {_MAX_RESUMES + 1} times before the session did ({status.lower()}); see the server log"
+    )
 
     def fail(found: v1.Session) -> None:
         found.state, found.state_reason = v1.SESSION_STATE_FAILED, message

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from dressage.api.v1 import session_pb2 as v1
 
+from dressage_orchestrator.lifecycle.aggregate import checkpoint_score
 from dressage_orchestrator.statistics import mean
 
 STUCK_AFTER = 3
@@ -24,13 +25,13 @@ _SEED_SPREAD = 0.3
 
 
 @dataclass(frozen=True)
-class Sign:
+class Diagnostic:
     """A stable reason, and what it means here."""
 
     reason: str
     message: str
     reported: bool = False
-    """By the trainer, which told it as an event already."""
+    """By the trainer; its event was appended when it was reported."""
 
 
 def curve(members: Sequence[v1.Member]) -> list[v1.CurvePoint]:
@@ -52,19 +53,9 @@ def curve(members: Sequence[v1.Member]) -> list[v1.CurvePoint]:
     return found
 
 
-def checkpoint_score(evaluation: v1.Evaluation) -> float | None:
-    """Mean judgment of a checkpoint's rollouts; None where none was judged."""
-    scores = [rollout.judgment.score for rollout in evaluation.rollouts if is_judged(rollout)]
-    return mean(scores) if scores else None
-
-
-def is_judged(rollout: v1.Rollout) -> bool:
-    """Whether a judge scored it; a person's label alone is no judgment."""
-    kinds = {verdict.kind for verdict in rollout.judgment.verdicts}
-    return rollout.HasField("judgment") and kinds != {v1.JUDGE_KIND_HUMAN}
-
-
-def signs(iteration: v1.Iteration, members: Sequence[v1.Member], conditions: Sequence[v1.Condition]) -> list[Sign]:
+def diagnose(
+    iteration: v1.Iteration, members: Sequence[v1.Member], conditions: Sequence[v1.Condition]
+) -> list[Diagnostic]:
     """An iteration's warnings, each reason once.
 
     :param members: the best config's.
@@ -73,18 +64,18 @@ def signs(iteration: v1.Iteration, members: Sequence[v1.Member], conditions: Seq
     points = curve(members)
     shown = _reward_hacking(points) + _plateau(points)
     # What the best config's evaluations show takes the place of a report about one member, maybe of another config.
-    own = {sign.reason for sign in shown}
+    own = {entry.reason for entry in shown}
     reported = [entry for entry in conditions if not entry.type.startswith("TRAINER_") and entry.type not in own]
-    found = [Sign(entry.type, entry.message, reported=True) for entry in reported] + shown
-    found += [sign for member in members for sign in _dominating(member.metrics)]
+    found = [Diagnostic(entry.type, entry.message, reported=True) for entry in reported] + shown
+    found += [entry for member in members for entry in _dominating(member.metrics)]
     scores = [entry.judgment.score for entry in members if entry.HasField("judgment")]
     if len(scores) > 1 and max(scores) - min(scores) > _SEED_SPREAD:
-        told = f"seeds disagree: from {min(scores):.2f} to {max(scores):.2f}; the mean hides luck"
-        found.append(Sign("SEEDS_DISAGREE", told))
-    return list({sign.reason: sign for sign in reversed(found)}.values())[::-1]
+        message = f"seeds disagree: from {min(scores):.2f} to {max(scores):.2f}; the mean hides luck"
+        found.append(Diagnostic("SEEDS_DISAGREE", message))
+    return list({entry.reason: entry for entry in reversed(found)}.values())[::-1]
 
 
-def _reward_hacking(points: Sequence[v1.CurvePoint]) -> list[Sign]:
+def _reward_hacking(points: Sequence[v1.CurvePoint]) -> list[Diagnostic]:
     """The return by the proposal's own reward went on rising after the judgment's peak, while the judgment fell."""
     judged = [point for point in points if point.HasField("score")]
     if len(judged) < 2:
@@ -100,10 +91,10 @@ def _reward_hacking(points: Sequence[v1.CurvePoint]) -> list[Sign]:
         f"the return rose from {peak.own_return:.4g} to {last.own_return:.4g} while the judgment fell from {peak.score:.2f} "
         f"(at {peak.env_step} steps) to {last.score:.2f}: the reward pays for something else than the behaviour"
     )
-    return [Sign("REWARD_HACKING", message)]
+    return [Diagnostic("REWARD_HACKING", message)]
 
 
-def _plateau(points: Sequence[v1.CurvePoint]) -> list[Sign]:
+def _plateau(points: Sequence[v1.CurvePoint]) -> list[Diagnostic]:
     """The second half of the curve gains next to nothing of the curve's own range."""
     if len(points) < 4:
         return []
@@ -115,10 +106,10 @@ def _plateau(points: Sequence[v1.CurvePoint]) -> list[Sign]:
         return []
     share = max(gain, 0.0) / reach
     message = f"the return has gained {share:.0%} of its range since {points[middle - 1].env_step} steps"
-    return [Sign("PLATEAU", message)]
+    return [Diagnostic("PLATEAU", message)]
 
 
-def _dominating(metrics: Mapping[str, float]) -> list[Sign]:
+def _dominating(metrics: Mapping[str, float]) -> list[Diagnostic]:
     prefix = "term_magnitude/"
     sizes = {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)}
     total = sum(sizes.values())
@@ -128,13 +119,13 @@ def _dominating(metrics: Mapping[str, float]) -> list[Sign]:
     share = sizes[name] / total
     if share <= _DOMINANT:
         return []
-    return [Sign("REWARD_TERM_DOMINATES", f"the term {name} is {share:.0%} of the reward's magnitude")]
+    return [Diagnostic("REWARD_TERM_DOMINATES", f"the term {name} is {share:.0%} of the reward's magnitude")]
 
 
 def without_best(iterations: Sequence[v1.Iteration]) -> int:
     """Judged iterations since the one with the best score; 0 when the last one is the best."""
-    judged = [entry for entry in iterations if entry.HasField("judgment")]
+    judged = [entry for entry in iterations if entry.HasField("score")]
     if not judged:
         return 0
-    best = max(range(len(judged)), key=lambda place: (judged[place].judgment.score, -place))
+    best = max(range(len(judged)), key=lambda place: (judged[place].score, -place))
     return len(judged) - 1 - best

@@ -1,38 +1,42 @@
-"""Reading a session's history for revisions and screenings."""
+"""A session's history, as revisions and screenings read it."""
 
 from __future__ import annotations
 
-import sqlalchemy as sa
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
 from dressage.api.v1 import session_pb2 as v1
 
-from dressage_orchestrator import names
-from dressage_orchestrator.database import runs, sessions
-from dressage_orchestrator.database.engine import Transaction
-from dressage_orchestrator.database.tables import LABELS
-from dressage_orchestrator.methods.training import TRAINING_RUN
-from dressage_orchestrator.workflow.flow import Flow
-from dressage_orchestrator.workflow.tools import History, Label
-
-_MAX_LABELS = 200
+from dressage_orchestrator.database.store import Label, SessionStore
+from dressage_orchestrator.methods.reward.training import trainings
 
 
-def read(tx: Transaction, flow: Flow, number: int) -> History:
-    """What is known before iteration ``number``."""
-    iterations = [entry for entry in sessions.iterations(tx, flow.session) if entry.number < number]
-    members = {entry.number: trained(tx, entry) for entry in iterations}
-    best = sessions.get(tx, flow.session).best_iteration
-    return History(iterations, members, labels(tx, flow.session), best)
+@dataclass(frozen=True)
+class History:
+    """What there is to know of a session's earlier iterations.
+
+    :param members: members of each iteration's training, by its number.
+    :param best: name of the best iteration; empty if there is none.
+    """
+
+    iterations: Sequence[v1.Iteration]
+    members: Mapping[int, Sequence[v1.Member]] = field(default_factory=dict)
+    labels: Sequence[Label] = ()
+    best: str = ""
+
+    def __getitem__(self, number: int) -> v1.Iteration:
+        for entry in self.iterations:
+            if entry.number == number:
+                return entry
+        raise KeyError(number)
+
+    def trained(self, number: int) -> Sequence[v1.Member]:
+        """Members of an iteration's training."""
+        return self.members.get(number, ())
 
 
-def trained(tx: Transaction, iteration: v1.Iteration) -> list[v1.Member]:
-    """Members of an iteration's last training."""
-    trainings = [name for name in iteration.runs if f"/runs/{TRAINING_RUN}" in name]
-    return runs.members(tx, trainings[-1]) if trainings else []
-
-
-def labels(tx: Transaction, session: str) -> list[Label]:
-    """People's scores of a session's rollouts, the latest last."""
-    prefix = names.session_name(session) + "/"
-    query = sa.select(LABELS).where(LABELS.c.rollout.startswith(prefix, autoescape=True))
-    rows = tx.execute(query.order_by(LABELS.c.create_micros, LABELS.c.number)).all()
-    return [Label(row.rollout, row.score, row.comment) for row in rows[-_MAX_LABELS:]]
+def read(store: SessionStore, number: int) -> History:
+    """What is known before iteration ``number``. In a step."""
+    iterations = [entry for entry in store.iterations() if entry.number < number]
+    members = {entry.number: store.members(names[-1]) for entry in iterations if (names := trainings(entry))}
+    return History(iterations, members, store.labels(), store.get().best_iteration)

@@ -1,276 +1,269 @@
-"""Method `reward`: propose a reward → review → check → screen → train → judge → revise … → confirm → deliver.
-
-Reads top to bottom as the session runs. All that is remembered is in rows and artifacts; what this module holds in
-variables is rebuilt from recorded steps when the workflow is taken up again.
-"""
+"""Method `reward`: propose a reward → review → check → screen → train → judge → revise, and confirm on fresh seeds."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
-from dressage.errors import DressageError, InvalidArgument
+from dressage.errors import InvalidArgument
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
 
-from dressage_orchestrator import defaults, metrics, names
-from dressage_orchestrator.clock import timestamp
-from dressage_orchestrator.database import runs, sessions
-from dressage_orchestrator.methods import authoring, configs, revising, steering, training
-from dressage_orchestrator.methods.authoring import Code
-from dressage_orchestrator.methods.prescreening import prescreen
-from dressage_orchestrator.methods.protocol import Estimate
-from dressage_orchestrator.methods.reviewing import reviewed
+from dressage_orchestrator import names
+from dressage_orchestrator.clients import JudgeClient
+from dressage_orchestrator.lifecycle.context import Json, SessionContext
+from dressage_orchestrator.lifecycle.loop import enter
+from dressage_orchestrator.lifecycle.method import Deliverable, Estimate, Evaluated, Proposal
+from dressage_orchestrator.lifecycle.steering import Directions
+from dressage_orchestrator.methods.reward import (
+    authoring,
+    configs,
+    durations,
+    judgment,
+    revising,
+    spec,
+    tools,
+    training,
+)
+from dressage_orchestrator.methods.reward.code import Code, checked, repaired, shown
+from dressage_orchestrator.methods.reward.prescreening import prescreen
+from dressage_orchestrator.methods.reward.reviewing import reviewed
+from dressage_orchestrator.models import USER
 from dressage_orchestrator.statistics import mean
-from dressage_orchestrator.workflow import aggregate, tools
-from dressage_orchestrator.workflow.delivery import deliver
-from dressage_orchestrator.workflow.flow import Flow, Json
-from dressage_orchestrator.workflow.judging import confirm, enter, judge_iteration
-from dressage_orchestrator.workflow.outcome import Exhausted, Outcome
 
-_TOKENS_PER_CALL = (6_000, 2_000)
-_REVIEWS = 1
-"""Rounds of code review that are expected of what is written."""
+_NONE = Code("", "")
+_PROPOSAL_JSON = (
+    *("name", "number", "parent", "author", "diagnosis", "planned_change", "lesson", "lesson_tier", "notes"),
+    *("heeded_notes", "structural_rewrite", "edited"),
+)
+_REWARD_JSON = ("latex", "terms", "configs", "hyperparameter_reasoning")
 
 
 @dataclass(frozen=True)
-class _Proposal:
-    """A reward for an iteration; ``settled`` when an earlier epoch had checked it and begun to train."""
+class RewardProposal(Proposal):
+    """A reward for an iteration.
 
-    reward: Code
+    :param tries: trainings of this iteration, this one included; another follows only when a reward broke in training.
+    """
+
+    reward: Code = _NONE
     tries: int = 1
-    settled: bool = False
+
+    @classmethod
+    def of(cls, reward: Code, *, tries: int = 1, settled: bool = False) -> RewardProposal:
+        """A reward, with what the lifecycle needs to know of it."""
+        return cls(reward.source, reward.version, settled, reward, tries)
 
 
 class RewardMethod:
-    """See `Method`."""
+    """See `lifecycle.method.Method`."""
 
-    def validate(self, spec: v1.SessionSpec) -> None:
+    name = "reward"
+    spec_type: type[Message] = v1.RewardSpec
+
+    def fill(self, full: v1.SessionSpec) -> None:
+        """Fills in the defaults of `spec`."""
+        spec.fill(full)
+
+    def validate(self, full: v1.SessionSpec) -> None:
         """Refuses what contradicts itself."""
-        if spec.train_only and not spec.reward_source:
-            raise InvalidArgument(field="spec.reward_source", value="", expected="a reward, as train_only is set")
+        spec.validate(full)
 
-    def estimate(self, spec: v1.SessionSpec, *, episode_steps: int) -> Estimate:
-        """Two authors or one reviser, a review of each; training and evaluation of every member."""
-        calls = 0 if spec.train_only else int(not spec.reward_source) + int(not spec.judge_source)
-        episodes = defaults.members_of(spec) * spec.evaluations * spec.evaluation_episodes
-        calls = max(calls, 1) if spec.max_iterations > 1 else calls
-        calls *= 1 + _REVIEWS
-        sent, received = _TOKENS_PER_CALL
-        steps = defaults.env_steps_per_iteration(spec)
-        return Estimate(steps, episodes * episode_steps, calls, calls * sent, calls * received)
+    def estimate(self, full: v1.SessionSpec, *, episode_steps: int) -> Estimate:
+        """Authors, trainings and evaluations of one iteration."""
+        return spec.estimate(full, episode_steps=episode_steps)
 
-    def run(self, flow: Flow) -> Outcome:
-        """Runs the session."""
-        try:
-            outcome = _iterate(flow)
-        except Exhausted as exhausted:
-            if exhausted.kind:
-                metrics.BUDGET_EXHAUSTED.labels(exhausted.kind).inc()
-            outcome = _ended(flow, exhausted)
-        except DressageError:
-            # What earlier iterations brought about is delivered all the same.
-            if flow.complete:
-                _deliver_after_failure(flow)
-            raise
-        deliver(flow)
-        return outcome
+    def seconds(self, full: v1.SessionSpec, estimate: Estimate, *, cores: int, known: float | None) -> float:
+        """By earlier runs' speed, or by what was measured elsewhere."""
+        return durations.iteration_seconds(
+            full,
+            env_steps=estimate.env_steps,
+            evaluation_env_steps=estimate.evaluation_env_steps,
+            cores=cores,
+            known=known,
+        )
 
+    async def check_edit(self, full: v1.SessionSpec, text: str, *, judge: JudgeClient) -> None:
+        """A person's reward must pass its check."""
+        environment = full.environment.removeprefix("environments/")
+        report = await judge.check(judge_pb.CheckRequest(environment=environment, reward_source=text))
+        if not report.ok:
+            message = f"proposal_source does not pass its check: {shown(report.failures)}"
+            raise InvalidArgument(message, field="proposal_source", reason="REWARD_REJECTED")
 
-def _deliver_after_failure(flow: Flow) -> None:
-    try:
-        deliver(flow)
-    except DressageError as error:
-        flow.log.warning("nothing is delivered", reason=error.reason, message=error.message)
+    def goal(self, full: v1.SessionSpec) -> str:
+        """The threshold of judgments."""
+        return f"{full.pass_threshold:g}"
 
+    def text(self, iteration: v1.Iteration) -> str:
+        """The reward's source."""
+        return iteration.reward.source
 
-def _ended(flow: Flow, exhausted: Exhausted) -> Outcome:
-    """How a session ends that is used up: an extended one may have succeeded before."""
-
-    def look() -> bool:
-        with flow.engine.database.begin() as tx:
-            best = sessions.get(tx, flow.session).best_iteration
-            done = sessions.iterations(tx, flow.session)
-        return any(entry.name == best and entry.confirmation.passed for entry in done)
-
-    if flow.complete and flow.epoch > 0 and flow.step("confirmed", look):
-        return Outcome(v1.SESSION_STATE_SUCCEEDED, exhausted.reason, exhausted.kind)
-    return Outcome(v1.SESSION_STATE_EXHAUSTED, exhausted.reason, exhausted.kind)
+    def open(self, context: SessionContext) -> RewardSession:
+        """The reward method's part of a session."""
+        return RewardSession(context)
 
 
-def _iterate(flow: Flow) -> Outcome:
-    plan = flow.step("plan", lambda: _plan(flow))
-    judge = None if plan["next"] == 1 or flow.spec.train_only else _checked_judge(flow, authoring.author_judge(flow))
-    for number in range(plan["next"], plan["last"] + 1):
-        enter(flow, number, v1.PHASE_PROPOSE)
-        proposal, first_judge = _propose(flow, number)
-        if first_judge is not None:
-            judge = _checked_judge(flow, first_judge)
-        if judge is None and not flow.spec.train_only:
-            judge = _checked_judge(flow, authoring.author_judge(flow))
-        passed = _evaluate(flow, number, proposal, judge)
-        _finish(flow, number, "passed" if passed else "judged_too_low")
-        if passed:
-            return Outcome(v1.SESSION_STATE_SUCCEEDED)
-    raise Exhausted(f"all {plan['last']} iterations are used and the score is below {flow.spec.pass_threshold:g}")
+class RewardSession:
+    """See `lifecycle.method.MethodSession`."""
 
+    def __init__(self, context: SessionContext) -> None:
+        self._context = context
+        self._judge: Code | None = None
 
-def _propose(flow: Flow, number: int) -> tuple[_Proposal, Code | None]:
-    """An iteration's proposal, and the judge where one was written with it."""
-    settled = _resumed(flow, number)
-    if settled is not None:
-        return settled, None
-    told = steering.take(flow, number) if number > 1 or flow.complete else steering.Directions()
-    if told.reward:
-        return _Proposal(revising.directed(flow, number, told)), None
-    if number > 1:
-        written = {"reward": revising.revised(flow, number, told)}
-    else:
-        reward, first_judge = authoring.author_first(flow)
-        written = {"reward": reward} | ({"judge": first_judge} if first_judge else {})
-    written = reviewed(flow, number, written)
-    return _Proposal(written["reward"]), written.get("judge")
+    def begin(self, first: int) -> None:
+        """A session that is taken up in a later iteration needs its judge."""
+        if first > 1:
+            self._require_judge()
 
+    def _require_judge(self) -> None:
+        if self._judge is None and not self._context.spec.reward.train_only:
+            self._set_judge(authoring.author_judge(self._context))
 
-def _plan(flow: Flow) -> Json:
-    with flow.engine.database.begin() as tx:
-        last = sessions.get(tx, flow.session).spec.max_iterations
-        done = [entry.number for entry in sessions.iterations(tx, flow.session) if entry.phase == v1.PHASE_DONE]
-    return {"next": max(done, default=0) + 1, "last": last}
+    def _set_judge(self, judge: Code) -> None:
+        self._judge = checked(self._context, 1, "judge", judge)[0]
 
+    def restore(self, number: int) -> RewardProposal | None:
+        """The reward whose training an earlier epoch began."""
 
-def _checked_judge(flow: Flow, judge: Code) -> Code:
-    return authoring.checked(flow, 1, "judge", judge)[0]
+        def look() -> Json:
+            iteration = self._context.store.iteration(number)
+            tries = len(training.trainings(iteration))
+            if not iteration.reward.source or not tries:
+                return None
+            return {"source": iteration.reward.source, "author": iteration.author, "tries": tries}
 
-
-def _resumed(flow: Flow, number: int) -> _Proposal | None:
-    """The proposal that an earlier epoch settled for this iteration; None if there is none."""
-
-    def look() -> Json:
-        with flow.engine.database.begin() as tx:
-            iteration = sessions.iteration(tx, flow.session, number)
-        trainings = [name for name in iteration.runs if f"/runs/{training.TRAINING_RUN}" in name]
-        if flow.epoch == 0 or not iteration.source or not trainings:
+        found = self._context.step(f"resumed:{number}", look)
+        if found is None:
             return None
-        return {"source": iteration.source, "author": iteration.author, "tries": len(trainings)}
+        self._require_judge()
+        return RewardProposal.of(Code(found["source"], found["author"]), tries=found["tries"], settled=True)
 
-    found = flow.step(f"resumed:{number}", look)
-    if found is None:
-        return None
-    return _Proposal(Code(found["source"], found["author"]), tries=found["tries"], settled=True)
+    def adopt(self, number: int, directions: Directions) -> RewardProposal:
+        """A person's reward."""
+        self._require_judge()
+        return RewardProposal.of(revising.directed(self._context, number, directions))
+
+    def propose(self, number: int) -> RewardProposal:
+        """The first reward, and the judge with it."""
+        reward, judge = authoring.author_first(self._context)
+        written = reviewed(self._context, number, {"reward": reward} | ({"judge": judge} if judge else {}))
+        if "judge" in written:
+            self._set_judge(written["judge"])
+        return RewardProposal.of(written["reward"])
+
+    def revise(self, number: int, directions: Directions) -> RewardProposal:
+        """The reviser's reward."""
+        reward = revising.revised(self._context, number, directions)
+        return RewardProposal.of(reviewed(self._context, number, {"reward": reward})["reward"])
+
+    def check(self, number: int, proposal: Proposal) -> RewardProposal:
+        """The reward once it passes its check and does not order stored trajectories backwards."""
+        assert isinstance(proposal, RewardProposal)
+        reward, rounds = proposal.reward, 0
+        while True:
+            reward, report = checked(self._context, number, "reward", reward)
+            self._settle(number, reward, report, proposal.tries)
+            failure = prescreen(self._context, number, reward, self._judge, rounds=rounds)
+            if failure is None:
+                return RewardProposal.of(reward, tries=proposal.tries)
+            reward, rounds = repaired(self._context, number, "reward", reward, [failure]), rounds + 1
+            enter(self._context, number, v1.PHASE_CHECK)
+
+    def edited(self, proposal: Proposal, text: str) -> RewardProposal:
+        """A person's reward in the place of one that waits for approval."""
+        assert isinstance(proposal, RewardProposal)
+        code = replace(Code(text, USER), edits=proposal.reward.edits + 1)
+        return RewardProposal.of(code, tries=proposal.tries)
+
+    def evaluate(self, number: int, proposal: Proposal) -> Evaluated:
+        """Trains every config with every seed, and judges what came out."""
+        assert isinstance(proposal, RewardProposal)
+        context, judge = self._context, self._judge
+        reward, tries = proposal.reward, proposal.tries
+        row = training.train(context, number, tries=tries, source=reward.source, judge=judge.source if judge else "")
+        if row.run.state != v1.RUN_STATE_SUCCEEDED:
+            if not row.code_fault:
+                raise training.failure_of(row)
+            # The reward broke on states that the check did not meet: that is one more failure to repair.
+            seen = ev.CheckFailure(rule="training", message=row.run.failure.message)
+            mended = repaired(context, number, "reward", reward, [seen])
+            return Evaluated(repaired=RewardProposal.of(mended, tries=tries + 1))
+        if judge is None:
+            context.step(f"best:{number}", lambda: judgment.record_unjudged(context, number, row))
+            return Evaluated(passed=True)
+        enter(context, number, v1.PHASE_JUDGE)
+        made = judgment.judge_training(context, number, row.run.name, judge.source)
+        return Evaluated(passed=made.passed, score=made.score)
+
+    def confirm(self, number: int, proposal: Proposal) -> Evaluated:
+        """Plays the best config's policies on fresh seeds, and judges them again."""
+        assert isinstance(proposal, RewardProposal) and self._judge is not None
+        run = names.run_name(self._context.session, number, training.training_id(proposal.tries))
+        again = judgment.confirm(
+            self._context, number, run, reward_source=proposal.reward.source, judge_source=self._judge.source
+        )
+        return Evaluated(passed=again.passed, score=again.score)
+
+    def deliverable(self) -> Deliverable | None:
+        """The best iteration's member that was judged best."""
+        session = self._context.store.get()
+        if not session.best_iteration:
+            return None
+        number = names.parse_iteration(session.best_iteration)[1]
+        iteration = self._context.store.iteration(number)
+        trained = training.trainings(iteration)
+        members = self._context.store.members(trained[-1]) if trained else []
+        best_config = iteration.reward.best_config
+        member = best_member([m for m in members if not best_config or m.config == best_config])
+        if member is None:
+            return None
+        last = member.evaluations[-1] if member.evaluations else v1.Evaluation()
+        rollout = next((entry.artifact for entry in last.rollouts if entry.label == "median"), "")
+        return Deliverable(number, member.policy, member.name, rollout, last.env_step)
+
+    def _settle(self, number: int, reward: Code, report: judge_pb.CheckResponse, tries: int) -> None:
+        """The reward passed its check: it is the iteration's proposal, and its files are written."""
+        context, judge = self._context, self._judge
+
+        def settle() -> None:
+            before = context.store.iteration(number)
+            changes = v1.Iteration(author=reward.author)
+            changes.reward.source, changes.reward.latex = reward.source, report.latex
+            changes.reward.terms.update(report.terms)
+            changes.reward.configs.extend(before.reward.configs or configs.first_configs(context.spec))
+            paths = ["author", "reward.source", "reward.latex", "reward.terms", "reward.configs"]
+            if before.parent:
+                parent = context.store.iteration(names.parse_iteration(before.parent)[1])
+                changes.number = number
+                changes.diff = tools.diff(parent, changes)
+                paths.append("diff")
+            iteration = context.store.update_iteration(number, changes, paths)
+            context.put_text(number, "reward.py", reward.source)
+            if judge is not None:
+                context.put_text(number, "judge.py", judge.source)
+                context.put_json(number, "judge.json", {"author": judge.author, "null_controls": list(judge.controls)})
+            context.put_json(number, "proposal.json", proposal_json(iteration))
+
+        context.step(f"settle:{number}:{tries}:{reward.version}", settle)
 
 
-def _evaluate(flow: Flow, number: int, proposal: _Proposal, judge: Code | None) -> bool:
-    """Checks, trains and judges; whether the iteration passed, fresh seeds included."""
-    reward, tries, settled, sent_back = proposal.reward, proposal.tries, proposal.settled, 0
-    while True:
-        if not settled:
-            enter(flow, number, v1.PHASE_CHECK)
-            reward, report = authoring.checked(flow, number, "reward", reward)
-            _settle(flow, number, reward, report, judge, tries)
-            failure = prescreen(flow, number, reward, judge, rounds=sent_back)
-            if failure is not None:
-                reward, sent_back = authoring.repaired(flow, number, "reward", reward, [failure]), sent_back + 1
-                continue
-            edited = _approved(flow, number, reward)
-            if edited is not None:
-                reward = edited
-                continue
-        enter(flow, number, v1.PHASE_EVALUATE)
-        row = training.train(flow, number, tries=tries, source=reward.source, judge=judge.source if judge else "")
-        if row.run.state == v1.RUN_STATE_SUCCEEDED:
-            break
-        if not row.code_fault:
-            raise training.failure_of(row)
-        # The reward broke on states that the check did not meet: that is one more failure to repair.
-        seen = ev.CheckFailure(rule="training", message=row.run.failure.message)
-        reward, tries, settled = authoring.repaired(flow, number, "reward", reward, [seen]), tries + 1, False
-    if judge is None:
-        _keep_unjudged(flow, number, row)
-        return True
-    enter(flow, number, v1.PHASE_JUDGE)
-    judgment = judge_iteration(flow, number, row.run.name, judge.source)
-    if not judgment.passed:
-        return False
-    enter(flow, number, v1.PHASE_CONFIRM)
-    again = confirm(flow, number, row.run.name, reward_source=reward.source, judge_source=judge.source)
-    if not again.passed:
-        message = f"iteration {number} scored {judgment.score:.2f}, but on fresh seeds {again.score:.2f}: not passed"
-        flow.warn(f"confirm:{number}", "NOT_CONFIRMED", message, iteration=number)
-    return again.passed
+def best_member(members: list[v1.Member]) -> v1.Member | None:
+    """The member with a policy that was judged best; of equals, or unjudged ones, the one with the best return."""
+
+    def rank(member: v1.Member) -> tuple[float, float]:
+        last = member.evaluations[-1] if member.evaluations else v1.Evaluation()
+        returns = last.returns if member.HasField("judgment") else last.own_returns or last.returns
+        return (member.judgment.score if member.HasField("judgment") else 0.0, mean(returns))
+
+    return max((member for member in members if member.policy), key=rank, default=None)
 
 
-def _approved(flow: Flow, number: int, reward: Code) -> Code | None:
-    """None once the reward may be trained; else the one that a person put in its place."""
-    if not flow.complete or not flow.spec.approve_before_training:
-        return None
-    return steering.await_approval(flow, number, reward)
-
-
-def _settle(
-    flow: Flow, number: int, reward: Code, report: judge_pb.CheckResponse, judge: Code | None, tries: int
-) -> None:
-    """The reward passed its check: it is the iteration's proposal, and its files are written."""
-
-    def settle() -> None:
-        def keep(iteration: v1.Iteration) -> None:
-            iteration.source, iteration.latex, iteration.author = reward.source, report.latex, reward.author
-            iteration.terms.clear()
-            iteration.terms.update(report.terms)
-            if not iteration.configs:
-                iteration.configs.extend(configs.first_configs(flow.spec))
-            if parent is not None:
-                iteration.diff = tools.diff(parent, iteration)
-
-        with flow.engine.database.begin() as tx:
-            parent_name = sessions.iteration(tx, flow.session, number).parent
-            parent = None
-            if parent_name:
-                parent = sessions.iteration(tx, flow.session, names.parse_iteration(parent_name)[1])
-            iteration = sessions.put_iteration(tx, flow.session, number, keep)
-        flow.put_text(number, "reward.py", reward.source)
-        if judge is not None:
-            flow.put_text(number, "judge.py", judge.source)
-            flow.put_json(number, "judge.json", {"author": judge.author, "null_controls": list(judge.controls)})
-        flow.put_json(number, "proposal.json", authoring.proposal_json(iteration))
-
-    flow.step(f"settle:{number}:{tries}" + (f":{reward.version}" if flow.complete else ""), settle)
-
-
-def _keep_unjudged(flow: Flow, number: int, row: runs.RunRow) -> None:
-    """Without a judge the config with the best own return is the best."""
-
-    def keep() -> None:
-        groups: dict[str, list[float]] = {}
-        for member in row.run.members:
-            last = member.evaluations[-1] if member.evaluations else v1.Evaluation()
-            groups.setdefault(member.config, []).append(mean(last.own_returns or last.returns))
-        best = max(groups, key=lambda config: mean(groups[config]))
-        winners = [member for member in row.run.members if member.config == best]
-
-        def crown(session: v1.Session) -> None:
-            session.best_iteration = names.iteration_name(flow.session, number)
-            session.returns.CopyFrom(aggregate.returns_of(winners, flow.card.scales))
-
-        def name_best(iteration: v1.Iteration) -> None:
-            iteration.best_config = best
-
-        with flow.engine.database.begin() as tx:
-            sessions.put_iteration(tx, flow.session, number, name_best)
-            flow.edit(tx, crown)
-
-    flow.step(f"best:{number}", keep)
-
-
-def _finish(flow: Flow, number: int, outcome: str) -> None:
-    def end() -> None:
-        def keep(iteration: v1.Iteration) -> None:
-            iteration.phase = v1.PHASE_DONE
-            iteration.end_time.CopyFrom(timestamp(tx.now))
-
-        with flow.engine.database.begin() as tx:
-            sessions.put_iteration(tx, flow.session, number, keep)
-            if flow.once(tx, f"finished/{number}"):
-                metrics.ITERATIONS.labels("reward", outcome).inc()
-
-    flow.step(f"finish:{number}", end)
+def proposal_json(iteration: v1.Iteration) -> Json:
+    """What `proposal.json` holds of an iteration."""
+    whole = MessageToDict(iteration, preserving_proto_field_name=True)
+    reward = whole.get("reward", {})
+    shared = {name: whole[name] for name in _PROPOSAL_JSON if name in whole}
+    return shared | {name: reward[name] for name in _REWARD_JSON if name in reward}

@@ -1,4 +1,4 @@
-"""Trying a checked reward on stored trajectories before it is trained, and sending it back to its author if it is backwards."""
+"""Tries a checked reward on stored trajectories before it is trained, and sends it back to its author if it is backwards."""
 
 from __future__ import annotations
 
@@ -8,70 +8,62 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError
 from google.protobuf.json_format import MessageToDict, ParseDict
 
-from dressage_orchestrator import defaults, metrics
-from dressage_orchestrator.database import sessions
-from dressage_orchestrator.defaults import TEMPLATE_MODEL
-from dressage_orchestrator.methods import history
-from dressage_orchestrator.methods.authoring import USER, Code
-from dressage_orchestrator.workflow import screening
-from dressage_orchestrator.workflow.flow import Flow, Json
+from dressage_orchestrator import metrics
+from dressage_orchestrator.lifecycle.context import Json, SessionContext
+from dressage_orchestrator.methods.reward import history, screening
+from dressage_orchestrator.methods.reward.code import Code
+from dressage_orchestrator.methods.reward.spec import env_steps_per_iteration
+from dressage_orchestrator.models import TEMPLATE, USER
 
 
-def prescreen(flow: Flow, number: int, reward: Code, judge: Code | None, *, rounds: int) -> ev.CheckFailure | None:
-    """Tries the reward and tells what was found; what its author is to repair, None when it is to be trained.
+def prescreen(
+    context: SessionContext, number: int, reward: Code, judge: Code | None, *, rounds: int
+) -> ev.CheckFailure | None:
+    """Tries the reward and records what was found; what its author is to repair, None when it is to be trained.
 
     :param rounds: how often this iteration's reward was sent back.
     """
-    if judge is None or not flow.complete:
+    if judge is None:
         return None
     source = judge.source
-    seen = flow.step(f"screen:{number}:{reward.version}", lambda: _screen(flow, number, reward, source, rounds))
+    name = f"screen:{number}:{reward.version}"
+    seen = context.step(name, lambda: _screen(context, number, reward, source, rounds))
     return ParseDict(seen["failure"], ev.CheckFailure()) if seen["failure"] else None
 
 
-def _screen(flow: Flow, number: int, reward: Code, judge_source: str, rounds: int) -> Json:
-    members = flow.transact(lambda tx: history.read(tx, flow, number)).members
-    scores = screening.stored(members)
-    request = judge_pb.ScoreRequest(environment=flow.environment, reward_source=reward.source, rollouts=list(scores))
+def _screen(context: SessionContext, number: int, reward: Code, judge_source: str, rounds: int) -> Json:
+    scores = screening.stored(history.read(context.store, number).members)
+    request = judge_pb.ScoreRequest(environment=context.environment, reward_source=reward.source, rollouts=list(scores))
     request.judge_source = judge_source
     try:
-        answer = flow.call(flow.engine.judge.score(request))
+        answer = context.call(context.engine.judge.score(request))
     except DressageError as error:
-        # It saves compute where it can; where it cannot, the training will tell.
-        flow.log.warning("not screened", iteration=number, reason=error.reason, message=error.message)
+        # It saves compute where it can; where it cannot, the training shows the same later.
+        context.log.warning("not screened", iteration=number, reason=error.reason, message=error.message)
         return {"failure": None}
     found = screening.pairs(answer, scores)
     result = screening.screen(found, rounds=rounds)
-    back = result.backwards and rounds < screening.MAX_ROUNDS and reward.author not in (USER, TEMPLATE_MODEL)
-    back = back and reward.repairs < flow.engine.settings.max_repairs
-    _keep(flow, number, reward, result, back=back)
+    back = result.backwards and rounds < screening.MAX_ROUNDS and reward.author not in (USER, TEMPLATE)
+    back = back and reward.repairs < context.engine.settings.max_repairs
+    _record(context, number, reward, result, back=back)
     return {"failure": MessageToDict(screening.failure(found, result)) if back else None}
 
 
-def _keep(flow: Flow, number: int, reward: Code, result: v1.Screening, *, back: bool) -> None:
-    saved = 0
-
-    def keep(iteration: v1.Iteration) -> None:
-        iteration.screening.CopyFrom(result)
-
-    def count(session: v1.Session) -> None:
-        session.env_steps_saved += saved
-
-    with flow.engine.database.begin() as tx:
-        iteration = sessions.put_iteration(tx, flow.session, number, keep)
-        if not flow.once(tx, f"screened/{number}:{reward.version}"):
-            return
-        if back:
-            saved = len(iteration.configs) * flow.spec.seeds * flow.spec.steps_per_member
-            saved = saved or defaults.env_steps_per_iteration(flow.spec)
-            flow.edit(tx, count)
-            metrics.ENV_STEPS_SAVED.labels(flow.environment).inc(saved)
-        told = ev.Screened(screening=result, outcome="sent_back" if back else "trained")
-        flow.emit(tx, ev.Event(screened=told), iteration=number)
-        if result.backwards and not back:
-            message = (
-                f"the reward orders {result.trajectories} stored trajectories backwards (rank correlation "
-                f"{result.agreement:.2f}); it is trained all the same"
-            )
-            warning = ev.Warning(reason="SCREENED_BACKWARDS", message=message)
-            flow.emit(tx, ev.Event(warning=warning), iteration=number)
+def _record(context: SessionContext, number: int, reward: Code, result: v1.Screening, *, back: bool) -> None:
+    store, tag = context.store, f"{number}:{reward.version}"
+    changes = v1.Iteration(reward=v1.RewardProposal(screening=result))
+    iteration = store.update_iteration(number, changes, ["reward.screening"])
+    if back:
+        settings = context.spec.reward
+        saved = len(iteration.reward.configs) * settings.seeds * settings.steps_per_member
+        saved = saved or env_steps_per_iteration(context.spec)
+        if store.add_saved_steps(saved, key=f"saved/{tag}"):
+            metrics.ENV_STEPS_SAVED.labels(context.environment).inc(saved)
+    screened = ev.Screened(screening=result, outcome="sent_back" if back else "trained")
+    store.emit(ev.Event(screened=screened), iteration=number, key=f"screened/{tag}")
+    if result.backwards and not back:
+        message = (
+            f"the reward orders {result.trajectories} stored trajectories backwards (rank correlation "
+            f"{result.agreement:.2f}); it is trained nevertheless"
+        )
+        store.warn("SCREENED_BACKWARDS", message, iteration=number, key=f"screened/{tag}")

@@ -9,28 +9,28 @@ from functools import partial
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.errors import DressageError, InvalidArgument
 
-from dressage_orchestrator.defaults import TEMPLATE_MODEL
-from dressage_orchestrator.methods import authoring
-from dressage_orchestrator.methods.authoring import USER, Code
-from dressage_orchestrator.workflow.flow import Flow, Json
+from dressage_orchestrator.lifecycle.context import Json, SessionContext
+from dressage_orchestrator.lifecycle.conversations import brief, converse_all, key_of
+from dressage_orchestrator.methods.reward.code import Code
+from dressage_orchestrator.models import TEMPLATE, USER
 
 MAX_ROUNDS = 3
 _NO_SUCH_ROLE = "TEMPLATE_NO_SUCH_ROLE"
 
 
-def reviewed(flow: Flow, number: int, code: Mapping[str, Code]) -> dict[str, Code]:
+def reviewed(context: SessionContext, number: int, code: Mapping[str, Code]) -> dict[str, Code]:
     """The code after its review. What a person or the template author wrote is not reviewed.
 
     :param code: by subject, ``reward`` or ``judge``.
     """
     kept = dict(code)
-    open_ = [name for name, entry in code.items() if entry.author not in (USER, TEMPLATE_MODEL)]
+    open_ = [name for name, entry in code.items() if entry.author not in (USER, TEMPLATE)]
     findings: dict[str, list[str]] = {name: [] for name in open_}
-    for turn in range(1, min(MAX_ROUNDS, flow.engine.settings.max_reviews) + 1):
-        if not open_ or not flow.complete:
+    for turn in range(1, min(MAX_ROUNDS, context.engine.settings.max_reviews) + 1):
+        if not open_:
             break
-        work = partial(_review, flow, number, turn, {name: kept[name] for name in open_}, findings)
-        made = flow.step(f"review:{number}:{turn}", work)
+        work = partial(_review, context, number, turn, {name: kept[name] for name in open_}, findings)
+        made = context.step(f"review:{number}:{turn}", work)
         open_ = [name for name in open_ if not made[name]["approved"]]
         for name in open_:
             kept[name] = Code.of(made[name]["code"])
@@ -38,10 +38,12 @@ def reviewed(flow: Flow, number: int, code: Mapping[str, Code]) -> dict[str, Cod
     return kept
 
 
-def _review(flow: Flow, number: int, turn: int, code: Mapping[str, Code], findings: Mapping[str, list[str]]) -> Json:
-    tasks = [_task(flow, number, turn, name, entry, findings[name]) for name, entry in code.items()]
+def _review(
+    context: SessionContext, number: int, turn: int, code: Mapping[str, Code], findings: Mapping[str, list[str]]
+) -> Json:
+    tasks = [_task(context, number, turn, name, entry, findings[name]) for name, entry in code.items()]
     try:
-        results = authoring.converse_all(flow, tasks, number)
+        results = converse_all(context, number, tasks)
     except DressageError as error:
         if error.reason != _NO_SUCH_ROLE and not (isinstance(error, InvalidArgument) and error.field == "role"):
             raise
@@ -49,12 +51,14 @@ def _review(flow: Flow, number: int, turn: int, code: Mapping[str, Code], findin
     return {name: _outcome(code[name], result.review) for name, result in zip(code, results, strict=True)}
 
 
-def _task(flow: Flow, number: int, turn: int, subject: str, code: Code, findings: list[str]) -> agent_pb.Task:
+def _task(
+    context: SessionContext, number: int, turn: int, subject: str, code: Code, findings: list[str]
+) -> agent_pb.Task:
     review = agent_pb.CodeReviewerTask(
-        brief=authoring.brief(flow), subject=subject, source=code.source, round=turn, earlier_findings=findings
+        brief=brief(context), subject=subject, source=code.source, round=turn, earlier_findings=findings
     )
-    review.pass_threshold = flow.spec.pass_threshold
-    key = authoring.key_of(flow, f"iterations/{number}/review/{subject}/{turn}")
+    review.pass_threshold = context.spec.pass_threshold
+    key = key_of(context, f"iterations/{number}/review/{subject}/{turn}")
     return agent_pb.Task(key=key, code_reviewer=review)
 
 

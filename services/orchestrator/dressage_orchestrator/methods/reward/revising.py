@@ -5,70 +5,65 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
-from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import FailedPrecondition
 
-from dressage_orchestrator.database import sessions
-from dressage_orchestrator.methods import authoring, configs, history, suggestions
-from dressage_orchestrator.methods.authoring import USER, Code
-from dressage_orchestrator.methods.steering import Directions
-from dressage_orchestrator.workflow import lessons, signs, tools
-from dressage_orchestrator.workflow.flow import Flow, Json
-from dressage_orchestrator.workflow.outcome import Exhausted
-from dressage_orchestrator.workflow.tools import History
+from dressage_orchestrator.lifecycle import lessons
+from dressage_orchestrator.lifecycle.context import Json, SessionContext
+from dressage_orchestrator.lifecycle.conversations import brief, converse, key_of
+from dressage_orchestrator.lifecycle.outcome import Exhausted
+from dressage_orchestrator.lifecycle.steering import Directions
+from dressage_orchestrator.methods.reward import configs, diagnostics, history, suggestions, tools
+from dressage_orchestrator.methods.reward.code import Code
+from dressage_orchestrator.methods.reward.history import History
+from dressage_orchestrator.models import USER
 
+NO_REVISION_REASON = "TEMPLATE_NO_REVISION"
 _HISTORY = 6
 _CHANGES = 30
+_DIRECTED = ("author", "planned_change", "notes", "parent", "reward.configs")
+_REVISED = (
+    *("parent", "author", "diagnosis", "lesson", "planned_change", "lesson_tier", "notes", "heeded_notes"),
+    *("structural_rewrite", "lesson_updates", "reward.hyperparameter_reasoning", "reward.configs"),
+)
 
 
-def directed(flow: Flow, number: int, told: Directions) -> Code:
+def directed(context: SessionContext, number: int, directions: Directions) -> Code:
     """The reward that a person gave for iteration ``number``."""
 
-    def keep() -> None:
-        with flow.engine.database.begin() as tx:
-            past = history.read(tx, flow, number)
-            parent = _parent(past, told.rebase)
+    def record() -> None:
+        parent = _parent(history.read(context.store, number), directions.rebase)
+        changes = v1.Iteration(author=USER, planned_change="a person's reward", notes=directions.notes)
+        if parent is None:
+            changes.reward.configs.extend(configs.first_configs(context.spec))
+        else:
+            changes.parent = parent.name
+            changes.reward.configs.extend(configs.next_configs(context.spec, parent, None))
+        context.store.update_iteration(number, changes, _DIRECTED)
 
-            def record(iteration: v1.Iteration) -> None:
-                iteration.author = USER
-                iteration.planned_change = "a person's reward"
-                iteration.notes[:] = told.notes
-                del iteration.configs[:]
-                if parent is None:
-                    iteration.configs.extend(configs.first_configs(flow.spec))
-                    return
-                iteration.parent = parent.name
-                iteration.configs.extend(configs.next_configs(flow.spec, parent, None))
-
-            sessions.put_iteration(tx, flow.session, number, record)
-
-    flow.step(f"directed:{number}", keep)
-    return Code(told.reward, USER)
+    context.step(f"directed:{number}", record)
+    return Code(directions.proposal, USER)
 
 
-def revised(flow: Flow, number: int, told: Directions) -> Code:
+def revised(context: SessionContext, number: int, directions: Directions) -> Code:
     """The reviser's proposal for iteration ``number``.
 
     :raises Exhausted: when it knows nothing better.
     """
-    task: agent_pb.Task | None = None
-    if flow.complete:
-        # A step of its own, like the notes: what the reviser is asked must not change between a crash and the repetition.
-        task = flow.message_step(f"brief:{number}", agent_pb.Task, lambda: _task(flow, number, told))
+    # A step of its own, like the notes: what the reviser is asked must not change between a crash and the repetition.
+    task = context.message_step(f"brief:{number}", agent_pb.Task, lambda: _task(context, number, directions))
 
     def revise() -> Json:
-        with flow.engine.database.begin() as tx:
-            past = history.read(tx, flow, number)
+        past = history.read(context.store, number)
         try:
-            result = authoring.converse(flow, task or _task(flow, number, told), number, tools.history_tools(past))
+            result = converse(context, number, task, tools.history_tools(past))
         except FailedPrecondition as error:
-            if error.reason != authoring.NO_REVISION_REASON:
+            if error.reason != NO_REVISION_REASON:
                 raise
             raise Exhausted(f"no better reward is known: {error.message}") from error
-        return _keep(flow, number, past, told, result)
+        return _record(context, number, past, directions, result)
 
-    made = flow.step(f"revise:{number}", revise)
+    made = context.step(f"revise:{number}", revise)
     return Code(made["source"], made["author"])
 
 
@@ -85,16 +80,15 @@ def _shown(past: History, rebase: int) -> list[v1.Iteration]:
     return [*others[-(_HISTORY - 1) :], *([chosen] if chosen is not None else [])]
 
 
-def _task(flow: Flow, number: int, told: Directions) -> agent_pb.Task:
-    with flow.engine.database.begin() as tx:
-        past = history.read(tx, flow, number)
-    shown = _shown(past, told.rebase)
+def _task(context: SessionContext, number: int, directions: Directions) -> agent_pb.Task:
+    past = history.read(context.store, number)
+    shown = _shown(past, directions.rebase)
     held = lessons.in_force(past.iterations)
-    notes = list(told.notes)
-    if told.rebase:
-        notes.append(f"Start from iteration {told.rebase}, not from a later one.")
+    notes = list(directions.notes)
+    if directions.rebase:
+        notes.append(f"Start from iteration {directions.rebase}, not from a later one.")
     reviser = agent_pb.ReviserTask(
-        brief=authoring.brief(flow),
+        brief=brief(context),
         history=shown,
         notes=notes,
         lessons=[f"{entry.tier_name}: {entry.text}" for entry in held],
@@ -103,12 +97,12 @@ def _task(flow: Flow, number: int, told: Directions) -> agent_pb.Task:
         ],
         tried_changes=tools.change_lines(past)[-_CHANGES:],
         best_iteration=tools.number_of(past.best),
-        tune_hyperparameters=flow.spec.tune_hyperparameters,
-        algorithm=flow.spec.algorithm,
-        iterations_without_improvement=signs.without_best(past.iterations),
+        tune_hyperparameters=context.spec.reward.tune_hyperparameters,
+        algorithm=context.spec.reward.algorithm,
+        iterations_without_improvement=diagnostics.without_best(past.iterations),
     )
     reviser.dynamics = _dynamics(past, shown)
-    return agent_pb.Task(key=authoring.key_of(flow, f"iterations/{number}/reviser"), reviser=reviser)
+    return agent_pb.Task(key=key_of(context, f"iterations/{number}/reviser"), reviser=reviser)
 
 
 def _dynamics(past: History, shown: Sequence[v1.Iteration]) -> str:
@@ -117,36 +111,37 @@ def _dynamics(past: History, shown: Sequence[v1.Iteration]) -> str:
     return "\n".join([tools.dynamics(past.trained(latest.number)), *warnings])
 
 
-def _keep(flow: Flow, number: int, past: History, told: Directions, result: agent_pb.TaskResult) -> Json:
-    revision = result.revision
+def _record(
+    context: SessionContext, number: int, past: History, directions: Directions, result: agent_pb.TaskResult
+) -> Json:
+    revision, settings = result.revision, context.spec.reward
     by_number = {entry.number: entry for entry in past.iterations}
-    parent = by_number.get(told.rebase or revision.based_on, past.iterations[-1])
-    suggested, clamped = suggestions.clamp(revision.hyperparameters, algorithm=flow.spec.algorithm)
+    parent = by_number.get(directions.rebase or revision.based_on, past.iterations[-1])
+    suggested, clamped = suggestions.clamp(revision.hyperparameters, algorithm=settings.algorithm)
     proposed = suggested if revision.HasField("hyperparameters") else None
-    chosen = configs.next_configs(flow.spec, parent, proposed)
+    chosen = configs.next_configs(context.spec, parent, proposed)
     tuned = any(config.id == configs.PROPOSED for config in chosen)
-    unchanged = not revision.source.strip() or revision.source == parent.source
-    stuck = signs.without_best(past.iterations) >= signs.STUCK_AFTER
-
-    def keep(iteration: v1.Iteration) -> None:
-        iteration.parent, iteration.author = parent.name, result.model
-        iteration.diagnosis, iteration.lesson = revision.diagnosis, revision.lesson
-        iteration.planned_change, iteration.lesson_tier = revision.planned_change, revision.lesson_tier
-        iteration.notes[:] = told.notes
-        iteration.heeded_notes[:] = revision.heeded_notes
-        iteration.structural_rewrite = stuck or revision.structural_rewrite
-        iteration.hyperparameter_reasoning = revision.hyperparameter_reasoning if tuned else ""
-        del iteration.lesson_updates[:]
-        for update in revision.lesson_updates:
-            iteration.lesson_updates.add(number=update.number, tier=update.tier, reason=update.reason)
-        del iteration.configs[:]
-        iteration.configs.extend(chosen)
-
-    with flow.engine.database.begin() as tx:
-        sessions.put_iteration(tx, flow.session, number, keep)
-        if flow.spec.tune_hyperparameters and clamped and flow.once(tx, f"warning/clamped:{number}"):
-            message = suggestions.told(clamped)
-            flow.emit(tx, ev.Event(warning=ev.Warning(reason="SUGGESTION_CLAMPED", message=message)), iteration=number)
+    unchanged = not revision.source.strip() or revision.source == parent.reward.source
+    stuck = diagnostics.without_best(past.iterations) >= diagnostics.STUCK_AFTER
+    changes = v1.Iteration(
+        parent=parent.name,
+        author=result.model,
+        diagnosis=revision.diagnosis,
+        lesson=revision.lesson,
+        planned_change=revision.planned_change,
+        lesson_tier=revision.lesson_tier,
+        notes=directions.notes,
+        heeded_notes=revision.heeded_notes,
+        structural_rewrite=stuck or revision.structural_rewrite,
+    )
+    for update in revision.lesson_updates:
+        changes.lesson_updates.add(number=update.number, tier=update.tier, reason=update.reason)
+    changes.reward.hyperparameter_reasoning = revision.hyperparameter_reasoning if tuned else ""
+    changes.reward.configs.extend(chosen)
+    context.store.update_iteration(number, changes, _REVISED)
+    if settings.tune_hyperparameters and clamped:
+        message = suggestions.clamped_message(clamped)
+        context.store.warn("SUGGESTION_CLAMPED", message, iteration=number, key=f"clamped:{number}")
     if unchanged and not tuned:
         raise Exhausted(f"no better reward is known: {revision.diagnosis or 'the reviser changed nothing'}")
-    return {"source": parent.source if unchanged else revision.source, "author": result.model}
+    return {"source": parent.reward.source if unchanged else revision.source, "author": result.model}

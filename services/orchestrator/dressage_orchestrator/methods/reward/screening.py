@@ -1,9 +1,9 @@
 """Whether a new reward orders stored trajectories as their judgments do, before it is trained. Pure.
 
-Compared are returns (sums over the episode, which is what training raises) and judgments; an episode that was cut short, as the
-shipped controls are, counts as if it had gone on alike, one that the environment ended counts as it is. A reward that orders
-them backwards would train towards what was judged bad; that is cheap to see and expensive to find out. Few or alike judgments
-say nothing.
+Compared are returns (sums over the episode, which is what training raises) and judgments; an episode that was cut
+short, as the shipped controls are, counts as if it had gone on alike, one that the environment ended counts as it is.
+A reward that orders them backwards would train towards what was judged bad; that is cheap to see and expensive to
+find out. Few or alike judgments say nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Bounds of the hyperparameters that a model suggests. Pure.
 
 A person may set any value that the algorithm can compute with; what a language model suggests is brought into the range in
-which training is known to behave, and what was changed is told. There is no bound on the number of steps.
+which training is known to behave, and what was changed becomes a warning. There is no bound on the number of steps.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def clamp(suggested: v1.Hyperparameters, *, algorithm: str = "ppo") -> tuple[v1.
     allowed = v1.Hyperparameters()
     allowed.CopyFrom(suggested)
     changed = []
-    for told, value in suggested.ListFields() if algorithm == "sac" else ():
-        if told.name not in SAC_HYPERPARAMETERS:
-            allowed.ClearField(told.name)  # type: ignore[arg-type]
-            changed.append(Clamped(told.name, value, math.nan))
+    for descriptor, value in suggested.ListFields() if algorithm == "sac" else ():
+        if descriptor.name not in SAC_HYPERPARAMETERS:
+            allowed.ClearField(descriptor.name)  # type: ignore[arg-type]
+            changed.append(Clamped(descriptor.name, value, math.nan))
     for name, (low, high) in BOUNDS.items():
         if not allowed.HasField(name):  # type: ignore[arg-type]
             continue
@@ -67,6 +67,6 @@ def clamp(suggested: v1.Hyperparameters, *, algorithm: str = "ppo") -> tuple[v1.
     return allowed, changed
 
 
-def told(changed: list[Clamped]) -> str:
+def clamped_message(changed: list[Clamped]) -> str:
     """One sentence about what was changed."""
     return "hyperparameters that the model suggested were brought into what may be set: " + ", ".join(map(str, changed))

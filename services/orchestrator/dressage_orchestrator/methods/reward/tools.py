@@ -1,7 +1,8 @@
-"""Tools over a session's history that the reviser may call, and what it is told of the training's dynamics.
+"""Tools over a session's history that the reviser may call, and the training's dynamics in words.
 
-All answers come from one `History`, read in one transaction when the conversation begins. llm-agent journals each answer before
-the model sees it, so that a repeat after a crash gets the same words although the rows may have changed meanwhile.
+All answers come from one `History`, read in one transaction when the conversation begins. llm-agent journals each
+answer before the model sees it, so that a repeat after a crash gets the same words although the rows may have changed
+meanwhile.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from dressage.api.v1 import session_pb2 as v1
@@ -17,46 +17,12 @@ from dressage.errors import InvalidArgument, NotFound
 from google.protobuf.json_format import MessageToDict
 
 from dressage_orchestrator.clients import Tool
+from dressage_orchestrator.lifecycle import lessons
+from dressage_orchestrator.methods.reward.history import History
 from dressage_orchestrator.statistics import mean
-from dressage_orchestrator.workflow import lessons
 
 _MAX_ROLLOUTS = 60
 _MAX_COURSE = 50
-
-Runs = Mapping[int, Sequence[v1.Member]]
-"""Members of each iteration's training, by its number."""
-
-
-@dataclass(frozen=True)
-class Label:
-    """A person's score of a rollout."""
-
-    rollout: str
-    score: float
-    comment: str
-
-
-@dataclass(frozen=True)
-class History:
-    """What there is to know of a session's finished iterations.
-
-    :param best: name of the best iteration; empty if there is none.
-    """
-
-    iterations: Sequence[v1.Iteration]
-    members: Runs = field(default_factory=dict)
-    labels: Sequence[Label] = ()
-    best: str = ""
-
-    def __getitem__(self, number: int) -> v1.Iteration:
-        for entry in self.iterations:
-            if entry.number == number:
-                return entry
-        raise KeyError(number)
-
-    def trained(self, number: int) -> Sequence[v1.Member]:
-        """Members of an iteration's training."""
-        return self.members.get(number, ())
 
 
 def history_tools(history: History) -> dict[str, Tool]:
@@ -127,22 +93,22 @@ def _describe(history: History, iteration: v1.Iteration) -> dict[str, Any]:
     return {
         "iteration": iteration.number,
         "parent": number_of(iteration.parent),
-        "source": iteration.source,
+        "source": iteration.reward.source,
         "planned_change": iteration.planned_change,
         "lesson": iteration.lesson,
         "judgment": {**_score(iteration), "diagnosis": iteration.judgment.diagnosis},
         "failure_tags": list(iteration.judgment.failure_tags),
         "dynamics": dynamics(history.trained(iteration.number)),
-        "best_config": iteration.best_config,
-        "hyperparameters": {config.id: _hyperparameters(config) for config in iteration.configs},
-        "config_scores": {entry.config: round(entry.score, 4) for entry in iteration.config_scores},
+        "best_config": iteration.reward.best_config,
+        "hyperparameters": {config.id: _hyperparameters(config) for config in iteration.reward.configs},
+        "config_scores": {entry.config: round(entry.score, 4) for entry in iteration.reward.config_scores},
         "warnings": list(iteration.warnings),
     }
 
 
 def _dynamics(history: History, iteration: v1.Iteration) -> dict[str, Any]:
     configs: dict[str, Any] = {
-        config.id: {"hyperparameters": _hyperparameters(config), "members": []} for config in iteration.configs
+        config.id: {"hyperparameters": _hyperparameters(config), "members": []} for config in iteration.reward.configs
     }
     for member in history.trained(iteration.number):
         course = [
@@ -229,7 +195,7 @@ def _compare(first: v1.Iteration, second: v1.Iteration) -> dict[str, Any]:
 
 
 def _best_hyperparameters(iteration: v1.Iteration) -> dict[str, Any]:
-    best = next((entry for entry in iteration.configs if entry.id == iteration.best_config), None)
+    best = next((entry for entry in iteration.reward.configs if entry.id == iteration.reward.best_config), None)
     return _hyperparameters(best) if best is not None else {}
 
 
@@ -279,8 +245,8 @@ def _lesson(entry: lessons.Held) -> dict[str, Any]:
 def diff(first: v1.Iteration, second: v1.Iteration) -> str:
     """Unified diff of two proposals."""
     lines = difflib.unified_diff(
-        first.source.splitlines(),
-        second.source.splitlines(),
+        first.reward.source.splitlines(),
+        second.reward.source.splitlines(),
         f"iteration {first.number}",
         f"iteration {second.number}",
         lineterm="",

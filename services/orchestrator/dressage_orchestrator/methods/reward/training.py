@@ -1,28 +1,36 @@
-"""The reward method's evaluation: one run that trains every config with every seed."""
+"""Training an iteration's configs with every seed, and scoring the winners again on fresh seeds."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import FailedPrecondition
 
-from dressage_orchestrator import defaults, names
-from dressage_orchestrator.database import sessions
+from dressage_orchestrator import names
 from dressage_orchestrator.database.runs import RunRow
-from dressage_orchestrator.workflow import budget
-from dressage_orchestrator.workflow.flow import Flow
-from dressage_orchestrator.workflow.outcome import Exhausted
-from dressage_orchestrator.workflow.run_wait import start_run, wait_run
-from dressage_orchestrator.workflow.streaming import Arrivals
+from dressage_orchestrator.lifecycle import budget
+from dressage_orchestrator.lifecycle.assignments import assign, wait
+from dressage_orchestrator.lifecycle.checkpoint_judging import CheckpointJudging
+from dressage_orchestrator.lifecycle.context import SessionContext
+from dressage_orchestrator.lifecycle.outcome import Exhausted
+from dressage_orchestrator.methods.reward.durations import kind_of_run
+from dressage_orchestrator.seeds import CONFIRMATION_SEED, EVALUATION_SEED
 
-TRAINING_RUN = "train"
+TRAINING = "train"
+CONFIRMATION = "confirm"
 
 
-def run_id(tries: int) -> str:
+def training_id(tries: int) -> str:
     """Id of the n-th training of an iteration: another one follows only when a reward broke in training."""
-    return TRAINING_RUN if tries == 1 else f"{TRAINING_RUN}-{tries}"
+    return TRAINING if tries == 1 else f"{TRAINING}-{tries}"
+
+
+def trainings(iteration: v1.Iteration) -> list[str]:
+    """Names of an iteration's trainings, in order."""
+    return [name for name in iteration.runs if name.rpartition("/")[2].startswith(TRAINING)]
 
 
 def member_id(config: str, seed: int) -> str:
@@ -30,67 +38,103 @@ def member_id(config: str, seed: int) -> str:
     return f"{config}-s{seed}"
 
 
-def train(flow: Flow, number: int, *, tries: int, source: str, judge: str) -> RunRow:
+def train(context: SessionContext, number: int, *, tries: int, source: str, judge: str) -> RunRow:
     """Trains the iteration's configs; the run, ended.
 
     :param judge: source of the judge of checkpoints meanwhile; empty: none.
     """
-    flow.step(f"afford:{number}:{tries}", lambda: _afford(flow, number))
-    iteration = flow.transact(lambda tx: sessions.iteration(tx, flow.session, number))
-    assignment = train_assignment(flow, iteration, source)
-    name = names.run_name(flow.session, number, run_id(tries))
+    context.step(f"afford:{number}:{tries}", lambda: _check_budget(context, number))
+    # The proposal was recorded before; nothing of it changes while it is trained, so this read is the same each time.
+    iteration = context.store.iteration(number)
+    assignment = train_assignment(context, iteration, source)
+    name = names.run_name(context.session, number, training_id(tries))
     members = [
         v1.Member(
             name=names.member_name(name, spec.id),
             config=spec.config,
             seed=spec.seed,
-            target_env_steps=flow.spec.steps_per_member,
+            target_env_steps=context.spec.reward.steps_per_member,
         )
         for spec in assignment.members
     ]
-    start_run(flow, number, run_id(tries), members, [work.Assignment(id=1, train=assignment)])
-    arrivals = None
-    if judge and flow.complete and not flow.spec.judge_last_only:
-        arrivals = Arrivals(flow, number, name, judge)
-    return wait_run(flow, name, arrivals)
+    todo = [work.Assignment(id=1, train=assignment)]
+    assign(context, number, training_id(tries), members=members, assignments=todo)
+    judging = None
+    if judge and not context.spec.reward.judge_last_only:
+        judging = CheckpointJudging(context, number, name, judge)
+    return wait(context, name, kind=kind_of_run(context.spec), companion=judging)
 
 
-def train_assignment(flow: Flow, iteration: v1.Iteration, source: str) -> work.TrainAssignment:
-    """What the trainer is told."""
-    spec = flow.spec
-    told = work.TrainAssignment(environment=flow.environment, reward_source=source, backend=spec.backend)
-    told.algorithm = spec.algorithm
-    told.options.CopyFrom(spec.environment_options)
-    for config in iteration.configs:
-        for seed in range(spec.seed, spec.seed + spec.seeds):
-            told.members.add(
+def train_assignment(context: SessionContext, iteration: v1.Iteration, source: str) -> work.TrainAssignment:
+    """The training that an iteration asks for."""
+    spec = context.spec
+    assignment = work.TrainAssignment(environment=context.environment, reward_source=source)
+    assignment.backend, assignment.algorithm = spec.reward.backend, spec.reward.algorithm
+    assignment.options.CopyFrom(spec.environment_options)
+    for config in iteration.reward.configs:
+        for seed in range(spec.seed, spec.seed + spec.reward.seeds):
+            assignment.members.add(
                 id=member_id(config.id, seed), config=config.id, hyperparameters=config.hyperparameters, seed=seed
             )
-    told.steps_per_member = spec.steps_per_member
-    told.evaluations = spec.evaluations
-    told.evaluation_episodes = spec.evaluation_episodes
-    told.evaluation_seed = defaults.EVALUATION_SEED
-    told.checkpoint_seconds = flow.engine.settings.checkpoint_seconds
-    told.cores = flow.engine.controller.cores(flow.spec.pool)
-    told.provenance["intent"] = spec.intent
-    told.provenance["iteration"] = iteration.name
-    told.provenance["author"] = iteration.author
-    told.provenance["reward_sha256"] = hashlib.sha256(source.encode()).hexdigest()
-    return told
+    assignment.steps_per_member = spec.reward.steps_per_member
+    assignment.evaluations = spec.reward.evaluations
+    assignment.evaluation_episodes = spec.reward.evaluation_episodes
+    assignment.evaluation_seed = EVALUATION_SEED
+    assignment.checkpoint_seconds = context.engine.settings.checkpoint_seconds
+    assignment.cores = context.engine.controller.cores(spec.pool)
+    assignment.provenance["intent"] = spec.intent
+    assignment.provenance["iteration"] = iteration.name
+    assignment.provenance["author"] = iteration.author
+    assignment.provenance["reward_sha256"] = hashlib.sha256(source.encode()).hexdigest()
+    return assignment
 
 
 def failure_of(row: RunRow) -> FailedPrecondition:
-    """What the session fails by when a run failed."""
+    """What the session fails by when a training failed."""
     failure = row.run.failure
     metadata = {"run": row.run.name, "remedy": failure.remedy}
     return FailedPrecondition(f"training failed: {failure.message}", reason=failure.reason, metadata=metadata)
 
 
-def _afford(flow: Flow, number: int) -> None:
-    with flow.engine.database.begin() as tx:
-        session = sessions.get(tx, flow.session)
-        iteration = sessions.iteration(tx, flow.session, number)
-        needed = len(iteration.configs) * flow.spec.seeds * flow.spec.steps_per_member
-        spent = budget.used_up(session, now=tx.now, next_env_steps=needed)
+def score_again(context: SessionContext, number: int, trained: Sequence[v1.Member], *, reward_source: str) -> str:
+    """Plays members' policies on fresh seeds; the run's name.
+
+    :raises FailedPrecondition: when it fails.
+    """
+    name = names.run_name(context.session, number, CONFIRMATION)
+    members = [
+        v1.Member(
+            name=names.member_name(name, m.name.rpartition("/")[2]), config=m.config, seed=m.seed, policy=m.policy
+        )
+        for m in trained
+    ]
+    todo = [_score_assignment(context, trained, reward_source)]
+    assign(context, number, CONFIRMATION, members=members, assignments=todo)
+    row = wait(context, name)
+    if row.run.state != v1.RUN_STATE_SUCCEEDED:
+        failure = row.run.failure
+        message = f"confirming on fresh seeds failed: {failure.message}"
+        raise FailedPrecondition(message, reason=failure.reason or "CONFIRMATION_FAILED")
+    return name
+
+
+def _score_assignment(context: SessionContext, trained: Sequence[v1.Member], reward_source: str) -> work.Assignment:
+    spec = context.spec
+    score = work.ScoreAssignment(environment=context.environment, reward_source=reward_source)
+    score.options.CopyFrom(spec.environment_options)
+    score.episodes = spec.reward.evaluation_episodes
+    score.seed = CONFIRMATION_SEED
+    score.cores = context.engine.controller.cores(spec.pool)
+    for member in trained:
+        step = member.evaluations[-1].env_step if member.evaluations else member.env_steps
+        score.policies.add(member=member.name.rpartition("/")[2], bundle=member.policy, env_step=step)
+    return work.Assignment(id=1, score=score)
+
+
+def _check_budget(context: SessionContext, number: int) -> None:
+    session, iteration = context.store.get(), context.store.iteration(number)
+    reward = context.spec.reward
+    needed = len(iteration.reward.configs) * reward.seeds * reward.steps_per_member
+    spent = budget.used_up(session, now=context.store.now(), next_env_steps=needed)
     if spent is not None:
         raise Exhausted(spent[1], kind=spent[0])

@@ -1,0 +1,135 @@
+"""Generated rewards and judges on their way through the check: who wrote them, what was repaired, what the check found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
+from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
+from dressage.api.v1 import event_pb2 as ev
+from dressage.api.v1 import session_pb2 as v1
+from dressage.errors import FailedPrecondition
+
+from dressage_orchestrator.lifecycle.context import Json, SessionContext
+from dressage_orchestrator.lifecycle.conversations import brief, converse, key_of
+from dressage_orchestrator.models import USER
+
+CANNOT_FIX_REASON = "TEMPLATE_CANNOT_FIX"
+_MAX_SHOWN_FAILURES = 5
+
+
+@dataclass(frozen=True)
+class Code:
+    """Generated code and who wrote it.
+
+    :param controls: null controls that a judge must fail.
+    :param repairs: how often it was repaired.
+    :param explanations: what each repair changed, in its author's words.
+    :param edits: how often a person replaced it while it waited for approval.
+    """
+
+    source: str
+    author: str
+    controls: tuple[str, ...] = ()
+    repairs: int = 0
+    explanations: tuple[str, ...] = ()
+    edits: int = 0
+
+    @classmethod
+    def of(cls, data: Json) -> Code:
+        """From a step's result."""
+        lists = {name: tuple(data.get(name, ())) for name in ("controls", "explanations")}
+        return cls(**{**data, **lists})
+
+    @property
+    def version(self) -> str:
+        """Distinguishes its versions in the names of steps."""
+        return f"{self.repairs}" + (f"-edit{self.edits}" if self.edits else "")
+
+
+def checked(context: SessionContext, number: int, subject: str, code: Code) -> tuple[Code, judge_pb.CheckResponse]:
+    """The code once it passes its check, repaired by the fixer as often as allowed, and what the check found.
+
+    :param subject: ``reward`` or ``judge``.
+    :raises FailedPrecondition: when it does not pass; reason REWARD_REJECTED or JUDGE_REJECTED.
+    """
+    while True:
+        report = _check(context, number, subject, code)
+        if report.ok:
+            return code, report
+        code = repaired(context, number, subject, code, list(report.failures))
+
+
+def repaired(
+    context: SessionContext, number: int, subject: str, code: Code, failures: Sequence[ev.CheckFailure]
+) -> Code:
+    """The code after the fixer's next repair.
+
+    :raises FailedPrecondition: when no model can repair it, or it was repaired often enough.
+    """
+    if code.author == USER or code.repairs >= context.engine.settings.max_repairs:
+        raise _rejected(subject, code, failures)
+    turn = code.repairs + 1
+
+    def fix() -> Json:
+        fixer = agent_pb.FixerTask(brief=brief(context), subject=subject, source=code.source, failures=failures)
+        fixer.round = turn
+        fixer.earlier_explanations.extend(code.explanations)
+        folder = "fixer" if subject == "reward" else "judge_fixer"
+        task = agent_pb.Task(key=key_of(context, f"iterations/{number}/{folder}/{turn}"), fixer=fixer)
+        try:
+            result = converse(context, number, task)
+        except FailedPrecondition as error:
+            if error.reason != CANNOT_FIX_REASON:
+                raise
+            raise _rejected(subject, code, failures) from error
+        explanations = (*code.explanations, result.fixed.explanation)
+        return asdict(replace(code, source=result.fixed.source, repairs=turn, explanations=explanations))
+
+    fixed = Code.of(context.step(f"fix:{subject}:{number}:{turn}", fix))
+    if subject == "reward":
+        count = v1.Iteration(repairs=turn)
+        context.step(f"repairs:{number}:{turn}", lambda: _record(context, number, count, "repairs"))
+    return fixed
+
+
+def _record(context: SessionContext, number: int, changes: v1.Iteration, *paths: str) -> None:
+    context.store.update_iteration(number, changes, paths)
+
+
+def _check(context: SessionContext, number: int, subject: str, code: Code) -> judge_pb.CheckResponse:
+    name = f"check:{subject}:{number}:{code.version}"
+
+    def check() -> judge_pb.CheckResponse:
+        request = judge_pb.CheckRequest(environment=context.environment, pass_threshold=context.spec.pass_threshold)
+        if subject == "reward":
+            request.reward_source = code.source
+        else:
+            request.judge_source = code.source
+            request.null_controls.extend(code.controls)
+        report = context.call(context.engine.judge.check(request))
+        finished = ev.CheckFinished(subject=subject, ok=report.ok, failures=report.failures)
+        context.store.emit(ev.Event(check_finished=finished), iteration=number, key=f"checked/{name}")
+        return report
+
+    return context.message_step(name, judge_pb.CheckResponse, check)
+
+
+def _rejected(subject: str, code: Code, failures: Sequence[ev.CheckFailure]) -> FailedPrecondition:
+    more = f"; and {len(failures) - _MAX_SHOWN_FAILURES} more" if len(failures) > _MAX_SHOWN_FAILURES else ""
+    tries = f" after {code.repairs} repairs" if code.repairs else ""
+    message = f"the {subject} did not pass its check{tries}: {shown(failures)}{more}"
+    remedy = f"correct the {subject} and try again; `dressage check` shows what is wrong"
+    return FailedPrecondition(message, reason=f"{subject.upper()}_REJECTED", metadata={"remedy": remedy})
+
+
+def shown(failures: Sequence[ev.CheckFailure]) -> str:
+    """The first findings of a check in one line."""
+    return "; ".join(
+        f"{entry.rule}"
+        + (f" (line {entry.line})" if entry.line else "")
+        + f": {entry.message}"
+        + (f"; seen: {entry.seen}" if entry.seen else "")
+        for entry in failures[:_MAX_SHOWN_FAILURES]
+    )
