@@ -19,6 +19,7 @@ from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import requests, runs, sessions
 from dressage_orchestrator.database.engine import Database, Transaction
 from dressage_orchestrator.launch.local import available_cores
+from dressage_orchestrator.lifecycle.method import Method
 from dressage_orchestrator.lifecycle.registry import Methods
 from dressage_orchestrator.lifecycle.workflows import Workflows
 from dressage_orchestrator.models import TEMPLATE
@@ -105,8 +106,9 @@ class Sessions:
             raise InvalidArgument(message, field="spec.environment", reason=error.reason, metadata=metadata) from None
         _check_options(environment, spec.environment_options)
         method = self._methods.of(spec)
-        full = self._filled(spec)
-        method.fill(full)
+        full = filled(
+            spec, method, default_model=self._settings.default_model, default_pool=self._settings.default_pool
+        )
         if full.pool not in self._pools:
             expected = f"one of {', '.join(sorted(self._pools))}"
             raise InvalidArgument(field="spec.pool", value=full.pool, expected=expected)
@@ -114,16 +116,6 @@ class Sessions:
             raise InvalidArgument(field="spec.budget.wall_time", value="0 s", expected="a positive duration, or none")
         method.validate(full)
         return full, await self._check_model(full)
-
-    def _filled(self, spec: v1.SessionSpec) -> v1.SessionSpec:
-        """A copy of the spec with the defaults that all methods share."""
-        full = v1.SessionSpec()
-        full.CopyFrom(spec)
-        full.model = full.model or self._settings.default_model
-        full.pool = full.pool or self._settings.default_pool
-        full.pass_threshold = full.pass_threshold or _PASS_THRESHOLD
-        full.video_judging = full.video_judging or v1.VIDEO_JUDGING_DECIDING
-        return full
 
     async def _check_model(self, spec: v1.SessionSpec) -> bool:
         if spec.model == TEMPLATE:
@@ -250,6 +242,18 @@ class Sessions:
             sent = part.input_tokens * priced.input_dollars_per_million
             answer.dollars_per_iteration = (sent + part.output_tokens * priced.output_dollars_per_million) / 1e6
         return answer
+
+
+def filled(spec: v1.SessionSpec, method: Method, *, default_model: str, default_pool: str) -> v1.SessionSpec:
+    """A copy of the spec with every default filled in, the method's own included."""
+    full = v1.SessionSpec()
+    full.CopyFrom(spec)
+    full.model = full.model or default_model
+    full.pool = full.pool or default_pool
+    full.pass_threshold = full.pass_threshold or _PASS_THRESHOLD
+    full.video_judging = full.video_judging or v1.VIDEO_JUDGING_DECIDING
+    method.fill(full)
+    return full
 
 
 def _repeat(

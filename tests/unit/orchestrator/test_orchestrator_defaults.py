@@ -5,19 +5,15 @@ from __future__ import annotations
 import pytest
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import InvalidArgument
-from dressage_orchestrator import defaults
-from dressage_orchestrator.methods import method_of
+from dressage_orchestrator.lifecycle.registry import Methods
 
+from tests.fakes.specs import filled_session as filled
 from tests.fakes.specs import reward_session
-
-
-def filled(spec: v1.SessionSpec) -> v1.SessionSpec:
-    return defaults.filled(spec, default_model="template/v1", default_pool="local")
 
 
 def test_a_spec_without_a_method_gets_reward_and_its_defaults() -> None:
     full = filled(v1.SessionSpec(environment="environments/InvertedPendulum-v5"))
-    assert full.WhichOneof("method_spec") == "reward" == defaults.method_name(full)
+    assert full.WhichOneof("method_spec") == "reward"
     assert (full.model, full.pool, full.max_iterations, full.pass_threshold) == ("template/v1", "local", 5, 0.7)
     assert full.video_judging == v1.VIDEO_JUDGING_DECIDING
     assert full.reward == v1.RewardSpec(
@@ -47,12 +43,20 @@ def test_what_is_set_stays_and_training_alone_has_one_iteration() -> None:
     assert (full.reward.backend, full.reward.algorithm, full.reward.seeds) == ("sb3", "sac", 1)
 
 
-@pytest.mark.parametrize("method", ["parameters", "code", "program", "custom"])
-def test_another_method_gets_no_reward_settings_and_is_refused(method: str) -> None:
+@pytest.mark.parametrize("method", ["parameters", "code", "program"])
+def test_a_method_that_is_not_installed_is_refused(method: str) -> None:
     spec = v1.SessionSpec(environment="environments/Hopper-v5")
     getattr(spec, method).SetInParent()
-    full = filled(spec)
-    assert full.WhichOneof("method_spec") == method == defaults.method_name(full)
-    with pytest.raises(InvalidArgument, match=rf"spec\.method_spec: .*\(got {method}\); expected reward") as error:
-        method_of(full)
+    with pytest.raises(
+        InvalidArgument, match=rf"spec\.method_spec: the method '{method}' .*available: reward"
+    ) as error:
+        Methods.installed().of(spec)
     assert (error.value.field, error.value.reason) == ("spec.method_spec", "METHOD_NOT_AVAILABLE")
+
+
+def test_settings_of_an_unknown_plug_in_are_refused_by_their_type() -> None:
+    spec = v1.SessionSpec()
+    spec.custom.Pack(v1.Budget())
+    with pytest.raises(InvalidArgument, match=r"spec\.custom: .*'dressage\.v1\.Budget'") as error:
+        Methods.installed().of(spec)
+    assert error.value.field == "spec.custom"

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from dressage.api.v1 import session_pb2 as v1
 from dressage.envs.cards import list_cards
-from dressage_orchestrator import defaults, durations
+from dressage_orchestrator.methods.reward import durations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fakes.specs import reward_session
+from tests.fakes.specs import filled_session, reward_session
 
 
 def seconds(environment="HalfCheetah-v5", *, steps=1_500_000, cores=2, known=None, **spec):
     given_spec = reward_session(environment=f"environments/{environment}", **spec)
-    full = defaults.filled(given_spec, default_model="template/v1", default_pool="local")
+    full = filled_session(given_spec)
     return durations.iteration_seconds(
         full, env_steps=steps, evaluation_env_steps=steps // 10, cores=cores, known=known
     )
@@ -47,8 +47,8 @@ def test_kinds_of_runs_are_told_apart_by_environment_and_by_who_trains():
         reward_session(environment="environments/Ant-v5", backend="sb3"),
         reward_session(environment="environments/Ant-v5", algorithm="sac"),
     ]
-    full = [defaults.filled(spec, default_model="m", default_pool="p") for spec in specs]
+    full = [filled_session(spec) for spec in specs]
     kinds = [durations.kind_of_run(spec) for spec in full]
     assert len(set(kinds)) == 4
-    again = defaults.filled(v1.SessionSpec(environment="Ant-v5", intent="jump"), default_model="m", default_pool="p")
+    again = filled_session(v1.SessionSpec(environment="Ant-v5", intent="jump"))
     assert durations.kind_of_run(again) == kinds[0]

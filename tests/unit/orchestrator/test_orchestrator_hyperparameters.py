@@ -7,9 +7,10 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import InvalidArgument
 from dressage.limits import MAX_UPDATE_SAMPLES
 from dressage.serving.validation import MessageValidator
-from dressage_orchestrator import defaults
-from dressage_orchestrator.service import _check_spec
+from dressage_orchestrator.methods.reward.spec import validate
 from dressage_trainer.ppo.hyperparameters import Hyperparameters
+
+from tests.fakes.specs import filled_session
 
 
 def filled(**values: int) -> v1.SessionSpec:
@@ -17,7 +18,7 @@ def filled(**values: int) -> v1.SessionSpec:
     spec.reward.configs.add(id="plain")
     spec.reward.configs.add(id="wide", hyperparameters=v1.Hyperparameters(**values))
     MessageValidator()(spec)
-    return defaults.filled(spec, default_model="template/v1", default_pool="local")
+    return filled_session(spec)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_what_no_update_can_hold_is_refused_by_the_api_as_by_the_trainer(
 ) -> None:
     path = rf"spec\.reward\.configs\[1\]\.hyperparameters\.{field}"
     with pytest.raises(InvalidArgument, match=f"{path}: {words}") as error:
-        _check_spec(filled(**values))
+        validate(filled(**values))
     assert error.value.field == path.replace("\\", "")
     with pytest.raises(InvalidArgument):
         Hyperparameters.from_dict({"minibatch_size": 2, **values})
@@ -55,7 +56,7 @@ def test_what_no_update_can_hold_is_refused_by_the_api_as_by_the_trainer(
     ],
 )
 def test_what_an_update_can_hold_is_taken_by_both(values: dict[str, int]) -> None:
-    _check_spec(filled(**values))
+    validate(filled(**values))
     Hyperparameters.from_dict({"minibatch_size": 2, **values})
 
 
@@ -63,6 +64,6 @@ def test_what_an_update_can_hold_is_taken_by_both(values: dict[str, int]) -> Non
 def test_one_alone_is_never_too_much_or_too_little_for_any_preset(values: dict[str, int]) -> None:
     from dressage_trainer.ppo.presets import DEFAULT, PRESETS
 
-    _check_spec(filled(**values))
+    validate(filled(**values))
     for base in (DEFAULT, *PRESETS.values()):
         Hyperparameters.from_dict({"minibatch_size": 2, **values}, base=base)

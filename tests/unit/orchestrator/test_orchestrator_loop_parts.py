@@ -10,11 +10,12 @@ from dressage.api.v1 import benchmark_service_pb2 as bench_pb
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage_orchestrator import benchmark_table
-from dressage_orchestrator.database.directions import APPROVE, REWARD, add, take
+from dressage_orchestrator.database.directions import APPROVE, PROPOSAL, add, take
 from dressage_orchestrator.database.engine import Database
-from dressage_orchestrator.methods import configs
+from dressage_orchestrator.lifecycle import aggregate, budget, lessons
+from dressage_orchestrator.methods.reward import configs, diagnostics, screening, tools
+from dressage_orchestrator.methods.reward.history import History
 from dressage_orchestrator.statistics import cohen_kappa, ranks, spearman, wilson_interval
-from dressage_orchestrator.workflow import budget, lessons, screening, signs, tools
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -156,7 +157,7 @@ def member(points: list[tuple[int, float, float | None]], **metrics: float) -> v
 
 
 def reasons(made: v1.Member) -> list[str]:
-    return [sign.reason for sign in signs.signs(v1.Iteration(), [made], [])]
+    return [entry.reason for entry in diagnostics.diagnose(v1.Iteration(), [made], [])]
 
 
 def test_reward_hacking_is_a_return_that_rises_while_the_judgment_falls() -> None:
@@ -176,10 +177,10 @@ def test_plateau_and_dominating_term() -> None:
 def test_the_best_configs_curve_says_of_a_plateau_what_a_members_report_cannot() -> None:
     reported = v1.Condition(type="PLATEAU", message="aggressive-s1: the return changed by 0.1")
     flat = member([(1, 0, None), (2, 99, None), (3, 100, None), (4, 99, None)])
-    (found,) = signs.signs(v1.Iteration(), [flat], [reported])
+    (found,) = diagnostics.diagnose(v1.Iteration(), [flat], [reported])
     assert found.reason == "PLATEAU" and "since 2 steps" in found.message and not found.reported
     # Too few evaluations to say so: the trainer's word stands.
-    (found,) = signs.signs(v1.Iteration(), [member([(1, 0, None), (2, 99, None)])], [reported])
+    (found,) = diagnostics.diagnose(v1.Iteration(), [member([(1, 0, None), (2, 99, None)])], [reported])
     assert found.message == reported.message and found.reported
 
 
@@ -187,7 +188,7 @@ def test_the_best_configs_curve_says_of_a_plateau_what_a_members_report_cannot()
 def test_iterations_without_a_new_best(scores: list[float]) -> None:
     made = [iteration(n + 1, score) for n, score in enumerate(scores)]
     expected = len(scores) - 1 - scores.index(max(scores)) if scores else 0
-    assert signs.without_best(made) == expected
+    assert diagnostics.without_best(made) == expected
 
 
 def answer(pairs: list[tuple[float, float]]) -> tuple[judge_pb.ScoreResponse, dict[str, float]]:
@@ -231,7 +232,7 @@ def test_a_persons_label_stands_for_the_judges_score() -> None:
     assert screening.stored({1: [made]}) == {"r1": 0.9}
     unjudged = member([(1, 0, None)])
     unjudged.evaluations[0].rollouts[0].judgment.verdicts.add(kind=v1.JUDGE_KIND_HUMAN, score=0.9)
-    assert signs.checkpoint_score(unjudged.evaluations[0]) is None
+    assert aggregate.checkpoint_score(unjudged.evaluations[0]) is None
 
 
 @given(st.integers(1, 9), st.integers(1, 500))
@@ -271,7 +272,7 @@ def test_groups_count_what_ended_and_leave_unknown_prices_unknown() -> None:
 
 def test_the_tree_and_the_ledger() -> None:
     made = [iteration(1, 0.2), iteration(2, 0.5, parent=1), iteration(3, 0.1, parent=2), iteration(4, 0.6, parent=1)]
-    history = tools.History(made, best=made[3].name)
+    history = History(made, best=made[3].name)
     assert tools.tree(history).splitlines() == ["1 0.20", "  2 0.50", "    3 0.10", "  4 0.60 *"]
     assert [(row["iteration"], row["based_on"], row["delta"]) for row in tools.changes(history)] == [
         (2, 1, 0.3),
@@ -283,9 +284,9 @@ def test_the_tree_and_the_ledger() -> None:
 def test_directions_are_taken_once_and_alike_when_asked_again() -> None:
     database = Database("sqlite://")
     with database.begin() as tx:
-        add(tx, "s", REWARD, "first")
-        add(tx, "s", REWARD, "second")
+        add(tx, "s", PROPOSAL, "first")
+        add(tx, "s", PROPOSAL, "second")
         add(tx, "s", APPROVE, "fine", iteration=3)
-        assert take(tx, "s", 2, (REWARD, APPROVE)) == {"reward": "second"}
-        assert take(tx, "s", 2, (REWARD, APPROVE)) == {"reward": "second"}
-        assert take(tx, "s", 3, (REWARD, APPROVE)) == {"approve": "fine"}
+        assert take(tx, "s", 2, (PROPOSAL, APPROVE)) == {"proposal": "second"}
+        assert take(tx, "s", 2, (PROPOSAL, APPROVE)) == {"proposal": "second"}
+        assert take(tx, "s", 3, (PROPOSAL, APPROVE)) == {"approve": "fine"}

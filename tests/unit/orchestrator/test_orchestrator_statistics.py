@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from dressage.api.v1 import session_pb2 as v1
 from dressage.serving.bills import add_cost
+from dressage_orchestrator.lifecycle import aggregate, budget
+from dressage_orchestrator.methods.reward import judgment
 from dressage_orchestrator.statistics import bootstrap_interval, deviation, mean
-from dressage_orchestrator.workflow import aggregate, budget
 from google.protobuf.duration_pb2 import Duration
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,13 +51,13 @@ def member(config: str, seed: int, scores: list[float], *, failed: bool = False)
 
 def test_a_lucky_seed_does_not_pass_a_config_and_a_broken_one_counts() -> None:
     members = [member("a", 0, [1.0, 1.0]), member("a", 1, [0.2]), member("b", 0, [0.5, 0.7]), member("b", 1, [0.7])]
-    configs = aggregate.by_config(members, threshold=0.7)
+    configs = judgment.by_config(members, threshold=0.7)
     assert configs["a"].score == pytest.approx(0.6) and not configs["a"].passed
-    assert configs["b"].score == pytest.approx(0.65) and aggregate.best_config(configs) == "b"
+    assert configs["b"].score == pytest.approx(0.65) and judgment.best_config(configs) == "b"
     assert configs["a"].diagnosis == "scored 0.2" and list(configs["a"].samples) == [1.0, pytest.approx(0.2)]
-    broken = aggregate.by_config([member("a", 0, [1.0]), member("a", 1, [1.0], failed=True)], threshold=0.7)["a"]
+    broken = judgment.by_config([member("a", 0, [1.0]), member("a", 1, [1.0], failed=True)], threshold=0.7)["a"]
     assert broken.score == pytest.approx(0.5) and not broken.passed
-    assert aggregate.by_config([member("a", 0, [])], threshold=0.7)["a"].score == 0
+    assert judgment.by_config([member("a", 0, [])], threshold=0.7)["a"].score == 0
 
 
 def judged(code: float, merged: float | None = None) -> v1.Judgment:

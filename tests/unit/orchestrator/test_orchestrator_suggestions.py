@@ -7,7 +7,7 @@ import math
 import protovalidate
 import pytest
 from dressage.api.v1 import session_pb2 as v1
-from dressage_orchestrator.methods.suggestions import BOUNDS, clamp, told
+from dressage_orchestrator.methods.reward.suggestions import BOUNDS, clamp, clamped_message
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,15 +41,17 @@ def test_what_is_left_is_within_the_bounds_and_valid(values):
     ("name", "value", "used"),
     [("learning_rate", 1.0, 3e-3), ("entropy_coef", 0.0, 1e-4), ("epochs", 1, 3), ("discount", 0.5, 0.95)],
 )
-def test_the_change_is_told(name, value, used):
+def test_the_change_is_stated(name, value, used):
     allowed, (change,) = clamp(v1.Hyperparameters(**{name: value}))
     assert getattr(allowed, name) == used
-    assert f"{name} {value:g} → {used:g}" in told([change])
+    assert f"{name} {value:g} → {used:g}" in clamped_message([change])
 
 
-def test_what_sac_does_not_have_is_left_out_and_told():
+def test_what_sac_does_not_have_is_left_out_and_stated():
     suggested = v1.Hyperparameters(learning_rate=1e-3, clip_range=0.3, epochs=5, minibatch_size=8)
     allowed, changed = clamp(suggested, algorithm="sac")
     assert allowed == v1.Hyperparameters(learning_rate=1e-3, minibatch_size=32)
     assert {entry.name for entry in changed} == {"clip_range", "epochs", "minibatch_size"}
-    assert "clip_range 0.3 → left out" in told(changed) and "minibatch_size 8 → 32" in told(changed)
+    assert "clip_range 0.3 → left out" in clamped_message(changed) and "minibatch_size 8 → 32" in clamped_message(
+        changed
+    )
