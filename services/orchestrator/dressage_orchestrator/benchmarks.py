@@ -45,7 +45,7 @@ class Benchmarks:
 
         Servers that share a database all drive all of them: a case's session is made once, whoever asks first.
         """
-        for name in await self._service.transact(benchmarks.unfinished):
+        for name in await self._service.read(benchmarks.unfinished):
             self._drive(name)
 
     async def close(self) -> None:
@@ -111,7 +111,7 @@ class Benchmarks:
 
     async def _run(self, name: str) -> None:
         slots = asyncio.Semaphore(self._parallel)
-        benchmark = await self._service.transact(lambda tx: benchmarks.get(tx, name))
+        benchmark = await self._service.read(lambda tx: benchmarks.get(tx, name))
         order = sorted({case.stage for case in benchmark.cases})
         stopped = ""
         for stage in order:
@@ -120,7 +120,7 @@ class Benchmarks:
                 for index, case in enumerate(benchmark.cases):
                     if case.stage == stage:
                         group.create_task(self._case(name, index, slots))
-            benchmark = await self._service.transact(lambda tx: benchmarks.get(tx, name))
+            benchmark = await self._service.read(lambda tx: benchmarks.get(tx, name))
             score = gate_score(benchmark)
             if benchmark.cancelled:
                 stopped = "cancelled"
@@ -146,7 +146,7 @@ class Benchmarks:
 
     async def _case(self, name: str, index: int, slots: asyncio.Semaphore) -> None:
         async with slots:
-            benchmark = await self._service.transact(lambda tx: benchmarks.get(tx, name))
+            benchmark = await self._service.read(lambda tx: benchmarks.get(tx, name))
             if benchmark.cancelled or benchmark.cases[index].state in sessions.ENDED:
                 return
             ident = f"{name.partition('/')[2]}-{index + 1}"
@@ -166,7 +166,7 @@ class Benchmarks:
         noted: Any = None
         with self._hub.waiter(session.name) as waiter:
             while True:
-                current = await self._service.transact(lambda tx: sessions.get(tx, ident))
+                current = await self._service.read(lambda tx: sessions.get(tx, ident))
                 facts = (current.state, current.current_iteration, current.best_judgment.score)
                 if facts != noted:
                     noted = facts

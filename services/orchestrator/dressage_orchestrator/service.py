@@ -18,7 +18,7 @@ from dressage_orchestrator import defaults, durations, names
 from dressage_orchestrator.clients import AgentClient
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import requests, runs, sessions
-from dressage_orchestrator.database.engine import Database, Transaction
+from dressage_orchestrator.database.engine import Database, ReadTransaction, Transaction
 from dressage_orchestrator.defaults import TEMPLATE_MODEL
 from dressage_orchestrator.launch.local import available_cores
 from dressage_orchestrator.methods import method_of
@@ -56,6 +56,15 @@ class Sessions:
 
         def run() -> T:
             with self._database.begin() as tx:
+                return work(tx)
+
+        return await asyncio.to_thread(run)
+
+    async def read(self, work: Callable[[ReadTransaction], T]) -> T:
+        """Run the work in one read-only transaction, in a thread."""
+
+        def run() -> T:
+            with self._database.read() as tx:
                 return work(tx)
 
         return await asyncio.to_thread(run)
@@ -134,7 +143,7 @@ class Sessions:
 
         await self.transact(ask)
         await asyncio.to_thread(self._workflows.wake, session, "cancel")
-        return await self.transact(lambda tx: sessions.get(tx, session))
+        return await self.read(lambda tx: sessions.get(tx, session))
 
     async def resume(self, request: pb.ResumeSessionRequest) -> v1.Session:
         """Starts an ended session's next epoch."""
@@ -214,7 +223,7 @@ class Sessions:
         episode = full.environment_options.max_episode_steps or card.max_episode_steps
         part = method_of(full).estimate(full, episode_steps=episode)
         kind = durations.kind_of_run(full)
-        known = await self.transact(lambda tx: runs.speed(tx, kind, full.pool))
+        known = await self.read(lambda tx: runs.speed(tx, kind, full.pool))
         seconds = durations.iteration_seconds(
             full,
             env_steps=part.env_steps,

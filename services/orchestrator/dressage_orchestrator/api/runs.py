@@ -143,7 +143,7 @@ class RunServicer:
 
         :param served: assignments that the trainer has; of these their being open is all that counts.
         """
-        with self._database.begin() as tx:
+        with self._database.read() as tx:
             row = runs.find(tx, hello.run)
             closed = reports.fence(row, hello.attempt)
             if closed is not Fence.OPEN or row is None:

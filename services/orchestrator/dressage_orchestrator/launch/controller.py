@@ -68,7 +68,7 @@ class RunController:
         """
 
         def live() -> list[str]:
-            with self._database.begin() as tx:
+            with self._database.read() as tx:
                 return [row.run.name for row in runs.live(tx)]
 
         found = await asyncio.to_thread(live)
@@ -212,11 +212,11 @@ class RunController:
         """Runs whose server is dead, and runs of this one, where there are several; both want or have a trainer."""
         if not self._database.shared:
             return [], []
-        with self._database.begin() as tx:
+        with self._database.read() as tx:
             return runs.orphans(tx), runs.claimed(tx, self._executor)
 
     def _find(self, name: str) -> runs.RunRow | None:
-        with self._database.begin() as tx:
+        with self._database.read() as tx:
             return runs.find(tx, name)
 
     def _next_attempt(self, name: str, seen: int) -> int | None:
