@@ -20,7 +20,7 @@ from dressage_orchestrator import names
 from dressage_orchestrator.benchmark_table import DEFAULT_GATE, fill_groups, gate_score, stages
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import benchmarks, requests, sessions
-from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.database.engine import DatabaseLost, Fenced, Transaction
 from dressage_orchestrator.hub import Hub
 from dressage_orchestrator.service import Sessions
 
@@ -106,8 +106,15 @@ class Benchmarks:
 
     def _forget(self, name: str, task: asyncio.Task[None]) -> None:
         self._drivers.pop(name, None)
-        if not task.cancelled() and task.exception() is not None:
-            self._log.error("benchmark driver failed", benchmark=name, exc_info=task.exception())
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        outages = (DatabaseLost, Fenced)
+        cause = error.split(outages)[1] if isinstance(error, BaseExceptionGroup) else error
+        if cause is None or isinstance(cause, outages):
+            self._log.warning("the database is away; the benchmark is driven again later", benchmark=name)
+        else:
+            self._log.error("benchmark driver failed", benchmark=name, exc_info=error)
 
     async def _run(self, name: str) -> None:
         slots = asyncio.Semaphore(self._parallel)
@@ -154,6 +161,8 @@ class Benchmarks:
             request.spec.CopyFrom(_spec(benchmark.template, benchmark.cases[index]))
             try:
                 session = await self._service.create(request)
+            except (DatabaseLost, Fenced):
+                raise  # no verdict on the case: `recover` drives the benchmark again
             except DressageError as error:
                 self._log.warning("a case could not begin", benchmark=name, case=index + 1, reason=error.reason)
                 failed = v1.Session(state=v1.SESSION_STATE_FAILED, state_reason=error.message)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import sqlalchemy as sa
@@ -65,7 +64,7 @@ class Guidance:
             requests.remember(tx, "SteerSession", request.request_id, request, request.name)
 
         await self._service.transact(record)
-        await asyncio.to_thread(self._workflows.wake, session, "steer")
+        await self._service.wake(session, "steer")
 
     async def _check(self, session: v1.Session, source: str) -> None:
         environment = session.spec.environment.removeprefix("environments/")
@@ -102,7 +101,7 @@ class Guidance:
             return found
 
         found = await self._service.transact(record)
-        await asyncio.to_thread(self._workflows.wake, session, "approve")
+        await self._service.wake(session, "approve")
         return found
 
     async def label(self, request: pb.LabelRolloutRequest) -> pb.LabelRolloutResponse:

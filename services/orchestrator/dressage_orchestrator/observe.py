@@ -7,9 +7,9 @@ maximum over replicas, never the sum.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 import sqlalchemy as sa
+import structlog
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError
@@ -30,9 +30,14 @@ _SANDBOX_ENDS = {"LEARNER_OUT_OF_MEMORY": "memory", "SANDBOX_LIMIT": "sandbox"}
 async def keep_gauges(database: Database, *, seconds: float = _SECONDS) -> None:
     """Counts rows now and then, until cancelled."""
     gauges = Gauges(database)
+    log = structlog.get_logger("dressage.gauges")
     while True:
-        with suppress(DressageError):  # the database is away, or this server is out and about to stop
+        try:
             await asyncio.to_thread(gauges.update)
+        except DressageError as error:  # the database is away, or this server is out and about to stop
+            log.warning("gauges are not updated", error=error.message)
+        except Exception:
+            log.exception("gauges are not updated")
         await asyncio.sleep(seconds)
 
 

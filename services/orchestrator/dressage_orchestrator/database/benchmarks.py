@@ -38,7 +38,9 @@ def get(tx: ReadTransaction, name: str) -> pb.Benchmark:
     return pb.Benchmark.FromString(row.data)
 
 
-def page(tx: ReadTransaction, *, limit: int, before: tuple[int, str] | None) -> list[tuple[pb.Benchmark, tuple[int, str]]]:
+def page(
+    tx: ReadTransaction, *, limit: int, before: tuple[int, str] | None
+) -> list[tuple[pb.Benchmark, tuple[int, str]]]:
     """Benchmarks, newest first, each with its position."""
     query = sa.select(BENCHMARKS)
     if before is not None:
