@@ -76,6 +76,12 @@ def ends_connection(error: BaseException | None) -> bool:
     return (primary in _REMEDIES or primary in _DAMAGED) and primary not in _KEEPS_CONNECTION
 
 
+def is_transient(error: BaseException | None) -> bool:
+    """Whether SQLite reported something that another attempt may not meet again."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & _PRIMARY in _REMEDIES
+
+
 def _sqlite_error(error: sa.exc.DBAPIError, orig: sqlite3.Error, *, read_only: bool) -> DressageError | None:
     code = getattr(orig, "sqlite_errorcode", None)
     if code is None or (read_only and code == sqlite3.SQLITE_READONLY):
