@@ -13,24 +13,27 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import benchmark_service_pb2 as bench_pb
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.errors import FailedPrecondition, InvalidArgument
 from dressage.serving.errors import to_status
 from dressage_orchestrator import observe
+from dressage_orchestrator.api import runs as runs_api
 from dressage_orchestrator.benchmarks import Benchmarks
 from dressage_orchestrator.database import benchmarks as rows
 from dressage_orchestrator.database import engine as engine_module
 from dressage_orchestrator.database import sessions
 from dressage_orchestrator.database.engine import Database, DatabaseLost, sqlite_url
+from dressage_orchestrator.database.reports import Fence
 from dressage_orchestrator.database.tables import SESSIONS
 from dressage_orchestrator.hub import Hub
 from dressage_orchestrator.launch import local
@@ -354,8 +357,8 @@ def test_damaged_file_is_not_retryable(tmp_path: Path, offset: int, words: str) 
 @root_only
 def test_full_disk_holds_a_workflow_up_and_does_not_end_it(small_disk: Path) -> None:
     arguments = [sys.executable, "-c", WORKFLOWS, str(small_disk)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(arguments, text=True, **pipes) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(arguments, text=True, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stdout is not None and process.stdin is not None and process.stderr is not None
         assert process.stdout.readline() == "inside\n"
         filler = fill(small_disk)
@@ -486,3 +489,45 @@ async def test_an_outage_fails_no_case_of_a_benchmark(database: Database) -> Non
 
 def succeed(session: v1.Session) -> None:
     session.state = v1.SESSION_STATE_SUCCEEDED
+
+
+def lease(database: Database, standing: Callable[..., Any]) -> AsyncIterator[work.WorkResponse]:
+    """The stream of a silent trainer after its welcome."""
+    unused: Any = None
+    servicer = runs_api.RunServicer(
+        database=database,
+        hub=Hub(asyncio.get_running_loop()),
+        tokens=unused,
+        controller=unused,
+        store=unused,
+        progress_seconds=1.0,
+        ended=unused,
+    )
+    servicer.standing = standing  # type: ignore[method-assign]
+
+    async def silence() -> AsyncIterator[work.WorkRequest]:
+        await asyncio.Event().wait()
+        yield work.WorkRequest()
+
+    hello = work.Hello(run="sessions/s/iterations/1/runs/train", attempt=1)
+    return runs_api._Lease(servicer, hello, "s").answers(silence())
+
+
+async def test_a_trainer_is_served_again_after_an_outage(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs_api, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(runs_api, "GOODBYE_SECONDS", 0.01)
+    flaky = Flaky(lambda *_: (Fence.DONE, [], False), times=2)
+    answers = lease(database, flaky)
+    async with asyncio.timeout(20):
+        kinds = [answer.WhichOneof("message") async for answer in answers]
+    assert kinds == ["no_more_work"] and flaky.left == 0
+
+
+async def test_a_trainers_stream_ends_with_its_watcher(database: Database) -> None:
+    def damaged(*_: Any) -> Any:
+        raise FailedPrecondition("the database file is damaged")
+
+    answers = lease(database, damaged)
+    async with asyncio.timeout(20):
+        with pytest.raises(FailedPrecondition):
+            await anext(answers)
