@@ -7,16 +7,16 @@ maximum over replicas, never the sum.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 import sqlalchemy as sa
+import structlog
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError
 
 from dressage_orchestrator import metrics
 from dressage_orchestrator.database import runs
-from dressage_orchestrator.database.engine import Database, Transaction
+from dressage_orchestrator.database.engine import Database, ReadTransaction
 from dressage_orchestrator.database.tables import EVENTS, RUNS, SESSIONS
 
 _SECONDS = 5.0
@@ -29,9 +29,14 @@ _SANDBOX_ENDS = {"LEARNER_OUT_OF_MEMORY": "memory", "SANDBOX_LIMIT": "sandbox"}
 async def keep_gauges(database: Database, *, seconds: float = _SECONDS) -> None:
     """Counts rows now and then, until cancelled."""
     gauges = Gauges(database)
+    log = structlog.get_logger("dressage.gauges")
     while True:
-        with suppress(DressageError):  # the database is away, or this server is out and about to stop
+        try:
             await asyncio.to_thread(gauges.update)
+        except DressageError as error:  # the database is away, or this server is out and about to stop
+            log.warning("gauges are not updated", error=error.message)
+        except Exception:
+            log.exception("gauges are not updated")
         await asyncio.sleep(seconds)
 
 
@@ -46,7 +51,7 @@ class Gauges:
 
     def update(self) -> None:
         """Sets all gauges to what the rows say now."""
-        with self._database.begin() as tx:
+        with self._database.read() as tx:
             sessions = self._sessions(tx)
             silence = _silence(tx)
             live = runs.live(tx)
@@ -59,7 +64,7 @@ class Gauges:
         metrics.SESSION_SILENCE.set(silence)
         self._runs(live, environments, now)
 
-    def _sessions(self, tx: Transaction) -> dict[tuple[str, str], int]:
+    def _sessions(self, tx: ReadTransaction) -> dict[tuple[str, str], int]:
         query = sa.select(SESSIONS.c.id, SESSIONS.c.state).where(SESSIONS.c.deleted.is_(False))
         states = {row.id: _SESSION_STATES.get(row.state, "pending") for row in tx.execute(query)}
         unknown = [name for name in states if name not in self._methods]
@@ -95,13 +100,13 @@ class Gauges:
             metrics.STEPS_PER_SECOND.labels(pool, environment).set(speeds.get((pool, environment), 0.0))
 
 
-def _newest_pool(tx: Transaction) -> set[str]:
+def _newest_pool(tx: ReadTransaction) -> set[str]:
     """The newest run's pool: a short run may begin and end between two looks."""
     newest = sa.select(RUNS.c.data).order_by(RUNS.c.create_micros.desc()).limit(1)
     return {v1.Run.FromString(data).pool for data in tx.execute(newest).scalars()}
 
 
-def _silence(tx: Transaction) -> float:
+def _silence(tx: ReadTransaction) -> float:
     """Seconds since the last event of the running session that has been silent longest; 0 if none runs."""
     last = sa.and_(EVENTS.c.session == SESSIONS.c.id, EVENTS.c.sequence == SESSIONS.c.last_sequence)
     query = sa.select(EVENTS.c.data).join(SESSIONS, last)
@@ -111,7 +116,7 @@ def _silence(tx: Transaction) -> float:
     return max((now - time for time in times), default=0.0)
 
 
-def _environments(tx: Transaction, sessions: set[str]) -> dict[str, str]:
+def _environments(tx: ReadTransaction, sessions: set[str]) -> dict[str, str]:
     """Environments of sessions, by id."""
     query = sa.select(SESSIONS.c.id, SESSIONS.c.data).where(SESSIONS.c.id.in_(sorted(sessions)))
     found = {row.id: v1.Session.FromString(row.data).spec.environment for row in tx.execute(query)}

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import TypeVar
 
+import sqlalchemy as sa
+import structlog
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.envs.cards import load_card
@@ -17,7 +20,8 @@ from dressage_orchestrator import names
 from dressage_orchestrator.clients import AgentClient
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import requests, runs, sessions
-from dressage_orchestrator.database.engine import Database, Transaction
+from dressage_orchestrator.database.engine import Database, DatabaseLost, ReadTransaction, Transaction
+from dressage_orchestrator.database.faults import domain_error
 from dressage_orchestrator.launch.local import available_cores
 from dressage_orchestrator.lifecycle.method import Method
 from dressage_orchestrator.lifecycle.registry import Methods
@@ -53,6 +57,7 @@ class Sessions:
         self._workflows = workflows
         self._methods = methods
         self._pools = pools
+        self._log = structlog.get_logger("dressage.sessions")
 
     @property
     def methods(self) -> Methods:
@@ -67,6 +72,28 @@ class Sessions:
                 return work(tx)
 
         return await asyncio.to_thread(run)
+
+    async def read(self, work: Callable[[ReadTransaction], T]) -> T:
+        """Run the work in one read-only transaction, in a thread."""
+
+        def run() -> T:
+            with self._database.read() as tx:
+                return work(tx)
+
+        return await asyncio.to_thread(run)
+
+    async def _after_commit(self, session: str, work: Callable[[], None]) -> None:
+        """Do what the server also does by itself later, after a change that is committed.
+
+        An outage here must not become the caller's: a caller that repeats a request without an id would repeat its effect.
+        """
+        try:
+            await asyncio.to_thread(work)
+        except (DatabaseLost, sa.exc.SQLAlchemyError) as error:
+            outage = domain_error(error) if isinstance(error, sa.exc.SQLAlchemyError) else error
+            if not isinstance(outage, DatabaseLost):
+                raise
+            self._log.warning("the session's workflow is started later", session=session, error=outage.message)
 
     async def create(self, request: pb.CreateSessionRequest) -> v1.Session:
         """Records a session and starts its workflow."""
@@ -87,7 +114,8 @@ class Sessions:
             return made
 
         session = await self.transact(record)
-        await asyncio.to_thread(self._workflows.start, session.name.partition("/")[2], session.epoch)
+        ident = session.name.partition("/")[2]
+        await self._after_commit(ident, partial(self._workflows.start, ident, session.epoch))
         return session
 
     async def prepare(self, spec: v1.SessionSpec) -> tuple[v1.SessionSpec, bool]:
@@ -145,7 +173,7 @@ class Sessions:
 
         await self.transact(ask)
         self._workflows.wake(session)
-        return await self.transact(lambda tx: sessions.get(tx, session))
+        return await self.read(lambda tx: sessions.get(tx, session))
 
     async def resume(self, request: pb.ResumeSessionRequest) -> v1.Session:
         """Starts an ended session's next epoch."""
@@ -181,7 +209,7 @@ class Sessions:
             return changed
 
         changed = await self.transact(reopen)
-        await asyncio.to_thread(self._workflows.start, session, changed.epoch)
+        await self._after_commit(session, partial(self._workflows.start, session, changed.epoch))
         return changed
 
     async def delete(self, request: pb.DeleteSessionRequest) -> v1.Session:
@@ -225,7 +253,7 @@ class Sessions:
         episode = full.environment_options.max_episode_steps or card.max_episode_steps
         method = self._methods.of(full)
         part = method.estimate(full, episode_steps=episode)
-        known = await self.transact(lambda tx: runs.speed(tx, part.kind, full.pool)) if part.kind else None
+        known = await self.read(lambda tx: runs.speed(tx, part.kind, full.pool)) if part.kind else None
         seconds = method.seconds(full, part, cores=available_cores(), known=known)
         answer = pb.EstimateSessionResponse(
             spec=full,

@@ -185,7 +185,7 @@ async def _start_workers(
     await benchmarks.recover()
     if members is not None:
         members.begin(workflows)
-    looking = asyncio.create_task(_reconcile(workflows, controller, benchmarks, shared=members is not None))
+    looking = asyncio.create_task(_reconcile(workflows, controller, benchmarks))
     stack.push_async_callback(_cancelled, looking)
 
 
@@ -232,7 +232,7 @@ def _token_secret(settings: Settings, database: Database, folder: Path) -> bytes
         return shared_secret(tx, "run_token", fresh_secret)
 
 
-async def _reconcile(workflows: Workflows, controller: RunController, benchmarks: Benchmarks, *, shared: bool) -> None:
+async def _reconcile(workflows: Workflows, controller: RunController, benchmarks: Benchmarks) -> None:
     """Sees now and then to what another server, or this one before it died, left unfinished."""
     log = structlog.get_logger("dressage.orchestrator")
     while True:
@@ -240,8 +240,8 @@ async def _reconcile(workflows: Workflows, controller: RunController, benchmarks
         try:
             await controller.look()
             await benchmarks.recover()
-            if shared:
-                await asyncio.to_thread(workflows.start_forgotten)
+            # Also on a database of this server's own: a full disk may have kept a workflow from being recorded.
+            await asyncio.to_thread(workflows.start_forgotten)
             await asyncio.to_thread(workflows.reconcile)
         except DressageError as error:
             log.warning("could not reconcile", error=error.message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
@@ -11,7 +12,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage_orchestrator import benchmark_table
 from dressage_orchestrator.database.directions import APPROVE, PROPOSAL, add, take
-from dressage_orchestrator.database.engine import Database
+from dressage_orchestrator.database.engine import Database, sqlite_url
 from dressage_orchestrator.lifecycle import aggregate, budget, lessons
 from dressage_orchestrator.methods.reward import configs, diagnostics, screening, tools
 from dressage_orchestrator.methods.reward.history import History
@@ -107,7 +108,7 @@ def test_tuning_off_means_off() -> None:
 
 def iteration(number: int, score: float, *, parent: int = 0, lesson: str = "", tier: str = "") -> v1.Iteration:
     made = v1.Iteration(name=f"sessions/s/iterations/{number}", number=number, lesson=lesson, lesson_tier=tier)
-    made.judgment.score = score
+    made.judgment.score = made.score = score
     if parent:
         made.parent = f"sessions/s/iterations/{parent}"
     return made
@@ -281,8 +282,8 @@ def test_the_tree_and_the_ledger() -> None:
     ]
 
 
-def test_directions_are_taken_once_and_alike_when_asked_again() -> None:
-    database = Database("sqlite://")
+def test_directions_are_taken_once_and_alike_when_asked_again(tmp_path: Path) -> None:
+    database = Database(sqlite_url(tmp_path / "d.db"))
     with database.begin() as tx:
         add(tx, "s", PROPOSAL, "first")
         add(tx, "s", PROPOSAL, "second")

@@ -16,7 +16,7 @@ from dressage_orchestrator import metrics, names
 from dressage_orchestrator.api.old_checkpoints import delete_old
 from dressage_orchestrator.clock import system_clock
 from dressage_orchestrator.database import reports, runs
-from dressage_orchestrator.database.engine import Database
+from dressage_orchestrator.database.engine import Database, DatabaseLost
 from dressage_orchestrator.database.reports import Fence
 from dressage_orchestrator.hub import Hub
 from dressage_orchestrator.launch.controller import RunController
@@ -143,7 +143,7 @@ class RunServicer:
 
         :param served: assignments that the trainer has; of these their being open is all that counts.
         """
-        with self._database.begin() as tx:
+        with self._database.read() as tx:
             row = runs.find(tx, hello.run)
             closed = reports.fence(row, hello.attempt)
             if closed is not Fence.OPEN or row is None:
@@ -162,6 +162,10 @@ class RunServicer:
                 if (failure := failures.get(names.member_name(hello.run, member.id))) is not None:
                     assignment.train.stopped[member.id].CopyFrom(failure)
         return closed, opened, not row.closed
+
+    def warn_lost(self, hello: work.Hello, lost: DatabaseLost) -> None:
+        """Log that a trainer is served again once the database answers."""
+        self._log.warning("the database is away", run=hello.run, attempt=hello.attempt, error=lost.message)
 
     def grants(self, hello: work.Hello, request: work.TransferRequest) -> work.TransferGrants:
         """Grants for the keys asked for, or why not; all or none."""
@@ -233,11 +237,29 @@ class _Lease:
             await asyncio.to_thread(self._servicer.delete_old_checkpoints, self._hello.run, report.checkpoint.key)
 
     async def _watch(self) -> None:
-        """Serves assignments and, when there is nothing left to do, the farewell."""
+        """Serves assignments and, when there is nothing left to do, the farewell.
+
+        Any error ends the stream: a trainer whose stream stays open without a watcher would wait for ever.
+        """
+        try:
+            await self._serve_assignments()
+            # It may still have reports to repeat; after a while the stream ends from our side.
+            await asyncio.sleep(GOODBYE_SECONDS)
+        except Exception:
+            await self._answers.put(None)
+            raise
+        await self._answers.put(None)
+
+    async def _serve_assignments(self) -> None:
         served: set[int] = set()
         with self._servicer._hub.waiter(self._hello.run) as waiter:
             while not self._said_goodbye:
-                closed, opened, more = await asyncio.to_thread(self._servicer.standing, self._hello, served)
+                try:
+                    closed, opened, more = await asyncio.to_thread(self._servicer.standing, self._hello, served)
+                except DatabaseLost as lost:
+                    self._servicer.warn_lost(self._hello, lost)
+                    await waiter.wait(_LOOK_SECONDS)
+                    continue
                 if closed is not Fence.OPEN or (not opened and not more):
                     await self._farewell(closed)
                     break
@@ -246,9 +268,6 @@ class _Lease:
                         served.add(assignment.id)
                         await self._answers.put(work.WorkResponse(assignment=assignment))
                 await waiter.wait(_LOOK_SECONDS)
-        # It may still have reports to repeat; after a while the stream ends from our side.
-        await asyncio.sleep(GOODBYE_SECONDS)
-        await self._answers.put(None)
 
     async def _farewell(self, closed: Fence) -> None:
         if not self._said_goodbye:

@@ -15,7 +15,7 @@ from dressage.errors import NotFound
 from dressage_orchestrator import names
 from dressage_orchestrator.clock import micros, timestamp
 from dressage_orchestrator.database import events, executors
-from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.database.engine import ReadTransaction, Transaction
 from dressage_orchestrator.database.rows import swap
 from dressage_orchestrator.database.tables import ASSIGNMENTS, EXECUTORS, MEMBERS, RUNS, SPEEDS
 
@@ -91,13 +91,13 @@ def add_assignments(tx: Transaction, run: str, assignments: Sequence[work.Assign
     tx.touch(run)
 
 
-def find(tx: Transaction, name: str) -> RunRow | None:
+def find(tx: ReadTransaction, name: str) -> RunRow | None:
     """A run without its members; None if there is none."""
     found = tx.execute(sa.select(RUNS).where(RUNS.c.name == name)).one_or_none()
     return None if found is None else _row(found)
 
 
-def get(tx: Transaction, name: str) -> RunRow:
+def get(tx: ReadTransaction, name: str) -> RunRow:
     """A run with its members.
 
     :raises NotFound: when there is none.
@@ -109,14 +109,14 @@ def get(tx: Transaction, name: str) -> RunRow:
     return row
 
 
-def members(tx: Transaction, run: str) -> list[v1.Member]:
+def members(tx: ReadTransaction, run: str) -> list[v1.Member]:
     """A run's members in order."""
     query = sa.select(MEMBERS.c.data).where(MEMBERS.c.run == run).order_by(MEMBERS.c.position)
     return [v1.Member.FromString(row.data) for row in tx.execute(query)]
 
 
 def page(
-    tx: Transaction, session: str, *, iteration: int | None, after: tuple[int, str] | None, limit: int
+    tx: ReadTransaction, session: str, *, iteration: int | None, after: tuple[int, str] | None, limit: int
 ) -> list[tuple[v1.Run, tuple[int, str]]]:
     """A session's runs with members, oldest first, each with its position."""
     query = sa.select(RUNS).where(RUNS.c.session == session)
@@ -129,7 +129,7 @@ def page(
     return [(get(tx, row.name).run, (row.create_micros, row.name)) for row in rows]
 
 
-def live(tx: Transaction, session: str | None = None) -> list[RunRow]:
+def live(tx: ReadTransaction, session: str | None = None) -> list[RunRow]:
     """Runs that have or want a trainer, oldest first; of one session if given."""
     query = sa.select(RUNS).where(RUNS.c.state.in_(sorted(LIVE)))
     if session is not None:
@@ -137,7 +137,7 @@ def live(tx: Transaction, session: str | None = None) -> list[RunRow]:
     return [_row(row) for row in tx.execute(query.order_by(RUNS.c.create_micros, RUNS.c.name))]
 
 
-def counts(tx: Transaction) -> dict[tuple[str, int], int]:
+def counts(tx: ReadTransaction) -> dict[tuple[str, int], int]:
     """How many runs that have not ended are in each pool and state."""
     found: dict[tuple[str, int], int] = {}
     for row in live(tx):
@@ -212,7 +212,7 @@ def change_member(tx: Transaction, run: str, member: str, edit: Callable[[v1.Mem
     return message
 
 
-def open_assignments(tx: Transaction, run: str) -> list[work.Assignment]:
+def open_assignments(tx: ReadTransaction, run: str) -> list[work.Assignment]:
     """Assignments that are not done, in order."""
     where = (ASSIGNMENTS.c.run == run, ASSIGNMENTS.c.done.is_(False))
     rows = tx.execute(sa.select(ASSIGNMENTS.c.data).where(*where).order_by(ASSIGNMENTS.c.id))
@@ -227,7 +227,7 @@ def finish_assignment(tx: Transaction, run: str, assignment: int) -> None:
     tx.touch(run)
 
 
-def env_steps(tx: Transaction, session: str) -> int:
+def env_steps(tx: ReadTransaction, session: str) -> int:
     """Environment steps that a session's members trained."""
     query = sa.select(MEMBERS.c.data).join(RUNS, RUNS.c.name == MEMBERS.c.run).where(RUNS.c.session == session)
     return sum(v1.Member.FromString(row.data).env_steps for row in tx.execute(query))
@@ -246,7 +246,7 @@ def remember_speed(tx: Transaction, kind: str, pool: str, steps_per_second: floa
     tx.execute(sa.update(SPEEDS).where(*where).values(steps_per_second=blended))
 
 
-def speed(tx: Transaction, kind: str, pool: str) -> float | None:
+def speed(tx: ReadTransaction, kind: str, pool: str) -> float | None:
     """Environment steps per second of earlier runs of a kind; None if there were none."""
     where = (SPEEDS.c.environment == kind, SPEEDS.c.pool == pool)
     found = tx.execute(sa.select(SPEEDS.c.steps_per_second).where(*where)).one_or_none()
@@ -267,13 +267,13 @@ def claim(tx: Transaction, name: str, executor: str) -> bool:
     return True
 
 
-def claimed(tx: Transaction, executor: str) -> list[RunRow]:
+def claimed(tx: ReadTransaction, executor: str) -> list[RunRow]:
     """Runs that have or want a trainer and that the executor sees to."""
     where = (RUNS.c.claimed_by == executor, RUNS.c.state.in_(sorted(LIVE)))
     return [_row(row) for row in tx.execute(sa.select(RUNS).where(*where))]
 
 
-def orphans(tx: Transaction) -> list[str]:
+def orphans(tx: ReadTransaction) -> list[str]:
     """Names of runs that have or want a trainer and whose executor is no longer among the living."""
     living = sa.select(EXECUTORS.c.id).where(EXECUTORS.c.dead.is_(False))
     where = (RUNS.c.state.in_(sorted(LIVE)), RUNS.c.claimed_by != "", RUNS.c.claimed_by.not_in(living))

@@ -25,7 +25,7 @@ from google.protobuf.message import Message
 from dressage_orchestrator import names
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import directions, effects, events, runs, sessions
-from dressage_orchestrator.database.engine import Database, Transaction
+from dressage_orchestrator.database.engine import Database, ReadTransaction, Transaction
 from dressage_orchestrator.database.tables import LABELS
 
 T = TypeVar("T")
@@ -72,15 +72,21 @@ class SessionStore:
         self.session = session
         self.epoch = epoch
 
-    def _read(self, query: Callable[[Transaction], T]) -> T:
+    def _read(self, query: Callable[[ReadTransaction], T]) -> T:
         def run() -> T:
-            with self._database.begin() as tx:
+            with self._database.read() as tx:
                 return query(tx)
 
         result: T = self._retry(run)
         return result
 
-    _write = _read
+    def _write(self, change: Callable[[Transaction], T]) -> T:
+        def run() -> T:
+            with self._database.begin() as tx:
+                return change(tx)
+
+        result: T = self._retry(run)
+        return result
 
     def _first(self, tx: Transaction, key: str) -> bool:
         return effects.first_time(tx, self.session, f"{self.epoch}/{key}")

@@ -18,7 +18,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage_orchestrator import metrics, names
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import events, runs, sessions
-from dressage_orchestrator.database.engine import Database, Transaction
+from dressage_orchestrator.database.engine import Database, DatabaseLost, Transaction
 from dressage_orchestrator.launch.protocol import Ended, ExitKind, Launch, Launcher, Notice
 from dressage_orchestrator.launch.tokens import RunTokens
 
@@ -68,7 +68,7 @@ class RunController:
         """
 
         def live() -> list[str]:
-            with self._database.begin() as tx:
+            with self._database.read() as tx:
                 return [row.run.name for row in runs.live(tx)]
 
         found = await asyncio.to_thread(live)
@@ -167,7 +167,11 @@ class RunController:
         """Stops the trainer of a run that has ended, if it does not leave by itself, so that it gives up its place."""
         assert self.launcher is not None
         await asyncio.sleep(_LEAVE_SECONDS)
-        row = await asyncio.to_thread(self._find, name)
+        try:
+            row = await asyncio.to_thread(self._find, name)
+        except DatabaseLost as lost:
+            self._log.warning("`look` stops the trainer if it stays", run=name, error=lost.message)
+            return
         if row is not None and row.ended and self.launcher.knows(name, attempt):
             self._log.warning("trainer did not leave and is stopped", run=name, attempt=attempt)
             await self.launcher.stop(name, attempt)
@@ -212,11 +216,11 @@ class RunController:
         """Runs whose server is dead, and runs of this one, where there are several; both want or have a trainer."""
         if not self._database.shared:
             return [], []
-        with self._database.begin() as tx:
+        with self._database.read() as tx:
             return runs.orphans(tx), runs.claimed(tx, self._executor)
 
     def _find(self, name: str) -> runs.RunRow | None:
-        with self._database.begin() as tx:
+        with self._database.read() as tx:
             return runs.find(tx, name)
 
     def _next_attempt(self, name: str, seen: int) -> int | None:

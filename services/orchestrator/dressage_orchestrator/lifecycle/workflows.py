@@ -23,6 +23,7 @@ from dressage_orchestrator import metrics, names
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import effects, runs, sessions
 from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.database.workflow_engine import make_workflow_engine
 from dressage_orchestrator.lifecycle.checkpoint_judging import CHECKPOINTS, judge_batch
 from dressage_orchestrator.lifecycle.context import Engine, Json, SessionContext
 from dressage_orchestrator.lifecycle.loop import run_session
@@ -110,9 +111,12 @@ class Workflows:
         self._executor = executor_id
         self._idle: set[str] = set()
         self._log = structlog.get_logger("dressage.workflows")
+        # On SQLite an engine of our own, with which DBOS waits out a full disk instead of losing a workflow's thread.
+        self._workflow_engine = None if engine.database.shared else make_workflow_engine(system_database_url)
         self._config: DBOSConfig = {
             "name": "dressage",
             "system_database_url": system_database_url,
+            "system_database_engine": self._workflow_engine,
             "application_version": APPLICATION_VERSION,
             "executor_id": executor_id,
             "serializer": DBOSPortableJSONSerializer(),
@@ -124,7 +128,7 @@ class Workflows:
 
     def launch(self) -> None:
         """Begins; takes up every session that was under way. Blocks for the database's migrations."""
-        with self._engine.database.begin() as tx:
+        with self._engine.database.read() as tx:
             active = [(s.name.partition("/")[2], s.epoch) for s in sessions.in_states(tx, _ACTIVE)]
         _Here.engine, _Here.methods = self._engine, self._methods
         DBOS(config=self._config)
@@ -152,7 +156,7 @@ class Workflows:
 
     def start_forgotten(self) -> None:
         """Starts the sessions whose server died between storing them and starting their workflow."""
-        with self._engine.database.begin() as tx:
+        with self._engine.database.read() as tx:
             oldest = tx.now.timestamp() - _FORGOTTEN_SECONDS
             waiting = [
                 (session.name.partition("/")[2], session.epoch)
@@ -188,7 +192,7 @@ class Workflows:
         A workflow ends so when its own records cannot be written, or by a fault of ours. One whose thread has died
         here without a record is taken up again.
         """
-        with self._engine.database.begin() as tx:
+        with self._engine.database.read() as tx:
             active = [(found.name.partition("/")[2], found.epoch) for found in sessions.in_states(tx, _ACTIVE)]
         for session, epoch in active:
             found = DBOS.get_workflow_status(_workflow_id(session, epoch))
@@ -245,6 +249,8 @@ class Workflows:
                     break
             time.sleep(_POLL_SECONDS / 2)
         DBOS.destroy()
+        if self._workflow_engine is not None:
+            self._workflow_engine.dispose()
         _Here.engine, _Here.methods = None, Methods({})
         _Here.under_way = set()
 
