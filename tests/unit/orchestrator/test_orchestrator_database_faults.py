@@ -39,6 +39,7 @@ from dressage_orchestrator.hub import Hub
 from dressage_orchestrator.launch import local
 from dressage_orchestrator.launch.local import LocalLauncher
 from dressage_orchestrator.launch.protocol import Ended, Launch
+from dressage_orchestrator.lifecycle.registry import Methods
 from dressage_orchestrator.service import Sessions
 from google.rpc import code_pb2
 
@@ -425,6 +426,9 @@ async def test_launcher_reports_an_end_again_after_an_outage(tmp_path: Path, mon
     await launcher.close()
 
 
+METHODS = Methods.installed()
+
+
 class NoWorkflows:
     """Workflows whose database has no room."""
 
@@ -437,13 +441,13 @@ class NoWorkflows:
     def start(self, session: str, epoch: int) -> None:
         raise self.error
 
-    wake = start
-
 
 @pytest.mark.parametrize("programming", [False, True])
 async def test_an_outage_after_the_commit_is_not_the_callers(database: Database, *, programming: bool) -> None:
     error: Exception = RuntimeError("a fault of ours") if programming else DatabaseLost("full")
-    service = Sessions(settings=None, database=database, agent=None, workflows=NoWorkflows(error), pools=[])  # type: ignore[arg-type]
+    service = Sessions(
+        settings=None, database=database, agent=None, workflows=NoWorkflows(error), methods=METHODS, pools=[]
+    )  # type: ignore[arg-type]
 
     async def prepared(spec: v1.SessionSpec) -> tuple[v1.SessionSpec, bool]:
         return spec, False
@@ -459,7 +463,7 @@ async def test_an_outage_after_the_commit_is_not_the_callers(database: Database,
 
 
 async def test_an_outage_fails_no_case_of_a_benchmark(database: Database) -> None:
-    service = Sessions(settings=None, database=database, agent=None, workflows=None, pools=[])  # type: ignore[arg-type]
+    service = Sessions(settings=None, database=database, agent=None, workflows=None, methods=METHODS, pools=[])  # type: ignore[arg-type]
     made: list[str] = []
 
     async def create_session(request: pb.CreateSessionRequest) -> v1.Session:

@@ -28,10 +28,10 @@ def read(name: str, **labels: str) -> float | None:
     return REGISTRY.get_sample_value(name, labels)
 
 
-def add_session(database: Database, name: str, state: int, **spec: object) -> None:
+def add_session(database: Database, name: str, state: int, *, method: str = "reward", **spec: object) -> None:
     environment = {"environment": "environments/Hopper-v5", **spec}
     with database.begin() as tx:
-        sessions.create(tx, name, v1.SessionSpec(intent="run", **environment))  # type: ignore[arg-type]
+        sessions.create(tx, name, v1.SessionSpec(intent="run", **environment), method=method)  # type: ignore[arg-type]
         sessions.change(tx, name, lambda s: setattr(s, "state", state))
 
 
@@ -62,7 +62,7 @@ def database(tmp_path: Path, clock: Clock) -> Database:
 
 def test_sessions_by_state_and_method(database: Database) -> None:
     add_session(database, "a", v1.SESSION_STATE_RUNNING)
-    add_session(database, "b", v1.SESSION_STATE_RUNNING, parameters=v1.ParameterSpec())
+    add_session(database, "b", v1.SESSION_STATE_RUNNING, method="parameters")
     add_session(database, "c", v1.SESSION_STATE_FAILED)
     gauges = observe.Gauges(database)
     gauges.update()
