@@ -57,6 +57,6 @@ def test_a_method_that_is_not_installed_is_refused(method: str) -> None:
 def test_settings_of_an_unknown_plug_in_are_refused_by_their_type() -> None:
     spec = v1.SessionSpec()
     spec.custom.Pack(v1.Budget())
-    with pytest.raises(InvalidArgument, match=r"spec\.custom: .*'dressage\.v1\.Budget'") as error:
+    with pytest.raises(InvalidArgument, match=r"spec\.custom: .*got dressage\.v1\.Budget") as error:
         Methods.installed().of(spec)
     assert error.value.field == "spec.custom"

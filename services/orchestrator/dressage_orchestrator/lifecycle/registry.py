@@ -54,7 +54,7 @@ class Methods:
         if chosen == "custom":
             return self._custom(spec)
         if chosen not in self._methods:
-            message = f"spec.method_spec: the method {chosen!r} is not available; available: {', '.join(self.names)}"
+            message = f"spec.method_spec: method not available (got {chosen}); expected {' or '.join(self.names)}"
             raise InvalidArgument(message, field="spec.method_spec", reason="METHOD_NOT_AVAILABLE")
         return self._methods[chosen]
 
