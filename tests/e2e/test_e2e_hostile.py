@@ -10,6 +10,8 @@ from dressage.api.v1 import session_pb2 as pb
 from dressage.client import Client
 from serving import Server
 
+from tests.fakes.specs import reward_session
+
 TERMS = 'LATEX = "x"\nTERMS = {"a": "a"}\n'
 BODY = "def reward(state, action, next_state, memory, np):\n"
 
@@ -36,7 +38,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 def _spec(**changes: object) -> pb.SessionSpec:
     values: dict[str, object] = {"intent": "run forward", "environment": "environments/HalfCheetah-v5"}
-    return pb.SessionSpec(**{**values, **changes})
+    return reward_session(**{**values, **changes})
 
 
 @pytest.mark.parametrize("name", list(HOSTILE))
@@ -56,9 +58,9 @@ def test_a_hostile_reward_fails_its_session_with_what_and_where(client: Client, 
         ({"intent": ""}, "spec.intent"),
         ({"intent": "   "}, "intent"),
         ({"intent": "x" * 100_000}, "spec.intent"),
-        ({"steps_per_member": -1}, "spec.steps_per_member"),
+        ({"steps_per_member": -1}, "spec.reward.steps_per_member"),
         ({"model": "nobody/nothing-9"}, "model"),
-        ({"seeds": 1000}, "spec.seeds"),
+        ({"seeds": 1000}, "spec.reward.seeds"),
     ],
 )
 def test_bad_input_names_the_field_and_what_would_be_right(client: Client, changes: dict[str, object], field: str):

@@ -31,12 +31,14 @@ def _spec() -> pb.SessionSpec:
     return pb.SessionSpec(
         intent="balance the pole",
         environment="environments/InvertedPendulum-v5",
-        reward_source=REWARD,
-        train_only=True,
-        seeds=2,
-        steps_per_member=60_000,
-        evaluations=3,
-        evaluation_episodes=3,
+        reward=pb.RewardSpec(
+            reward_source=REWARD,
+            train_only=True,
+            seeds=2,
+            steps_per_member=60_000,
+            evaluations=3,
+            evaluation_episodes=3,
+        ),
     )
 
 

@@ -41,11 +41,8 @@ def _spec() -> pb.SessionSpec:
         intent="balance the pole",
         environment="environments/InvertedPendulum-v5",
         model="openai/scripted",
-        seeds=1,
-        steps_per_member=24_000,
-        evaluations=2,
-        evaluation_episodes=3,
         max_iterations=2,
+        reward=pb.RewardSpec(seeds=1, steps_per_member=24_000, evaluations=2, evaluation_episodes=3),
     )
 
 
@@ -73,7 +70,7 @@ def _told(data: Path, step: int) -> tuple[object, ...]:
     )
     scores = [entry.judgment.score for entry in iterations]
     facts = (session.state, session.best_judgment.score, session.confirmation.score, session.cost.requests)
-    return (*facts, session.env_steps, scores, [entry.source for entry in iterations], weights, asked)
+    return (*facts, session.env_steps, scores, [entry.reward.source for entry in iterations], weights, asked)
 
 
 @pytest.mark.slow

@@ -106,12 +106,9 @@ def _requests(name: str, rollout: str) -> dict[str, dict[str, object]]:
     spec = {
         "intent": "balance",
         "environment": "environments/InvertedPendulum-v5",
-        "seeds": 1,
-        "steps_per_member": 4096,
         "max_iterations": 1,
-        "evaluations": 1,
-        "evaluation_episodes": 1,
-        "approve_before_training": True,
+        "approve_before_evaluation": True,
+        "reward": {"seeds": 1, "steps_per_member": 4096, "evaluations": 1, "evaluation_episodes": 1},
     }
     created = "sessions/by-grpcurl"
     return {
@@ -139,7 +136,7 @@ def _requests(name: str, rollout: str) -> dict[str, dict[str, object]]:
         "BenchmarkService/ListBenchmarks": {},
         "BenchmarkService/CreateBenchmark": {
             "cases": [{"intent": "balance", "environment": "environments/InvertedPendulum-v5"}],
-            "template": {"seeds": 1, "steps_per_member": 4096},
+            "template": {"reward": {"seeds": 1, "steps_per_member": 4096}},
             "request_id": "once",
         },
         "BenchmarkService/GetBenchmark": {"name": "benchmarks/$created"},

@@ -72,11 +72,8 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
             spec = pb.SessionSpec(
                 intent="balance the pole",
                 environment="environments/InvertedPendulum-v5",
-                seeds=1,
-                steps_per_member=STEPS,
-                evaluations=1,
-                evaluation_episodes=2,
                 max_iterations=1,
+                reward=pb.RewardSpec(seeds=1, steps_per_member=STEPS, evaluations=1, evaluation_episodes=2),
                 pass_threshold=1.0,  # no confirmation: one training will do
                 environment_options=pb.EnvironmentOptions(max_episode_steps=100),
             )

@@ -24,11 +24,8 @@ def test_replies_of_a_conversation_that_broke_off_are_counted(tmp_path: Path) ->
                 intent="balance the pole",
                 environment="environments/InvertedPendulum-v5",
                 model="openai/gpt-4o-mini",  # one whose price is known
-                seeds=1,
-                steps_per_member=24_000,
-                evaluations=2,
-                evaluation_episodes=3,
                 max_iterations=2,
+                reward=pb.RewardSpec(seeds=1, steps_per_member=24_000, evaluations=2, evaluation_episodes=3),
                 video_judging=pb.VIDEO_JUDGING_NONE,
             )
             client.create_session(spec, session_id="broken")

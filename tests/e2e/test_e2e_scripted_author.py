@@ -25,11 +25,8 @@ def test_repair_train_judge_revise_pass(tmp_path: Path):
                 intent="balance the pole",
                 environment="environments/InvertedPendulum-v5",
                 model="openai/scripted",
-                seeds=2,
-                steps_per_member=24_000,
-                evaluations=2,
-                evaluation_episodes=5,
                 max_iterations=3,
+                reward=pb.RewardSpec(seeds=2, steps_per_member=24_000, evaluations=2, evaluation_episodes=5),
             )
             client.create_session(spec, session_id="scripted")
             events = [answer.event for answer in client.watch_session("scripted")]

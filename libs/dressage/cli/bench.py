@@ -116,5 +116,5 @@ async def curves(benchmark: pb.Benchmark, connection: Connection) -> Curves:
     for number, case in enumerate(benchmark.cases, start=1):
         if case.session:
             iterations = connection.client.list_iterations(case.session)
-            found[number] = [(entry.number, list(entry.curve)) async for entry in iterations]
+            found[number] = [(entry.number, list(entry.reward.curve)) async for entry in iterations]
     return found

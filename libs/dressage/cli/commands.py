@@ -253,13 +253,12 @@ def bench(
 
     template = session_pb2.SessionSpec(
         model=model,
-        seeds=seeds or 0,
         seed=seed,
-        steps_per_member=steps or 0,
         max_iterations=iterations or 0,
         pass_threshold=threshold or 0.0,
-        config_variants=variants,
-        tune_hyperparameters=tune,
+        reward=session_pb2.RewardSpec(
+            seeds=seeds or 0, steps_per_member=steps or 0, config_variants=variants, tune_hyperparameters=tune
+        ),
     )
     if budget_dollars is not None:
         template.budget.dollars = budget_dollars

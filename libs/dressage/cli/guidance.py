@@ -38,7 +38,7 @@ def steer(session: str, told: Told) -> Callable[[Any], Awaitable[pb.Session]]:
 
     async def give(client: Any) -> pb.Session:
         await client.steer_session(
-            session, told.note, reward_source=source, criteria=criteria, rebase_to=told.rebase_to
+            session, told.note, proposal_source=source, criteria=criteria, rebase_to=told.rebase_to
         )
         found: pb.Session = await client.get_session(session)
         return found
@@ -163,8 +163,8 @@ def pair(session: str, first: int, second: int) -> Callable[[Connection], Awaita
 def print_diff(first: pb.Iteration, second: pb.Iteration, *, as_json: bool) -> None:
     """Scores, hyperparameters and the diff of two iterations."""
     lines = difflib.unified_diff(
-        first.source.splitlines(),
-        second.source.splitlines(),
+        first.reward.source.splitlines(),
+        second.reward.source.splitlines(),
         f"iteration {first.number}",
         f"iteration {second.number}",
         lineterm="",
@@ -186,13 +186,14 @@ def print_diff(first: pb.Iteration, second: pb.Iteration, *, as_json: bool) -> N
 def _side(iteration: pb.Iteration) -> dict[str, Any]:
     from google.protobuf.json_format import MessageToDict
 
-    best = [config for config in iteration.configs if config.id == iteration.best_config] or list(iteration.configs)[:1]
+    reward = iteration.reward
+    best = [config for config in reward.configs if config.id == reward.best_config] or list(reward.configs)[:1]
     told = MessageToDict(best[0].hyperparameters, preserving_proto_field_name=True) if best else {}
     return {
         "iteration": iteration.number,
         "score": iteration.judgment.score if iteration.HasField("judgment") else None,
         "criteria": {entry.name: entry.score for entry in iteration.judgment.criteria},
-        "config": iteration.best_config,
+        "config": reward.best_config,
         "hyperparameters": told,
     }
 

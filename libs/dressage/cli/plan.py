@@ -22,8 +22,8 @@ def plan_dict(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
         "model": spec.model,
         "uses_language_model": estimate.uses_language_model,
         "max_iterations": iterations,
-        "seeds": spec.seeds,
-        "configs": max(len(spec.configs), 1),
+        "seeds": spec.reward.seeds,
+        "configs": max(len(spec.reward.configs), 1),
         "pass_threshold": spec.pass_threshold,
         "env_steps_per_iteration": estimate.env_steps_per_iteration,
         "max_env_steps": estimate.env_steps_per_iteration * iterations,
@@ -48,7 +48,7 @@ def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
     steps = counted(plan["env_steps_per_iteration"], "environment step")
     seeds = f"{counted(plan['configs'], 'config')} × {counted(plan['seeds'], 'seed')}"
     text.append(f"  training  {steps} ({seeds}), about {minutes} an iteration{times}\n")
-    text.append(f"  author    {_author(plan, train_only=estimate.spec.train_only)}\n")
+    text.append(f"  author    {_author(plan, train_only=estimate.spec.reward.train_only)}\n")
     return text
 
 

@@ -85,28 +85,17 @@ def make_spec(options: SpecOptions, base: pb.SessionSpec | None = None) -> pb.Se
     spec = pb.SessionSpec(
         intent=intent,
         environment=environment_name(_required(options.environment)),
-        method=pb.METHOD_REWARD,
         model=options.model,
-        seeds=options.seeds,
         seed=options.seed,
-        steps_per_member=options.steps,
         max_iterations=options.iterations,
         pass_threshold=options.threshold,
-        evaluation_episodes=options.evaluation_episodes,
-        train_only=options.train_only,
-        backend=_one_of("--backend", options.backend, ("jax", "sb3")),
-        algorithm=_one_of("--algorithm", options.algorithm, ("ppo", "sac")),
         pool=options.pool,
-        config_variants=options.variants,
-        tune_hyperparameters=options.tune,
-        approve_before_training=options.approve,
+        approve_before_evaluation=options.approve,
         video_judging=_video(options.video),
-        configs=[parse_config(text) for text in options.configs],
+        reward=_reward(options),
     )
     for text in options.environment_options:
         set_environment_option(spec.environment_options, text)
-    if options.reward is not None:
-        spec.reward_source = read_source(options.reward, field="reward file")
     if options.judge is not None:
         spec.judge_source = read_source(options.judge, field="--judge")
     if options.criteria is not None:
@@ -122,6 +111,22 @@ def make_spec(options: SpecOptions, base: pb.SessionSpec | None = None) -> pb.Se
     return spec if base is None else _merged(base, spec)
 
 
+def _reward(options: SpecOptions) -> pb.RewardSpec:
+    """The settings of the method `reward`."""
+    return pb.RewardSpec(
+        reward_source=read_source(options.reward, field="reward file") if options.reward is not None else "",
+        train_only=options.train_only,
+        seeds=options.seeds,
+        steps_per_member=options.steps,
+        configs=[parse_config(text) for text in options.configs],
+        evaluation_episodes=options.evaluation_episodes,
+        backend=_one_of("--backend", options.backend, ("jax", "sb3")),
+        algorithm=_one_of("--algorithm", options.algorithm, ("ppo", "sac")),
+        tune_hyperparameters=options.tune,
+        config_variants=options.variants,
+    )
+
+
 def _required(environment: str) -> str:
     if not environment:
         raise errors.InvalidArgument(field="--env", value="", expected="an environment, such as HalfCheetah-v5")
@@ -132,8 +137,8 @@ def _merged(base: pb.SessionSpec, given: pb.SessionSpec) -> pb.SessionSpec:
     """The base with what the options say in its place; lists are replaced, not extended."""
     spec = pb.SessionSpec()
     spec.CopyFrom(base)
-    if given.configs:
-        spec.ClearField("configs")
+    if given.reward.configs:
+        spec.reward.ClearField("configs")
     spec.MergeFrom(given)
     return spec
 

@@ -164,7 +164,7 @@ class AsyncClient:
         session: str,
         note: str = "",
         *,
-        reward_source: str = "",
+        proposal_source: str = "",
         criteria: Sequence[session_pb.IntentCriterion] = (),
         rebase_to: int = 0,
         request_id: str | None = None,
@@ -172,14 +172,14 @@ class AsyncClient:
         """Steers the next iteration; at least one thing must be said.
 
         :param note: what the next revision must heed.
-        :param reward_source: a reward that the next iteration trains; of a proposal that waits for approval, its replacement.
+        :param proposal_source: a proposal that the next iteration evaluates; it replaces one that waits for approval.
         :param criteria: in place of the session's.
         :param rebase_to: number of the iteration that the next revision starts from.
         """
         request = sessions_pb.SteerSessionRequest(
             name=names.session_name(session),
             note=note,
-            reward_source=reward_source,
+            proposal_source=proposal_source,
             criteria=criteria,
             rebase_to=rebase_to,
             request_id=_request_id(request_id),

@@ -174,7 +174,7 @@ class Client:
         session: str,
         note: str = "",
         *,
-        reward_source: str = "",
+        proposal_source: str = "",
         criteria: Sequence[session_pb.IntentCriterion] = (),
         rebase_to: int = 0,
         request_id: str | None = None,
@@ -183,7 +183,7 @@ class Client:
         work = self._client.steer_session(
             session,
             note,
-            reward_source=reward_source,
+            proposal_source=proposal_source,
             criteria=criteria,
             rebase_to=rebase_to,
             request_id=request_id,

@@ -193,10 +193,10 @@ def _reviser(message: agent.ReviserTask) -> ReviserTask:
 
 def _iteration(message: session_pb2.Iteration) -> PastIteration:
     judged = message.HasField("judgment")
-    config = next((config for config in message.configs if config.id == message.best_config), None)
+    config = next((config for config in message.reward.configs if config.id == message.reward.best_config), None)
     return PastIteration(
         number=message.number,
-        source=message.source,
+        source=message.reward.source,
         score=message.judgment.score if judged else None,
         scores={criterion.name: criterion.score for criterion in message.judgment.criteria},
         diagnosis=message.judgment.diagnosis,

@@ -13,6 +13,7 @@ PASS_THRESHOLD = 0.7
 SEEDS = 3
 EVALUATIONS = 4
 EVALUATION_EPISODES = 10
+CHECKPOINT_EPISODES = 3
 STEPS_PER_MEMBER = 500_000
 DEFAULT_CONFIG = "default"
 VARIANTS = ("conservative", "aggressive")
@@ -37,39 +38,48 @@ def is_language_model(model: str) -> bool:
     return model not in ("", TEMPLATE_MODEL) and not model.startswith(RECORDED)
 
 
+def method_name(spec: v1.SessionSpec) -> str:
+    """The name of a spec's method: `reward` where none is set."""
+    return spec.WhichOneof("method_spec") or "reward"
+
+
 def filled(spec: v1.SessionSpec, *, default_model: str, default_pool: str) -> v1.SessionSpec:
     """A copy of the spec with every default filled in."""
     full = v1.SessionSpec()
     full.CopyFrom(spec)
-    environment = full.environment.removeprefix("environments/")
-    full.method = full.method or v1.METHOD_REWARD
     full.model = full.model or default_model
     full.pool = full.pool or default_pool
-    full.algorithm = full.algorithm or "ppo"
-    full.backend = full.backend or ("sb3" if full.algorithm == "sac" else "jax")
-    full.max_iterations = 1 if full.train_only else full.max_iterations or MAX_ITERATIONS
     full.pass_threshold = full.pass_threshold or PASS_THRESHOLD
-    full.seeds = full.seeds or SEEDS
-    full.evaluations = full.evaluations or EVALUATIONS
-    full.evaluation_episodes = full.evaluation_episodes or EVALUATION_EPISODES
-    full.steps_per_member = full.steps_per_member or ENVIRONMENT_STEPS.get(environment, STEPS_PER_MEMBER)
     full.video_judging = full.video_judging or v1.VIDEO_JUDGING_DECIDING
-    if not full.configs:
-        full.configs.add(id=DEFAULT_CONFIG)
+    if method_name(full) == "reward":
+        full.max_iterations = 1 if full.reward.train_only else full.max_iterations or MAX_ITERATIONS
+        _fill_reward(full.reward, environment=full.environment.removeprefix("environments/"))
     return full
+
+
+def _fill_reward(reward: v1.RewardSpec, *, environment: str) -> None:
+    reward.algorithm = reward.algorithm or "ppo"
+    reward.backend = reward.backend or ("sb3" if reward.algorithm == "sac" else "jax")
+    reward.seeds = reward.seeds or SEEDS
+    reward.evaluations = reward.evaluations or EVALUATIONS
+    reward.evaluation_episodes = reward.evaluation_episodes or EVALUATION_EPISODES
+    reward.checkpoint_episodes = reward.checkpoint_episodes or min(CHECKPOINT_EPISODES, reward.evaluation_episodes)
+    reward.steps_per_member = reward.steps_per_member or ENVIRONMENT_STEPS.get(environment, STEPS_PER_MEMBER)
+    if not reward.configs:
+        reward.configs.add(id=DEFAULT_CONFIG)
 
 
 def members_of(spec: v1.SessionSpec) -> int:
     """How many members the first iteration of a filled spec trains."""
-    return configs_of(spec) * spec.seeds
+    return configs_of(spec) * spec.reward.seeds
 
 
 def configs_of(spec: v1.SessionSpec) -> int:
     """How many configs the first iteration of a filled spec trains: variants stand beside those that were given."""
-    names = {config.id for config in spec.configs}
-    return len(names | set(VARIANTS)) if spec.config_variants else len(names)
+    names = {config.id for config in spec.reward.configs}
+    return len(names | set(VARIANTS)) if spec.reward.config_variants else len(names)
 
 
 def env_steps_per_iteration(spec: v1.SessionSpec) -> int:
     """Environment steps that the first iteration of a filled spec trains."""
-    return members_of(spec) * spec.steps_per_member
+    return members_of(spec) * spec.reward.steps_per_member

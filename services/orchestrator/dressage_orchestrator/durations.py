@@ -40,7 +40,9 @@ _ITERATION_SECONDS = 10.0
 def kind_of_run(spec: v1.SessionSpec) -> str:
     """What runs of a filled spec have in common that makes them equally fast: the environment, and who trains."""
     environment = spec.environment.removeprefix("environments/")
-    return environment if spec.backend == "jax" else f"{environment} {spec.backend} {spec.algorithm}"
+    return (
+        environment if spec.reward.backend == "jax" else f"{environment} {spec.reward.backend} {spec.reward.algorithm}"
+    )
 
 
 def iteration_seconds(
@@ -55,6 +57,6 @@ def iteration_seconds(
         return env_steps / known + _ITERATION_SECONDS
     core = _STACKED.get(spec.environment.removeprefix("environments/"), _OTHER)
     stacked = core * cores
-    speed = stacked if spec.backend == "jax" else _SAC if spec.algorithm == "sac" else core * _SB3_SHARE
+    speed = stacked if spec.reward.backend == "jax" else _SAC if spec.reward.algorithm == "sac" else core * _SB3_SHARE
     evaluation = evaluation_env_steps * _EVALUATION_COST / stacked
     return env_steps / speed + evaluation + _RUN_SECONDS + _ITERATION_SECONDS

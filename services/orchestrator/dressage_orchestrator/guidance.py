@@ -44,7 +44,7 @@ class Guidance:
         """
         session = names.parse_session(request.name)
         said = [
-            *(["reward"] if request.reward_source.strip() else []),
+            *(["proposal"] if request.proposal_source.strip() else []),
             *(["criteria"] if request.criteria else []),
             *([f"rebase_to={request.rebase_to}"] if request.rebase_to else []),
         ]
@@ -52,8 +52,8 @@ class Guidance:
             expected = "a note in words, a reward, criteria or an iteration to start from"
             raise InvalidArgument(field="note", value=request.note, expected=expected)
         found = await self._service.transact(lambda tx: sessions.get(tx, session))
-        if request.reward_source.strip():
-            await self._check(found, request.reward_source)
+        if request.proposal_source.strip():
+            await self._check(found, request.proposal_source)
 
         def record(tx: Transaction) -> None:
             if requests.earlier(tx, "SteerSession", request.request_id, request) is not None:
@@ -76,8 +76,8 @@ class Guidance:
             f"{entry.rule}{f' (line {entry.line})' if entry.line else ''}: {entry.message}"
             for entry in report.failures[:_SHOWN_FAILURES]
         ]
-        message = f"reward_source does not pass its check: {'; '.join(told)}"
-        raise InvalidArgument(message, field="reward_source", reason="REWARD_REJECTED")
+        message = f"proposal_source does not pass its check: {'; '.join(told)}"
+        raise InvalidArgument(message, field="proposal_source", reason="REWARD_REJECTED")
 
     async def approve(self, request: pb.ApproveSessionRequest) -> v1.Session:
         """Lets the proposal that waits be trained.
@@ -140,8 +140,8 @@ def _require_judged(tx: Transaction, session: str, number: int) -> None:
 
 
 def _store(tx: Transaction, session: str, request: pb.SteerSessionRequest) -> None:
-    if request.reward_source.strip():
-        directions.add(tx, session, directions.REWARD, request.reward_source)
+    if request.proposal_source.strip():
+        directions.add(tx, session, directions.REWARD, request.proposal_source)
     if request.criteria:
         criteria = [MessageToDict(entry) for entry in request.criteria]
         directions.add(tx, session, directions.CRITERIA, json.dumps(criteria))

@@ -22,7 +22,6 @@ from dressage_orchestrator.database.tables import EVENTS, RUNS, SESSIONS
 _SECONDS = 5.0
 _SESSION_STATES = {n: name.removeprefix("SESSION_STATE_").lower() for name, n in v1.SessionState.items() if n}
 _RUN_STATES = {n: name.removeprefix("RUN_STATE_").lower() for name, n in v1.RunState.items() if n}
-_METHODS = {n: name.removeprefix("METHOD_").lower() for name, n in v1.Method.items() if n}
 
 
 async def keep_gauges(database: Database, *, seconds: float = _SECONDS) -> None:
@@ -66,7 +65,7 @@ class Gauges:
         self._methods = {name: method for name, method in self._methods.items() if name in states}
         for name in unknown:
             data = tx.execute(sa.select(SESSIONS.c.data).where(SESSIONS.c.id == name)).scalar_one()
-            self._methods[name] = _METHODS.get(v1.Session.FromString(data).spec.method, "reward")
+            self._methods[name] = v1.Session.FromString(data).method
         counted: dict[tuple[str, str], int] = {}
         for name, state in states.items():
             key = (state, self._methods[name])

@@ -268,17 +268,17 @@ def _check_options(environment: str, options: v1.EnvironmentOptions) -> None:
 
 def _check_spec(spec: v1.SessionSpec) -> None:
     """What the protos' rules cannot say, of a filled spec."""
-    ids = [config.id for config in spec.configs]
+    ids = [config.id for config in spec.reward.configs]
     if len(set(ids)) != len(ids):
-        raise InvalidArgument(field="spec.configs", value=ids, expected="configs with different ids")
-    if spec.seed + spec.seeds > defaults.TRAINING_SEED_LIMIT:
+        raise InvalidArgument(field="spec.reward.configs", value=ids, expected="configs with different ids")
+    if spec.seed + spec.reward.seeds > defaults.TRAINING_SEED_LIMIT:
         expected = f"seed + seeds of at most {defaults.TRAINING_SEED_LIMIT}, as evaluation seeds begin there"
         raise InvalidArgument(field="spec.seed", value=spec.seed, expected=expected)
-    if spec.algorithm == "sac":
+    if spec.reward.algorithm == "sac":
         _check_sac(spec)
     else:
-        for index, config in enumerate(spec.configs):
-            _check_sizes(f"spec.configs[{index}].hyperparameters", config.hyperparameters)
+        for index, config in enumerate(spec.reward.configs):
+            _check_sizes(f"spec.reward.configs[{index}].hyperparameters", config.hyperparameters)
     needed = defaults.env_steps_per_iteration(spec)
     if spec.budget.env_steps and spec.budget.env_steps < needed:
         expected = f"at least {needed}, one iteration's (configs × seeds × steps_per_member), or 0 for no bound"
@@ -289,15 +289,15 @@ def _check_spec(spec: v1.SessionSpec) -> None:
 
 def _check_sac(spec: v1.SessionSpec) -> None:
     """Refuse what SAC cannot do, before anything is trained."""
-    if spec.backend != "sb3":
-        raise InvalidArgument(field="spec.algorithm", value="sac", expected="'ppo', or the backend 'sb3'")
+    if spec.reward.backend != "sb3":
+        raise InvalidArgument(field="spec.reward.algorithm", value="sac", expected="'ppo', or the backend 'sb3'")
     if load_card(spec.environment.removeprefix("environments/")).num_actions:
         expected = f"'ppo', as {spec.environment} has numbered actions"
-        raise InvalidArgument(field="spec.algorithm", value="sac", expected=expected)
-    for index, config in enumerate(spec.configs):
+        raise InvalidArgument(field="spec.reward.algorithm", value="sac", expected=expected)
+    for index, config in enumerate(spec.reward.configs):
         for told, value in config.hyperparameters.ListFields():
             if told.name not in SAC_HYPERPARAMETERS:
-                field = f"spec.configs[{index}].hyperparameters.{told.name}"
+                field = f"spec.reward.configs[{index}].hyperparameters.{told.name}"
                 expected = f"none, or 'ppo': sac has {', '.join(SAC_HYPERPARAMETERS)}"
                 raise InvalidArgument(field=field, value=value, expected=expected)
 

@@ -77,9 +77,9 @@ def without_kubelet() -> None:
 def scripted(installed: Installation, provider: Provider, session: str) -> None:
     provider.start()
     spec = training(STEPS, model="openai/scripted", seed=7, max_iterations=2, pass_threshold=1.0)
-    spec.train_only = False
-    spec.reward_source = ""
-    spec.evaluations = 4
+    spec.reward.train_only = False
+    spec.reward.reward_source = ""
+    spec.reward.evaluations = 4
     asked(installed, lambda client: client.create_session(spec, session_id=session))
 
 

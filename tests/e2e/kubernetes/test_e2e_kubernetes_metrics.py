@@ -46,7 +46,7 @@ def test_metrics_tell_what_the_session_did(installed: Installation, prometheus: 
     before = {name: prometheus.value(text) or 0.0 for name, text in COUNTED.items()}
     Provider(installed.space, "one_revision.py").start()
     spec = training(20_000, model=MODEL, max_iterations=2, pass_threshold=1.0)
-    spec.train_only, spec.reward_source, spec.seeds = False, "", 1
+    spec.reward.train_only, spec.reward.reward_source, spec.reward.seeds = False, "", 1
     spec.video_judging = pb.VIDEO_JUDGING_NONE
     asked(installed, lambda client: client.create_session(spec, session_id="metered"))
     with installed.client() as client, pytest.raises(DressageError):

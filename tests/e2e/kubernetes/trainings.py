@@ -12,6 +12,7 @@ from dressage.api.v1 import session_pb2 as pb
 from dressage.client import Client
 
 from tests.e2e.kubernetes.installation import Installation
+from tests.fakes.specs import reward_session
 from tests.servers.kubernetes import until
 
 T = TypeVar("T")
@@ -28,7 +29,7 @@ ENDED = (pb.SESSION_STATE_SUCCEEDED, pb.SESSION_STATE_EXHAUSTED, pb.SESSION_STAT
 
 def training(steps: int, **more: Any) -> pb.SessionSpec:
     """A session that only trains."""
-    return pb.SessionSpec(
+    return reward_session(
         intent="balance the pole",
         environment="environments/InvertedPendulum-v5",
         reward_source=REWARD,

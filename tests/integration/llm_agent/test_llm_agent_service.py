@@ -49,7 +49,9 @@ def reward_task(key: str = "iterations/1/reward_author", **changes) -> pb.Task:
 
 
 def reviser_task(key: str = "iterations/2/reviser") -> pb.Task:
-    past = session_pb2.Iteration(number=1, source=REWARD, judgment=session_pb2.Judgment(score=0.2))
+    past = session_pb2.Iteration(
+        number=1, reward=session_pb2.RewardProposal(source=REWARD), judgment=session_pb2.Judgment(score=0.2)
+    )
     return pb.Task(session=SESSION, key=key, model=MODEL, reviser=pb.ReviserTask(brief=brief(), history=[past]))
 
 

@@ -23,13 +23,14 @@ from dressage.rpc_errors import from_rpc
 from dressage_orchestrator.launch.tokens import RunTokens, secret_of
 from google.protobuf.duration_pb2 import Duration
 
+from tests.fakes.specs import reward_session
 from tests.integration.orchestrator.fakes import BAD, GOOD, JUDGE, code, watch
 from tests.integration.orchestrator.stack import Stack
 
 
 def spec(**more: object) -> v1.SessionSpec:
     base = {"intent": "run", "environment": "environments/Hopper-v5", "seeds": 1, "steps_per_member": 100}
-    return v1.SessionSpec(**{**base, **more})
+    return reward_session(**{**base, **more})
 
 
 async def refused(call: Any) -> DressageError:
@@ -43,18 +44,17 @@ BAD_SPECS: list[tuple[dict[str, object], str, str]] = [
     ({"intent": ""}, "spec.intent", "at least 1 character"),
     ({"intent": "x" * 100_000}, "spec.intent", "at most 8000"),
     ({"environment": "environments/Cheetah-v9"}, "spec.environment", "HalfCheetah-v5"),
-    ({"steps_per_member": -1}, "spec.steps_per_member", "greater than or equal to 0"),
+    ({"steps_per_member": -1}, "spec.reward.steps_per_member", "greater than or equal to 0"),
     ({"model": "openai/gpt"}, "spec.model", "OPENAI_API_KEY"),
-    ({"method": v1.METHOD_CODE}, "spec.method", "not available yet: METHOD_CODE; available: METHOD_REWARD"),
-    ({"configs": [v1.Config(id="a"), v1.Config(id="a")]}, "spec.configs", "different ids"),
+    ({"configs": [v1.Config(id="a"), v1.Config(id="a")]}, "spec.reward.configs", "different ids"),
     ({"budget": v1.Budget(env_steps=99)}, "spec.budget.env_steps", "at least 100"),
     ({"budget": v1.Budget(wall_time=Duration(seconds=-1))}, "spec.budget.wall_time", "positive"),
     ({"seed": 999_999_999}, "spec.seed", "evaluation seeds begin there"),
-    ({"train_only": True}, "spec.reward_source", "train_only"),
-    ({"algorithm": "sac", "backend": "jax"}, "spec.algorithm", "sb3"),
+    ({"train_only": True}, "spec.reward.reward_source", "train_only"),
+    ({"algorithm": "sac", "backend": "jax"}, "spec.reward.algorithm", "sb3"),
     (
         {"algorithm": "sac", "backend": "sb3", "environment": "environments/CartPole-v1"},
-        "spec.algorithm",
+        "spec.reward.algorithm",
         "numbered actions",
     ),
     (
@@ -63,7 +63,7 @@ BAD_SPECS: list[tuple[dict[str, object], str, str]] = [
             "backend": "sb3",
             "configs": [v1.Config(id="a", hyperparameters=v1.Hyperparameters(epochs=3))],
         },
-        "spec.configs[0].hyperparameters.epochs",
+        "spec.reward.configs[0].hyperparameters.epochs",
         "sac has learning_rate",
     ),
     ({"pool": "gpu"}, "spec.pool", "one of local"),
@@ -81,6 +81,21 @@ async def test_bad_specs_are_refused_with_field_and_remedy(stack: Stack) -> None
             assert isinstance(error, InvalidArgument), (wrong, error)
             assert error.field == field and hint in error.message, (wrong, error.field, error.message)
     assert not (await stack.sessions.ListSessions(pb.ListSessionsRequest())).sessions
+
+
+@pytest.mark.parametrize("method", ["parameters", "code", "program", "custom"])
+async def test_methods_that_are_not_available_are_refused(stack: Stack, method: str) -> None:
+    await stack.start()
+    asked = v1.SessionSpec(intent="run", environment="environments/Hopper-v5")
+    getattr(asked, method).SetInParent()
+    for call in (
+        stack.sessions.CreateSession(pb.CreateSessionRequest(spec=asked)),
+        stack.sessions.EstimateSession(pb.EstimateSessionRequest(spec=asked)),
+    ):
+        error = await refused(call)
+        assert isinstance(error, InvalidArgument) and error.reason == "METHOD_NOT_AVAILABLE"
+        assert error.field == "spec.method_spec"
+        assert error.message == f"spec.method_spec: method not available (got {method}); expected reward"
 
 
 async def test_environments_intents_artifacts_estimates(stack: Stack) -> None:
@@ -161,7 +176,7 @@ async def test_pages_of_sessions_hold_each_once_newest_first(stack: Stack) -> No
 
 async def test_a_benchmark_runs_its_cases_and_labels_join_verdicts(stack: Stack) -> None:
     await stack.start()
-    template = v1.SessionSpec(
+    template = reward_session(
         reward_source=GOOD, judge_source=JUDGE, seeds=1, steps_per_member=100, max_iterations=1, model="template/v1"
     )
     cases = [benchmark_api.BenchmarkCase(intent=i, environment="environments/Hopper-v5") for i in ("hop", "jump")]

@@ -67,7 +67,11 @@ async def test_kill_9_in_training(stack: Stack) -> None:
     folder = stack.folder
     with server(folder, neighbours.address) as first:
         stub: Any = session_service_pb2_grpc.SessionServiceStub(connect(await address_of(folder, first)))
-        asked = v1.SessionSpec(intent="run", environment="environments/HalfCheetah-v5", seeds=1, steps_per_member=1000)
+        asked = v1.SessionSpec(
+            intent="run",
+            environment="environments/HalfCheetah-v5",
+            reward=v1.RewardSpec(seeds=1, steps_per_member=1000),
+        )
         await stub.CreateSession(pb.CreateSessionRequest(spec=asked, session_id="crash"))
         run = await under_way(stub)
         assert run.attempt == 1

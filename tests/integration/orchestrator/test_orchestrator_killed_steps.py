@@ -128,7 +128,7 @@ async def tell(stack: Stack, *, step: int) -> Told:
         env_steps=found.env_steps,
         requests=found.cost.requests,
         cost=found.cost,
-        sources=[entry.source for entry in iterations],
+        sources=[entry.reward.source for entry in iterations],
         events=sorted(kinds(events)),
         asked=asked,
     )
@@ -156,9 +156,8 @@ async def through(folder: Path, name: str, addresses: tuple[str, str], step: int
         intent="run forward",
         environment="environments/HalfCheetah-v5",
         model="openai/scripted",
-        seeds=1,
-        steps_per_member=1000,
         max_iterations=3,
+        reward=v1.RewardSpec(seeds=1, steps_per_member=1000),
     )
     if step:
         async with server(folder, *addresses, step) as first:

@@ -14,6 +14,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.errors import FailedPrecondition
 
+from tests.fakes.specs import reward_session
 from tests.integration.orchestrator.fakes import JUDGE, author, code, watch
 from tests.integration.orchestrator.stack import Stack
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.asyncio
 
 def spec(**more: Any) -> v1.SessionSpec:
     base = {"intent": "run forward fast", "environment": "environments/HalfCheetah-v5", "seeds": 1}
-    return v1.SessionSpec(**{**base, "steps_per_member": 1000, **more})
+    return reward_session(**{**base, "steps_per_member": 1000, **more})
 
 
 def of_kind(events: list[ev.Event], kind: str) -> list[Any]:
@@ -84,7 +85,7 @@ async def test_five_iterations_with_review_screening_rebase_variants_and_lessons
     ]
     stack.options = {"max_reviews": 3}
     await stack.start()
-    asked = spec(config_variants=True, tune_hyperparameters=True, approve_before_training=True)
+    asked = spec(config_variants=True, tune_hyperparameters=True, approve_before_evaluation=True)
     created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=asked, session_id="five"))
     watching = asyncio.create_task(watch(stack.sessions, created.name, seconds=600))
     for number in range(1, 6):
@@ -103,26 +104,29 @@ async def test_five_iterations_with_review_screening_rebase_variants_and_lessons
         for n in range(1, 6)
     ]
     # The review's corrected module is what was trained; the second round approved it.
-    assert found[0].source.endswith("# reviewed\n")
+    assert found[0].reward.source.endswith("# reviewed\n")
     keys = stack.neighbours.agent.keys
     assert {"iterations/1/review/reward/1", "iterations/1/review/judge/1", "iterations/1/review/reward/2"} <= set(keys)
     assert "iterations/1/review/judge/2" not in keys
     # A checkpoint was judged while training went on, and the fall of the judgment is told.
     early = [judged for judged in of_kind(events, "judged") if judged.env_step]
     assert {judged.env_step for judged in early} == {500} and early[0].judgment.score == pytest.approx(0.5)
-    assert [(p.env_step, round(p.score, 2)) for p in found[0].curve] == [(500, 0.5), (1000, 0.3)]
+    assert [(p.env_step, round(p.score, 2)) for p in found[0].reward.curve] == [(500, 0.5), (1000, 0.3)]
     # The second reward was ordered backwards: it went back once, and the steps of a training were spared.
     outcomes = [s.outcome for s in of_kind(events, "screened") if s.screening.HasField("agreement")]
     assert outcomes[0] == "sent_back" and "trained" in outcomes and outcomes.count("sent_back") == 1
-    assert found[1].screening.rounds == 1 and found[1].screening.agreement > 0 and found[1].repairs == 1
+    assert found[1].reward.screening.rounds == 1 and found[1].reward.screening.agreement > 0 and found[1].repairs == 1
     assert session.env_steps_saved == 3 * 1000
     fixer = next(task.fixer for task in stack.neighbours.agent.tasks if task.HasField("fixer"))
     assert fixer.failures[0].rule == "pre-screening" and "-1.00" in fixer.failures[0].message
     # Configs: variants in all, the model's proposal beside them, and what it starts from.
-    assert [c.id for c in found[0].configs] == ["default", "conservative", "aggressive"]
-    assert [c.id for c in found[3].configs] == ["base", "conservative", "aggressive", "proposed"]
-    assert found[3].configs[3].hyperparameters.epochs == 4 and found[3].hyperparameter_reasoning == "more passes"
-    assert len(found[0].config_scores) == 3
+    assert [c.id for c in found[0].reward.configs] == ["default", "conservative", "aggressive"]
+    assert [c.id for c in found[3].reward.configs] == ["base", "conservative", "aggressive", "proposed"]
+    assert (
+        found[3].reward.configs[3].hyperparameters.epochs == 4
+        and found[3].reward.hyperparameter_reasoning == "more passes"
+    )
+    assert len(found[0].reward.config_scores) == 3
     # The person's note is quoted in the lineage, and the revision starts where the person said.
     assert [entry.parent.rpartition("/")[2] for entry in found] == ["", "1", "2", "2", "4"]
     task = next(t.reviser for t in stack.neighbours.agent.tasks if t.key == "iterations/4/reviser")
@@ -136,7 +140,7 @@ async def test_five_iterations_with_review_screening_rebase_variants_and_lessons
     assert [entry.tier for entry in task.known_lessons] == ["STRONG"] and len(task.tried_changes) == 2
     results = stack.neighbours.agent.tool_results
     assert not any(result.is_error for result in results) and len(results) == 4 * 8
-    assert results[1].content == found[0].source and results[5].content == "1 0.30 *"
+    assert results[1].content == found[0].reward.source and results[5].content == "1 0.30 *"
     # What it cost is known by role.
     assert session.cost_by_role["code_reviewer"].requests == 7
     assert sum(cost.requests for cost in session.cost_by_role.values()) == session.cost.requests
@@ -167,12 +171,12 @@ async def test_an_edited_proposal_a_failed_end_and_an_extension(stack: Stack) ->
 
     stack.neighbours.agent.answer = answer
     await stack.start()
-    asked = spec(approve_before_training=True, reward_source="# weak\n", judge_source=JUDGE)
+    asked = spec(approve_before_evaluation=True, reward_source="# weak\n", judge_source=JUDGE)
     created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=asked, session_id="edit"))
     await waiting(stack, "edit", 1)
     for request, reason in (
         (pb.SteerSessionRequest(name=created.name), "INVALID_ARGUMENT"),
-        (pb.SteerSessionRequest(name=created.name, reward_source="# bad\n"), "INVALID_ARGUMENT"),
+        (pb.SteerSessionRequest(name=created.name, proposal_source="# bad\n"), "INVALID_ARGUMENT"),
         (pb.SteerSessionRequest(name=created.name, rebase_to=7), "INVALID_ARGUMENT"),
     ):
         with pytest.raises(grpc.aio.AioRpcError) as wrong:
@@ -182,7 +186,7 @@ async def test_an_edited_proposal_a_failed_end_and_an_extension(stack: Stack) ->
         await stack.sessions.ApproveSession(pb.ApproveSessionRequest(name=created.name, iteration=2))
     assert code(other.value) == "FAILED_PRECONDITION"
     edited = "# mine # score=0.5\n"
-    await stack.sessions.SteerSession(pb.SteerSessionRequest(name=created.name, reward_source=edited))
+    await stack.sessions.SteerSession(pb.SteerSessionRequest(name=created.name, proposal_source=edited))
     await replaced(stack, "edit", edited)
     # A server that stops and starts while a proposal waits goes on waiting for the same one.
     await stack.stop()
@@ -196,7 +200,7 @@ async def test_an_edited_proposal_a_failed_end_and_an_extension(stack: Stack) ->
     assert session.state == v1.SESSION_STATE_FAILED and session.failure.reason == "LLM_UNAUTHENTICATED"
     assert session.best_policy and session.best_video and session.best_judgment.score == pytest.approx(0.5)
     first = await stack.sessions.GetIteration(pb.GetIterationRequest(name=f"{created.name}/iterations/1"))
-    assert first.source == edited and list(first.edited) == ["reward"] and first.author == "user"
+    assert first.reward.source == edited and list(first.edited) == ["proposal"] and first.author == "user"
     assert session.spec.criteria[0].title == "fast"
 
     budget = v1.Budget(env_steps=9000)
@@ -216,7 +220,7 @@ async def replaced(stack: Stack, session: str, source: str) -> None:
             name = f"sessions/{session}/iterations/1"
             found = await stack.sessions.GetIteration(pb.GetIterationRequest(name=name))
             whole = await stack.sessions.GetSession(pb.GetSessionRequest(name=f"sessions/{session}"))
-            if found.source == source and whole.awaiting_approval:
+            if found.reward.source == source and whole.awaiting_approval:
                 return
             await asyncio.sleep(0.05)
 
@@ -230,7 +234,7 @@ async def test_budgets_stages_and_labels(stack: Stack) -> None:
         bench_api.BenchmarkCase(intent=f"hop {n}", environment="environments/Hopper-v5", difficulty="easy")
         for n in range(4)
     ]
-    template = v1.SessionSpec(
+    template = reward_session(
         reward_source="# score=0.5\n", judge_source=JUDGE, seeds=1, steps_per_member=100, max_iterations=1
     )
     template.model = "template/v1"

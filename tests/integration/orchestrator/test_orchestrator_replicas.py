@@ -106,7 +106,9 @@ def good_and_slow(task: agent_pb.Task) -> agent_pb.TaskResult:
 
 
 def spec() -> v1.SessionSpec:
-    return v1.SessionSpec(intent="run", environment="environments/HalfCheetah-v5", seeds=1, steps_per_member=1000)
+    return v1.SessionSpec(
+        intent="run", environment="environments/HalfCheetah-v5", reward=v1.RewardSpec(seeds=1, steps_per_member=1000)
+    )
 
 
 @pytest.mark.slow

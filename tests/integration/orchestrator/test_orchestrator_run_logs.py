@@ -25,8 +25,8 @@ RUN = "sessions/logged/iterations/1/runs/train"
 
 async def test_the_end_of_a_log_comes_through_the_api(stack: Stack) -> None:
     await stack.start()
-    base = {"intent": "run", "environment": "environments/HalfCheetah-v5", "seeds": 1, "steps_per_member": 1000}
-    spec = v1.SessionSpec(**base, reward_source=GOOD, train_only=True)
+    reward = v1.RewardSpec(reward_source=GOOD, train_only=True, seeds=1, steps_per_member=1000)
+    spec = v1.SessionSpec(intent="run", environment="environments/HalfCheetah-v5", reward=reward)
     await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=spec, session_id="logged"))
     await watch(stack.sessions, "sessions/logged")
 
@@ -61,8 +61,8 @@ async def test_what_has_no_log_is_said_in_words(stack: Stack) -> None:
             await stack.sessions.ReadRunLog(pb.ReadRunLogRequest(name=name, tail_bytes=tail))
         told = from_rpc(error.value)
         assert told.reason == reason or not reason
-    base = {"intent": "run", "environment": "environments/HalfCheetah-v5", "seeds": 1, "steps_per_member": 1000}
-    spec = v1.SessionSpec(**base, reward_source=GOOD, train_only=True)
+    reward = v1.RewardSpec(reward_source=GOOD, train_only=True, seeds=1, steps_per_member=1000)
+    spec = v1.SessionSpec(intent="run", environment="environments/HalfCheetah-v5", reward=reward)
     await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=spec, session_id="logged"))
     await watch(stack.sessions, "sessions/logged")
     for path in (stack.folder / "logs").glob("*.log"):

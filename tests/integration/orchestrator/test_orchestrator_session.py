@@ -13,6 +13,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.errors import FailedPrecondition
 
+from tests.fakes.specs import reward_session
 from tests.integration.orchestrator.fakes import GOOD, JUDGE, WEAK, author, code, watch
 from tests.integration.orchestrator.stack import Stack
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.asyncio
 
 def spec(**more: object) -> v1.SessionSpec:
     base = {"intent": "run forward fast", "environment": "environments/HalfCheetah-v5", "seeds": 2}
-    return v1.SessionSpec(**{**base, "steps_per_member": 1000, **more})
+    return reward_session(**{**base, "steps_per_member": 1000, **more})
 
 
 def phases(events: list[ev.Event]) -> list[tuple[int, str]]:
@@ -36,7 +37,7 @@ async def test_repaired_judged_too_low_revised_and_confirmed(stack: Stack) -> No
     await stack.start()
     request = pb.CreateSessionRequest(spec=spec(), session_id="story", request_id="r-1")
     created = await stack.sessions.CreateSession(request)
-    assert created.spec.max_iterations == 5 and created.spec.pass_threshold == 0.7
+    assert created.method == "reward" and created.spec.max_iterations == 5 and created.spec.pass_threshold == 0.7
     events = await watch(stack.sessions, created.name)
 
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
@@ -55,6 +56,7 @@ async def test_repaired_judged_too_low_revised_and_confirmed(stack: Stack) -> No
     assert session.best_iteration == "sessions/story/iterations/2"
     assert session.best_judgment.score == pytest.approx(0.9) and session.best_judgment.passed
     assert list(session.best_judgment.samples) == pytest.approx([0.9, 0.9])
+    assert session.best_score == session.best_judgment.score
     assert session.confirmation.score == pytest.approx(0.85)
     assert session.env_steps == 2 * 2 * 1000
     assert session.cost.requests == 4 and session.cost.dollars == pytest.approx(0.04)
@@ -72,7 +74,8 @@ async def test_repaired_judged_too_low_revised_and_confirmed(stack: Stack) -> No
     assert unknown.is_error and "there is no iteration 9" in unknown.content
 
     iteration = await stack.sessions.GetIteration(pb.GetIterationRequest(name=session.best_iteration))
-    assert iteration.parent == "sessions/story/iterations/1" and iteration.source == GOOD
+    assert iteration.parent == "sessions/story/iterations/1" and iteration.reward.source == GOOD
+    assert iteration.score == iteration.judgment.score and iteration.confirmed_score == iteration.confirmation.score
     assert "-# weak reward" in iteration.diff and iteration.lesson == "speed needs weight"
     folder = "sessions/story/iterations/1"
     assert stack.store.get(f"{folder}/reward.py").decode() == WEAK

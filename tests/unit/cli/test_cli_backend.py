@@ -9,9 +9,9 @@ from dressage.errors import InvalidArgument
 
 def test_they_go_into_the_spec():
     spec = make_spec(SpecOptions(intent="hop", environment="Hopper-v5", backend="sb3", algorithm="sac"))
-    assert (spec.backend, spec.algorithm) == ("sb3", "sac")
+    assert (spec.reward.backend, spec.reward.algorithm) == ("sb3", "sac")
     spec = make_spec(SpecOptions(intent="hop", environment="Hopper-v5"))
-    assert (spec.backend, spec.algorithm) == ("", "")
+    assert (spec.reward.backend, spec.reward.algorithm) == ("", "")
 
 
 @pytest.mark.parametrize(

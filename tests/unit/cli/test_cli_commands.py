@@ -62,7 +62,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Backgrou
             environment="environments/HalfCheetah-v5",
             model="template/v1",
             max_iterations=5,
-            seeds=3,
+            reward=session_pb2.RewardSpec(seeds=3),
         )
     )
     fake = FakeOrchestrator(estimate=estimate, ended=ended())
@@ -112,9 +112,9 @@ def test_run_passes_its_options_on(server: Background):
     more = ["--config", "a:epochs=3", "--config", "b:", "--judge", "j.py", "--budget-dollars", "1.5", "--yes"]
     assert invoke([*RUN, *options, *more]) == 0
     spec = server.fake.requests["CreateSession"][0].spec
-    assert (spec.model, spec.seeds, spec.seed, spec.steps_per_member) == ("m", 2, 7, 600_000)
+    assert (spec.model, spec.reward.seeds, spec.seed, spec.reward.steps_per_member) == ("m", 2, 7, 600_000)
     assert (spec.max_iterations, spec.pass_threshold, spec.judge_source) == (4, 0.5, "judge")
-    assert [config.id for config in spec.configs] == ["a", "b"]
+    assert [config.id for config in spec.reward.configs] == ["a", "b"]
     assert spec.budget.dollars == 1.5
 
 
@@ -159,11 +159,15 @@ def test_detach_leaves_at_once_and_says_how_to_come_back(server: Background, cap
 
 def test_train_asks_for_a_training_alone(server: Background, capsys: pytest.CaptureFixture[str]):
     (Path.cwd() / "reward.py").write_text("def reward(): ...")
-    server.fake.estimate.spec.train_only = True
+    server.fake.estimate.spec.reward.train_only = True
     assert invoke(["train", "reward.py", "--env", "Hopper-v5", "--steps", "1M"]) == 0
     spec = server.fake.requests["CreateSession"][0].spec
-    assert spec.train_only
-    assert (spec.reward_source, spec.intent, spec.max_iterations) == ("def reward(): ...", "train on reward.py", 1)
+    assert spec.reward.train_only
+    assert (spec.reward.reward_source, spec.intent, spec.max_iterations) == (
+        "def reward(): ...",
+        "train on reward.py",
+        1,
+    )
     assert "none: trains on your reward" in capsys.readouterr().out
 
 

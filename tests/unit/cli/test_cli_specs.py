@@ -93,7 +93,11 @@ def test_sources_are_read_and_bad_files_named(tmp_path: Path):
     binary.write_bytes(b"\xff\xfe\x00")
     big.write_bytes(b"#" * 300_000)
     spec = make_spec(SpecOptions(intent="hop", environment="environments/Hopper-v5", reward=good, judge=good))
-    assert (spec.reward_source, spec.judge_source, spec.environment) == ("x = 1", "x = 1", "environments/Hopper-v5")
+    assert (spec.reward.reward_source, spec.judge_source, spec.environment) == (
+        "x = 1",
+        "x = 1",
+        "environments/Hopper-v5",
+    )
     for path, said in (
         (binary, "UTF-8"),
         (big, "262144"),
@@ -117,17 +121,19 @@ def test_an_empty_source_is_not_taken_as_none(tmp_path: Path, option: str, text:
 def test_a_source_may_begin_with_a_mark_of_its_encoding(tmp_path: Path):
     path = tmp_path / "r.py"
     path.write_bytes(b"\xef\xbb\xbfx = 1")
-    assert make_spec(SpecOptions(intent="hop", environment="Hopper-v5", reward=path)).reward_source == "x = 1"
+    assert make_spec(SpecOptions(intent="hop", environment="Hopper-v5", reward=path)).reward.reward_source == "x = 1"
 
 
 def test_what_is_not_given_is_left_to_the_server():
     spec = make_spec(SpecOptions(intent="hop", environment="Hopper-v5"))
-    assert (spec.seeds, spec.steps_per_member, spec.max_iterations, spec.pass_threshold, spec.model) == (0, 0, 0, 0, "")
+    assert (spec.max_iterations, spec.pass_threshold, spec.model) == (0, 0, "")
+    assert spec.WhichOneof("method_spec") == "reward" and not spec.reward.ByteSize()
     assert not spec.HasField("budget")
 
 
 def recording(
-    folder: Path, text: str = '{"intent": "crawl", "environment": "environments/HalfCheetah-v5", "seeds": 2}'
+    folder: Path,
+    text: str = '{"intent": "crawl", "environment": "environments/HalfCheetah-v5", "reward": {"seeds": 2}}',
 ) -> Path:
     folder.mkdir()
     (folder / "session.json").write_text(text)
@@ -138,8 +144,8 @@ def test_a_recording_brings_its_spec_and_options_override_it(tmp_path: Path):
     base = recorded(recording(tmp_path / "crawl"), intent="", environment="", model="")
     spec = make_spec(SpecOptions("", "", steps=1000), base)
     assert (spec.intent, spec.environment, spec.model) == ("crawl", "environments/HalfCheetah-v5", "recorded/crawl")
-    assert (spec.seeds, spec.steps_per_member) == (2, 1000)
-    assert make_spec(SpecOptions("", "", seeds=3), base).seeds == 3
+    assert (spec.reward.seeds, spec.reward.steps_per_member) == (2, 1000)
+    assert make_spec(SpecOptions("", "", seeds=3), base).reward.seeds == 3
 
 
 @pytest.mark.parametrize(("field", "given"), [("INTENT", "run"), ("--env", "Hopper-v5"), ("--model", "gpt")])

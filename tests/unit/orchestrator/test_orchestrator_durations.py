@@ -9,9 +9,11 @@ from dressage_orchestrator import defaults, durations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fakes.specs import reward_session
+
 
 def seconds(environment="HalfCheetah-v5", *, steps=1_500_000, cores=2, known=None, **spec):
-    given_spec = v1.SessionSpec(environment=f"environments/{environment}", **spec)
+    given_spec = reward_session(environment=f"environments/{environment}", **spec)
     full = defaults.filled(given_spec, default_model="template/v1", default_pool="local")
     return durations.iteration_seconds(
         full, env_steps=steps, evaluation_env_steps=steps // 10, cores=cores, known=known
@@ -42,8 +44,8 @@ def test_kinds_of_runs_are_told_apart_by_environment_and_by_who_trains():
     specs = [
         v1.SessionSpec(environment="environments/Ant-v5"),
         v1.SessionSpec(environment="environments/Hopper-v5"),
-        v1.SessionSpec(environment="environments/Ant-v5", backend="sb3"),
-        v1.SessionSpec(environment="environments/Ant-v5", algorithm="sac"),
+        reward_session(environment="environments/Ant-v5", backend="sb3"),
+        reward_session(environment="environments/Ant-v5", algorithm="sac"),
     ]
     full = [defaults.filled(spec, default_model="m", default_pool="p") for spec in specs]
     kinds = [durations.kind_of_run(spec) for spec in full]

@@ -14,8 +14,8 @@ from dressage_trainer.ppo.hyperparameters import Hyperparameters
 
 def filled(**values: int) -> v1.SessionSpec:
     spec = v1.SessionSpec(intent="run", environment="environments/HalfCheetah-v5")
-    spec.configs.add(id="plain")
-    spec.configs.add(id="wide", hyperparameters=v1.Hyperparameters(**values))
+    spec.reward.configs.add(id="plain")
+    spec.reward.configs.add(id="wide", hyperparameters=v1.Hyperparameters(**values))
     MessageValidator()(spec)
     return defaults.filled(spec, default_model="template/v1", default_pool="local")
 
@@ -37,7 +37,7 @@ def filled(**values: int) -> v1.SessionSpec:
 def test_what_no_update_can_hold_is_refused_by_the_api_as_by_the_trainer(
     values: dict[str, int], field: str, words: str
 ) -> None:
-    path = rf"spec\.configs\[1\]\.hyperparameters\.{field}"
+    path = rf"spec\.reward\.configs\[1\]\.hyperparameters\.{field}"
     with pytest.raises(InvalidArgument, match=f"{path}: {words}") as error:
         _check_spec(filled(**values))
     assert error.value.field == path.replace("\\", "")

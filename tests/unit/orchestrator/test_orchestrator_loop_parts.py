@@ -18,6 +18,8 @@ from dressage_orchestrator.workflow import budget, lessons, screening, signs, to
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fakes.specs import reward_session
+
 stats = pytest.importorskip("scipy.stats")
 
 
@@ -49,11 +51,8 @@ def test_kappa_of_known_tables() -> None:
 
 
 def spec(**more: object) -> v1.SessionSpec:
-    made = v1.SessionSpec(environment="environments/HalfCheetah-v5", seeds=2, steps_per_member=100, max_iterations=5)
-    made.configs.add(id="default")
-    for name, value in more.items():
-        setattr(made, name, value)
-    return made
+    base = {"environment": "environments/HalfCheetah-v5", "seeds": 2, "steps_per_member": 100, "max_iterations": 5}
+    return reward_session(**{**base, "configs": [v1.Config(id="default")], **more})
 
 
 def test_variants_stand_around_the_trainers_preset() -> None:
@@ -83,11 +82,13 @@ def test_variants_of_sac_have_what_sac_has() -> None:
 
 def test_the_winner_is_inherited_and_a_proposal_stands_beside_it() -> None:
     told = spec(config_variants=True, tune_hyperparameters=True)
-    parent = v1.Iteration(number=1, configs=configs.first_configs(told), best_config="aggressive")
+    parent = v1.Iteration(number=1)
+    parent.reward.configs.extend(configs.first_configs(told))
+    parent.reward.best_config = "aggressive"
     proposed = v1.Hyperparameters(epochs=4)
     made = configs.next_configs(told, parent, proposed)
     assert [c.id for c in made] == ["base", "conservative", "aggressive", "proposed"]
-    winner = parent.configs[2].hyperparameters
+    winner = parent.reward.configs[2].hyperparameters
     assert made[0].hyperparameters == winner
     assert made[3].hyperparameters.learning_rate == winner.learning_rate and made[3].hyperparameters.epochs == 4
     assert made[2].hyperparameters.learning_rate == pytest.approx(2 * winner.learning_rate)
@@ -95,12 +96,12 @@ def test_the_winner_is_inherited_and_a_proposal_stands_beside_it() -> None:
 
 def test_tuning_off_means_off() -> None:
     told = spec(config_variants=True)
-    parent = v1.Iteration(number=1, configs=configs.first_configs(told), best_config="aggressive")
+    parent = v1.Iteration(number=1)
+    parent.reward.configs.extend(configs.first_configs(told))
+    parent.reward.best_config = "aggressive"
     assert configs.next_configs(told, parent, v1.Hyperparameters(epochs=4)) == configs.first_configs(told)
-    plain = spec()
-    assert configs.next_configs(plain, v1.Iteration(best_config="x"), v1.Hyperparameters(epochs=4)) == list(
-        plain.configs
-    )
+    plain, unknown = spec(), v1.Iteration(reward=v1.RewardProposal(best_config="x"))
+    assert configs.next_configs(plain, unknown, v1.Hyperparameters(epochs=4)) == list(plain.reward.configs)
 
 
 def iteration(number: int, score: float, *, parent: int = 0, lesson: str = "", tier: str = "") -> v1.Iteration:

@@ -62,7 +62,7 @@ def database(tmp_path: Path, clock: Clock) -> Database:
 
 def test_sessions_by_state_and_method(database: Database) -> None:
     add_session(database, "a", v1.SESSION_STATE_RUNNING)
-    add_session(database, "b", v1.SESSION_STATE_RUNNING, method=v1.METHOD_PARAMETERS)
+    add_session(database, "b", v1.SESSION_STATE_RUNNING, parameters=v1.ParameterSpec())
     add_session(database, "c", v1.SESSION_STATE_FAILED)
     gauges = observe.Gauges(database)
     gauges.update()

@@ -21,12 +21,12 @@ from dressage.serving.validation import MessageValidator
 )
 def test_a_value_inside_a_list_is_named_with_its_index(values: dict[str, Any], path: str, seen: str):
     spec = v1.SessionSpec(intent="run", environment="environments/HalfCheetah-v5")
-    spec.configs.add(id="plain")
-    spec.configs.add(id="odd", hyperparameters=v1.Hyperparameters(**values))
+    spec.reward.configs.add(id="plain")
+    spec.reward.configs.add(id="odd", hyperparameters=v1.Hyperparameters(**values))
     with pytest.raises(InvalidArgument) as error:
         MessageValidator()(spec)
-    assert error.value.field == f"configs[1].hyperparameters.{path}"
-    assert error.value.message.startswith(f"configs[1].hyperparameters.{path}: must ")
+    assert error.value.field == f"reward.configs[1].hyperparameters.{path}"
+    assert error.value.message.startswith(f"reward.configs[1].hyperparameters.{path}: must ")
     assert error.value.message.endswith(f"(got {seen})")
 
 

@@ -199,7 +199,7 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ApproveSession(self, request, context):
-        """Approves the proposal that waits for it (see SessionSpec.approve_before_training).
+        """Approves the proposal that waits for it (see SessionSpec.approve_before_evaluation).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -16,6 +16,7 @@ from dressage_orchestrator.database import events
 from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.database.rows import swap
 from dressage_orchestrator.database.tables import ITERATIONS, NOTES, SESSIONS
+from dressage_orchestrator.defaults import method_name
 
 ENDED = frozenset(
     {
@@ -41,6 +42,7 @@ def create(tx: Transaction, session: str, spec: v1.SessionSpec) -> v1.Session:
     if tx.execute(sa.select(SESSIONS.c.id).where(SESSIONS.c.id == session)).one_or_none() is not None:
         raise AlreadyExists(f"session {session!r} exists; choose another id", reason="SESSION_EXISTS")
     message = v1.Session(name=names.session_name(session), spec=spec, state=v1.SESSION_STATE_PENDING)
+    message.method = method_name(spec)
     message.create_time.CopyFrom(timestamp(tx.now))
     message.update_time.CopyFrom(timestamp(tx.now))
     row = {"id": session, "data": message.SerializeToString(), "state": message.state, "deleted": False, "version": 1}

@@ -1,6 +1,6 @@
-"""Has a trainer work for each session that has open assignments: level-triggered on rows, with launchers' and trainers' messages
-as hints.
+"""Has a trainer work for each session that has open assignments.
 
+It is level-triggered on rows; messages of launchers and trainers are hints.
 `ensure` may be called at any time for any session: it makes the run that is missing and starts the trainer that is missing.
 """
 

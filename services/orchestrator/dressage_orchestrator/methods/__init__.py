@@ -5,10 +5,11 @@ from __future__ import annotations
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import InvalidArgument
 
+from dressage_orchestrator.defaults import method_name
 from dressage_orchestrator.methods.protocol import Estimate, Method
 from dressage_orchestrator.methods.reward import RewardMethod
 
-_METHODS: dict[int, Method] = {v1.METHOD_REWARD: RewardMethod()}
+_METHODS: dict[str, Method] = {"reward": RewardMethod()}
 
 
 def method_of(spec: v1.SessionSpec) -> Method:
@@ -16,11 +17,11 @@ def method_of(spec: v1.SessionSpec) -> Method:
 
     :raises InvalidArgument: when it is not available.
     """
-    if spec.method not in _METHODS:
-        available = ", ".join(v1.Method.Name(number) for number in sorted(_METHODS))  # type: ignore[arg-type]
-        message = f"not available yet: {v1.Method.Name(spec.method)}; available: {available}"
-        raise InvalidArgument(message, field="spec.method", reason="METHOD_NOT_AVAILABLE")
-    return _METHODS[spec.method]
+    name = method_name(spec)
+    if name not in _METHODS:
+        message = f"spec.method_spec: method not available (got {name}); expected {' or '.join(sorted(_METHODS))}"
+        raise InvalidArgument(message, field="spec.method_spec", reason="METHOD_NOT_AVAILABLE")
+    return _METHODS[name]
 
 
 __all__ = ["Estimate", "Method", "method_of"]

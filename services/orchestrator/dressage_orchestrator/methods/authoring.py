@@ -78,15 +78,17 @@ def author_first(flow: Flow) -> tuple[Code, Code | None]:
 
     def write() -> Json:
         spec = flow.spec
-        given = {"reward": spec.reward_source, "judge": "" if spec.train_only else spec.judge_source}
+        given = {"reward": spec.reward.reward_source, "judge": "" if spec.reward.train_only else spec.judge_source}
         kept = _kept_judge(flow)
         if kept is not None:
             given["judge"] = kept.source
-        wanted = [name for name in ("reward", "judge") if not given[name] and not (name == "judge" and spec.train_only)]
+        wanted = [
+            name for name in ("reward", "judge") if not given[name] and not (name == "judge" and spec.reward.train_only)
+        ]
         results = dict(zip(wanted, converse_all(flow, [_author_task(flow, name) for name in wanted], 1), strict=True))
         reward = Code(given["reward"], USER) if given["reward"] else _reward(results["reward"])
-        judge = None if spec.train_only else kept or (Code(given["judge"], USER) if given["judge"] else None)
-        if judge is None and not spec.train_only:
+        judge = None if spec.reward.train_only else kept or (Code(given["judge"], USER) if given["judge"] else None)
+        if judge is None and not spec.reward.train_only:
             proposed = results["judge"].judge
             judge = Code(proposed.source, results["judge"].model, tuple(proposed.null_controls))
         return {"reward": asdict(reward), "judge": asdict(judge) if judge else None}
@@ -305,4 +307,5 @@ def proposal_json(iteration: v1.Iteration) -> Json:
         *("configs", "hyperparameter_reasoning", "notes", "heeded_notes", "structural_rewrite", "edited"),
     ]
     whole = MessageToDict(iteration, preserving_proto_field_name=True)
+    whole |= whole.get("reward", {})
     return {name: whole[name] for name in kept if name in whole}

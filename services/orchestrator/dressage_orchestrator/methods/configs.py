@@ -36,7 +36,7 @@ _SAC_LEARNING_RATE = 3e-4
 
 def first_configs(spec: v1.SessionSpec) -> list[v1.Config]:
     """The configs of a session's first iteration, from a filled spec."""
-    return _with_variants(spec, [_copy(config) for config in spec.configs])
+    return _with_variants(spec, [_copy(config) for config in spec.reward.configs])
 
 
 def next_configs(spec: v1.SessionSpec, parent: v1.Iteration, proposed: v1.Hyperparameters | None) -> list[v1.Config]:
@@ -45,11 +45,11 @@ def next_configs(spec: v1.SessionSpec, parent: v1.Iteration, proposed: v1.Hyperp
     :param parent: the iteration that it starts from.
     :param proposed: the model's changes to the parent's winner; None or empty: none.
     """
-    if not spec.tune_hyperparameters:
+    if not spec.reward.tune_hyperparameters:
         return first_configs(spec)
     winner = winner_of(parent, spec)
     base = v1.Config(id=BASE, hyperparameters=winner.hyperparameters)
-    if not spec.config_variants:
+    if not spec.reward.config_variants:
         base.id = winner.id if winner.id != PROPOSED else BASE
     configs = _with_variants(spec, [base])
     if proposed is not None and proposed.ByteSize():
@@ -64,14 +64,14 @@ def next_configs(spec: v1.SessionSpec, parent: v1.Iteration, proposed: v1.Hyperp
 
 def winner_of(iteration: v1.Iteration, spec: v1.SessionSpec) -> v1.Config:
     """The config with the best judgment of an iteration; its first where none was judged."""
-    configs = list(iteration.configs) or list(spec.configs)
-    return next((config for config in configs if config.id == iteration.best_config), configs[0])
+    configs = list(iteration.reward.configs) or list(spec.reward.configs)
+    return next((config for config in configs if config.id == iteration.reward.best_config), configs[0])
 
 
 def _with_variants(spec: v1.SessionSpec, configs: Sequence[v1.Config]) -> list[v1.Config]:
     """The configs, and variants of the first one where no config has their names."""
     found = list(configs)
-    if not spec.config_variants:
+    if not spec.reward.config_variants:
         return found
     taken = {config.id for config in found}
     for variant in (_conservative(found[0], spec), _aggressive(found[0], spec)):
@@ -90,7 +90,7 @@ def _copy(config: v1.Config, ident: str = "") -> v1.Config:
 def _learning_rate(config: v1.Config, spec: v1.SessionSpec) -> float:
     if config.hyperparameters.HasField("learning_rate"):
         return config.hyperparameters.learning_rate
-    if spec.algorithm == "sac":
+    if spec.reward.algorithm == "sac":
         return _SAC_LEARNING_RATE
     return _LEARNING_RATES.get(spec.environment.removeprefix("environments/"), _LEARNING_RATE)
 
@@ -99,7 +99,7 @@ def _conservative(base: v1.Config, spec: v1.SessionSpec) -> v1.Config:
     config = _copy(base, CONSERVATIVE)
     told = config.hyperparameters
     told.learning_rate = _learning_rate(base, spec) / _FACTOR
-    if spec.algorithm != "sac":
+    if spec.reward.algorithm != "sac":
         told.clip_range = (told.clip_range if told.HasField("clip_range") else _CLIP_RANGE) / _FACTOR
     return config
 
@@ -108,7 +108,7 @@ def _aggressive(base: v1.Config, spec: v1.SessionSpec) -> v1.Config:
     config = _copy(base, AGGRESSIVE)
     told = config.hyperparameters
     told.learning_rate = min(_FACTOR * _learning_rate(base, spec), _MAX_LEARNING_RATE)
-    if spec.algorithm != "sac":  # it tunes its entropy coefficient by itself, and clips nothing
+    if spec.reward.algorithm != "sac":  # it tunes its entropy coefficient by itself, and clips nothing
         told.clip_range = 1.5 * (told.clip_range if told.HasField("clip_range") else _CLIP_RANGE)
         told.entropy_coef = max(_FACTOR * told.entropy_coef, _MIN_ENTROPY)
     return config

@@ -52,7 +52,7 @@ def _keep(flow: Flow, number: int, reward: Code, result: v1.Screening, *, back: 
     saved = 0
 
     def keep(iteration: v1.Iteration) -> None:
-        iteration.screening.CopyFrom(result)
+        iteration.reward.screening.CopyFrom(result)
 
     def count(session: v1.Session) -> None:
         session.env_steps_saved += saved
@@ -62,7 +62,7 @@ def _keep(flow: Flow, number: int, reward: Code, result: v1.Screening, *, back: 
         if not flow.once(tx, f"screened/{number}:{reward.version}"):
             return
         if back:
-            saved = len(iteration.configs) * flow.spec.seeds * flow.spec.steps_per_member
+            saved = len(iteration.reward.configs) * flow.spec.reward.seeds * flow.spec.reward.steps_per_member
             saved = saved or defaults.env_steps_per_iteration(flow.spec)
             flow.edit(tx, count)
             metrics.ENV_STEPS_SAVED.labels(flow.environment).inc(saved)

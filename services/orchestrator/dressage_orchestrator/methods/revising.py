@@ -34,12 +34,12 @@ def directed(flow: Flow, number: int, told: Directions) -> Code:
                 iteration.author = USER
                 iteration.planned_change = "a person's reward"
                 iteration.notes[:] = told.notes
-                del iteration.configs[:]
+                del iteration.reward.configs[:]
                 if parent is None:
-                    iteration.configs.extend(configs.first_configs(flow.spec))
+                    iteration.reward.configs.extend(configs.first_configs(flow.spec))
                     return
                 iteration.parent = parent.name
-                iteration.configs.extend(configs.next_configs(flow.spec, parent, None))
+                iteration.reward.configs.extend(configs.next_configs(flow.spec, parent, None))
 
             sessions.put_iteration(tx, flow.session, number, record)
 
@@ -103,8 +103,8 @@ def _task(flow: Flow, number: int, told: Directions) -> agent_pb.Task:
         ],
         tried_changes=tools.change_lines(past)[-_CHANGES:],
         best_iteration=tools.number_of(past.best),
-        tune_hyperparameters=flow.spec.tune_hyperparameters,
-        algorithm=flow.spec.algorithm,
+        tune_hyperparameters=flow.spec.reward.tune_hyperparameters,
+        algorithm=flow.spec.reward.algorithm,
         iterations_without_improvement=signs.without_best(past.iterations),
     )
     reviser.dynamics = _dynamics(past, shown)
@@ -121,11 +121,11 @@ def _keep(flow: Flow, number: int, past: History, told: Directions, result: agen
     revision = result.revision
     by_number = {entry.number: entry for entry in past.iterations}
     parent = by_number.get(told.rebase or revision.based_on, past.iterations[-1])
-    suggested, clamped = suggestions.clamp(revision.hyperparameters, algorithm=flow.spec.algorithm)
+    suggested, clamped = suggestions.clamp(revision.hyperparameters, algorithm=flow.spec.reward.algorithm)
     proposed = suggested if revision.HasField("hyperparameters") else None
     chosen = configs.next_configs(flow.spec, parent, proposed)
     tuned = any(config.id == configs.PROPOSED for config in chosen)
-    unchanged = not revision.source.strip() or revision.source == parent.source
+    unchanged = not revision.source.strip() or revision.source == parent.reward.source
     stuck = signs.without_best(past.iterations) >= signs.STUCK_AFTER
 
     def keep(iteration: v1.Iteration) -> None:
@@ -135,18 +135,18 @@ def _keep(flow: Flow, number: int, past: History, told: Directions, result: agen
         iteration.notes[:] = told.notes
         iteration.heeded_notes[:] = revision.heeded_notes
         iteration.structural_rewrite = stuck or revision.structural_rewrite
-        iteration.hyperparameter_reasoning = revision.hyperparameter_reasoning if tuned else ""
+        iteration.reward.hyperparameter_reasoning = revision.hyperparameter_reasoning if tuned else ""
         del iteration.lesson_updates[:]
         for update in revision.lesson_updates:
             iteration.lesson_updates.add(number=update.number, tier=update.tier, reason=update.reason)
-        del iteration.configs[:]
-        iteration.configs.extend(chosen)
+        del iteration.reward.configs[:]
+        iteration.reward.configs.extend(chosen)
 
     with flow.engine.database.begin() as tx:
         sessions.put_iteration(tx, flow.session, number, keep)
-        if flow.spec.tune_hyperparameters and clamped and flow.once(tx, f"warning/clamped:{number}"):
+        if flow.spec.reward.tune_hyperparameters and clamped and flow.once(tx, f"warning/clamped:{number}"):
             message = suggestions.told(clamped)
             flow.emit(tx, ev.Event(warning=ev.Warning(reason="SUGGESTION_CLAMPED", message=message)), iteration=number)
     if unchanged and not tuned:
         raise Exhausted(f"no better reward is known: {revision.diagnosis or 'the reviser changed nothing'}")
-    return {"source": parent.source if unchanged else revision.source, "author": result.model}
+    return {"source": parent.reward.source if unchanged else revision.source, "author": result.model}

@@ -47,13 +47,15 @@ class RewardMethod:
 
     def validate(self, spec: v1.SessionSpec) -> None:
         """Refuses what contradicts itself."""
-        if spec.train_only and not spec.reward_source:
-            raise InvalidArgument(field="spec.reward_source", value="", expected="a reward, as train_only is set")
+        if spec.reward.train_only and not spec.reward.reward_source:
+            raise InvalidArgument(
+                field="spec.reward.reward_source", value="", expected="a reward, as train_only is set"
+            )
 
     def estimate(self, spec: v1.SessionSpec, *, episode_steps: int) -> Estimate:
         """Two authors or one reviser, a review of each; training and evaluation of every member."""
-        calls = 0 if spec.train_only else int(not spec.reward_source) + int(not spec.judge_source)
-        episodes = defaults.members_of(spec) * spec.evaluations * spec.evaluation_episodes
+        calls = 0 if spec.reward.train_only else int(not spec.reward.reward_source) + int(not spec.judge_source)
+        episodes = defaults.members_of(spec) * spec.reward.evaluations * spec.reward.evaluation_episodes
         calls = max(calls, 1) if spec.max_iterations > 1 else calls
         calls *= 1 + _REVIEWS
         sent, received = _TOKENS_PER_CALL
@@ -100,13 +102,15 @@ def _ended(flow: Flow, exhausted: Exhausted) -> Outcome:
 
 def _iterate(flow: Flow) -> Outcome:
     plan = flow.step("plan", lambda: _plan(flow))
-    judge = None if plan["next"] == 1 or flow.spec.train_only else _checked_judge(flow, authoring.author_judge(flow))
+    judge = (
+        None if plan["next"] == 1 or flow.spec.reward.train_only else _checked_judge(flow, authoring.author_judge(flow))
+    )
     for number in range(plan["next"], plan["last"] + 1):
         enter(flow, number, v1.PHASE_PROPOSE)
         proposal, first_judge = _propose(flow, number)
         if first_judge is not None:
             judge = _checked_judge(flow, first_judge)
-        if judge is None and not flow.spec.train_only:
+        if judge is None and not flow.spec.reward.train_only:
             judge = _checked_judge(flow, authoring.author_judge(flow))
         passed = _evaluate(flow, number, proposal, judge)
         _finish(flow, number, "passed" if passed else "judged_too_low")
@@ -150,9 +154,9 @@ def _resumed(flow: Flow, number: int) -> _Proposal | None:
         with flow.engine.database.begin() as tx:
             iteration = sessions.iteration(tx, flow.session, number)
         trainings = [name for name in iteration.runs if f"/runs/{training.TRAINING_RUN}" in name]
-        if flow.epoch == 0 or not iteration.source or not trainings:
+        if flow.epoch == 0 or not iteration.reward.source or not trainings:
             return None
-        return {"source": iteration.source, "author": iteration.author, "tries": len(trainings)}
+        return {"source": iteration.reward.source, "author": iteration.author, "tries": len(trainings)}
 
     found = flow.step(f"resumed:{number}", look)
     if found is None:
@@ -202,7 +206,7 @@ def _evaluate(flow: Flow, number: int, proposal: _Proposal, judge: Code | None) 
 
 def _approved(flow: Flow, number: int, reward: Code) -> Code | None:
     """None once the reward may be trained; else the one that a person put in its place."""
-    if not flow.complete or not flow.spec.approve_before_training:
+    if not flow.complete or not flow.spec.approve_before_evaluation:
         return None
     return steering.await_approval(flow, number, reward)
 
@@ -214,11 +218,15 @@ def _settle(
 
     def settle() -> None:
         def keep(iteration: v1.Iteration) -> None:
-            iteration.source, iteration.latex, iteration.author = reward.source, report.latex, reward.author
-            iteration.terms.clear()
-            iteration.terms.update(report.terms)
-            if not iteration.configs:
-                iteration.configs.extend(configs.first_configs(flow.spec))
+            iteration.reward.source, iteration.reward.latex, iteration.author = (
+                reward.source,
+                report.latex,
+                reward.author,
+            )
+            iteration.reward.terms.clear()
+            iteration.reward.terms.update(report.terms)
+            if not iteration.reward.configs:
+                iteration.reward.configs.extend(configs.first_configs(flow.spec))
             if parent is not None:
                 iteration.diff = tools.diff(parent, iteration)
 
@@ -253,7 +261,7 @@ def _keep_unjudged(flow: Flow, number: int, row: runs.RunRow) -> None:
             session.returns.CopyFrom(aggregate.returns_of(winners, flow.card.scales))
 
         def name_best(iteration: v1.Iteration) -> None:
-            iteration.best_config = best
+            iteration.reward.best_config = best
 
         with flow.engine.database.begin() as tx:
             sessions.put_iteration(tx, flow.session, number, name_best)

@@ -150,7 +150,7 @@ def mark_edited(flow: Flow, tx: Transaction, number: int) -> None:
     """The iteration's reward is a person's."""
 
     def mark(iteration: v1.Iteration) -> None:
-        if "reward" not in iteration.edited:
-            iteration.edited.append("reward")
+        if "proposal" not in iteration.edited:
+            iteration.edited.append("proposal")
 
     sessions.put_iteration(tx, flow.session, number, mark)

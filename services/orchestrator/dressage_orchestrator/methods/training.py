@@ -44,13 +44,13 @@ def train(flow: Flow, number: int, *, tries: int, source: str, judge: str) -> Ru
             name=names.member_name(name, spec.id),
             config=spec.config,
             seed=spec.seed,
-            target_env_steps=flow.spec.steps_per_member,
+            target_env_steps=flow.spec.reward.steps_per_member,
         )
         for spec in assignment.members
     ]
     start_run(flow, number, run_id(tries), members, [work.Assignment(id=1, train=assignment)])
     arrivals = None
-    if judge and flow.complete and not flow.spec.judge_last_only:
+    if judge and flow.complete and not flow.spec.reward.judge_last_only:
         arrivals = Arrivals(flow, number, name, judge)
     return wait_run(flow, name, arrivals)
 
@@ -58,17 +58,17 @@ def train(flow: Flow, number: int, *, tries: int, source: str, judge: str) -> Ru
 def train_assignment(flow: Flow, iteration: v1.Iteration, source: str) -> work.TrainAssignment:
     """What the trainer is told."""
     spec = flow.spec
-    told = work.TrainAssignment(environment=flow.environment, reward_source=source, backend=spec.backend)
-    told.algorithm = spec.algorithm
+    told = work.TrainAssignment(environment=flow.environment, reward_source=source, backend=spec.reward.backend)
+    told.algorithm = spec.reward.algorithm
     told.options.CopyFrom(spec.environment_options)
-    for config in iteration.configs:
-        for seed in range(spec.seed, spec.seed + spec.seeds):
+    for config in iteration.reward.configs:
+        for seed in range(spec.seed, spec.seed + spec.reward.seeds):
             told.members.add(
                 id=member_id(config.id, seed), config=config.id, hyperparameters=config.hyperparameters, seed=seed
             )
-    told.steps_per_member = spec.steps_per_member
-    told.evaluations = spec.evaluations
-    told.evaluation_episodes = spec.evaluation_episodes
+    told.steps_per_member = spec.reward.steps_per_member
+    told.evaluations = spec.reward.evaluations
+    told.evaluation_episodes = spec.reward.evaluation_episodes
     told.evaluation_seed = defaults.EVALUATION_SEED
     told.checkpoint_seconds = flow.engine.settings.checkpoint_seconds
     told.cores = flow.engine.controller.cores(flow.spec.pool)
@@ -90,7 +90,7 @@ def _afford(flow: Flow, number: int) -> None:
     with flow.engine.database.begin() as tx:
         session = sessions.get(tx, flow.session)
         iteration = sessions.iteration(tx, flow.session, number)
-        needed = len(iteration.configs) * flow.spec.seeds * flow.spec.steps_per_member
+        needed = len(iteration.reward.configs) * flow.spec.reward.seeds * flow.spec.reward.steps_per_member
         spent = budget.used_up(session, now=tx.now, next_env_steps=needed)
     if spent is not None:
         raise Exhausted(spent[1], kind=spent[0])

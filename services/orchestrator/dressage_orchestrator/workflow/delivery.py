@@ -72,7 +72,7 @@ def _candidates(tx: Transaction, iteration: v1.Iteration) -> list[v1.Member]:
     """Members of the iteration's last training, those of its best config if it has one."""
     trainings = [name for name in iteration.runs if not name.endswith(f"/{CONFIRMATION_RUN}")]
     members = runs.members(tx, trainings[-1]) if trainings else []
-    return [m for m in members if not iteration.best_config or m.config == iteration.best_config]
+    return [m for m in members if not iteration.reward.best_config or m.config == iteration.reward.best_config]
 
 
 def _keep_policy(flow: Flow, number: int, chosen: Json) -> None:

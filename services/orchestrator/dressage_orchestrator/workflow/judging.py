@@ -70,8 +70,9 @@ def _judge_iteration(flow: Flow, number: int, run: str, judge_source: str) -> v1
         conditions = runs.get(tx, run).run.conditions
 
         def keep(iteration: v1.Iteration) -> None:
-            iteration.best_config = best
+            iteration.reward.best_config = best
             iteration.judgment.CopyFrom(judgment)
+            iteration.score = judgment.score
             _keep_details(iteration, configs, winners, conditions)
 
         iteration = sessions.put_iteration(tx, flow.session, number, keep)
@@ -83,6 +84,7 @@ def _judge_iteration(flow: Flow, number: int, run: str, judge_source: str) -> v1
             if better or session.best_iteration == iteration.name:
                 session.best_iteration = iteration.name
                 session.best_judgment.CopyFrom(judgment)
+                session.best_score = judgment.score
                 session.returns.CopyFrom(aggregate.returns_of(winners, flow.card.scales))
 
         flow.edit(tx, crown)
@@ -101,12 +103,12 @@ def _keep_details(
     winners: Sequence[v1.Member],
     conditions: Sequence[v1.Condition],
 ) -> None:
-    del iteration.config_scores[:]
+    del iteration.reward.config_scores[:]
     for config, judged in configs.items():
-        told = iteration.config_scores.add(config=config, score=judged.score, samples=judged.samples)
+        told = iteration.reward.config_scores.add(config=config, score=judged.score, samples=judged.samples)
         told.interval_low, told.interval_high = judged.interval_low, judged.interval_high
-    del iteration.curve[:]
-    iteration.curve.extend(signs.curve(winners))
+    del iteration.reward.curve[:]
+    iteration.reward.curve.extend(signs.curve(winners))
     found = signs.signs(iteration, winners, conditions)
     iteration.warnings[:] = [f"{sign.reason}: {sign.message}" for sign in found]
 
@@ -273,14 +275,14 @@ def confirm(flow: Flow, number: int, run: str, *, reward_source: str, judge_sour
 
 def _winner(flow: Flow, number: int) -> str:
     with flow.engine.database.begin() as tx:
-        return sessions.iteration(tx, flow.session, number).best_config
+        return sessions.iteration(tx, flow.session, number).reward.best_config
 
 
 def _score_assignment(flow: Flow, trained: Sequence[v1.Member], reward_source: str) -> work.Assignment:
     spec = flow.spec
     score = work.ScoreAssignment(environment=flow.environment, reward_source=reward_source)
     score.options.CopyFrom(spec.environment_options)
-    score.episodes = spec.evaluation_episodes
+    score.episodes = spec.reward.evaluation_episodes
     score.seed = defaults.CONFIRMATION_SEED
     score.cores = flow.engine.controller.cores(flow.spec.pool)
     for member in trained:
@@ -302,6 +304,7 @@ def _judge_confirmation(flow: Flow, number: int, run: str, judge_source: str) ->
 
         def keep_iteration(iteration: v1.Iteration) -> None:
             iteration.confirmation.CopyFrom(judgment)
+            iteration.confirmed_score = judgment.score
 
         def keep(session: v1.Session) -> None:
             session.confirmation.CopyFrom(judgment)

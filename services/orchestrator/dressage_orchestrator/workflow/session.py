@@ -76,8 +76,7 @@ def _end(flow: Flow, outcome: Outcome, failure: v1.Failure | None) -> None:
 
         ended = flow.edit(tx, edit)
         if ended.cost.HasField("dollars") and flow.once(tx, "cost"):
-            method = v1.Method.Name(flow.spec.method).removeprefix("METHOD_").lower()
-            metrics.SESSION_COST.labels(method).observe(ended.cost.dollars)
+            metrics.SESSION_COST.labels(ended.method).observe(ended.cost.dollars)
 
 
 def _uncounted(flow: Flow) -> v1.Cost:

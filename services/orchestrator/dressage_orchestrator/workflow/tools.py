@@ -127,22 +127,22 @@ def _describe(history: History, iteration: v1.Iteration) -> dict[str, Any]:
     return {
         "iteration": iteration.number,
         "parent": number_of(iteration.parent),
-        "source": iteration.source,
+        "source": iteration.reward.source,
         "planned_change": iteration.planned_change,
         "lesson": iteration.lesson,
         "judgment": {**_score(iteration), "diagnosis": iteration.judgment.diagnosis},
         "failure_tags": list(iteration.judgment.failure_tags),
         "dynamics": dynamics(history.trained(iteration.number)),
-        "best_config": iteration.best_config,
-        "hyperparameters": {config.id: _hyperparameters(config) for config in iteration.configs},
-        "config_scores": {entry.config: round(entry.score, 4) for entry in iteration.config_scores},
+        "best_config": iteration.reward.best_config,
+        "hyperparameters": {config.id: _hyperparameters(config) for config in iteration.reward.configs},
+        "config_scores": {entry.config: round(entry.score, 4) for entry in iteration.reward.config_scores},
         "warnings": list(iteration.warnings),
     }
 
 
 def _dynamics(history: History, iteration: v1.Iteration) -> dict[str, Any]:
     configs: dict[str, Any] = {
-        config.id: {"hyperparameters": _hyperparameters(config), "members": []} for config in iteration.configs
+        config.id: {"hyperparameters": _hyperparameters(config), "members": []} for config in iteration.reward.configs
     }
     for member in history.trained(iteration.number):
         course = [
@@ -229,7 +229,7 @@ def _compare(first: v1.Iteration, second: v1.Iteration) -> dict[str, Any]:
 
 
 def _best_hyperparameters(iteration: v1.Iteration) -> dict[str, Any]:
-    best = next((entry for entry in iteration.configs if entry.id == iteration.best_config), None)
+    best = next((entry for entry in iteration.reward.configs if entry.id == iteration.reward.best_config), None)
     return _hyperparameters(best) if best is not None else {}
 
 
@@ -279,8 +279,8 @@ def _lesson(entry: lessons.Held) -> dict[str, Any]:
 def diff(first: v1.Iteration, second: v1.Iteration) -> str:
     """Unified diff of two proposals."""
     lines = difflib.unified_diff(
-        first.source.splitlines(),
-        second.source.splitlines(),
+        first.reward.source.splitlines(),
+        second.reward.source.splitlines(),
         f"iteration {first.number}",
         f"iteration {second.number}",
         lineterm="",

@@ -35,7 +35,8 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
         "TRAINER_FAILED": "see the run's log",
         "TRAINER_SILENT": "check that pods reach the orchestrator's address (NetworkPolicy, Service), then the run's log",
         "POD_LOST": "see the events of the node and of the pod",
-        "DEADLINE_EXCEEDED": "another Job continues from the last checkpoint; raise the pool's deadlineSeconds if there is none",
+        "DEADLINE_EXCEEDED": "nothing to do: another Job continues from the last checkpoint; raise the pool's "
+        "deadlineSeconds if there is none",
         "SANDBOX_MISSING": "generated code is refused there: use nodes whose kernel has Landlock (5.13 or newer), or "
         "set the pool's allowUnsandboxed for code that you trust",
     }

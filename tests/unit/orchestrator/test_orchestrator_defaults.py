@@ -1,0 +1,58 @@
+"""What a spec gets where it sets nothing, by its method."""
+
+from __future__ import annotations
+
+import pytest
+from dressage.api.v1 import session_pb2 as v1
+from dressage.errors import InvalidArgument
+from dressage_orchestrator import defaults
+from dressage_orchestrator.methods import method_of
+
+from tests.fakes.specs import reward_session
+
+
+def filled(spec: v1.SessionSpec) -> v1.SessionSpec:
+    return defaults.filled(spec, default_model="template/v1", default_pool="local")
+
+
+def test_a_spec_without_a_method_gets_reward_and_its_defaults() -> None:
+    full = filled(v1.SessionSpec(environment="environments/InvertedPendulum-v5"))
+    assert full.WhichOneof("method_spec") == "reward" == defaults.method_name(full)
+    assert (full.model, full.pool, full.max_iterations, full.pass_threshold) == ("template/v1", "local", 5, 0.7)
+    assert full.video_judging == v1.VIDEO_JUDGING_DECIDING
+    assert full.reward == v1.RewardSpec(
+        seeds=3,
+        steps_per_member=60_000,
+        configs=[v1.Config(id="default")],
+        evaluations=4,
+        evaluation_episodes=10,
+        checkpoint_episodes=3,
+        backend="jax",
+        algorithm="ppo",
+    )
+    assert filled(full) == full
+
+
+@pytest.mark.parametrize(
+    ("given", "last", "earlier"), [((0, 0), 10, 3), ((2, 0), 2, 2), ((2, 5), 2, 5), ((0, 7), 10, 7)]
+)
+def test_earlier_evaluations_play_three_episodes_or_fewer(given: tuple[int, int], last: int, earlier: int) -> None:
+    reward = filled(reward_session(evaluation_episodes=given[0], checkpoint_episodes=given[1])).reward
+    assert (reward.evaluation_episodes, reward.checkpoint_episodes) == (last, earlier)
+
+
+def test_what_is_set_stays_and_training_alone_has_one_iteration() -> None:
+    full = filled(reward_session(algorithm="sac", seeds=1, train_only=True, max_iterations=4, pool="gpu"))
+    assert (full.max_iterations, full.pool) == (1, "gpu")
+    assert (full.reward.backend, full.reward.algorithm, full.reward.seeds) == ("sb3", "sac", 1)
+
+
+@pytest.mark.parametrize("method", ["parameters", "code", "program", "custom"])
+def test_another_method_gets_no_reward_settings_and_is_refused(method: str) -> None:
+    spec = v1.SessionSpec(environment="environments/Hopper-v5")
+    getattr(spec, method).SetInParent()
+    full = filled(spec)
+    assert full.WhichOneof("method_spec") == method == defaults.method_name(full)
+    with pytest.raises(InvalidArgument, match=rf"spec\.method_spec: .*\(got {method}\); expected reward") as error:
+        method_of(full)
+    assert (error.value.field, error.value.reason) == ("spec.method_spec", "METHOD_NOT_AVAILABLE")
