@@ -97,7 +97,14 @@ def create(tx: Transaction, task: work.Assignment, members: Sequence[v1.Member] 
     numbered.id = _next_id(tx, parts.session)
     key = {"name": task.name, "session": parts.session, "iteration": parts.iteration, "id": numbered.id}
     row = {"data": stored.SerializeToString(), "work": numbered.SerializeToString(), "state": stored.state}
-    rest = {"failures": 0, "checkpoint": "", "generated_code": False, "env_steps": 0, "progress_micros": 0, "version": 1}
+    rest = {
+        "failures": 0,
+        "checkpoint": "",
+        "generated_code": False,
+        "env_steps": 0,
+        "progress_micros": 0,
+        "version": 1,
+    }
     tx.execute(sa.insert(ASSIGNMENTS).values(**key, **row, **rest, create_micros=micros(tx.now)))
     for position, member in enumerate(members):
         ids = {"assignment": task.name, "id": member.name.rpartition("/")[2], "position": position}

@@ -151,7 +151,7 @@ def made_progress(tx: Transaction, run: str, first: int, last: int) -> bool:
         REPORT_SEQUENCES.c.run == run,
         REPORT_SEQUENCES.c.attempt >= first,
         REPORT_SEQUENCES.c.attempt <= last,
-        REPORT_SEQUENCES.c.items > 0,
+        REPORT_SEQUENCES.c.kept > 0,
     )
     return tx.execute(sa.select(REPORT_SEQUENCES.c.attempt).where(*where).limit(1)).one_or_none() is not None
 
@@ -161,7 +161,7 @@ def _next_in_sequence(tx: Transaction, run: str, attempt: int, sequence: int) ->
     where = (REPORT_SEQUENCES.c.run == run, REPORT_SEQUENCES.c.attempt == attempt)
     last = tx.execute(sa.select(REPORT_SEQUENCES.c.sequence).where(*where)).scalar_one_or_none()
     if last is None:
-        row = {"run": run, "attempt": attempt, "sequence": sequence, "items": 0}
+        row = {"run": run, "attempt": attempt, "sequence": sequence, "kept": 0}
         tx.execute(sa.insert(REPORT_SEQUENCES).values(**row))
         return True
     if sequence <= last:
@@ -185,7 +185,7 @@ def _first_of_item(tx: Transaction, assignment: str, run: str, attempt: int, rep
 
 def _count_item(tx: Transaction, run: str, attempt: int) -> None:
     where = (REPORT_SEQUENCES.c.run == run, REPORT_SEQUENCES.c.attempt == attempt)
-    tx.execute(sa.update(REPORT_SEQUENCES).where(*where).values(items=REPORT_SEQUENCES.c.items + 1))
+    tx.execute(sa.update(REPORT_SEQUENCES).where(*where).values(kept=REPORT_SEQUENCES.c.kept + 1))
 
 
 def _progress(tx: Transaction, row: AssignmentRow, report: work.ProgressReport, seconds: float) -> None:
@@ -319,9 +319,7 @@ def _searched(tx: Transaction, name: str, result: v1.SearchResult) -> None:
     assignments.change(tx, name, edit)
 
 
-def _failed(
-    tx: Transaction, run: RunRow, row: AssignmentRow, report: work.AssignmentFailure, limits: Limits
-) -> None:
+def _failed(tx: Transaction, run: RunRow, row: AssignmentRow, report: work.AssignmentFailure, limits: Limits) -> None:
     failure = v1.Failure()
     failure.CopyFrom(report.failure)
     failure.message = failure.message[:_MESSAGE_LIMIT]

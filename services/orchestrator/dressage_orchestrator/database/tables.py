@@ -120,7 +120,7 @@ REPORT_SEQUENCES = Table(
     Column("run", String(200), primary_key=True),
     Column("attempt", Integer, primary_key=True),
     Column("sequence", BigInteger, nullable=False),  # of the last report that was accepted
-    Column("items", BigInteger, nullable=False),  # items and checkpoints that were accepted
+    Column("kept", BigInteger, nullable=False),  # items and checkpoints that were accepted
 )
 
 EVENTS = Table(

@@ -84,7 +84,7 @@ def _runs() -> None:
         sa.Column("run", sa.String(200), primary_key=True),
         sa.Column("attempt", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("sequence", sa.BigInteger, nullable=False),
-        sa.Column("items", sa.BigInteger, nullable=False),
+        sa.Column("kept", sa.BigInteger, nullable=False),
     )
     op.create_table(
         "executors",
@@ -116,8 +116,8 @@ def _assignments() -> None:
         sa.Column("version", sa.BigInteger, nullable=False),
         sa.UniqueConstraint("session", "id", name="one_assignment"),
     )
-    op.create_index("assignments_by_state", "assignments", ["state"])
     op.create_index("assignments_by_time", "assignments", ["session", "iteration", "create_micros"])
+    op.create_index("assignments_by_state", "assignments", ["state"])
     op.create_table(
         "members",
         sa.Column("assignment", sa.String(200), primary_key=True),
