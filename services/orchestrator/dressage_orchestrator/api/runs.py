@@ -187,6 +187,8 @@ class RunServicer:
                 assignments.begin(tx, first.name, hello.run)
             runs.work_on(tx, hello.run, first.name)
             task = None if first.id in served else _task(tx, first)
+            # This stream waits for these topics and has just looked: it need not wake itself.
+            tx.touched -= {hello.run, assignments.topic(row.session)}
         return Standing(fence, task, ended, cancelled)
 
     def _give_back(self, tx: Transaction, run: str) -> float | None:
