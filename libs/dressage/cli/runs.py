@@ -88,12 +88,15 @@ def assignments(
 def show(
     run: Run, as_json: Json = False, data_dir: DataDir = None, address: Address = None, token: Token = None
 ) -> None:
-    """One run: its state, its assignment's members and its conditions, with what to do about them."""
+    """One run: its state, the members of its assignment or its last one, and conditions with what to do about them."""
 
     async def work(connection: Connection) -> tuple[Any, Any]:
         found = await connection.client.get_run(await _named(connection, run))
-        assignment = await connection.client.get_assignment(found.assignment) if found.assignment else None
-        return found, assignment
+        if found.assignment:
+            return found, await connection.client.get_assignment(found.assignment)
+        parent = "/".join(found.name.split("/")[:2])
+        done = [entry async for entry in connection.client.list_assignments(parent) if entry.run == found.name]
+        return found, done[-1] if done else None
 
     found, assignment = _execute(work, address, token, data_dir)
     from dressage.cli import output

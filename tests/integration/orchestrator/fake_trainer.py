@@ -106,7 +106,7 @@ class Trainer:
         self.report("result", result=work.AssignmentResult(**result))
 
     def fail(self, reason: str, message: str, cause: int) -> None:
-        failure = v1.Failure(reason=reason, message=message, remedy="change it")
+        failure = v1.Failure(reason=reason, message=message, remedy=f"remedy for {reason}")
         self.done(failure=work.AssignmentFailure(failure=failure, cause=cause))
 
     def evaluate_policy(self, member: str, step: int, score: float, seed: int, episodes: int) -> None:
