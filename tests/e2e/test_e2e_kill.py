@@ -44,22 +44,22 @@ def _spec() -> pb.SessionSpec:
 
 def _weights(data_dir: Path) -> dict[str, str]:
     found = sorted(
-        (data_dir / "artifacts").glob("sessions/*/iterations/1/runs/train/members/*/policy/policy.safetensors")
+        (data_dir / "artifacts").glob("sessions/*/iterations/1/assignments/train/members/*/policy/policy.safetensors")
     )
     return {path.parts[-3]: hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
 
 
-def _wait_for_checkpoint(client: Client, run: str, least_steps: int) -> None:
+def _wait_for_checkpoint(client: Client, assignment: str, least_steps: int) -> None:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         try:
-            steps = [member.env_steps for member in client.get_run(run).members]
+            steps = [member.env_steps for member in client.get_assignment(assignment).members]
         except errors.NotFound:  # the reward is still being checked
             steps = []
         if steps and min(steps) >= least_steps:
             return
         time.sleep(0.1)
-    raise AssertionError("the run makes no progress")
+    raise AssertionError("the training makes no progress")
 
 
 def _wait_for_no_trainer(run: str) -> None:
@@ -87,8 +87,8 @@ def test_a_killed_server_goes_on_to_the_same_weights(tmp_path: Path):
     server.start()
     with server.client() as client:
         client.create_session(_spec(), session_id="rough")
-        _wait_for_checkpoint(client, "sessions/rough/iterations/1/runs/train", 20_000)
-        checkpoints = list((rough / "artifacts").glob("sessions/rough/iterations/1/runs/train/checkpoints/*"))
+        _wait_for_checkpoint(client, "sessions/rough/iterations/1/assignments/train", 20_000)
+        checkpoints = list((rough / "artifacts").glob("sessions/rough/iterations/1/assignments/train/checkpoints/*"))
         assert checkpoints, "nothing was checkpointed before the kill: the test would prove nothing"
         assert "interrupted" not in _listed(rough)
     server.kill()
@@ -97,9 +97,10 @@ def test_a_killed_server_goes_on_to_the_same_weights(tmp_path: Path):
     with server, server.client() as client:
         session = client.wait_session("rough")
         assert session.state == pb.SESSION_STATE_SUCCEEDED, session
-        run = client.get_run("sessions/rough/iterations/1/runs/train")
-        assert run.attempt >= 2
-        for member in run.members:  # nothing is counted twice, nothing is lost
+        assert client.get_run("sessions/rough/runs/r1").attempt >= 2
+        assignment = client.get_assignment("sessions/rough/iterations/1/assignments/train")
+        assert assignment.failures == 0
+        for member in assignment.members:  # nothing is counted twice, nothing is lost
             steps = [evaluation.env_step for evaluation in member.evaluations]
             assert steps == sorted(set(steps)) and len(steps) == 3
     assert len(_weights(calm)) == 2

@@ -89,7 +89,8 @@ def test_grpcurl_lists_and_calls_every_public_method(trained: tuple[Path, str]):
         listed = _grpcurl(address, "list").split()
         assert {f"dressage.v1.{service}" for service in PUBLIC} <= set(listed)
         name = f"sessions/{session}"
-        rollout = client.get_run(f"{name}/iterations/1/runs/train").members[0].evaluations[-1].rollouts[0].artifact
+        assignment = client.get_assignment(f"{name}/iterations/1/assignments/train")
+        rollout = assignment.members[0].evaluations[-1].rollouts[0].artifact
         calls = _requests(name, rollout)
         methods = {
             m.split(".")[-2] + "/" + m.split(".")[-1]
@@ -125,9 +126,11 @@ def _requests(name: str, rollout: str) -> dict[str, dict[str, object]]:
         "SessionService/ListSessions": {},
         "SessionService/GetIteration": {"name": f"{name}/iterations/1"},
         "SessionService/ListIterations": {"parent": name},
-        "SessionService/GetRun": {"name": f"{name}/iterations/1/runs/train"},
-        "SessionService/ListRuns": {"parent": f"{name}/iterations/-"},
-        "SessionService/ReadRunLog": {"name": f"{name}/iterations/1/runs/train"},
+        "SessionService/GetRun": {"name": f"{name}/runs/r1"},
+        "SessionService/ListRuns": {"parent": name},
+        "SessionService/ReadRunLog": {"name": f"{name}/runs/r1"},
+        "SessionService/GetAssignment": {"name": f"{name}/iterations/1/assignments/train"},
+        "SessionService/ListAssignments": {"parent": f"{name}/iterations/-"},
         "SessionService/GetLineage": {"name": name},
         "SessionService/LabelRollout": {"rollout": rollout, "score": 0.5},
         "ArtifactService/ListArtifacts": {"prefix": f"{name}/"},

@@ -25,7 +25,7 @@ from dressage.cli.summary import CURVE_FILE, Picture
 from dressage.errors import DressageError, FailedPrecondition
 
 _POINTS = 200
-_POLICY = re.compile(r"^(?P<members>.+/runs/[^/]+/members)/(?P<member>[^/]+)/policy$")
+_POLICY = re.compile(r"^(?P<members>.+/assignments/[^/]+/members)/(?P<member>[^/]+)/policy$")
 _METRICS = re.compile(r"/members/(?P<config>[^/]+)-s\d+/metrics\.jsonl$")
 _MAX_BYTES = 64 * 2**20
 _TRAINING = "training episodes, sampled actions"
@@ -224,10 +224,10 @@ async def _load(prefix: str, connection: Connection) -> dict[str, Returns]:
 
 async def _members(prefix: str, connection: Connection) -> Sequence[pb.Member]:
     try:
-        run = await connection.client.get_run(prefix.removesuffix("/members"))
+        assignment = await connection.client.get_assignment(prefix.removesuffix("/members"))
     except DressageError:
         return []  # without the evaluations there are still the training's curves
-    return run.members
+    return assignment.members
 
 
 async def _text(key: str, connection: Connection) -> str:

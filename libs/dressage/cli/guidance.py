@@ -111,8 +111,8 @@ def rollouts(session: str) -> Callable[[Connection], Awaitable[list[dict[str, An
 
     async def work(connection: Connection) -> list[dict[str, Any]]:
         found = []
-        async for run in connection.client.list_runs(f"{session_name(session)}/iterations/-"):
-            for member in run.members:
+        async for assignment in connection.client.list_assignments(session_name(session)):
+            for member in assignment.members:
                 for evaluation in member.evaluations:
                     found += [_rollout(entry, evaluation.env_step) for entry in evaluation.rollouts]
         return found

@@ -51,7 +51,7 @@ class View:
     iteration: int = 0
     state: session_pb2.SessionState.ValueType = session_pb2.SESSION_STATE_PENDING
     phase: session_pb2.Phase.ValueType = session_pb2.PHASE_UNSPECIFIED
-    run: str = ""
+    assignment: str = ""
     members: Mapping[str, MemberView] = field(default_factory=lambda: _EMPTY)
     steps_per_second: float = 0.0
     seconds_left: float = 0.0
@@ -67,7 +67,9 @@ def advance(view: View, event: event_pb2.Event) -> View:
         return view
     view = replace(view, sequence=event.sequence or view.sequence)
     if event.iteration > view.iteration:
-        view = replace(view, iteration=event.iteration, members=_EMPTY, run="", steps_per_second=0.0, seconds_left=0.0)
+        view = replace(
+            view, iteration=event.iteration, members=_EMPTY, assignment="", steps_per_second=0.0, seconds_left=0.0
+        )
     kind = event.WhichOneof("payload")
     if kind == "state_changed":
         view = replace(view, state=event.state_changed.state)
@@ -87,7 +89,7 @@ def advance(view: View, event: event_pb2.Event) -> View:
 
 
 def _progressed(view: View, progress: event_pb2.Progress) -> View:
-    members = dict(view.members) if progress.run == view.run else {}
+    members = dict(view.members) if progress.assignment == view.assignment else {}
     for member in progress.members:
         key = short(member.name)
         metrics: Mapping[str, float] = member.metrics
@@ -100,7 +102,7 @@ def _progressed(view: View, progress: event_pb2.Progress) -> View:
         )
     return replace(
         view,
-        run=progress.run,
+        assignment=progress.assignment,
         members=MappingProxyType(members),
         steps_per_second=progress.steps_per_second,
         seconds_left=progress.seconds_left,
@@ -187,6 +189,27 @@ def _say_run(changed: event_pb2.RunChanged) -> str | None:
     return f"run {short(changed.run)} {state}{again}"
 
 
+def _say_assignment(changed: event_pb2.AssignmentChanged) -> str | None:
+    """A line where it failed or is repeated: a search has thousands of assignments that do neither."""
+    name = "/".join(changed.assignment.split("/")[-2:])
+    if changed.state == session_pb2.ASSIGNMENT_STATE_FAILED:
+        return f"{name} failed: {changed.failure.message or changed.failure.reason}"
+    if changed.state == session_pb2.ASSIGNMENT_STATE_PENDING and changed.failures:
+        return f"{name} is repeated after {counted(changed.failures, 'failure')}"
+    return None
+
+
+def _say_candidate(evaluated: event_pb2.CandidateEvaluated) -> str | None:
+    """A line where it failed: the others are too many."""
+    result = evaluated.result
+    return f"candidate {result.id} failed: {result.failure.message}" if result.HasField("failure") else None
+
+
+def _say_improvement(improved: event_pb2.SearchImproved) -> str:
+    found = improved.improvement
+    return f"search: {return_text(found.score, decimals=1)} after {counted(found.evaluated, 'candidate')}"
+
+
 def _say_progress(progress: event_pb2.Progress) -> str | None:
     if not progress.members:
         return None
@@ -226,6 +249,9 @@ _WRITERS: dict[str, Any] = {
     "agent_replied": _say_reply,
     "check_finished": _say_check,
     "run_changed": _say_run,
+    "assignment_changed": _say_assignment,
+    "candidate_evaluated": _say_candidate,
+    "search_improved": _say_improvement,
     "progress": _say_progress,
     "evaluation_finished": _say_evaluation,
     "judged": _say_judged,

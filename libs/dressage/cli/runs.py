@@ -1,4 +1,4 @@
-"""`dressage runs …`: trainings of a session, what became of them, and what their trainers wrote."""
+"""`dressage runs …`: leases of a session's trainers, the assignments that they work on, and what they wrote."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ from dressage.cli.options import Address, DataDir, Json, Token, parse_count
 if TYPE_CHECKING:
     from dressage.cli.connection import Connection
 
-app = typer.Typer(help="Look at a session's trainings.", no_args_is_help=True)
+app = typer.Typer(help="Look at a session's trainers and their work.", no_args_is_help=True)
 
 Session = Annotated[str, typer.Argument(metavar="SESSION", help="Id of a session, or sessions/ID.")]
-Run = Annotated[
-    str, typer.Argument(metavar="RUN", help="sessions/S/iterations/I/runs/R, S/I/R, or a session: its newest run.")
-]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="sessions/S/runs/R, S/R, or a session: its newest run.")]
 
-_FULL = re.compile(r"sessions/[^/]+/iterations/\d+/runs/[^/]+\Z")
-_SHORT = re.compile(r"([^/]+)/(\d+)/([^/]+)\Z")
+_FULL = re.compile(r"sessions/[^/]+/runs/[^/]+\Z")
+_SHORT = re.compile(r"(?!sessions/)([^/]+)/([^/]+)\Z")
 
 
 @app.command("list")
@@ -39,15 +37,14 @@ def list_(
     if as_json:
         output.print_json({"runs": [output.message_dict(run) for run in found]})
         return
-    columns = ("run", "state", "pool", "attempt", "env steps", "steps/s", "what is to be known")
+    columns = ("run", "state", "pool", "attempt", "assignment", "condition")
     rows = [
         (
             _short(run.name),
             _state(run),
             run.pool,
             run.attempt,
-            f"{sum(member.env_steps for member in run.members):,}",
-            f"{run.steps_per_second:,.0f}" if run.steps_per_second else "",
+            _assignment(run.assignment),
             run.failure.message or (run.conditions[-1].message if run.conditions else ""),
         )
         for run in found
@@ -56,28 +53,81 @@ def list_(
 
 
 @app.command()
-def show(
-    run: Run, as_json: Json = False, data_dir: DataDir = None, address: Address = None, token: Token = None
+def assignments(
+    session: Session, as_json: Json = False, data_dir: DataDir = None, address: Address = None, token: Token = None
 ) -> None:
-    """One run: its state, members and conditions, with what to do about them."""
+    """Assignments of a session, oldest first: what its trainers did and do."""
 
-    async def work(connection: Connection) -> Any:
-        return await connection.client.get_run(await _named(connection, run))
+    async def work(connection: Connection) -> list[Any]:
+        return [entry async for entry in connection.client.list_assignments(session)]
 
     found = _execute(work, address, token, data_dir)
     from dressage.cli import output
-    from dressage.cli.progress import return_text
+
+    if as_json:
+        output.print_json({"assignments": [output.message_dict(entry) for entry in found]})
+        return
+    columns = ("assignment", "kind", "state", "run", "failures", "env steps", "steps/s", "condition")
+    rows = [
+        (
+            _assignment(entry.name),
+            entry.kind,
+            _assignment_state(entry),
+            entry.run.rpartition("/")[2],
+            entry.failures,
+            f"{sum(member.env_steps for member in entry.members) or entry.search.env_steps:,}",
+            f"{entry.steps_per_second:,.0f}" if entry.steps_per_second else "",
+            entry.failure.message or (entry.conditions[-1].message if entry.conditions else ""),
+        )
+        for entry in found
+    ]
+    output.print_table(columns, rows, empty=f"{session} has no assignments yet")
+
+
+@app.command()
+def show(
+    run: Run, as_json: Json = False, data_dir: DataDir = None, address: Address = None, token: Token = None
+) -> None:
+    """One run: its state, the members of its assignment or its last one, and conditions with what to do about them."""
+
+    async def work(connection: Connection) -> tuple[Any, Any]:
+        found = await connection.client.get_run(await _named(connection, run))
+        if found.assignment:
+            return found, await connection.client.get_assignment(found.assignment)
+        parent = "/".join(found.name.split("/")[:2])
+        done = [entry async for entry in connection.client.list_assignments(parent) if entry.run == found.name]
+        return found, done[-1] if done else None
+
+    found, assignment = _execute(work, address, token, data_dir)
+    from dressage.cli import output
 
     if as_json:
         output.print_json(output.message_dict(found))
         return
     print(f"{found.name}  {_state(found)}, attempt {found.attempt}, pool {found.pool}")
+    _print_notes(found)
+    if assignment is None:
+        return
+    print(f"{assignment.name}  {assignment.kind}, {_assignment_state(assignment)}")
+    _print_notes(assignment)
+    if assignment.members:
+        _print_members(assignment)
+
+
+def _print_notes(found: Any) -> None:
+    """The failure and the conditions of a run or an assignment."""
     if found.HasField("failure"):
         print(f"failed: {found.failure.reason}: {found.failure.message}")
         if found.failure.remedy:
             print(f"  {found.failure.remedy}")
     for condition in found.conditions:
         print(f"{condition.time.ToDatetime():%H:%M:%S} {condition.type}: {condition.message}")
+
+
+def _print_members(assignment: Any) -> None:
+    from dressage.cli import output
+    from dressage.cli.progress import return_text
+
     rows = [
         (
             member.name.rpartition("/")[2],
@@ -85,7 +135,7 @@ def show(
             return_text(member.metrics["episode_return"], decimals=1) if "episode_return" in member.metrics else "",
             member.failure.message,
         )
-        for member in found.members
+        for member in assignment.members
     ]
     output.print_table(("member", "env steps", "episode return", "failure"), rows, empty="no members")
 
@@ -126,9 +176,7 @@ def _execute(
 
 
 async def _runs(connection: Connection, session: str) -> list[Any]:
-    from dressage.client.names import session_name
-
-    return [run async for run in connection.client.list_runs(f"{session_name(session)}/iterations/-")]
+    return [run async for run in connection.client.list_runs(session)]
 
 
 async def _named(connection: Connection, text: str) -> str:
@@ -141,7 +189,7 @@ async def _named(connection: Connection, text: str) -> str:
     if _FULL.match(text):
         return text
     if parts := _SHORT.match(text):
-        return f"sessions/{parts[1]}/iterations/{parts[2]}/runs/{parts[3]}"
+        return f"sessions/{parts[1]}/runs/{parts[2]}"
     found = await _runs(connection, text)
     if not found:
         raise errors.NotFound(f"session {text!r} has no runs yet", reason="RUN_NOT_FOUND")
@@ -149,11 +197,23 @@ async def _named(connection: Connection, text: str) -> str:
 
 
 def _short(name: str) -> str:
-    _, session, _, iteration, _, run = name.split("/")
-    return f"{session}/{iteration}/{run}"
+    _, session, _, run = name.split("/")
+    return f"{session}/{run}"
+
+
+def _assignment(name: str) -> str:
+    """`ITERATION/ASSIGNMENT`; empty for none."""
+    parts = name.split("/")
+    return f"{parts[3]}/{parts[5]}" if len(parts) == 6 else ""
 
 
 def _state(run: Any) -> str:
     from dressage.api.v1 import session_pb2 as pb
 
     return pb.RunState.Name(run.state).removeprefix("RUN_STATE_").lower()
+
+
+def _assignment_state(assignment: Any) -> str:
+    from dressage.api.v1 import session_pb2 as pb
+
+    return pb.AssignmentState.Name(assignment.state).removeprefix("ASSIGNMENT_STATE_").lower()

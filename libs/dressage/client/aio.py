@@ -265,11 +265,30 @@ class AsyncClient:
         run: session_pb.Run = await self._caller.unary(self._sessions.GetRun, sessions_pb.GetRunRequest(name=name))
         return run
 
-    async def list_runs(self, iteration: str) -> AsyncIterator[session_pb.Run]:
-        """Runs of an iteration (`sessions/{s}/iterations/{i}`); `sessions/{s}/iterations/-` means those of all."""
-        async for page in self._pages(self._sessions.ListRuns, sessions_pb.ListRunsRequest(parent=iteration)):
+    async def list_runs(self, session: str) -> AsyncIterator[session_pb.Run]:
+        """Runs of a session, the leases of its trainers, oldest first."""
+        request = sessions_pb.ListRunsRequest(parent=names.session_name(session))
+        async for page in self._pages(self._sessions.ListRuns, request):
             for run in page.runs:
                 yield run
+
+    async def get_assignment(self, name: str) -> session_pb.Assignment:
+        """One assignment with its members and candidates, by its full name."""
+        request = sessions_pb.GetAssignmentRequest(name=name)
+        assignment: session_pb.Assignment = await self._caller.unary(self._sessions.GetAssignment, request)
+        return assignment
+
+    async def list_assignments(self, parent: str) -> AsyncIterator[session_pb.Assignment]:
+        """Assignments with their members and without candidates, oldest first.
+
+        :param parent: a session, or one of its iterations as `sessions/{s}/iterations/{i}`.
+        """
+        if "/iterations/" not in parent:
+            parent = f"{names.session_name(parent)}/iterations/-"
+        request = sessions_pb.ListAssignmentsRequest(parent=parent)
+        async for page in self._pages(self._sessions.ListAssignments, request):
+            for assignment in page.assignments:
+                yield assignment
 
     async def read_run_log(self, name: str, *, tail_bytes: int = 0) -> sessions_pb.ReadRunLogResponse:
         """The end of the log of a run's trainers.

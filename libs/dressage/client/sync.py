@@ -225,9 +225,17 @@ class Client:
         """One run, by its full name."""
         return self._loop.run(self._client.get_run(name))
 
-    def list_runs(self, iteration: str) -> Iterator[session_pb.Run]:
-        """Runs of an iteration; `sessions/{s}/iterations/-` means those of all."""
-        return self._loop.iterate(self._client.list_runs(iteration))
+    def list_runs(self, session: str) -> Iterator[session_pb.Run]:
+        """Runs of a session, the leases of its trainers, oldest first."""
+        return self._loop.iterate(self._client.list_runs(session))
+
+    def get_assignment(self, name: str) -> session_pb.Assignment:
+        """One assignment with its members and candidates, by its full name."""
+        return self._loop.run(self._client.get_assignment(name))
+
+    def list_assignments(self, parent: str) -> Iterator[session_pb.Assignment]:
+        """See `AsyncClient.list_assignments`."""
+        return self._loop.iterate(self._client.list_assignments(parent))
 
     def read_run_log(self, name: str, *, tail_bytes: int = 0) -> sessions_pb.ReadRunLogResponse:
         """See `AsyncClient.read_run_log`."""

@@ -40,10 +40,16 @@ _RETRY_SECONDS = 60.0
 _BACKOFF_CAP = 5.0
 
 
-async def retried(call: Callable[[], Awaitable[T]], *, seconds: float = _RETRY_SECONDS) -> T:
+async def retried(
+    call: Callable[[], Awaitable[T]],
+    *,
+    seconds: float = _RETRY_SECONDS,
+    waiting: Callable[[], Awaitable[None]] | None = None,
+) -> T:
     """Repeats a call that is safe to repeat while the service cannot be reached, with jittered backoff.
 
     :param seconds: after so long the error is passed on.
+    :param waiting: called once, before the first repetition.
     """
     loop = asyncio.get_running_loop()
     give_up = loop.time() + seconds
@@ -56,6 +62,9 @@ async def retried(call: Callable[[], Awaitable[T]], *, seconds: float = _RETRY_S
                 raise
             if loop.time() + backoff > give_up:
                 raise
+            if waiting is not None:
+                await waiting()
+                waiting = None
             await asyncio.sleep(backoff * random.uniform(0.5, 1.0))
             backoff = min(2 * backoff, _BACKOFF_CAP)
 
@@ -86,9 +95,16 @@ class AgentClient:
         answer: agent_pb.DescribeModelResponse = await _ask(self._stub.DescribeModel, request, _DESCRIBE_SECONDS)
         return answer
 
-    async def converse(self, task: agent_pb.Task, tools: Mapping[str, Tool] | None = None) -> agent_pb.TaskResult:
+    async def converse(
+        self,
+        task: agent_pb.Task,
+        tools: Mapping[str, Tool] | None = None,
+        *,
+        waiting: Callable[[], Awaitable[None]] | None = None,
+    ) -> agent_pb.TaskResult:
         """Has a task done, running the tools it asks for. Safe to repeat: the agent answers from its journal.
 
+        :param waiting: called once when an outage begins to be waited for.
         :param tools: by name; each gets the arguments and returns text. What it raises is told to the model.
         :return: the result; its cost holds what attempts before it had bought.
         :raises DressageError: with the cost of all attempts as its bill (`dressage.serving.bills`); DeadlineExceeded when the
@@ -106,7 +122,7 @@ class AgentClient:
             return result
 
         try:
-            return await retried(once)
+            return await retried(once, waiting=waiting)
         except DressageError as error:
             bill(error, spent)
             raise

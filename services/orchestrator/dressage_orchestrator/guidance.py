@@ -14,7 +14,7 @@ from google.protobuf.json_format import MessageToDict
 from dressage_orchestrator import names
 from dressage_orchestrator.clients import JudgeClient
 from dressage_orchestrator.clock import micros
-from dressage_orchestrator.database import directions, events, requests, runs, sessions
+from dressage_orchestrator.database import assignments, directions, events, requests, sessions
 from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.database.tables import LABELS
 from dressage_orchestrator.lifecycle.workflows import Workflows
@@ -94,7 +94,7 @@ class Guidance:
         """Records a person's score; the rollout's judgment with the person's verdict in it, and how all labels agree."""
 
         def record(tx: Transaction) -> pb.LabelRolloutResponse:
-            run, member = _owner(request.rollout)
+            assignment, member = _owner(request.rollout)
             if requests.earlier(tx, "LabelRollout", request.request_id, request) is None:
                 _store_label(tx, request)
                 requests.remember(tx, "LabelRollout", request.request_id, request, request.rollout)
@@ -104,10 +104,10 @@ class Guidance:
             def edit(entry: v1.Member) -> None:
                 judgment.extend(_with_labels(entry, request.rollout, rows))
 
-            runs.change_member(tx, run, member, edit)
+            assignments.change_member(tx, assignment, member, edit)
             if not judgment:
                 raise NotFound(f"no rollout {request.rollout!r}", reason="ROLLOUT_NOT_FOUND")
-            parts = names.parse_run(run)
+            parts = names.parse_assignment(assignment)
             told = ev.Event(judged=ev.Judged(subject=request.rollout, judgment=judgment[0]))
             events.append(tx, parts.session, told, iteration=parts.iteration)
             found = _agreement(tx, parts.session)
@@ -135,12 +135,12 @@ def _store(tx: Transaction, session: str, request: pb.SteerSessionRequest) -> No
 
 
 def _owner(rollout: str) -> tuple[str, str]:
-    """Run and member of a rollout's artifact key."""
-    run, _, rest = rollout.partition("/members/")
+    """Assignment and member of a rollout's artifact key."""
+    assignment, _, rest = rollout.partition("/members/")
     member, _, name = rest.partition("/")
     if not name.startswith("rollouts/"):
         raise InvalidArgument(field="rollout", value=rollout, expected="the artifact key of a rollout")
-    return run, member
+    return assignment, member
 
 
 def _store_label(tx: Transaction, request: pb.LabelRolloutRequest) -> None:
@@ -190,7 +190,7 @@ def _labelled(tx: Transaction, session: str) -> list[v1.Judgment]:
     query = sa.select(LABELS.c.rollout).where(LABELS.c.rollout.startswith(prefix, autoescape=True)).distinct()
     found: list[v1.Judgment] = []
     wanted = {row.rollout for row in tx.execute(query)}
-    for run in sorted({_owner(rollout)[0] for rollout in wanted}):
-        for member in runs.members(tx, run):
+    for assignment in sorted({_owner(rollout)[0] for rollout in wanted}):
+        for member in assignments.members(tx, assignment):
             found += [r.judgment for e in member.evaluations for r in e.rollouts if r.artifact in wanted]
     return found

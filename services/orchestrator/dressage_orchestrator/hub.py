@@ -28,16 +28,18 @@ class Hub:
                 event.set()
 
     @contextmanager
-    def waiter(self, topic: str) -> Iterator[Waiter]:
-        """A waiter for a topic; what is told from now on is not missed."""
+    def waiter(self, *topics: str) -> Iterator[Waiter]:
+        """A waiter for topics; what is told from now on is not missed."""
         event = asyncio.Event()
-        self._waiters.setdefault(topic, set()).add(event)
+        for topic in topics:
+            self._waiters.setdefault(topic, set()).add(event)
         try:
             yield Waiter(event)
         finally:
-            self._waiters[topic].discard(event)
-            if not self._waiters[topic]:
-                del self._waiters[topic]
+            for topic in topics:
+                self._waiters[topic].discard(event)
+                if not self._waiters[topic]:
+                    del self._waiters[topic]
 
 
 class Waiter:
@@ -47,7 +49,7 @@ class Waiter:
         self._event = event
 
     async def wait(self, seconds: float) -> None:
-        """Returns when the topic was told since the last return, or after so long."""
+        """Returns when a topic was told since the last return, or after so long."""
         try:
             # Not `asyncio.wait_for`, which loses a cancellation that comes together with the event (before Python 3.12).
             async with asyncio.timeout(seconds):

@@ -21,9 +21,14 @@ RUN_OLDEST_QUEUED = Gauge(
     "dressage_run_oldest_queued_seconds", "Seconds that the run which waits longest has waited so far.", ["pool"]
 )
 RUN_FAILURES = Counter("dressage_run_failures", "Attempts of runs that failed.", ["reason"])
+ASSIGNMENT_FAILURES = Counter(
+    "dressage_assignment_failures", "Failures of assignments that trainers reported, by who is to blame.", ["cause"]
+)
 ENV_STEPS = Counter("dressage_env_steps", "Environment steps trained.", ["pool", "environment"])
 STEPS_PER_SECOND = Gauge(
-    "dressage_training_steps_per_second", "Environment steps per second of the runs under way.", ["pool", "environment"]
+    "dressage_training_steps_per_second",
+    "Environment steps per second of the assignments under way.",
+    ["pool", "environment"],
 )
 JUDGMENT_SCORE = Histogram("dressage_judgment_score", "Scores of iterations.", buckets=_SCORES)
 BUDGET_EXHAUSTED = Counter("dressage_budget_exhausted", "Sessions that used up a budget.", ["kind"])
@@ -41,7 +46,9 @@ KUBERNETES_REQUESTS = Counter("dressage_kubernetes_requests", "Requests to the K
 SANDBOX_KILLS = sandbox_kills()
 
 # What has not happened yet is 0, not absent: so the first time shows as an increase.
-for _reason in ("GENERATED_CODE_FAILED", "TRAINER_FAILED", "TRAINER_LEFT_EARLY", "TRAINER_SILENT"):
+for _reason in ("TRAINER_FAILED", "TRAINER_LEFT_EARLY", "TRAINER_SILENT"):
     RUN_FAILURES.labels(_reason)
+for _cause in ("generated_code", "assignment", "infrastructure"):
+    ASSIGNMENT_FAILURES.labels(_cause)
 for _kind in ("dollars", "env_steps", "tokens", "wall_time"):
     BUDGET_EXHAUSTED.labels(_kind)

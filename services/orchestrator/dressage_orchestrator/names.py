@@ -9,15 +9,23 @@ from dressage.errors import InvalidArgument
 
 _SESSION = re.compile(r"sessions/([a-z][a-z0-9-]*)\Z")
 _ITERATION = re.compile(r"sessions/([a-z][a-z0-9-]*)/iterations/([0-9]{1,9})\Z")
-_RUN = re.compile(r"sessions/([a-z][a-z0-9-]*)/iterations/([0-9]{1,9})/runs/([a-z0-9-]+)\Z")
+_RUN = re.compile(r"sessions/([a-z][a-z0-9-]*)/runs/([a-z0-9-]+)\Z")
+_ASSIGNMENT = re.compile(r"sessions/([a-z][a-z0-9-]*)/iterations/([0-9]{1,9})/assignments/([a-z0-9-]+)\Z")
 
 
 class RunParts(NamedTuple):
     """A run's name, taken apart."""
 
     session: str
-    iteration: int
     run: str
+
+
+class AssignmentParts(NamedTuple):
+    """An assignment's name, taken apart."""
+
+    session: str
+    iteration: int
+    assignment: str
 
 
 def session_name(session: str) -> str:
@@ -30,14 +38,19 @@ def iteration_name(session: str, number: int) -> str:
     return f"sessions/{session}/iterations/{number}"
 
 
-def run_name(session: str, number: int, run: str) -> str:
-    """``sessions/{session}/iterations/{number}/runs/{run}``; also the prefix of the run's artifacts."""
-    return f"{iteration_name(session, number)}/runs/{run}"
+def run_name(session: str, run: str) -> str:
+    """``sessions/{session}/runs/{run}``."""
+    return f"{session_name(session)}/runs/{run}"
 
 
-def member_name(run: str, member: str) -> str:
-    """``{run}/members/{member}``, from a run's full name."""
-    return f"{run}/members/{member}"
+def assignment_name(session: str, number: int, assignment: str) -> str:
+    """``sessions/{session}/iterations/{number}/assignments/{assignment}``; also the prefix of its artifacts."""
+    return f"{iteration_name(session, number)}/assignments/{assignment}"
+
+
+def member_name(assignment: str, member: str) -> str:
+    """``{assignment}/members/{member}``, from an assignment's full name."""
+    return f"{assignment}/members/{member}"
 
 
 def parse_session(name: str) -> str:
@@ -55,9 +68,21 @@ def parse_iteration(name: str) -> tuple[str, int]:
 
 
 def parse_run(name: str) -> RunParts:
-    """The parts of a run's name."""
-    match = _match(_RUN, name, "sessions/{session}/iterations/{number}/runs/{run}")
-    return RunParts(match.group(1), int(match.group(2)), match.group(3))
+    """Take a run's name apart.
+
+    :raises InvalidArgument: when it is none.
+    """
+    match = _match(_RUN, name, "sessions/{session}/runs/{run}")
+    return RunParts(match.group(1), match.group(2))
+
+
+def parse_assignment(name: str) -> AssignmentParts:
+    """Take an assignment's name apart.
+
+    :raises InvalidArgument: when it is none.
+    """
+    match = _match(_ASSIGNMENT, name, "sessions/{session}/iterations/{number}/assignments/{assignment}")
+    return AssignmentParts(match.group(1), int(match.group(2)), match.group(3))
 
 
 def _match(pattern: re.Pattern[str], name: str, expected: str) -> re.Match[str]:

@@ -15,15 +15,13 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError
 
 from dressage_orchestrator import metrics
-from dressage_orchestrator.database import runs
+from dressage_orchestrator.database import assignments, runs
 from dressage_orchestrator.database.engine import Database, ReadTransaction
 from dressage_orchestrator.database.tables import EVENTS, RUNS, SESSIONS
 
 _SECONDS = 5.0
 _SESSION_STATES = {n: name.removeprefix("SESSION_STATE_").lower() for name, n in v1.SessionState.items() if n}
 _RUN_STATES = {n: name.removeprefix("RUN_STATE_").lower() for name, n in v1.RunState.items() if n}
-# A trainer's last words by which the sandbox, not the code, ended it.
-_SANDBOX_ENDS = {"LEARNER_OUT_OF_MEMORY": "memory", "SANDBOX_LIMIT": "sandbox"}
 
 
 async def keep_gauges(database: Database, *, seconds: float = _SECONDS) -> None:
@@ -55,14 +53,15 @@ class Gauges:
             sessions = self._sessions(tx)
             silence = _silence(tx)
             live = runs.live(tx)
-            environments = _environments(tx, {row.session for row in live})
+            speeds = _speeds(tx)
             self._pools |= {row.run.pool for row in live} | _newest_pool(tx)
             now = tx.now.timestamp()
         for method in {"reward", *self._methods.values()}:
             for state in _SESSION_STATES.values():
                 metrics.SESSIONS.labels(state, method).set(sessions.get((state, method), 0))
         metrics.SESSION_SILENCE.set(silence)
-        self._runs(live, environments, now)
+        self._runs(live, now)
+        self._keep_speeds(speeds, {row.run.name: row.run.pool for row in live})
 
     def _sessions(self, tx: ReadTransaction) -> dict[tuple[str, str], int]:
         query = sa.select(SESSIONS.c.id, SESSIONS.c.state).where(SESSIONS.c.deleted.is_(False))
@@ -78,32 +77,42 @@ class Gauges:
             counted[key] = counted.get(key, 0) + 1
         return counted
 
-    def _runs(self, live: list[runs.RunRow], environments: dict[str, str], now: float) -> None:
+    def _runs(self, live: list[runs.RunRow], now: float) -> None:
         counted: dict[tuple[str, str], int] = {}
         waiting: dict[str, float] = {}
-        speeds: dict[tuple[str, str], float] = {}
         for row in live:
             pool, state = row.run.pool, _RUN_STATES.get(row.run.state, "queued")
             counted[pool, state] = counted.get((pool, state), 0) + 1
             if state == "queued":
-                waited = now - row.run.create_time.ToMicroseconds() / 1e6
-                waiting[pool] = max(waiting.get(pool, 0.0), waited)
-            if state == "running" and row.session in environments:
-                key = (pool, environments[row.session])
-                speeds[key] = speeds.get(key, 0.0) + row.run.steps_per_second
-        self._speeds |= speeds.keys()
+                waiting[pool] = max(waiting.get(pool, 0.0), now - row.state_micros / 1e6)
         for pool in self._pools:
             metrics.RUN_OLDEST_QUEUED.labels(pool).set(waiting.get(pool, 0.0))
             for number in sorted(runs.LIVE):
                 metrics.RUNS.labels(pool, _RUN_STATES[number]).set(counted.get((pool, _RUN_STATES[number]), 0))
+
+    def _keep_speeds(self, speeds: list[tuple[str, str, float]], pools: dict[str, str]) -> None:
+        summed: dict[tuple[str, str], float] = {}
+        for run, environment, speed in speeds:
+            if run in pools:
+                key = (pools[run], environment)
+                summed[key] = summed.get(key, 0.0) + speed
+        self._speeds |= summed.keys()
         for pool, environment in self._speeds:
-            metrics.STEPS_PER_SECOND.labels(pool, environment).set(speeds.get((pool, environment), 0.0))
+            metrics.STEPS_PER_SECOND.labels(pool, environment).set(summed.get((pool, environment), 0.0))
+
+
+def _speeds(tx: ReadTransaction) -> list[tuple[str, str, float]]:
+    """Run, environment and environment steps per second of the assignments under way."""
+    working = [row for row in assignments.live(tx) if row.assignment.state == v1.ASSIGNMENT_STATE_RUNNING]
+    return [
+        (row.assignment.run, assignments.environment_of(row.work), row.assignment.steps_per_second) for row in working
+    ]
 
 
 def _newest_pool(tx: ReadTransaction) -> set[str]:
     """The newest run's pool: a short run may begin and end between two looks."""
-    newest = sa.select(RUNS.c.data).order_by(RUNS.c.create_micros.desc()).limit(1)
-    return {v1.Run.FromString(data).pool for data in tx.execute(newest).scalars()}
+    newest = sa.select(RUNS.c.pool).order_by(RUNS.c.state_micros.desc()).limit(1)
+    return set(tx.execute(newest).scalars())
 
 
 def _silence(tx: ReadTransaction) -> float:
@@ -114,16 +123,3 @@ def _silence(tx: ReadTransaction) -> float:
     now = tx.now.timestamp()
     times = [ev.Event.FromString(row.data).time.ToMicroseconds() / 1e6 for row in tx.execute(query)]
     return max((now - time for time in times), default=0.0)
-
-
-def _environments(tx: ReadTransaction, sessions: set[str]) -> dict[str, str]:
-    """Environments of sessions, by id."""
-    query = sa.select(SESSIONS.c.id, SESSIONS.c.data).where(SESSIONS.c.id.in_(sorted(sessions)))
-    found = {row.id: v1.Session.FromString(row.data).spec.environment for row in tx.execute(query)}
-    return {name: environment.removeprefix("environments/") for name, environment in found.items()}
-
-
-def count_last_words(failure: v1.Failure) -> None:
-    """Counts a trainer's failure if the sandbox ended its code: trainers live too short to be scraped."""
-    if failure.reason in _SANDBOX_ENDS:
-        metrics.SANDBOX_KILLS.labels(_SANDBOX_ENDS[failure.reason]).inc()

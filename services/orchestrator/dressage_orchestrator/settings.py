@@ -46,9 +46,17 @@ class Settings(ServingSettings):
     run_token_seconds: float = Field(14 * 24 * 3600.0, gt=0, description="how long a run's token is good for")
     hello_seconds: float = Field(60.0, gt=0, description="how long a trainer may take to say hello")
     stop_seconds: float = Field(15.0, ge=0, description="how long a trainer may take to stop before it is killed")
-    max_run_failures: int = Field(2, ge=0, description="failed attempts of a run that are repeated")
-    checkpoint_seconds: float = Field(15.0, gt=0, description="seconds between two checkpoints of a run")
-    progress_seconds: float = Field(1.0, ge=0, description="least seconds between two progress events of a run")
+    max_run_failures: int = Field(2, ge=0, description="failures of an assignment that are repeated")
+    run_idle_seconds: float = Field(
+        60.0, ge=0, le=86400, description="how long a trainer may wait for an assignment before it is given back"
+    )
+    run_deadline_seconds: float = Field(
+        0.0,
+        ge=0,
+        description="how long a trainer may work before it checkpoints and a fresh one continues; 0: no bound",
+    )
+    checkpoint_seconds: float = Field(15.0, gt=0, description="seconds between two checkpoints of a training")
+    progress_seconds: float = Field(1.0, ge=0, description="least seconds between two progress events of a training")
     wait_seconds: float = Field(30.0, gt=0, description="how often a waiting workflow looks although nothing woke it")
     call_seconds: float = Field(900.0, gt=0, description="deadline of one task of llm-agent, judge or renderer")
     max_repairs: int = Field(5, ge=0, le=50, description="repairs of generated code before the session fails")

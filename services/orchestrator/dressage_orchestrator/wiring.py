@@ -115,6 +115,8 @@ async def _start(
         tokens,
         token_seconds=settings.run_token_seconds,
         max_failures=settings.max_run_failures,
+        idle_seconds=settings.run_idle_seconds,
+        deadline_seconds=settings.run_deadline_seconds,
         executor=executor,
     )
     engine = Engine(
@@ -142,7 +144,6 @@ async def _start(
         controller=controller,
         store=artifacts,
         progress_seconds=settings.progress_seconds,
-        ended=controller.notify,
     )
     guidance = Guidance(service, judge=engine.judge, workflows=workflows)
     server = _server(settings, engine, hub, service, guidance, benchmarks, runs)

@@ -42,8 +42,12 @@ def training(steps: int, **more: Any) -> pb.SessionSpec:
     )
 
 
-def run_of(session: str, iteration: int = 1) -> str:
-    return f"sessions/{session}/iterations/{iteration}/runs/train"
+def run_of(session: str, number: int = 1) -> str:
+    return f"sessions/{session}/runs/r{number}"
+
+
+def assignment_of(session: str, iteration: int = 1) -> str:
+    return f"sessions/{session}/iterations/{iteration}/assignments/train"
 
 
 def asked(installed: Installation, question: Callable[[Client], T], *, seconds: float = 300) -> T:
@@ -97,12 +101,16 @@ def trained(
 
     def look() -> tuple[str, int] | None:
         try:
-            run = asked(installed, lambda client: client.get_run(run_of(session, iteration)))
+            work = asked(installed, lambda client: client.get_assignment(assignment_of(session, iteration)))
         except errors.NotFound:  # the reward is still being written or checked
             return None
-        assert run.state != pb.RUN_STATE_FAILED, run
-        assert run.state != pb.RUN_STATE_SUCCEEDED, f"{session} ended before all faults: raise DRESSAGE_E2E_FAULT_STEPS"
-        done = min((member.env_steps for member in run.members), default=0)
+        assert work.state != pb.ASSIGNMENT_STATE_FAILED, work
+        early = f"{session} ended before all faults: raise DRESSAGE_E2E_FAULT_STEPS"
+        assert work.state != pb.ASSIGNMENT_STATE_SUCCEEDED, early
+        if not work.run:
+            return None
+        run = asked(installed, lambda client: client.get_run(work.run))
+        done = min((member.env_steps for member in work.members), default=0)
         if run.attempt != attempt or run.state != pb.RUN_STATE_RUNNING or done <= beyond:
             return None
         pod = living(installed, run.name)
@@ -118,7 +126,7 @@ def weights(installed: Installation, session: str, iteration: int = 1) -> dict[s
 
     def read(client: Client) -> dict[str, str]:
         found = {}
-        for member in client.get_run(run_of(session, iteration)).members:
+        for member in client.get_assignment(assignment_of(session, iteration)).members:
             data = b"".join(client.read_artifact(f"{member.policy}/policy.safetensors"))
             found[member.name.rpartition("/")[2]] = hashlib.sha256(data).hexdigest()
         return found

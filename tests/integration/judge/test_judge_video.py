@@ -34,8 +34,8 @@ from PIL import Image
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(180), pytest.mark.usefixtures("litellm_is_imported")]
 
 ENV, MODEL, SESSION = "HalfCheetah-v5", "openai/scripted-vision", "sessions/abc"
-ROLLOUT = f"{SESSION}/iterations/1/runs/train/members/base-s1/rollouts/100_median.npz"
-OTHER = f"{SESSION}/iterations/1/runs/train/members/base-s1/rollouts/100_p10.npz"
+ROLLOUT = f"{SESSION}/iterations/1/assignments/train/members/base-s1/rollouts/100_median.npz"
+OTHER = f"{SESSION}/iterations/1/assignments/train/members/base-s1/rollouts/100_p10.npz"
 KEY = "sk-scripted-secret-0123456789"
 
 CONTENT = """

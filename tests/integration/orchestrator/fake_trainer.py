@@ -1,9 +1,10 @@
-"""A trainer that trains nothing: it speaks `Work` as a real one does, and behaves as comments in the reward tell it.
+"""A trainer that trains nothing: it speaks `Work` as a real one does, and behaves as comments in the reward ask.
 
-``good`` in the reward scores 0.9, otherwise 0.3. ``# crash-code`` exits 42, ``# crash`` exits 1, ``# crash-once`` exits 1
-in the first attempt, ``# silent`` never says hello, ``# slow`` trains until the file $DRESSAGE_TRAINER_GO exists,
-``# wild`` reports that the assignment failed, ``# lucky`` trains well and fails confirmation, ``score=X`` scores X, ``curve=X``
-is evaluated at half its steps, too, and scores X there.
+``good`` in the reward scores 0.9, otherwise 0.3. ``# crash-code`` reports a fault of generated code, ``# wild`` one of the
+assignment, ``# no-disk`` one of the machine; ``# crash`` exits 1, ``# crash-once`` exits 1 in the first attempt; ``# deadline``
+stores a checkpoint after the first member and exits 75 in the first attempt; ``# slow`` trains until the file
+$DRESSAGE_TRAINER_GO exists or the assignment is cancelled; ``# lucky`` trains well and fails confirmation; ``score=X`` scores
+X; ``curve=X`` is evaluated at half its steps, too, and scores X there. With $DRESSAGE_TRAINER_SILENT it says no hello.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +29,15 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.artifacts import Grant, upload
 
 LABELS = ("p10", "median", "p90")
+CAUSES = {
+    "# crash-code": (
+        "REWARD_RAISED",
+        "ZeroDivisionError in term speed",
+        work.AssignmentFailure.CAUSE_GENERATED_CODE,
+    ),
+    "# wild": ("DIVERGED", "the loss is not a number", work.AssignmentFailure.CAUSE_ASSIGNMENT),
+    "# no-disk": ("OUT_OF_DISK", "no room", work.AssignmentFailure.CAUSE_INFRASTRUCTURE),
+}
 
 
 class Trainer:
@@ -38,28 +49,35 @@ class Trainer:
         self.outgoing.put(work.WorkRequest(hello=hello))
         self.incoming = rpc.RunServiceStub(grpc.insecure_channel(options.address)).Work(self._said())
         self.sequence = 0
-        self.heard: dict[str, work.WorkResponse] = {}
+        self.received: dict[str, deque[work.WorkResponse]] = defaultdict(deque)
         self.folder = Path(tempfile.mkdtemp())
+        self.assignment = work.Assignment()
 
     def _said(self) -> Iterator[work.WorkRequest]:
         while (said := self.outgoing.get()) is not None:
             yield said
 
-    def hear(self, kind: str) -> work.WorkResponse:
-        if kind in self.heard:
-            return self.heard.pop(kind)
+    def hear(self, *kinds: str) -> work.WorkResponse:
+        for kind in kinds:
+            if self.received[kind]:
+                return self.received[kind].popleft()
         for answer in self.incoming:
-            if answer.WhichOneof("message") == kind:
-                return answer
-            self.heard[answer.WhichOneof("message")] = answer
             if answer.HasField("stop"):
                 print("told to stop:", answer.stop.reason, flush=True)
                 sys.exit(0)
+            if answer.WhichOneof("message") in kinds:
+                return answer
+            self.received[answer.WhichOneof("message")].append(answer)
         sys.exit(1)
 
-    def report(self, **body: object) -> None:
+    @property
+    def cancelled(self) -> bool:
+        numbers = {entry.cancel_assignment.assignment for entry in self.received["cancel_assignment"]}
+        return self.assignment.id in numbers
+
+    def report(self, item: str = "", **body: object) -> None:
         self.sequence += 1
-        report = work.Report(sequence=self.sequence, assignment=1, **body)
+        report = work.Report(sequence=self.sequence, assignment=self.assignment.id, item=item, **body)
         # Each report is said twice, as after a redial: nothing may be counted twice.
         self.outgoing.put(work.WorkRequest(report=report))
         self.outgoing.put(work.WorkRequest(report=report))
@@ -67,61 +85,100 @@ class Trainer:
         self.hear("report_accepted")
 
     def put(self, keys: dict[str, bytes]) -> None:
-        self.outgoing.put(work.WorkRequest(transfer_request=work.TransferRequest(id=1, put=list(keys))))
+        request = work.TransferRequest(id=1, assignment=self.assignment.id, put=list(keys))
+        self.outgoing.put(work.WorkRequest(transfer_request=request))
         for grant in self.hear("transfer_grants").transfer_grants.grants:
             path = self.folder / "file"
             path.write_bytes(keys[grant.key])
             upload(Grant(grant.url, dict(grant.headers)), path)
 
-    def evaluate(self, member: str, step: int, score: float, seed: int, episodes: int) -> None:
+    def serve(self) -> None:
+        """Does assignments until the lease is given back."""
+        while True:
+            answer = self.hear("assignment", "no_more_work")
+            if answer.HasField("no_more_work"):
+                return
+            self.assignment = answer.assignment
+            kind = self.assignment.WhichOneof("work")
+            getattr(self, kind)(getattr(self.assignment, kind))
+
+    def done(self, **result: object) -> None:
+        self.report("result", result=work.AssignmentResult(**result))
+
+    def fail(self, reason: str, message: str, cause: int) -> None:
+        failure = v1.Failure(reason=reason, message=message, remedy=f"remedy for {reason}")
+        self.done(failure=work.AssignmentFailure(failure=failure, cause=cause))
+
+    def evaluate_policy(self, member: str, step: int, score: float, seed: int, episodes: int) -> None:
+        item = f"evaluation/{member}/{step}"
+        if item in self.assignment.finished_items:
+            return
         keys = {f"members/{member}/rollouts/{step}_{label}.npz": str(score).encode() for label in LABELS}
         self.put(keys)
         evaluation = v1.Evaluation(env_step=step, returns=[100 * score] * episodes, lengths=[1000] * episodes)
         evaluation.speeds.extend([10 * score] * episodes)
         for key, label in zip(keys, LABELS, strict=True):
             evaluation.rollouts.add(artifact=key, label=label, seed=seed, **{"return": 100 * score})
-        self.report(evaluation=work.EvaluationReport(member=member, evaluation=evaluation))
+        self.report(item, evaluation=work.EvaluationReport(member=member, evaluation=evaluation))
 
-    def train(self, told: work.TrainAssignment) -> None:
-        source = told.reward_source
-        if "# crash-code" in source:
-            print("ZeroDivisionError in term speed", flush=True)
-            sys.exit(42)
+    def train(self, task: work.TrainAssignment) -> None:
+        source = task.reward_source
+        if (cause := next((cause for mark, cause in CAUSES.items() if mark in source), None)) is not None:
+            self.fail(*cause)
+            return
         if ("# crash-once" in source and self.attempt == 1) or "# crash\n" in source:
             print("out of luck", flush=True)
             sys.exit(1)
-        if "# wild" in source:
-            failure = v1.Failure(
-                reason="DIVERGED", message="the loss is not a number", remedy="lower the learning rate"
-            )
-            self.report(failed=failure)
-            sys.exit(1)
-        print("begins at checkpoint", repr(told.checkpoint), flush=True)
-        for member in told.members:
-            self.report(progress=progress(member.id, told.steps_per_member // 2))
-        self.put({"checkpoints/5.safetensors": b"half"})
-        self.report(checkpoint=work.CheckpointReport(key="checkpoints/5.safetensors", update=5))
+        print("begins at checkpoint", repr(self.assignment.checkpoint), flush=True)
+        for member in task.members:
+            self.report(progress=progress(member.id, task.steps_per_member // 2))
+        key = "checkpoints/5.safetensors"
+        self.put({key: b"half"})
+        self.report(f"checkpoint/{key}", checkpoint=work.CheckpointReport(key=key, update=5))
         while "# slow" in source and not Path(os.environ["DRESSAGE_TRAINER_GO"]).exists():
-            self.report(progress=progress(told.members[0].id, told.steps_per_member // 2))
+            self.report(progress=progress(task.members[0].id, task.steps_per_member // 2))
+            if self.cancelled:
+                return
             time.sleep(0.1)
         score = number(source, "score", 0.9 if "good" in source or "# lucky" in source else 0.3)
-        half = told.steps_per_member // 2
-        for member in told.members if "curve=" in source else ():
-            self.evaluate(member.id, half, number(source, "curve", 0.0), told.evaluation_seed, told.evaluation_episodes)
-        for member in told.members:
-            self.evaluate(member.id, told.steps_per_member, score, told.evaluation_seed, told.evaluation_episodes)
-            self.put({f"members/{member.id}/policy/policy.safetensors": b"weights"})
-            done = work.MemberReport(
-                member=member.id, env_step=told.steps_per_member, policy=f"members/{member.id}/policy"
-            )
-            self.report(member=done)
-        self.report(done=work.AssignmentDone(env_steps=told.steps_per_member))
+        for member in task.members if "curve=" in source else ():
+            half = task.steps_per_member // 2
+            curve = number(source, "curve", 0.0)
+            self.evaluate_policy(member.id, half, curve, task.evaluation_seed, task.evaluation_episodes)
+        for member in task.members:
+            self.train_member(member.id, task, score)
+            if "# deadline" in source and self.attempt == 1:
+                print("the deadline is near", flush=True)
+                sys.exit(75)
+        self.done(train=work.TrainResult(env_steps=task.steps_per_member))
 
-    def score(self, told: work.ScoreAssignment) -> None:
-        value = number(told.reward_source, "score", 0.85 if "good" in told.reward_source else 0.4)
-        for policy in told.policies:
-            self.evaluate(policy.member, policy.env_step, value, told.seed, told.episodes)
-        self.report(done=work.AssignmentDone())
+    def train_member(self, member: str, task: work.TrainAssignment, score: float) -> None:
+        steps = task.steps_per_member
+        policy = f"members/{member}/policy"
+        if f"member/{member}" in self.assignment.finished_items:
+            return
+        self.put({f"{policy}/policy.safetensors": b"weights"})
+        ref = work.PolicyRef(member=member, bundle=policy, env_step=steps)
+        self.report(f"policy/{member}/{steps}", policy=work.PolicyReport(policy=ref))
+        self.evaluate_policy(member, steps, score, task.evaluation_seed, task.evaluation_episodes)
+        body = work.MemberReport(member=member, env_step=steps, policy=policy)
+        self.report(f"member/{member}", member=body)
+
+    def score(self, task: work.ScoreAssignment) -> None:
+        value = number(task.reward_source, "score", 0.85 if "good" in task.reward_source else 0.4)
+        for policy in task.policies:
+            self.evaluate_policy(policy.member, policy.env_step, value, task.seed, task.episodes)
+        self.done(score=work.ScoreResult(episodes=task.episodes * len(task.policies)))
+
+    def evaluate(self, task: work.EvaluateAssignment) -> None:
+        """A candidate's returns are the sum of its numbers plus the seed."""
+        for candidate in task.candidates:
+            item = f"candidate/{candidate.id}"
+            if item not in self.assignment.finished_items:
+                returns = [sum(candidate.parameters.values) + seed for seed in task.seeds]
+                result = v1.CandidateResult(id=candidate.id, returns=returns, lengths=[1] * len(returns))
+                self.report(item, candidate=result)
+        self.done(evaluate=work.EvaluateResult(episodes=len(task.seeds) * len(task.candidates)))
 
 
 def number(source: str, name: str, default: float) -> float:
@@ -149,9 +206,7 @@ def main() -> None:
         time.sleep(600)
     trainer = Trainer(options, os.environ.pop("DRESSAGE_RUN_TOKEN"))
     trainer.hear("welcome")
-    assignment = trainer.hear("assignment").assignment
-    getattr(trainer, assignment.WhichOneof("work"))(getattr(assignment, assignment.WhichOneof("work")))
-    trainer.hear("no_more_work")
+    trainer.serve()
     trainer.outgoing.put(None)
 
 

@@ -190,8 +190,9 @@ async def test_a_benchmark_runs_its_cases_and_labels_join_verdicts(stack: Stack)
         last = answer.benchmark
     assert (last.completed, last.passed) == (2, 2) and last.cases[0].score == pytest.approx(0.9)
 
-    runs = await stack.sessions.ListRuns(pb.ListRunsRequest(parent=f"{last.cases[0].session}/iterations/1"))
-    rollout = runs.runs[0].members[0].evaluations[0].rollouts[0].artifact
+    request = pb.ListAssignmentsRequest(parent=f"{last.cases[0].session}/iterations/1")
+    found = (await stack.sessions.ListAssignments(request)).assignments
+    rollout = found[0].members[0].evaluations[0].rollouts[0].artifact
     for score, request_id in ((1.0, "a"), (1.0, "a"), (0.5, "b")):
         ask = pb.LabelRolloutRequest(rollout=rollout, score=score, request_id=request_id)
         labelled = (await stack.sessions.LabelRollout(ask)).judgment
@@ -203,10 +204,10 @@ async def test_work_hears_only_the_newest_attempt_and_confines_keys(stack: Stack
     await stack.start()
     asked = spec(reward_source="# good # slow\n", judge_source=JUDGE, max_iterations=1, model="template/v1")
     await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=asked, session_id="fence"))
-    name = "sessions/fence/iterations/1/runs/train"
+    name, assignment = "sessions/fence/runs/r1", "sessions/fence/iterations/1/assignments/train"
     async with asyncio.timeout(30):
         while True:
-            runs = await stack.sessions.ListRuns(pb.ListRunsRequest(parent="sessions/fence/iterations/-"))
+            runs = await stack.sessions.ListRuns(pb.ListRunsRequest(parent="sessions/fence"))
             if runs.runs and runs.runs[0].state == v1.RUN_STATE_RUNNING:
                 break
             await asyncio.sleep(0.1)
@@ -234,26 +235,29 @@ async def test_work_hears_only_the_newest_attempt_and_confines_keys(stack: Stack
             await say(attempt, token)
         assert code(wrong.value) == "UNAUTHENTICATED"
     transfer = work.TransferRequest(
-        id=7, put=["members/a/policy/w"], get=["checkpoints/5.safetensors", "sessions/fence/iterations/1/reward.py"]
+        id=7,
+        assignment=1,
+        put=["members/a/policy/w"],
+        get=["checkpoints/5.safetensors", "sessions/fence/iterations/1/reward.py"],
     )
     good = await say(1, tokens.make(name, 1, expiry=expiry), work.WorkRequest(transfer_request=transfer))
     grants = good[-1].transfer_grants
     assert grants.id == 7 and not grants.error and len(grants.grants) == 3
-    assert grants.grants[0].url.endswith(f"{name}/members/a/policy/w")
+    assert grants.grants[0].url.endswith(f"{assignment}/members/a/policy/w")
     for bad in (
-        work.TransferRequest(id=1, put=["../../judge.py"]),
-        work.TransferRequest(id=1, put=["/etc/passwd"]),
-        work.TransferRequest(id=1, get=["sessions/other/iterations/1/reward.py"]),
-        work.TransferRequest(id=1, get=["sessions/fence/../other/x"]),
+        work.TransferRequest(id=1, assignment=1, put=["../../judge.py"]),
+        work.TransferRequest(id=1, assignment=1, put=["/etc/passwd"]),
+        work.TransferRequest(id=1, assignment=1, get=["sessions/other/iterations/1/reward.py"]),
+        work.TransferRequest(id=1, assignment=1, get=["sessions/fence/../other/x"]),
     ):
         heard = await say(1, tokens.make(name, 1, expiry=expiry), work.WorkRequest(transfer_request=bad))
         assert heard[-1].transfer_grants.error and not heard[-1].transfer_grants.grants, bad
     # With a checkpoint's report those go that are older than the index says.
     keys = {update: f"checkpoints/{update}.safetensors" for update in (1, 2, 5, 6, 7)}
     for key in keys.values():
-        stack.store.put(f"{name}/{key}", b"x")
-    stack.store.put(f"{name}/{CHECKPOINT_INDEX}", json.dumps([keys[7], keys[6], keys[5]]).encode())
-    told = work.Report(sequence=1, checkpoint=work.CheckpointReport(key=keys[7], update=7))
+        stack.store.put(f"{assignment}/{key}", b"x")
+    stack.store.put(f"{assignment}/{CHECKPOINT_INDEX}", json.dumps([keys[7], keys[6], keys[5]]).encode())
+    told = work.Report(sequence=1000, assignment=1, checkpoint=work.CheckpointReport(key=keys[7], update=7))
     # The answer to what is asked next comes after that.
     await say(
         1,

@@ -48,9 +48,10 @@ async def address_of(folder: Path, process: subprocess.Popen[bytes]) -> str:
 async def under_way(stub: Any) -> v1.Run:
     async with asyncio.timeout(180):
         while True:
-            runs = await stub.ListRuns(pb.ListRunsRequest(parent="sessions/crash/iterations/-"))
-            if runs.runs and runs.runs[0].members[0].env_steps > 0:
-                return runs.runs[0]
+            request = pb.ListAssignmentsRequest(parent="sessions/crash/iterations/-")
+            found = (await stub.ListAssignments(request)).assignments
+            if found and found[0].members[0].env_steps > 0:
+                return (await stub.ListRuns(pb.ListRunsRequest(parent="sessions/crash"))).runs[0]
             await asyncio.sleep(0.1)
 
 
@@ -91,13 +92,16 @@ async def test_kill_9_in_training(stack: Stack) -> None:
         stub = session_service_pb2_grpc.SessionServiceStub(connect(await address_of(folder, second)))
         events = await watch(stub, "sessions/crash")
         session = await stub.GetSession(pb.GetSessionRequest(name="sessions/crash"))
-        runs = await stub.ListRuns(pb.ListRunsRequest(parent="sessions/crash/iterations/-"))
+        runs = (await stub.ListRuns(pb.ListRunsRequest(parent="sessions/crash"))).runs
+        request = pb.ListAssignmentsRequest(parent="sessions/crash/iterations/-")
+        found = (await stub.ListAssignments(request)).assignments
     assert session.state == v1.SESSION_STATE_SUCCEEDED, session.state_reason
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
     assert neighbours.agent.keys == said, "a recorded conversation was held again"
     assert len(neighbours.judge.checks) == checks, "a recorded check was made again"
-    assert [(run.name.rpartition("/")[2], run.attempt) for run in runs.runs] == [("train", 2), ("confirm", 1)]
-    log = (folder / "logs" / "sessions_crash_iterations_1_runs_train.log").read_text()
+    assert [(entry.name.rpartition("/")[2], entry.failures) for entry in found] == [("train", 0), ("confirm", 0)]
+    assert (runs[0].name.rpartition("/")[2], runs[0].attempt) == ("r1", 2)
+    log = (folder / "logs" / "sessions_crash_runs_r1.log").read_text()
     assert "begins at checkpoint ''" in log and "begins at checkpoint 'checkpoints/5.safetensors'" in log
 
 

@@ -136,7 +136,7 @@ async def tell(stack: Stack, *, step: int) -> Told:
 
 def kinds(events: list[Any]) -> list[str]:
     """What happened, runs' restarts and progress aside: those may come again."""
-    skipped = ("progress", "run_changed", "warning")
+    skipped = ("progress", "run_changed", "assignment_changed", "warning")
     return [f"{e.iteration} {e.WhichOneof('payload')}" for e in events if e.WhichOneof("payload") not in skipped]
 
 

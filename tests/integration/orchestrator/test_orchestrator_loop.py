@@ -257,8 +257,9 @@ async def test_budgets_stages_and_labels(stack: Stack) -> None:
     # Two authors and a repair took the three cents: the training could not be begun.
     assert session.exhausted_budget == "dollars" and session.cost.requests == 3
 
-    runs = await stack.sessions.ListRuns(pb.ListRunsRequest(parent=f"{last.cases[0].session}/iterations/1"))
-    rollouts = runs.runs[0].members[0].evaluations[0].rollouts
+    request = pb.ListAssignmentsRequest(parent=f"{last.cases[0].session}/iterations/1")
+    found = (await stack.sessions.ListAssignments(request)).assignments
+    rollouts = found[0].members[0].evaluations[0].rollouts
     for place, rollout in enumerate(rollouts):
         ask = pb.LabelRolloutRequest(rollout=rollout.artifact, score=0.2 + 0.3 * place, comment="seen")
         labelled = await stack.sessions.LabelRollout(ask)

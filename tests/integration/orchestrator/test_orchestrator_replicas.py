@@ -92,9 +92,10 @@ async def reach(folder: Path, process: subprocess.Popen[bytes]) -> Any:
 async def training(stub: Any, session: str) -> v1.Run:
     async with asyncio.timeout(180):
         while True:
-            runs = (await stub.ListRuns(pb.ListRunsRequest(parent=f"{session}/iterations/-"))).runs
-            if runs and runs[0].members[0].env_steps > 0:
-                return runs[0]
+            request = pb.ListAssignmentsRequest(parent=f"{session}/iterations/-")
+            found = (await stub.ListAssignments(request)).assignments
+            if found and found[0].members[0].env_steps > 0:
+                return (await stub.ListRuns(pb.ListRunsRequest(parent=session))).runs[0]
             await asyncio.sleep(0.1)
 
 
@@ -177,13 +178,13 @@ async def test_kill_9_of_one_server_and_the_other_takes_over(cluster: Stack) -> 
         (folder / "go").touch()
         events = await watched
         session = await b.GetSession(pb.GetSessionRequest(name=name))
-        runs = (await b.ListRuns(pb.ListRunsRequest(parent=f"{name}/iterations/-"))).runs
+        runs = (await b.ListRuns(pb.ListRunsRequest(parent=name))).runs
     assert session.state == v1.SESSION_STATE_SUCCEEDED, session.state_reason
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
     assert neighbours.agent.keys == said, "a recorded conversation was held again"
     assert len(neighbours.judge.checks) == checks, "a recorded check was made again"
-    assert [(run.name.rpartition("/")[2], run.attempt) for run in runs] == [("train", 2), ("confirm", 1)]
-    log = (folder / "b" / "logs" / "sessions_moved_iterations_1_runs_train.log").read_text()
+    assert (runs[0].name.rpartition("/")[2], runs[0].attempt) == ("r1", 2)
+    log = (folder / "b" / "logs" / "sessions_moved_runs_r1.log").read_text()
     assert "begins at checkpoint 'checkpoints/5.safetensors'" in log
 
 
@@ -208,9 +209,9 @@ async def test_a_server_that_stood_still_stops_when_it_wakes(cluster: Stack) -> 
         (folder / "go").touch()
         await watch(b, name, seconds=240)
         session = await b.GetSession(pb.GetSessionRequest(name=name))
-        runs = (await b.ListRuns(pb.ListRunsRequest(parent=f"{name}/iterations/-"))).runs
+        runs = (await b.ListRuns(pb.ListRunsRequest(parent=name))).runs
     assert session.state == v1.SESSION_STATE_SUCCEEDED, session.state_reason
-    assert [run.attempt for run in runs] == [2, 1]
+    assert runs[0].attempt == 2
     assert sorted(neighbours.agent.keys) == ["iterations/1/reward_author", "judge_author"]
     with psycopg.connect(os.environ["DRESSAGE_ORCHESTRATOR_DATABASE_URL"]) as connection:
         left = connection.execute("SELECT name FROM executors WHERE NOT dead").fetchall()

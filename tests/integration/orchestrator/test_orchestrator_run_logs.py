@@ -20,7 +20,7 @@ from tests.integration.orchestrator.stack import Stack
 pytestmark = pytest.mark.asyncio
 
 DRESSAGE = str(Path(sys.executable).with_name("dressage"))
-RUN = "sessions/logged/iterations/1/runs/train"
+RUN = "sessions/logged/runs/r1"
 
 
 async def test_the_end_of_a_log_comes_through_the_api(stack: Stack) -> None:
@@ -44,8 +44,9 @@ async def test_the_end_of_a_log_comes_through_the_api(stack: Stack) -> None:
     assert short.text == "line\n" and short.truncated
 
     for arguments, seen in (
-        (["list", "logged"], "logged/1/train"),
-        (["show", "logged/1/train"], "default-s0"),
+        (["list", "logged"], "logged/r1"),
+        (["show", "logged/r1"], "default-s0"),
+        (["assignments", "logged"], "1/train"),
         (["logs", "logged", "--tail", "14"], "the last line"),
     ):
         command = [DRESSAGE, "runs", *arguments, "--address", stack.service.address]

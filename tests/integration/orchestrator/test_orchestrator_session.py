@@ -61,7 +61,7 @@ async def test_repaired_judged_too_low_revised_and_confirmed(stack: Stack) -> No
     assert session.env_steps == 2 * 2 * 1000
     assert session.cost.requests == 4 and session.cost.dollars == pytest.approx(0.04)
     assert session.returns.mean == pytest.approx(85) and session.returns.random_mean < 0
-    assert session.best_policy.startswith("sessions/story/iterations/2/runs/train/members/default-s")
+    assert session.best_policy.startswith("sessions/story/iterations/2/assignments/train/members/default-s")
     assert stack.store.get(session.best_video) == b"mp4"
 
     neighbours = stack.neighbours
@@ -81,12 +81,15 @@ async def test_repaired_judged_too_low_revised_and_confirmed(stack: Stack) -> No
     assert stack.store.get(f"{folder}/reward.py").decode() == WEAK
     assert stack.store.get(f"{folder}/judge.py").decode() == JUDGE
     assert json.loads(stack.store.get(f"{folder}/judgment.json"))["score"] == pytest.approx(0.3)
-    assert json.loads(stack.store.get(f"{folder}/runs/train/spec.json"))["assignments"][0]["train"]["members"]
+    assert json.loads(stack.store.get(f"{folder}/assignments/train/spec.json"))["train"]["members"]
 
-    runs = await stack.sessions.ListRuns(pb.ListRunsRequest(parent="sessions/story/iterations/-"))
-    assert [run.name.rpartition("/")[2] for run in runs.runs] == ["train", "train", "confirm"]
-    assert all(run.state == v1.RUN_STATE_SUCCEEDED and run.attempt == 1 for run in runs.runs)
-    assert [len(member.evaluations) for member in runs.runs[0].members] == [1, 1]  # each was reported twice
+    request = pb.ListAssignmentsRequest(parent="sessions/story/iterations/-")
+    found = (await stack.sessions.ListAssignments(request)).assignments
+    assert [entry.name.rpartition("/")[2] for entry in found] == ["train", "train", "confirm"]
+    assert all(entry.state == v1.ASSIGNMENT_STATE_SUCCEEDED and not entry.failures for entry in found)
+    assert [len(member.evaluations) for member in found[0].members] == [1, 1]  # each was reported twice
+    runs = (await stack.sessions.ListRuns(pb.ListRunsRequest(parent="sessions/story"))).runs
+    assert all(run.state == v1.RUN_STATE_SUCCEEDED and run.attempt == 1 for run in runs)
     lineage = await stack.sessions.GetLineage(pb.GetLineageRequest(name=created.name))
     assert [(node.score, node.best) for node in lineage.nodes] == [
         (pytest.approx(0.3), False),
@@ -115,8 +118,12 @@ async def run_with(stack: Stack, source: str, **more: object) -> v1.Session:
 
 
 async def last_run(stack: Stack, session: v1.Session) -> v1.Run:
-    runs = await stack.sessions.ListRuns(pb.ListRunsRequest(parent=f"{session.name}/iterations/-"))
-    return runs.runs[-1]
+    return (await stack.sessions.ListRuns(pb.ListRunsRequest(parent=session.name))).runs[-1]
+
+
+async def last_assignment(stack: Stack, session: v1.Session) -> v1.Assignment:
+    request = pb.ListAssignmentsRequest(parent=f"{session.name}/iterations/-")
+    return (await stack.sessions.ListAssignments(request)).assignments[-1]
 
 
 async def test_ends_that_are_not_success(stack: Stack) -> None:
@@ -139,17 +146,18 @@ async def test_ends_that_are_not_success(stack: Stack) -> None:
 
     # Generated code that broke in training is not tried again as it is.
     assert faulty.failure.reason == "REWARD_REJECTED" and "ZeroDivisionError in term speed" in faulty.failure.message
-    run = await last_run(stack, faulty)
-    assert (run.state, run.attempt, run.failure.reason) == (v1.RUN_STATE_FAILED, 1, "GENERATED_CODE_FAILED")
+    fault = await last_assignment(stack, faulty)
+    assert (fault.state, fault.failures, fault.generated_code_fault) == (v1.ASSIGNMENT_STATE_FAILED, 0, True)
+    assert (await last_run(stack, faulty)).attempt == 1
 
     assert crashing.failure.reason == "TRAINER_FAILED" and "out of luck" in crashing.failure.message
     assert (await last_run(stack, crashing)).attempt == 2  # one repetition was allowed
-    assert wild.failure.reason == "DIVERGED" and wild.failure.remedy == "lower the learning rate"
+    assert wild.failure.reason == "DIVERGED" and wild.failure.remedy == "remedy for DIVERGED"
     assert (await last_run(stack, wild)).attempt == 1
 
     assert once.state == v1.SESSION_STATE_SUCCEEDED
     assert once.best_policy and not once.best_video  # rendering failed, which fails nothing else
-    runs = await stack.sessions.ListRuns(pb.ListRunsRequest(parent=f"{once.name}/iterations/1"))
+    runs = await stack.sessions.ListRuns(pb.ListRunsRequest(parent=once.name))
     assert runs.runs[0].attempt == 2 and runs.runs[0].conditions[0].type == "TRAINER_FAILED"
 
     assert lucky.state == v1.SESSION_STATE_EXHAUSTED and lucky.best_judgment.passed
@@ -180,7 +188,7 @@ async def test_cancel_resume_steer_delete(stack: Stack) -> None:
     await stack.start()
     asked = spec(reward_source="# good # slow\n", judge_source=JUDGE, seeds=1, max_iterations=1)
     created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=asked, session_id="slow"))
-    await wait_for(stack, "slow", lambda run: run.members[0].env_steps > 0)
+    await wait_for(stack, "slow", lambda entry: entry.members[0].env_steps > 0)
     with pytest.raises(grpc.aio.AioRpcError) as early:
         await stack.sessions.DeleteSession(pb.DeleteSessionRequest(name=created.name))
     assert code(early.value) == "FAILED_PRECONDITION" and "cancel it first" in early.value.details()
@@ -191,6 +199,7 @@ async def test_cancel_resume_steer_delete(stack: Stack) -> None:
     assert (session.state, session.state_reason) == (v1.SESSION_STATE_CANCELLED, "enough")
     run = await last_run(stack, session)
     assert run.state == v1.RUN_STATE_CANCELLED
+    assert (await last_assignment(stack, session)).state == v1.ASSIGNMENT_STATE_CANCELLED
 
     (stack.folder / "go").touch()
     resumed = await stack.sessions.ResumeSession(pb.ResumeSessionRequest(name=created.name))
@@ -198,9 +207,11 @@ async def test_cancel_resume_steer_delete(stack: Stack) -> None:
     events = await watch(stack.sessions, created.name)
     session = await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name))
     assert session.state == v1.SESSION_STATE_SUCCEEDED, session.state_reason
-    runs = await stack.sessions.ListRuns(pb.ListRunsRequest(parent=f"{created.name}/iterations/1"))
-    assert runs.runs[0].attempt == 2 and len(runs.runs) == 2  # the same run went on, from its checkpoint
-    log = (stack.folder / "logs" / "sessions_slow_iterations_1_runs_train.log").read_text()
+    request = pb.ListAssignmentsRequest(parent=f"{created.name}/iterations/1")
+    found = (await stack.sessions.ListAssignments(request)).assignments
+    # The same assignment, in the next run, from its checkpoint.
+    assert len(found) == 2 and all(entry.run == "sessions/slow/runs/r2" for entry in found)
+    log = (stack.folder / "logs" / "sessions_slow_runs_r2.log").read_text()
     assert "begins at checkpoint 'checkpoints/5.safetensors'" in log
     assert any(event.note_given.note == "keep the back level" for event in events)
     assert len(stack.neighbours.judge.checks) == 3  # the reward, checked once, was not checked again
@@ -217,11 +228,12 @@ async def test_cancel_resume_steer_delete(stack: Stack) -> None:
 
 
 async def wait_for(stack: Stack, session: str, ready: object, *, seconds: float = 30.0) -> None:
-    """Waits until the session's last run is as wanted."""
+    """Waits until the session's last assignment is as wanted."""
     async with asyncio.timeout(seconds):
         while True:
-            runs = await stack.sessions.ListRuns(pb.ListRunsRequest(parent=f"sessions/{session}/iterations/-"))
-            if runs.runs and ready(runs.runs[-1]):  # type: ignore[operator]
+            request = pb.ListAssignmentsRequest(parent=f"sessions/{session}/iterations/-")
+            found = (await stack.sessions.ListAssignments(request)).assignments
+            if found and ready(found[-1]):  # type: ignore[operator]
                 return
             await asyncio.sleep(0.1)
 

@@ -25,7 +25,7 @@ from dressage_renderer.settings import Settings
 from dressage_renderer.wiring import start
 from prometheus_client import REGISTRY
 
-TRAJECTORY = "sessions/s1/iterations/1/runs/train/members/a-s1/rollouts/100_median.npz"
+TRAJECTORY = "sessions/s1/iterations/1/assignments/train/members/a-s1/rollouts/100_median.npz"
 
 
 @dataclass

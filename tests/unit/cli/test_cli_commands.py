@@ -25,8 +25,8 @@ from dressage.client import AsyncClient
 
 from tests.fakes.orchestrator import Background, FakeOrchestrator, Fault
 
-POLICY = "sessions/s1/iterations/1/runs/train/members/base-s0/policy"
-VIDEO = "sessions/s1/iterations/1/runs/train/members/base-s0/videos/600000_median.mp4"
+POLICY = "sessions/s1/iterations/1/assignments/train/members/base-s0/policy"
+VIDEO = "sessions/s1/iterations/1/assignments/train/members/base-s0/videos/600000_median.mp4"
 
 
 def ended(state: int = session_pb2.SESSION_STATE_SUCCEEDED) -> session_pb2.Session:

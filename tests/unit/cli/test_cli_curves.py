@@ -16,7 +16,7 @@ from dressage.errors import NotFound
 from hypothesis import given
 from hypothesis import strategies as st
 
-RUN = "sessions/s1/iterations/2/runs/train/members"
+RUN = "sessions/s1/iterations/2/assignments/train/members"
 
 
 def lines(points):
@@ -73,16 +73,16 @@ def stored(folder):
 
 
 class Client:
-    """Lists the files of a folder, and the members of a run."""
+    """Lists the files of a folder, and the members of an assignment."""
 
     def __init__(self, folder, members=()):
         self.folder, self.members = folder, members
 
-    async def get_run(self, name):
+    async def get_assignment(self, name):
         if not self.members:
             raise NotFound(name)
         assert name == RUN.removesuffix("/members")
-        return session_pb2.Run(name=name, members=self.members)
+        return session_pb2.Assignment(name=name, members=self.members)
 
     async def list_artifacts(self, prefix):
         for path in sorted(self.folder.rglob("*")):

@@ -11,17 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-RUN = "sessions/a/iterations/1/runs/train"
+RUN = "sessions/a/runs/r1"
+TRAIN = "sessions/a/iterations/1/assignments/train"
 
 
 def member(name: str, steps: int, target: int = 100_000, **metrics: float) -> session_pb2.Member:
-    return session_pb2.Member(name=f"{RUN}/members/{name}", env_steps=steps, target_env_steps=target, metrics=metrics)
+    return session_pb2.Member(name=f"{TRAIN}/members/{name}", env_steps=steps, target_env_steps=target, metrics=metrics)
 
 
 def story() -> list[pb.Event]:
     """A session from its beginning to its end, as the orchestrator tells it."""
     progressed = pb.Progress(
-        run=RUN,
+        assignment=TRAIN,
         members=[member("base-s0", 40_000, episode_return=812.4), member("base-s1", 38_000)],
         steps_per_second=20_000,
         seconds_left=6.1,
@@ -44,11 +45,11 @@ def story() -> list[pb.Event]:
         pb.Event(iteration=1, progress=progressed),
         pb.Event(
             iteration=1,
-            evaluation_finished=pb.EvaluationFinished(member=f"{RUN}/members/base-s0", evaluation=evaluation),
+            evaluation_finished=pb.EvaluationFinished(member=f"{TRAIN}/members/base-s0", evaluation=evaluation),
         ),
         pb.Event(
             iteration=1,
-            judged=pb.Judged(subject=f"{RUN}/members/base-s0", judgment=session_pb2.Judgment(score=0.8)),
+            judged=pb.Judged(subject=f"{TRAIN}/members/base-s0", judgment=session_pb2.Judgment(score=0.8)),
         ),
         pb.Event(
             iteration=1,
@@ -102,11 +103,13 @@ def test_a_narrow_terminal_and_an_empty_view_are_drawn_too():
     assert drawn(fold(story()), width=30)
 
 
-def test_a_new_iteration_and_a_new_run_begin_with_empty_members():
+def test_a_new_iteration_and_a_new_assignment_begin_with_empty_members():
     view = fold(story())
     later = pb.Event(sequence=50, iteration=2, phase_changed=pb.PhaseChanged(phase=session_pb2.PHASE_PROPOSE))
     assert advance(view, later).members == {}
-    other = pb.Event(sequence=51, iteration=1, progress=pb.Progress(run=RUN + "2", members=[member("base-s9", 1)]))
+    other = pb.Event(
+        sequence=51, iteration=1, progress=pb.Progress(assignment=TRAIN + "2", members=[member("base-s9", 1)])
+    )
     assert list(advance(view, other).members) == ["base-s9"]
 
 
@@ -136,7 +139,7 @@ def test_every_kind_of_event_but_rollout_judgments_is_said_in_one_line():
     assert all("\n" not in text for text in said if text)
     assert said[3] == "[1] reward failed its check: shape at line 7: term speed has shape (N, 1), expected (N,)"
     assert "trained 39 % at 20,000 steps/s, return base-s0 812, 6 s left" in str(said[7])
-    judged = pb.Judged(subject=f"{RUN}/members/m/rollouts/1_p10.npz", judgment=session_pb2.Judgment(score=1))
+    judged = pb.Judged(subject=f"{TRAIN}/members/m/rollouts/1_p10.npz", judgment=session_pb2.Judgment(score=1))
     assert line(pb.Event(judged=judged)) is None
     assert line(pb.Event()) is None
 
@@ -144,6 +147,25 @@ def test_every_kind_of_event_but_rollout_judgments_is_said_in_one_line():
 def test_every_payload_of_the_contract_has_words():
     kinds = {field.name for field in pb.Event.DESCRIPTOR.oneofs_by_name["payload"].fields}
     assert kinds == set(progress._WRITERS)
+
+
+def test_of_many_assignments_and_candidates_those_that_fail_have_a_line():
+    def said(state, failures=0, **failure):
+        changed = pb.AssignmentChanged(assignment=TRAIN, state=state, failures=failures)
+        changed.failure.CopyFrom(session_pb2.Failure(**failure))
+        return line(pb.Event(iteration=1, assignment_changed=changed))
+
+    assert said(session_pb2.ASSIGNMENT_STATE_PENDING) is None and said(session_pb2.ASSIGNMENT_STATE_SUCCEEDED) is None
+    assert said(session_pb2.ASSIGNMENT_STATE_PENDING, 2) == "[1] assignments/train is repeated after 2 failures"
+    assert said(session_pb2.ASSIGNMENT_STATE_FAILED, message="why") == "[1] assignments/train failed: why"
+    result = session_pb2.CandidateResult(id="c1", returns=[1.0])
+    assert line(pb.Event(candidate_evaluated=pb.CandidateEvaluated(assignment=TRAIN, result=result))) is None
+    result.failure.message = "raised"
+    evaluated = pb.CandidateEvaluated(assignment=TRAIN, result=result)
+    assert line(pb.Event(candidate_evaluated=evaluated)) == "candidate c1 failed: raised"
+    improvement = session_pb2.SearchImprovement(evaluated=40, score=12.5)
+    improved = pb.Event(search_improved=pb.SearchImproved(assignment=TRAIN, improvement=improvement))
+    assert line(improved) == "search: 12.5 after 40 candidates"
 
 
 def test_durations_are_for_people():

@@ -15,7 +15,7 @@ from dressage_orchestrator.launch.kubernetes.manifest import Place, job_name
 from dressage_orchestrator.launch.kubernetes.pools import Pool
 from dressage_orchestrator.launch.protocol import Ended, ExitKind, Launch, Notice
 
-RUN = "sessions/s/iterations/1/runs/train"
+RUN = "sessions/s/runs/r1"
 PLACE = Place("dressage", "r")
 
 
@@ -88,7 +88,7 @@ class Bench:
         self.ended: list[Ended] = []
         self.notices: list[Notice] = []
         self.began: list[str] = []
-        self.is_heard = False
+        self.has_hello = False
         self.unwanted: set[str] = set()
         self.broken = 0
         self.launcher = KubernetesLauncher(
@@ -111,14 +111,14 @@ class Bench:
     async def on_notice(self, notice: Notice) -> None:
         self.notices.append(notice)
 
-    async def heard(self, run: str, attempt: int) -> bool:
-        return self.is_heard
+    async def hello_received(self, run: str, attempt: int) -> bool:
+        return self.has_hello
 
     async def starting(self, run: str, attempt: int) -> bool:
         self.began.append(run)
         return True
 
-    async def given_up(self, run: str) -> bool:
+    async def abandoned(self, run: str) -> bool:
         return run in self.unwanted
 
     def submit(self, run: str = RUN, attempt: int = 1, pool: str = "cpu") -> str:
@@ -166,7 +166,7 @@ async def test_a_run_becomes_one_job_and_its_end_is_told_once(bench: Bench) -> N
     assert bench.submit() == name  # the same attempt again is left as it is
     await until(lambda: name in bench.server.objects["jobs"])
     assert bench.launcher.knows(RUN, 1) and bench.launcher.knows(RUN, 7) and not bench.launcher.knows(RUN, 0)
-    bench.is_heard = True
+    bench.has_hello = True
     bench.pod(name, **running())
     await until(lambda: bench.began == [RUN])
     bench.finish(name, "Complete", "CompletionsReached")
@@ -184,19 +184,19 @@ async def test_an_end_is_told_again_while_the_listener_fails(bench: Bench) -> No
     await until(lambda: bench.ended)
 
 
-async def test_what_runs_is_adopted_and_what_was_given_up_is_deleted() -> None:
+async def test_what_runs_is_adopted_and_what_was_abandoned_is_deleted() -> None:
     server = Server()
     first = Bench(server)
     await first.launcher.start()
-    kept, given_up = first.submit(), first.submit("sessions/t/iterations/1/runs/train")
+    kept, abandoned = first.submit(), first.submit("sessions/t/runs/r1")
     await until(lambda: len(server.objects["jobs"]) == 2)
     await first.launcher.close()  # Jobs go on
     assert len(server.objects["jobs"]) == 2
 
     second = Bench(server)
-    second.unwanted = {"sessions/t/iterations/1/runs/train"}
+    second.unwanted = {"sessions/t/runs/r1"}
     assert await second.launcher.start() == 2 and second.launcher.knows(RUN, 1)  # at once, or it would get another Job
-    await until(lambda: given_up not in server.objects["jobs"])
+    await until(lambda: abandoned not in server.objects["jobs"])
     assert second.launcher.knows(RUN, 1) and kept in server.objects["jobs"]
     second.finish(kept, "Complete", "CompletionsReached")
     await until(lambda: second.ended)
@@ -235,7 +235,7 @@ async def test_what_may_pass_is_told_and_tried_again(bench: Bench, error: Cluste
 async def test_what_cannot_pass_ends_the_run(bench: Bench) -> None:
     bench.server.failures = [ClusterError(422, "Job.batch is invalid: spec.x")]
     bench.submit()
-    bench.submit("sessions/s/iterations/2/runs/train", pool="tpu")
+    bench.submit("sessions/s/runs/r2", pool="tpu")
     await until(lambda: len(bench.ended) == 2)
     assert {word.reason for word in bench.ended} == {"JOB_INVALID", "POOL_UNKNOWN"}
     assert all(word.final and word.remedy for word in bench.ended) and not bench.launcher.known()
@@ -263,16 +263,16 @@ async def test_a_job_that_somebody_deletes_is_told_as_an_end_that_counts(bench: 
     assert not bench.launcher.knows(RUN, 1)
 
 
-async def test_a_silent_trainer_is_given_up_and_one_that_was_heard_elsewhere_is_not() -> None:
+async def test_a_silent_trainer_ends_and_one_known_elsewhere_does_not() -> None:
     bench = Bench(Server(), hello=0.2)
     await bench.launcher.start()
     name = bench.submit()
     await until(lambda: name in bench.server.objects["jobs"])
-    bench.is_heard = True
+    bench.has_hello = True
     bench.pod(name, **running(datetime.fromtimestamp(time.time() - 5, UTC).isoformat()))
     await asyncio.sleep(0.5)
     assert not bench.ended
-    bench.is_heard = False  # the same pod, of which no server knows
+    bench.has_hello = False  # the same pod, of which no server knows
     await until(lambda: bench.ended)
     assert bench.ended[0].kind is ExitKind.NO_HELLO and bench.ended[0].reason == "TRAINER_SILENT"
     await until(lambda: name not in bench.server.objects["jobs"])

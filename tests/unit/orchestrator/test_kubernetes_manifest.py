@@ -17,7 +17,7 @@ from dressage_trainer.settings import TrainerSettings
 from hypothesis import given
 from hypothesis import strategies as st
 
-RUN = "sessions/run-forward/iterations/3/runs/train"
+RUN = "sessions/run-forward/runs/r3"
 LAUNCH = Launch(RUN, 4, "orchestrator.dressage.svc:50051", "9.4-10003.secret-signature", "gpu")
 PLACE = Place("dressage", "release", owner=Owner("release-pools", "11111111-2222-3333-4444-555555555555"))
 FULL = {
@@ -82,10 +82,9 @@ def test_the_pod_is_restricted_and_has_no_account() -> None:
     assert {"name": "DRESSAGE_S3_CA_FILE", "value": "/etc/dressage/store-ca/ca.crt"} in container["env"]
 
 
-def test_whose_fault_an_end_was_is_the_jobs_to_tell() -> None:
+def test_disruptions_and_checkpointed_pods_are_not_counted_by_the_job() -> None:
     spec = manifest()["spec"]
-    fault, disrupted, checkpointed = spec["podFailurePolicy"]["rules"]
-    assert (fault["action"], fault["onExitCodes"]["values"]) == ("FailJob", [42])
+    disrupted, checkpointed = spec["podFailurePolicy"]["rules"]
     assert (disrupted["action"], disrupted["onPodConditions"][0]["type"]) == ("Ignore", "DisruptionTarget")
     assert (checkpointed["action"], checkpointed["onExitCodes"]["values"]) == ("Ignore", [75])
     assert spec["backoffLimitPerIndex"] == 3 and spec["activeDeadlineSeconds"] == 86400
@@ -98,6 +97,7 @@ def test_labels_owner_and_queue() -> None:
     job = manifest()
     labels = job["metadata"]["labels"]
     assert labels["app.kubernetes.io/component"] == "trainer" and labels["team"] == "motion"
+    assert labels["dressage.io/session"] == "run-forward" and labels["dressage.io/run"] == "r3"
     assert labels["dressage.io/pool"] == "gpu" and labels["kueue.x-k8s.io/queue-name"] == "dressage-gpu"
     assert job["metadata"]["annotations"]["dressage.io/run"] == RUN
     assert job["metadata"]["ownerReferences"][0]["uid"] == PLACE.owner.uid  # type: ignore[union-attr]
@@ -120,14 +120,22 @@ def test_the_trainer_understands_its_environment(monkeypatch: pytest.MonkeyPatch
     assert TrainerSettings().effective_attempt == 7  # type: ignore[call-arg]
 
 
+@pytest.mark.parametrize(("asked", "seconds"), [(0.0, 86340.0), (600.0, 600.0), (90000.0, 86340.0)])
+def test_the_trainer_leaves_before_its_job_is_ended(asked: float, seconds: float) -> None:
+    launch = Launch(RUN, 4, "o:1", "token", "gpu", deadline_seconds=asked)
+    job = manifest(Pool(image="i", grace_seconds=60), launch)
+    given_ = {e["name"]: e.get("value", "") for e in job["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert job["spec"]["activeDeadlineSeconds"] == 86400
+    assert float(given_["DRESSAGE_RUN_DEADLINE_SECONDS"]) == seconds
+
+
 @given(
     session=st.from_regex(r"[a-z][a-z0-9-]{0,62}", fullmatch=True),
-    number=st.integers(1, 999_999_999),
     run=st.from_regex(r"[a-z0-9-]{1,63}", fullmatch=True),
     attempt=st.integers(1, 20_000),
 )
-def test_names_are_host_names_of_bounded_length(session: str, number: int, run: str, attempt: int) -> None:
-    full = f"sessions/{session}/iterations/{number}/runs/{run}"
+def test_names_are_host_names_of_bounded_length(session: str, run: str, attempt: int) -> None:
+    full = f"sessions/{session}/runs/{run}"
     name = job_name("release", full, attempt)
     assert len(name) <= 61 and re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", name)
     assert name == job_name("release", full, attempt)
@@ -146,6 +154,7 @@ def test_pools_are_read_and_refused_by_field(tmp_path: Path) -> None:
         ('{"pools": {"cpu": {"image": "i", "imagePolicy": "x"}}}', "pools.cpu.imagePolicy"),
         ('{"pools": {"cpu": {"image": "i", "scratchSize": "4 GB"}}}', "pools.cpu.scratchSize"),
         ('{"pools": {"CPU": {"image": "i"}}}', "lower-case"),
+        ('{"pools": {"cpu": {"image": "i", "deadlineSeconds": 60}}}', "graceSeconds"),
     ):
         path.write_text(text)
         with pytest.raises(InvalidArgument) as caught:

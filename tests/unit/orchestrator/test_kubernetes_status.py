@@ -10,7 +10,7 @@ from dressage_orchestrator.launch.kubernetes.pools import Pool
 from dressage_orchestrator.launch.kubernetes.status import Stage, View, observe
 from dressage_orchestrator.launch.protocol import ExitKind, Launch
 
-RUN = "sessions/s/iterations/1/runs/train"
+RUN = "sessions/s/runs/r1"
 TOKEN = "99.3-10002.very-secret"
 
 
@@ -91,7 +91,6 @@ DEATHS = [
     (pod("Failed", state=terminated(137, "OOMKilled")), "OOM_KILLED", True),
     (pod("Failed", state=terminated(1, message=f"ValueError: {TOKEN}")), "TRAINER_FAILED", True),
     (pod("Failed", state=terminated(137)), "TRAINER_FAILED", True),
-    (pod("Failed", state=terminated(42)), "GENERATED_CODE_FAILED", True),
     (pod("Failed", state=terminated(75)), "INTERRUPTED", False),
     (pod("Failed", reason="Evicted", message="Usage of EmptyDir exceeds"), "STORAGE_EXCEEDED", True),
     (pod("Failed", reason="OutOfcpu", message="Node did not have enough"), "POD_LOST", True),
@@ -105,7 +104,6 @@ DEATHS = [
     (pod("Failed", state=terminated(143), conditions=disrupted("PreemptionByScheduler")), "PREEMPTED", False),
     (pod("Failed", conditions=disrupted("DeletionByTaintManager")), "NODE_LOST", False),
     (pod("Failed", conditions=disrupted("DeletionByPodGC")), "NODE_LOST", False),
-    (pod("Failed", state=terminated(42), conditions=disrupted("EvictionByEvictionAPI")), "GENERATED_CODE_FAILED", True),
 ]
 
 
@@ -151,19 +149,15 @@ def ended(view: View) -> tuple[ExitKind, str, bool, int]:
 def test_how_a_job_ends() -> None:
     good = pod("Succeeded", failures=1, state=terminated(0, "Completed"))
     assert ended(observe(job(Complete="CompletionsReached"), [good])) == (ExitKind.DONE, "", False, 4)
-    fault = pod("Failed", state=terminated(42, message="reward returned nan"))
-    view = observe(job(Failed="PodFailurePolicy"), [fault])
-    assert ended(view) == (ExitKind.CODE_FAULT, "", True, 3)
-    assert view.ended is not None and "nan" in view.ended.message and view.ended.counted
     late = observe(job(Failed="DeadlineExceeded"), [pod("Failed", state=terminated(75))])
-    assert ended(late) == (ExitKind.FAILED, "DEADLINE_EXCEEDED", True, 3)
+    assert ended(late) == (ExitKind.DEADLINE, "DEADLINE_EXCEEDED", False, 3)
     assert late.ended is not None and late.ended.remedy and not late.ended.counted
     memory = [pod("Failed", failures=n, state=terminated(137, "OOMKilled")) for n in range(4)]
     view = observe(job(Failed="FailedIndexes"), memory)
-    assert ended(view) == (ExitKind.FAILED, "OOM_KILLED", True, 6)
-    assert view.ended is not None and "out of memory, 4 times" in view.ended.message
-    assert ended(observe(job(Failed="BackoffLimitExceeded"), [])) == (ExitKind.FAILED, "TRAINER_FAILED", True, 3)
+    assert ended(view) == (ExitKind.FAILED, "OOM_KILLED", False, 6)
+    assert view.ended is not None and "out of memory, 4 times" in view.ended.message and view.ended.counted
+    assert ended(observe(job(Failed="BackoffLimitExceeded"), [])) == (ExitKind.FAILED, "TRAINER_FAILED", False, 3)
 
 
 def test_a_job_that_is_only_about_to_fail_has_not_ended() -> None:
-    assert observe(job(FailureTarget="PodFailurePolicy"), [pod("Failed", state=terminated(42))]).ended is None
+    assert observe(job(FailureTarget="BackoffLimitExceeded"), [pod("Failed", state=terminated(1))]).ended is None

@@ -11,18 +11,17 @@ from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import AlreadyExists, NotFound
-from dressage_orchestrator.api.runs import RunServicer
-from dressage_orchestrator.database import effects, events, reports, requests, runs, sessions
-from dressage_orchestrator.database.engine import Database, sqlite_url
-from dressage_orchestrator.database.reports import Fence
-from dressage_orchestrator.launch.controller import RunController
-from dressage_orchestrator.launch.tokens import RunTokens
+from dressage_orchestrator.database import assignments, effects, events, reports, requests, runs, sessions
+from dressage_orchestrator.database.engine import Database, Transaction, sqlite_url
+from dressage_orchestrator.database.reports import Fence, Limits
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.servers.postgres import Postgres, postgres
+from tests.unit.orchestrator.leases import LIMITS, add_session, add_training, failed, name_of
 
-RUN = "sessions/s/iterations/1/runs/train"
+RUN = "sessions/s/runs/r1"
+TRAIN = name_of("s", "train")
 
 
 @pytest.fixture(scope="module")
@@ -48,20 +47,23 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
         url = request.getfixturevalue("server").database(like=migrated)
     made = Database(url)
     with made.begin() as tx:
-        sessions.create(tx, "s", v1.SessionSpec(intent="run"))
-        add_run(tx, RUN)
+        add_session(tx, "s")
+        add_training(tx, "s", "train")
+        assert runs.create(tx, "s", pool="cpu").run.name == RUN
+        begin(tx, 1)
     yield made
     made.close()
 
 
-def add_run(tx: object, name: str) -> None:
-    members = [v1.Member(name=f"{name}/members/{m}", config="c", target_env_steps=100) for m in ("a", "b")]
-    runs.create(tx, v1.Run(name=name, pool="local", members=members), [work.Assignment(id=1)])  # type: ignore[arg-type]
-    runs.change(tx, name, begin)  # type: ignore[arg-type]
+def begin(tx: Transaction, attempt: int) -> None:
+    def edit(run: v1.Run) -> None:
+        run.attempt, run.state = attempt, v1.RUN_STATE_RUNNING
+
+    runs.change(tx, RUN, edit)
 
 
-def begin(run: v1.Run) -> None:
-    run.attempt, run.state = 1, v1.RUN_STATE_RUNNING
+def record(tx: Transaction, attempt: int, report: work.Report) -> Fence:
+    return reports.record(tx, RUN, attempt, report, LIMITS)
 
 
 def together(work_: Callable[[int], None], count: int = 8) -> None:
@@ -133,136 +135,248 @@ def test_notes_are_heeded_by_one_revision(database: Database) -> None:
         assert sessions.take_notes(tx, "s", 3) == []
 
 
-def evaluation(sequence: int, member: str, step: int) -> work.Report:
+def evaluation(sequence: int, member: str, step: int, assignment: int = 1) -> work.Report:
     rollout = v1.Rollout(artifact=f"members/{member}/rollouts/{step}_median.npz", label="median")
     body = v1.Evaluation(env_step=step, returns=[float(step)], rollouts=[rollout])
-    return work.Report(
-        sequence=sequence, assignment=1, evaluation=work.EvaluationReport(member=member, evaluation=body)
-    )
+    report = work.EvaluationReport(member=member, evaluation=body)
+    item = f"evaluation/{member}/{step}"
+    return work.Report(sequence=sequence, assignment=assignment, item=item, evaluation=report)
 
 
+def policy(sequence: int, member: str, step: int) -> work.Report:
+    ref = work.PolicyRef(member=member, bundle=f"members/{member}/policies/{step}", env_step=step)
+    item = f"policy/{member}/{step}"
+    return work.Report(sequence=sequence, assignment=1, item=item, policy=work.PolicyReport(policy=ref))
+
+
+def ended(sequence: int, member: str, failure: v1.Failure | None = None) -> work.Report:
+    report = work.MemberReport(member=member, env_step=40 if failure else 100, failure=failure)
+    if failure is None:
+        report.policy = f"members/{member}/policy"
+    return work.Report(sequence=sequence, assignment=1, item=f"member/{member}", member=report)
+
+
+def checkpoint(sequence: int, update: int) -> work.Report:
+    key = f"checkpoints/{update}.safetensors"
+    body = work.CheckpointReport(key=key, update=update)
+    return work.Report(sequence=sequence, assignment=1, item=f"checkpoint/{key}", checkpoint=body)
+
+
+WARNING = work.WarningReport(reason="PLATEAU", message="flat", member="a")
+RESULT = work.AssignmentResult(train=work.TrainResult(env_steps=200))
 STORY = [
-    evaluation(1, "a", 50),
-    work.Report(sequence=2, checkpoint=work.CheckpointReport(key="checkpoints/3.safetensors", update=3)),
-    evaluation(3, "b", 50),
-    work.Report(sequence=4, warning=work.WarningReport(reason="PLATEAU", message="flat", member="a")),
-    evaluation(5, "a", 100),
-    work.Report(sequence=6, member=work.MemberReport(member="a", env_step=100, policy="members/a/policy")),
+    policy(1, "a", 50),
+    evaluation(2, "a", 50),
+    checkpoint(3, 3),
+    evaluation(4, "b", 50),
+    work.Report(sequence=5, assignment=1, item="warning/1", warning=WARNING),
+    evaluation(6, "a", 100),
+    ended(7, "a"),
 ]
-DONE = work.Report(sequence=7, assignment=1, done=work.AssignmentDone(env_steps=200))
+DONE = work.Report(sequence=8, assignment=1, item="result", result=RESULT)
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(repeats=st.lists(st.integers(0, len(STORY) - 1), max_size=8), number=st.integers(0, 10**9))
 def test_redelivered_reports_change_nothing(database: Database, repeats: list[int], number: int) -> None:
-    def tell(name: str, told: list[work.Report]) -> tuple[list[bytes], int]:
+    def deliver(assignment: str, delivered: list[work.Report]) -> tuple[list[bytes], int]:
         with database.begin() as tx:
-            if runs.find(tx, name) is not None:
+            if assignments.find(tx, name_of("s", assignment)) is not None:
                 return [], 0
-            add_run(tx, name)
+            name = add_training(tx, "s", assignment)
+            number = assignments.get(tx, name).id
+            attempt = number + 1  # so that each has a sequence of its own
+            begin(tx, attempt)
             first = len(events.after(tx, "s", 0, limit=10_000))
-            for report in told:
-                assert reports.record(tx, name, 1, report, progress_seconds=0) is Fence.OPEN
-            assert reports.record(tx, name, 1, DONE, progress_seconds=0) is Fence.OPEN
-            row = runs.get(tx, name)
-            assert row.run.state == v1.RUN_STATE_SUCCEEDED and row.checkpoint == "checkpoints/3.safetensors"
-            members = [m.SerializeToString(deterministic=True).replace(name.encode(), b"R") for m in row.run.members]
+            for report in [*delivered, DONE]:
+                numbered = work.Report()
+                numbered.CopyFrom(report)
+                numbered.assignment = number
+                assert record(tx, attempt, numbered) is Fence.OPEN
+            row = assignments.get(tx, name)
+            assert row.assignment.state == v1.ASSIGNMENT_STATE_SUCCEEDED
+            assert row.checkpoint == "checkpoints/3.safetensors"
+            members = [
+                m.SerializeToString(deterministic=True).replace(name.encode(), b"A") for m in row.assignment.members
+            ]
             return members, len(events.after(tx, "s", 0, limit=10_000)) - first
 
-    plain = f"sessions/s/iterations/1/runs/p{number}"
-    repeated = f"sessions/s/iterations/1/runs/r{number}"
     # Whatever was delivered before a cut is delivered again, in order, from an arbitrary point.
-    told = list(STORY)
+    delivered = list(STORY)
     for start in repeats:
-        told += STORY[start:]
-    once, again = tell(plain, STORY), tell(repeated, told)
+        delivered += STORY[start:]
+    once, again = deliver(f"p{number}", STORY), deliver(f"r{number}", delivered)
     assert [len(m) for m in once[0]] == [len(m) for m in again[0]] and once[1] == again[1]
 
 
-def test_zombies_and_late_reports_are_not_heard(database: Database) -> None:
+def test_superseded_attempts_and_late_reports_do_not_count(database: Database) -> None:
     with database.begin() as tx:
-        assert reports.record(tx, RUN, 2, STORY[0], progress_seconds=0) is Fence.SUPERSEDED
-        assert reports.record(tx, RUN, 1, STORY[0], progress_seconds=0) is Fence.OPEN
-        runs.change(tx, RUN, lambda run: setattr(run, "attempt", 2))
-        assert reports.record(tx, RUN, 1, STORY[4], progress_seconds=0) is Fence.SUPERSEDED
-        # The next attempt evaluates the same checkpoint again: it counts once.
-        assert reports.record(tx, RUN, 2, evaluation(1, "a", 50), progress_seconds=0) is Fence.OPEN
-        member = runs.members(tx, RUN)[0]
+        assert record(tx, 2, STORY[1]) is Fence.SUPERSEDED
+        assert record(tx, 1, STORY[1]) is Fence.OPEN
+        begin(tx, 2)
+        assert record(tx, 1, STORY[5]) is Fence.SUPERSEDED
+        # The next attempt evaluates the same policy again: it counts once.
+        assert record(tx, 2, evaluation(1, "a", 50)) is Fence.OPEN
+        member = assignments.members(tx, TRAIN)[0]
         assert [e.env_step for e in member.evaluations] == [50]
-        assert member.evaluations[0].rollouts[0].artifact.startswith(f"{RUN}/members/a/")
+        assert member.evaluations[0].rollouts[0].artifact.startswith(f"{TRAIN}/members/a/")
         runs.end(tx, RUN, v1.RUN_STATE_CANCELLED)
-        assert reports.record(tx, RUN, 2, STORY[4], progress_seconds=0) is Fence.CANCELLED
+        assert record(tx, 2, STORY[5]) is Fence.CANCELLED
         runs.end(tx, RUN, v1.RUN_STATE_SUCCEEDED)  # an ended run stays as it ended
         assert runs.get(tx, RUN).run.state == v1.RUN_STATE_CANCELLED
 
 
-def test_progress_tells_at_most_so_often(database: Database) -> None:
+def test_reports_of_an_ended_or_unknown_assignment_are_dropped(database: Database) -> None:
+    with database.begin() as tx:
+        assignments.end(tx, TRAIN, v1.ASSIGNMENT_STATE_CANCELLED)
+        assert record(tx, 1, evaluation(1, "a", 50)) is Fence.OPEN
+        assert record(tx, 1, evaluation(2, "a", 50, assignment=9)) is Fence.OPEN
+        assert not assignments.members(tx, TRAIN)[0].evaluations and reports.finished_items(tx, TRAIN) == []
+        assert record(tx, 1, work.Report(sequence=3, assignment=1, item="result", result=RESULT)) is Fence.OPEN
+        assert assignments.get(tx, TRAIN).assignment.state == v1.ASSIGNMENT_STATE_CANCELLED
+
+
+def test_progress_events_are_bounded_in_time(database: Database) -> None:
     report = work.ProgressReport(members=[work.MemberProgress(member="a", env_step=40)], steps_per_second=16.0)
     with database.begin() as tx:
         for sequence in range(1, 6):
-            said = work.Report(sequence=sequence, progress=report)
-            reports.record(tx, RUN, 1, said, progress_seconds=60)
-        told = [event.progress for event in events.after(tx, "s", 0) if event.HasField("progress")]
-    assert len(told) == 1 and told[0].seconds_left == pytest.approx(160 / 16)
-    assert told[0].members[0].env_steps == 40
+            numbered = work.Report(sequence=sequence, assignment=1, progress=report)
+            reports.record(tx, RUN, 1, numbered, Limits(progress_seconds=60, max_failures=1))
+        found = [event.progress for event in events.after(tx, "s", 0) if event.HasField("progress")]
+    assert len(found) == 1 and found[0].seconds_left == pytest.approx(160 / 16)
+    assert found[0].members[0].env_steps == 40 and found[0].assignment == TRAIN
 
 
-def test_a_member_that_was_stopped_is_told_and_waited_for_no_longer(database: Database) -> None:
+def test_a_stopped_member_gives_a_warning_and_is_not_waited_for(database: Database) -> None:
     with database.begin() as tx:
         failure = v1.Failure(reason="REWARD_NOT_FINITE", message="reward term 'bad' was not finite")
-        stopped = work.Report(sequence=1, member=work.MemberReport(member="a", env_step=40, failure=failure))
-        for _ in range(2):  # the second time it says nothing new
-            assert reports.record(tx, RUN, 1, stopped, progress_seconds=0) is Fence.OPEN
+        for sequence in (1, 2):  # the second time it is no news
+            assert record(tx, 1, ended(sequence, "a", failure)) is Fence.OPEN
         rest = [work.MemberProgress(member="a", env_step=40), work.MemberProgress(member="b", env_step=90)]
-        said = work.Report(sequence=2, progress=work.ProgressReport(steps_per_second=10, members=rest))
-        reports.record(tx, RUN, 1, said, progress_seconds=0)
+        progress = work.ProgressReport(steps_per_second=10, members=rest)
+        record(tx, 1, work.Report(sequence=3, assignment=1, progress=progress))
         found = list(events.after(tx, "s", 0))
     (warning,) = [event.warning for event in found if event.HasField("warning")]
     assert warning.reason == "MEMBER_STOPPED" and warning.message == "a was stopped: reward term 'bad' was not finite"
-    (progress,) = [event.progress for event in found if event.HasField("progress")]
-    assert progress.seconds_left == 1.0
+    (shown,) = [event.progress for event in found if event.HasField("progress")]
+    assert shown.seconds_left == 1.0
 
 
-def test_the_next_attempt_is_told_the_checkpoint_and_who_was_stopped(database: Database) -> None:
-    name, unused = "sessions/s/iterations/1/runs/next", None
-    task = work.TrainAssignment(members=[work.MemberSpec(id=member) for member in ("a", "b")])
-    members = [v1.Member(name=f"{name}/members/{member}", config="c") for member in ("a", "b")]
-    failure = v1.Failure(reason="REWARD_NOT_FINITE", message="the term cost is not finite")
+def test_policies_wait_for_evaluation_until_one_is_accepted(database: Database) -> None:
     with database.begin() as tx:
-        runs.create(tx, v1.Run(name=name, pool="local", members=members), [work.Assignment(id=1, train=task)])
-        runs.change(tx, name, begin)
-    servicer = RunServicer(database=database, hub=unused, tokens=unused, controller=unused, store=unused,
-                           progress_seconds=1.0, ended=unused)  # type: ignore[arg-type]  # fmt: skip
-    hello = work.Hello(run=name, attempt=1)
-    _, (first,), _ = servicer.standing(hello)
-    assert not first.train.checkpoint and not first.train.stopped
-    for number, told in enumerate((work.Report(member=work.MemberReport(member="b", failure=failure)),
-                                   work.Report(checkpoint=work.CheckpointReport(key="checkpoints/7"))), start=1):  # fmt: skip
-        told.sequence = number
-        with database.begin() as tx:
-            assert reports.record(tx, name, 1, told, progress_seconds=0) is Fence.OPEN
-    _, (then,), _ = servicer.standing(hello)
-    assert then.train.checkpoint == "checkpoints/7" and dict(then.train.stopped) == {"b": failure}
+        for report in (policy(1, "a", 50), policy(2, "b", 50), policy(3, "a", 100), evaluation(4, "a", 50)):
+            record(tx, 1, report)
+        waiting = reports.pending_evaluations(tx, TRAIN, frozenset())
+        assert [(entry.member, entry.env_step) for entry in waiting] == [("b", 50), ("a", 100)]
+        assert waiting[0].bundle == "members/b/policies/50"
+        rest = reports.pending_evaluations(tx, TRAIN, frozenset({"b"}))
+        assert [(entry.member, entry.env_step) for entry in rest] == [("a", 100)]
+        assert reports.finished_items(tx, TRAIN) == ["evaluation/a/50", "policy/a/100", "policy/a/50", "policy/b/50"]
+
+
+def test_candidates_and_improvements_are_results_of_their_assignment(database: Database) -> None:
+    evaluate, search = name_of("s", "evaluate"), name_of("s", "search")
+    asked = [work.Candidate(id=ident) for ident in ("c2", "c10")]
+    with database.begin() as tx:
+        number = assignments.create(
+            tx, work.Assignment(name=evaluate, evaluate=work.EvaluateAssignment(candidates=asked))
+        ).id
+        other = assignments.create(tx, work.Assignment(name=search, search=work.SearchAssignment(budget=9))).id
+        rollout = v1.Rollout(artifact="candidates/c10/0.npz")
+        for sequence, ident in enumerate(("c10", "c2", "c10"), start=1):
+            result = v1.CandidateResult(id=ident, returns=[1.0, 2.0], lengths=[10, 20], rollouts=[rollout])
+            item = f"candidate/{ident}"
+            record(tx, 1, work.Report(sequence=sequence, assignment=number, item=item, candidate=result))
+        for sequence, (evaluated, score) in enumerate(((1, 3.0), (4, 5.0), (4, 5.0)), start=4):
+            improvement = work.ImprovementReport(
+                improvement=v1.SearchImprovement(evaluated=evaluated, score=score),
+                parameters=work.Parameters(values=[score, evaluated]),
+            )
+            item = f"improvement/{evaluated}"
+            record(tx, 1, work.Report(sequence=sequence, assignment=other, item=item, improvement=improvement))
+        found = assignments.get(tx, evaluate).assignment
+        assert [entry.id for entry in found.candidates] == ["c2", "c10"]
+        assert found.candidates[0].rollouts[0].artifact == f"{evaluate}/candidates/c10/0.npz"
+        searched = assignments.get(tx, search).assignment.search
+        assert [(entry.evaluated, entry.score) for entry in searched.improvements] == [(1, 3.0), (4, 5.0)]
+        assert list(searched.best_parameters) == [5.0, 4.0] and searched.best_score == 5.0
+        final = v1.SearchResult(evaluated=9, episodes=9, env_steps=900, best_score=5.0, best_parameters=[5.0, 4.0])
+        result = work.AssignmentResult(search=final)
+        record(tx, 1, work.Report(sequence=7, assignment=other, item="result", result=result))
+        searched = assignments.get(tx, search).assignment.search
+        assert searched.evaluated == 9 and len(searched.improvements) == 2
+        kinds = [event.WhichOneof("payload") for event in events.after(tx, "s", 0)]
+        assert kinds.count("candidate_evaluated") == 2 and kinds.count("search_improved") == 2
+        # Two candidates of thirty steps each, and what the search says.
+        assert assignments.env_steps(tx, "s") == 60 + 900
+
+
+@pytest.mark.parametrize(
+    ("cause", "state", "generated"),
+    [
+        (work.AssignmentFailure.CAUSE_GENERATED_CODE, v1.ASSIGNMENT_STATE_FAILED, True),
+        (work.AssignmentFailure.CAUSE_ASSIGNMENT, v1.ASSIGNMENT_STATE_FAILED, False),
+        (work.AssignmentFailure.CAUSE_INFRASTRUCTURE, v1.ASSIGNMENT_STATE_PENDING, False),
+        (work.AssignmentFailure.CAUSE_UNSPECIFIED, v1.ASSIGNMENT_STATE_PENDING, False),
+    ],
+)
+def test_the_cause_of_a_failure_says_whether_it_is_repeated(
+    database: Database, cause: work.AssignmentFailure.Cause.ValueType, state: int, generated: bool
+) -> None:
+    with database.begin() as tx:
+        result = failed("BROKEN", cause)
+        assert record(tx, 1, work.Report(sequence=1, assignment=1, item="result", result=result)) is Fence.OPEN
+        found = assignments.get(tx, TRAIN).assignment
+        repeated = state == v1.ASSIGNMENT_STATE_PENDING
+        assert (found.state, found.generated_code_fault, found.failures) == (state, generated, int(repeated))
+        # An attempt whose machine failed is fenced off; one whose assignment failed takes the next.
+        fence = reports.fence(runs.get(tx, RUN), 1)
+        assert fence is (Fence.SUPERSEDED if repeated else Fence.OPEN)
+        if repeated:
+            begin(tx, 2)
+            again = work.Report(sequence=1, assignment=1, item="result", result=result)
+            record(tx, 2, again)
+            found = assignments.get(tx, TRAIN).assignment
+        assert found.state == v1.ASSIGNMENT_STATE_FAILED
+        assert found.failure.message == "BROKEN in the trainer's words"
+
+
+def test_create_is_idempotent_by_name_and_numbers_are_the_sessions(database: Database) -> None:
+    with database.begin() as tx:
+        again = assignments.create(tx, work.Assignment(name=TRAIN, score=work.ScoreAssignment()))
+        assert again.id == 1 and again.assignment.kind == "train"
+        add_session(tx, "other")
+        add_training(tx, "other", "train")
+        name = add_training(tx, "s", "more")
+        assert assignments.get(tx, name).id == 2 and assignments.find(tx, name_of("other", "train")).id == 1  # type: ignore[union-attr]
+        assert [row.name for row in assignments.open_of(tx, "s")] == [TRAIN, name]
+        positions = assignments.page(tx, "s", iteration=None, after=None, limit=1)
+        rest = assignments.page(tx, "s", iteration=1, after=positions[0][1], limit=5)
+        assert [entry.name for entry, _ in [*positions, *rest]] == [TRAIN, name]
+        assert len(rest[0][0].members) == 2
 
 
 @pytest.mark.parametrize("stopped", [("a",), ("a", "b")])
-def test_a_run_that_is_tried_again_tries_its_members_where_none_was_left(
-    database: Database, stopped: tuple[str, ...]
-) -> None:
-    controller = RunController(database, RunTokens(b"k" * 16), token_seconds=60, max_failures=1)
+def test_reopening_keeps_items_and_clears_members_if_all_failed(database: Database, stopped: tuple[str, ...]) -> None:
     failure = v1.Failure(reason="GRADIENT_NOT_FINITE", message="m")
     with database.begin() as tx:
-        for number, member in enumerate(stopped, start=1):
-            told = work.Report(sequence=number, member=work.MemberReport(member=member, failure=failure))
-            reports.record(tx, RUN, 1, told, progress_seconds=0)
-    controller.reopen(RUN)  # under way: nothing to do
-    with database.begin() as tx:
-        assert [member.HasField("failure") for member in runs.members(tx, RUN)] == [m in stopped for m in ("a", "b")]
-        runs.end(tx, RUN, v1.RUN_STATE_FAILED, failure)
-    controller.reopen(RUN)
-    with database.begin() as tx:
-        again = runs.get(tx, RUN).run
-    assert again.state == v1.RUN_STATE_QUEUED and not again.HasField("failure")
-    assert [member.name[-1] for member in again.members if member.HasField("failure")] == (
-        ["a"] if len(stopped) == 1 else []
-    )
+        record(tx, 1, checkpoint(1, 7))
+        record(tx, 1, evaluation(2, "a", 50))
+        for number, member in enumerate(stopped, start=3):
+            record(tx, 1, ended(number, member, failure))
+        assert not assignments.reopen(tx, TRAIN)  # under way: nothing to do
+        assert [m.HasField("failure") for m in assignments.members(tx, TRAIN)] == [m in stopped for m in ("a", "b")]
+        assignments.end(tx, TRAIN, v1.ASSIGNMENT_STATE_FAILED, failure)
+        assert assignments.reopen(tx, TRAIN) and not assignments.reopen(tx, TRAIN)
+        again = assignments.get(tx, TRAIN)
+        assert again.assignment.state == v1.ASSIGNMENT_STATE_PENDING and not again.assignment.HasField("failure")
+        # A new number: no trainer that had it takes it for done. What it did is kept.
+        assert again.id == again.work.id == 2 and again.checkpoint == "checkpoints/7.safetensors"
+        assert "evaluation/a/50" in reports.finished_items(tx, TRAIN)
+        left = ["a"] if len(stopped) == 1 else []
+        assert [m.name[-1] for m in again.assignment.members if m.HasField("failure")] == left
+        assert [item for item in reports.finished_items(tx, TRAIN) if item.startswith("member/")] == [
+            f"member/{member}" for member in left
+        ]
+        assignments.end(tx, TRAIN, v1.ASSIGNMENT_STATE_SUCCEEDED)
+        assert not assignments.reopen(tx, TRAIN)

@@ -18,7 +18,7 @@ from dressage_orchestrator.launch.tokens import RunTokens, secret_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-RUN = "sessions/s/iterations/1/runs/train"
+RUN = "sessions/s/runs/r1"
 
 
 @given(st.text(max_size=80))
@@ -90,18 +90,18 @@ class Bench:
         self.ended.append(word)
         self.done.set()
 
-    def submit(self, run: str = RUN, attempt: int = 1) -> None:
+    def submit(self, run: str = RUN, attempt: int = 1, *, deadline: float = 0.0) -> None:
         async def starting() -> bool:
             return True
 
-        self.launcher.submit(Launch(run, attempt, "127.0.0.1:1", "secret-token"), starting)
+        self.launcher.submit(Launch(run, attempt, "127.0.0.1:1", "secret-token", deadline_seconds=deadline), starting)
 
 
 @pytest.mark.parametrize(
     ("program", "kind"),
     [
         ("pass", ExitKind.DONE),
-        ("raise SystemExit(42)", ExitKind.CODE_FAULT),
+        ("raise SystemExit(42)", ExitKind.FAILED),
         ("raise SystemExit(75)", ExitKind.CHECKPOINTED),
         ("import os; print('my token is', os.environ['DRESSAGE_RUN_TOKEN']); raise ValueError('why')", ExitKind.FAILED),
         ("import os; os.kill(os.getpid(), 9)", ExitKind.FAILED),
@@ -117,6 +117,15 @@ async def test_exit_codes_are_understood_and_the_tail_hides_the_token(
     assert "secret-token" not in bench.ended[0].message
     if "why" in program:
         assert "ValueError: why" in bench.ended[0].message and "[token]" in bench.ended[0].message
+
+
+@pytest.mark.parametrize(("deadline", "given_"), [(0.0, None), (90.0, "90")])
+async def test_a_trainer_is_given_its_deadline(tmp_path: Path, deadline: float, given_: str | None) -> None:
+    program = "import os; print('deadline', os.environ.get('DRESSAGE_RUN_DEADLINE_SECONDS'))"
+    bench = Bench(tmp_path, program)
+    bench.submit(deadline=deadline)
+    await asyncio.wait_for(bench.done.wait(), 20)
+    assert f"deadline {given_}\n" in next(tmp_path.glob("*.log")).read_text()
 
 
 async def test_a_silent_trainer_is_killed_with_its_children(tmp_path: Path) -> None:
@@ -143,7 +152,7 @@ def alive(pid: int) -> bool:
 async def test_places_are_bounded_and_stop_frees_them(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "import time; print('up', flush=True); time.sleep(600)", max_parallel=2)
     assert bench.launcher.cores("any") == max(1, len(os.sched_getaffinity(0)) // 2)
-    names = [f"sessions/s/iterations/{i}/runs/train" for i in range(3)]
+    names = [f"sessions/s/runs/r{i}" for i in range(3)]
     for name in names:
         bench.submit(name)
         bench.submit(name)  # the same attempt again is left as it is

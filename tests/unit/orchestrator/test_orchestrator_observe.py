@@ -9,7 +9,8 @@ import pytest
 from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import session_pb2 as v1
 from dressage_orchestrator import observe
-from dressage_orchestrator.database import runs, sessions
+from dressage_orchestrator.api.runs import count_failure
+from dressage_orchestrator.database import assignments, runs, sessions
 from dressage_orchestrator.database.engine import Database, sqlite_url
 from prometheus_client import REGISTRY
 
@@ -36,16 +37,16 @@ def add_session(database: Database, name: str, state: int, *, method: str = "rew
 
 
 def add_run(database: Database, session: str, state: int, *, speed: float = 0.0, pool: str = "observed") -> None:
-    name = f"sessions/{session}/iterations/1/runs/train"
+    """A run in a state and, if it has a speed, an assignment that it works on."""
     with database.begin() as tx:
-        runs.create(tx, v1.Run(name=name, pool=pool), [work.Assignment(id=1)])
-
-        def edit(run: v1.Run) -> None:
-            run.state = state  # type: ignore[assignment]
-            run.steps_per_second = speed
-            run.create_time.FromDatetime(tx.now)
-
-        runs.change(tx, name, edit)  # type: ignore[arg-type]
+        name = runs.create(tx, session, pool=pool).run.name
+        runs.change(tx, name, lambda run: setattr(run, "state", state))
+        assignment = f"sessions/{session}/iterations/1/assignments/train"
+        task = work.Assignment(name=assignment, train=work.TrainAssignment(environment="Hopper-v5"))
+        assignments.create(tx, task)
+        if speed:
+            assignments.begin(tx, assignment, name)
+            assignments.change(tx, assignment, lambda entry: setattr(entry, "steps_per_second", speed))
 
 
 @pytest.fixture
@@ -109,18 +110,22 @@ def test_runs_by_pool_and_what_has_ended_goes_to_zero(database: Database, clock:
     assert read("dressage_training_steps_per_second", **speed) == pytest.approx(1500)
     with database.begin() as tx:
         for name in ("a", "b", "c"):
-            runs.end(tx, f"sessions/{name}/iterations/1/runs/train", v1.RUN_STATE_SUCCEEDED)
+            runs.end(tx, f"sessions/{name}/runs/r1", v1.RUN_STATE_SUCCEEDED)
     gauges.update()
     assert read("dressage_runs", pool="observed", state="running") == 0
     assert read("dressage_run_oldest_queued_seconds", pool="observed") == 0
     assert read("dressage_training_steps_per_second", **speed) == 0
 
 
-def test_only_ends_by_the_sandbox_count_as_such() -> None:
-    before = {
-        reason: read("dressage_sandbox_kills_total", reason=reason) for reason in ("memory", "sandbox", "timeout")
-    }
+def test_failures_count_by_cause_and_ends_by_the_sandbox_as_such() -> None:
+    def counts() -> dict[str, float]:
+        kills = {r: read("dressage_sandbox_kills_total", reason=r) for r in ("memory", "sandbox", "timeout")}
+        causes = {c: read("dressage_assignment_failures_total", cause=c) for c in ("generated_code", "infrastructure")}
+        return {key: value or 0.0 for key, value in {**kills, **causes}.items()}
+
+    before = counts()
+    cause = work.AssignmentFailure.CAUSE_GENERATED_CODE
     for reason in ("LEARNER_OUT_OF_MEMORY", "SANDBOX_LIMIT", "REWARD_FAILED"):
-        observe.count_last_words(v1.Failure(reason=reason))
-    after = {reason: read("dressage_sandbox_kills_total", reason=reason) for reason in before}
-    assert after == {"memory": before["memory"] + 1, "sandbox": before["sandbox"] + 1, "timeout": before["timeout"]}  # type: ignore[operator]
+        count_failure(work.AssignmentFailure(failure=v1.Failure(reason=reason), cause=cause))
+    added = {key: value - before[key] for key, value in counts().items()}
+    assert added == {"memory": 1, "sandbox": 1, "timeout": 0, "generated_code": 3, "infrastructure": 0}

@@ -10,8 +10,8 @@ from dressage.artifacts.directory import DirectoryStore
 from dressage.limits import CHECKPOINT_INDEX as INDEX
 from dressage_orchestrator.api.old_checkpoints import delete_old
 
-RUN = "sessions/s/iterations/1/runs/train"
-OTHER = "sessions/s/iterations/1/runs/train2"
+ASSIGNMENT = "sessions/s/iterations/1/assignments/train"
+OTHER = "sessions/s/iterations/1/assignments/train2"
 
 
 def key(update: int) -> str:
@@ -20,28 +20,25 @@ def key(update: int) -> str:
 
 def store_with(root: Path, updates: list[int], named: object) -> DirectoryStore:
     store = DirectoryStore(root)
-    for run in (RUN, OTHER):
+    for run in (ASSIGNMENT, OTHER):
         for update in updates:
             store.put(f"{run}/{key(update)}", b"x")
         store.put(f"{run}/{INDEX}", json.dumps(named).encode())
-    store.put(f"{RUN}/checkpoints/notes.txt", b"x")
+    store.put(f"{ASSIGNMENT}/checkpoints/notes.txt", b"x")
     return store
 
 
-def left(store: DirectoryStore, run: str = RUN) -> set[str]:
+def left(store: DirectoryStore, run: str = ASSIGNMENT) -> set[str]:
     return {info.key.removeprefix(f"{run}/") for info in store.list(f"{run}/checkpoints/")}
 
 
 def test_what_is_older_than_the_index_goes(tmp_path: Path) -> None:
     # 12 is being uploaded: the index does not name it yet.
     store = store_with(tmp_path, [1, 2, 9, 10, 11, 12], [key(11), key(10), key(9)])
-    undone = [f"checkpoints/{update}.evaluations" for update in (2, 9)]
-    for name in undone:
-        store.put(f"{RUN}/{name}", b"x")
-    assert delete_old(store, RUN, key(11)) == 3
-    assert left(store) == {undone[1], *map(key, (9, 10, 11, 12)), INDEX, "checkpoints/notes.txt"}
+    assert delete_old(store, ASSIGNMENT, key(11)) == 2
+    assert left(store) == {*map(key, (9, 10, 11, 12)), INDEX, "checkpoints/notes.txt"}
     assert left(store, OTHER) == {*map(key, (1, 2, 9, 10, 11, 12)), INDEX}
-    assert delete_old(store, RUN, key(11)) == 0
+    assert delete_old(store, ASSIGNMENT, key(11)) == 0
 
 
 @pytest.mark.parametrize(
@@ -59,5 +56,5 @@ def test_what_is_older_than_the_index_goes(tmp_path: Path) -> None:
 def test_an_index_that_does_not_say_so_plainly_deletes_nothing(tmp_path: Path, named: object) -> None:
     store = store_with(tmp_path, [1, 2, 9, 10, 11], named)
     before = left(store)
-    assert delete_old(store, RUN, key(11)) == 0
+    assert delete_old(store, ASSIGNMENT, key(11)) == 0
     assert left(store) == before

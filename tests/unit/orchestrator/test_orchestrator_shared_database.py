@@ -1,7 +1,8 @@
-"""Migrations: the tables they make are those the code uses, old folders are taken over, newer databases refused."""
+"""Migrations: the tables they make are those the code uses, newer databases are refused. Servers that share one."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,12 +19,12 @@ from dressage_orchestrator.database.migrate import migrate, newest
 from dressage_orchestrator.database.shared_secrets import shared_secret
 from dressage_orchestrator.database.tables import METADATA
 from dressage_orchestrator.launch.controller import RunController
-from dressage_orchestrator.launch.protocol import Launch
 from dressage_orchestrator.launch.tokens import RunTokens
 from dressage_orchestrator.replicas import Replica
 
 from tests.servers.ports import free_ports
 from tests.servers.postgres import Postgres, postgres
+from tests.unit.orchestrator.leases import Recorder, add_session, add_training
 
 
 @pytest.fixture(scope="module")
@@ -67,26 +68,12 @@ def test_the_migrated_tables_are_the_ones_the_code_uses(tmp_path: Path, shared: 
     assert differences(url) == [] and differences(shared) == []
 
 
-def test_a_folder_made_before_there_were_migrations_is_taken_over(tmp_path: Path) -> None:
-    url = sqlite_url(tmp_path / "old.db")
-    engine = sa.create_engine(url)
-    old = [
-        table for name, table in METADATA.tables.items() if name not in ("executors", "shared_secrets", "directions")
-    ]
-    METADATA.create_all(engine, tables=old)
-    with engine.begin() as connection:
-        connection.execute(sa.text("ALTER TABLE runs DROP COLUMN claimed_by"))
-        message = v1.Session(name="sessions/s", spec=v1.SessionSpec(intent="run"))
-        row = {"id": "s", "data": message.SerializeToString(), "state": 1, "create_micros": 1}
-        connection.execute(sa.insert(METADATA.tables["sessions"]).values(**row))
-    engine.dispose()
+def test_tables_of_no_version_are_asked_to_migrate(tmp_path: Path) -> None:
+    url = sqlite_url(tmp_path / "empty.db")
     with pytest.raises(FailedPrecondition, match="migrate"):
         Database(url, upgrade=False)
     for _ in range(2):
-        database = Database(url)
-        with database.begin() as tx:
-            assert sessions.get(tx, "s").spec.intent == "run"
-        database.close()
+        Database(url).close()
     Database(url, upgrade=False).close()
     assert differences(url) == []
 
@@ -159,16 +146,16 @@ def test_a_silent_server_is_taken_over_and_can_do_nothing_more(server: Postgres,
         assert b.look() and bench.taken == []
     with bench.databases[0].begin() as tx:
         sessions.create(tx, "kept", v1.SessionSpec(intent="run"))
-        runs.create(tx, v1.Run(name="sessions/kept/iterations/1/runs/train"), [])
-        assert runs.claim(tx, "sessions/kept/iterations/1/runs/train", a.id)
+        kept = runs.create(tx, "kept", pool="cpu").run.name
+        assert runs.claim(tx, kept, a.id)
     with bench.databases[1].begin() as tx:
-        assert not runs.claim(tx, "sessions/kept/iterations/1/runs/train", b.id), "its holder lives"
+        assert not runs.claim(tx, kept, b.id), "its holder lives"
         assert runs.orphans(tx) == []
     bench.now = 38.5
     assert b.look() and bench.taken == [{a.id}]
     with bench.databases[1].begin() as tx:
-        assert runs.orphans(tx) == ["sessions/kept/iterations/1/runs/train"]
-        assert runs.claim(tx, "sessions/kept/iterations/1/runs/train", b.id)
+        assert runs.orphans(tx) == [kept]
+        assert runs.claim(tx, kept, b.id)
     with pytest.raises(Fenced), bench.databases[0].begin() as tx:
         sessions.create(tx, "late", v1.SessionSpec(intent="run"))
     assert not a.look()
@@ -206,41 +193,45 @@ def test_a_clash_is_told_as_one(shared: str) -> None:
     database.close()
 
 
-class Trainers:
-    """A launcher that starts nothing and remembers what it was asked for."""
-
-    cores_per_run = 1
-    attempts_per_launch = 1
-
-    def __init__(self) -> None:
-        self.submitted: list[tuple[str, int]] = []
-
-    def submit(self, launch: Launch, starting: object) -> None:
-        self.submitted.append((launch.run, launch.attempt))
-
-    def knows(self, run: str, attempt: int) -> bool:
-        return (run, attempt) in self.submitted
-
-
 async def test_runs_of_the_dead_and_idle_ones_of_its_own_get_a_trainer(shared: str) -> None:
     """The dead one's at the first look; its own, whose workflow may be another server's, at the second."""
     database = Database(shared, upgrade=False)
-    prefix = "sessions/idle/iterations/1/runs"
     with database.begin() as tx:
-        sessions.create(tx, "idle", v1.SessionSpec(intent="run"))
         me, living, dead = (executors.register(tx, f"idle-{name}") for name in ("me", "living", "dead"))
+        for session, holder in (("mine", me), ("theirs", living), ("orphan", dead)):
+            add_session(tx, session)
+            add_training(tx, session, "train")
+            runs.create(tx, session, pool="cpu", executor=holder)
         executors.give_up(tx, dead)
-        for name, holder in (("mine", me), ("theirs", living), ("orphan", dead)):
-            runs.create(tx, v1.Run(name=f"{prefix}/{name}", pool="local"), [])
-            assert runs.claim(tx, f"{prefix}/{name}", holder) or holder == dead
-        tx.execute(sa.update(METADATA.tables["runs"]).where(sa.text("name LIKE '%orphan'")).values(claimed_by=dead))
     controller = RunController(database, RunTokens(b"k" * 16), token_seconds=60, max_failures=1, executor=me)
-    controller.launcher = trainers = Trainers()  # type: ignore[assignment]
+    controller.launcher = trainers = Recorder()
+    ours = lambda: sorted(launch.run.split("/")[1] for launch in trainers.launches)  # noqa: E731
     await controller.look()
-    ours = lambda: sorted(name for name, _ in trainers.submitted if name.startswith(prefix))  # noqa: E731
-    assert ours() == [f"{prefix}/orphan"]
+    assert ours() == ["orphan"]
     await controller.look()
-    assert ours() == [f"{prefix}/mine", f"{prefix}/orphan"]
+    assert ours() == ["mine", "orphan"]
     await controller.look()
-    assert len(ours()) == 2
+    assert ours() == ["mine", "orphan"]
+    await controller.ensure("theirs")
+    assert ours() == ["mine", "orphan"], "its server lives"
     database.close()
+
+
+async def test_of_two_servers_one_makes_the_run(shared: str) -> None:
+    first, second = Database(shared, upgrade=False), Database(shared, upgrade=False)
+    with first.begin() as tx:
+        one, two = (executors.register(tx, f"race-{name}") for name in ("one", "two"))
+        add_session(tx, "race")
+        add_training(tx, "race", "train")
+    launchers = [Recorder(), Recorder()]
+    controllers = []
+    for database, executor, launcher in ((first, one, launchers[0]), (second, two, launchers[1])):
+        made = RunController(database, RunTokens(b"k" * 16), token_seconds=60, max_failures=1, executor=executor)
+        made.launcher = launcher
+        controllers.append(made)
+    await asyncio.gather(*(controller.ensure("race") for controller in controllers for _ in range(4)))
+    assert [launch.attempt for launcher in launchers for launch in launcher.launches] == [1]
+    with first.begin() as tx:
+        assert len(runs.page(tx, "race", limit=9)) == 1
+    first.close()
+    second.close()

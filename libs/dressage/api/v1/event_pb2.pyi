@@ -44,6 +44,9 @@ class Event(google.protobuf.message.Message):
     SCREENED_FIELD_NUMBER: builtins.int
     APPROVAL_REQUESTED_FIELD_NUMBER: builtins.int
     APPROVAL_GIVEN_FIELD_NUMBER: builtins.int
+    ASSIGNMENT_CHANGED_FIELD_NUMBER: builtins.int
+    CANDIDATE_EVALUATED_FIELD_NUMBER: builtins.int
+    SEARCH_IMPROVED_FIELD_NUMBER: builtins.int
     sequence: builtins.int
     """Number in the session, from 1."""
     session: builtins.str
@@ -110,6 +113,18 @@ class Event(google.protobuf.message.Message):
     def approval_given(self) -> Global___ApprovalGiven:
         """A person approved a proposal."""
 
+    @property
+    def assignment_changed(self) -> Global___AssignmentChanged:
+        """An assignment changed its state."""
+
+    @property
+    def candidate_evaluated(self) -> Global___CandidateEvaluated:
+        """A candidate was evaluated."""
+
+    @property
+    def search_improved(self) -> Global___SearchImproved:
+        """A search found a better candidate."""
+
     def __init__(
         self,
         *,
@@ -131,10 +146,13 @@ class Event(google.protobuf.message.Message):
         screened: Global___Screened | None = ...,
         approval_requested: Global___ApprovalRequested | None = ...,
         approval_given: Global___ApprovalGiven | None = ...,
+        assignment_changed: Global___AssignmentChanged | None = ...,
+        candidate_evaluated: Global___CandidateEvaluated | None = ...,
+        search_improved: Global___SearchImproved | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["agent_replied", b"agent_replied", "approval_given", b"approval_given", "approval_requested", b"approval_requested", "artifact_written", b"artifact_written", "check_finished", b"check_finished", "evaluation_finished", b"evaluation_finished", "judged", b"judged", "note_given", b"note_given", "payload", b"payload", "phase_changed", b"phase_changed", "progress", b"progress", "run_changed", b"run_changed", "screened", b"screened", "state_changed", b"state_changed", "time", b"time", "warning", b"warning"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent_replied", b"agent_replied", "approval_given", b"approval_given", "approval_requested", b"approval_requested", "artifact_written", b"artifact_written", "check_finished", b"check_finished", "evaluation_finished", b"evaluation_finished", "iteration", b"iteration", "judged", b"judged", "note_given", b"note_given", "payload", b"payload", "phase_changed", b"phase_changed", "progress", b"progress", "run_changed", b"run_changed", "screened", b"screened", "sequence", b"sequence", "session", b"session", "state_changed", b"state_changed", "time", b"time", "warning", b"warning"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["payload", b"payload"]) -> typing.Literal["state_changed", "phase_changed", "agent_replied", "check_finished", "run_changed", "progress", "evaluation_finished", "judged", "warning", "note_given", "artifact_written", "screened", "approval_requested", "approval_given"] | None: ...
+    def HasField(self, field_name: typing.Literal["agent_replied", b"agent_replied", "approval_given", b"approval_given", "approval_requested", b"approval_requested", "artifact_written", b"artifact_written", "assignment_changed", b"assignment_changed", "candidate_evaluated", b"candidate_evaluated", "check_finished", b"check_finished", "evaluation_finished", b"evaluation_finished", "judged", b"judged", "note_given", b"note_given", "payload", b"payload", "phase_changed", b"phase_changed", "progress", b"progress", "run_changed", b"run_changed", "screened", b"screened", "search_improved", b"search_improved", "state_changed", b"state_changed", "time", b"time", "warning", b"warning"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent_replied", b"agent_replied", "approval_given", b"approval_given", "approval_requested", b"approval_requested", "artifact_written", b"artifact_written", "assignment_changed", b"assignment_changed", "candidate_evaluated", b"candidate_evaluated", "check_finished", b"check_finished", "evaluation_finished", b"evaluation_finished", "iteration", b"iteration", "judged", b"judged", "note_given", b"note_given", "payload", b"payload", "phase_changed", b"phase_changed", "progress", b"progress", "run_changed", b"run_changed", "screened", b"screened", "search_improved", b"search_improved", "sequence", b"sequence", "session", b"session", "state_changed", b"state_changed", "time", b"time", "warning", b"warning"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["payload", b"payload"]) -> typing.Literal["state_changed", "phase_changed", "agent_replied", "check_finished", "run_changed", "progress", "evaluation_finished", "judged", "warning", "note_given", "artifact_written", "screened", "approval_requested", "approval_given", "assignment_changed", "candidate_evaluated", "search_improved"] | None: ...
 
 Global___Event: typing_extensions.TypeAlias = Event
 
@@ -309,21 +327,108 @@ class RunChanged(google.protobuf.message.Message):
 Global___RunChanged: typing_extensions.TypeAlias = RunChanged
 
 @typing.final
+class AssignmentChanged(google.protobuf.message.Message):
+    """An assignment changed its state."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ASSIGNMENT_FIELD_NUMBER: builtins.int
+    STATE_FIELD_NUMBER: builtins.int
+    RUN_FIELD_NUMBER: builtins.int
+    FAILURES_FIELD_NUMBER: builtins.int
+    FAILURE_FIELD_NUMBER: builtins.int
+    assignment: builtins.str
+    """The assignment."""
+    state: dressage.api.v1.session_pb2.AssignmentState.ValueType
+    """Its new state."""
+    run: builtins.str
+    """The run that works on it."""
+    failures: builtins.int
+    """Times that it failed and was repeated."""
+    @property
+    def failure(self) -> dressage.api.v1.session_pb2.Failure:
+        """What it failed by, if it did."""
+
+    def __init__(
+        self,
+        *,
+        assignment: builtins.str = ...,
+        state: dressage.api.v1.session_pb2.AssignmentState.ValueType = ...,
+        run: builtins.str = ...,
+        failures: builtins.int = ...,
+        failure: dressage.api.v1.session_pb2.Failure | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["failure", b"failure"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "failure", b"failure", "failures", b"failures", "run", b"run", "state", b"state"]) -> None: ...
+
+Global___AssignmentChanged: typing_extensions.TypeAlias = AssignmentChanged
+
+@typing.final
+class CandidateEvaluated(google.protobuf.message.Message):
+    """A candidate was evaluated."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ASSIGNMENT_FIELD_NUMBER: builtins.int
+    RESULT_FIELD_NUMBER: builtins.int
+    assignment: builtins.str
+    """The assignment."""
+    @property
+    def result(self) -> dressage.api.v1.session_pb2.CandidateResult:
+        """What came out."""
+
+    def __init__(
+        self,
+        *,
+        assignment: builtins.str = ...,
+        result: dressage.api.v1.session_pb2.CandidateResult | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["result", b"result"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "result", b"result"]) -> None: ...
+
+Global___CandidateEvaluated: typing_extensions.TypeAlias = CandidateEvaluated
+
+@typing.final
+class SearchImproved(google.protobuf.message.Message):
+    """A search found a better candidate."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ASSIGNMENT_FIELD_NUMBER: builtins.int
+    IMPROVEMENT_FIELD_NUMBER: builtins.int
+    assignment: builtins.str
+    """The assignment."""
+    @property
+    def improvement(self) -> dressage.api.v1.session_pb2.SearchImprovement:
+        """The improvement."""
+
+    def __init__(
+        self,
+        *,
+        assignment: builtins.str = ...,
+        improvement: dressage.api.v1.session_pb2.SearchImprovement | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["improvement", b"improvement"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "improvement", b"improvement"]) -> None: ...
+
+Global___SearchImproved: typing_extensions.TypeAlias = SearchImproved
+
+@typing.final
 class Progress(google.protobuf.message.Message):
     """Members made progress."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_FIELD_NUMBER: builtins.int
+    ASSIGNMENT_FIELD_NUMBER: builtins.int
     MEMBERS_FIELD_NUMBER: builtins.int
     STEPS_PER_SECOND_FIELD_NUMBER: builtins.int
     SECONDS_LEFT_FIELD_NUMBER: builtins.int
-    run: builtins.str
-    """The run."""
+    assignment: builtins.str
+    """The assignment."""
     steps_per_second: builtins.float
     """Environment steps per second over all members."""
     seconds_left: builtins.float
-    """Estimated seconds to the end of the run."""
+    """Estimated seconds to the end of the assignment."""
     @property
     def members(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[dressage.api.v1.session_pb2.Member]:
         """Its members, with latest metrics and without evaluations."""
@@ -331,12 +436,12 @@ class Progress(google.protobuf.message.Message):
     def __init__(
         self,
         *,
-        run: builtins.str = ...,
+        assignment: builtins.str = ...,
         members: collections.abc.Iterable[dressage.api.v1.session_pb2.Member] | None = ...,
         steps_per_second: builtins.float = ...,
         seconds_left: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["members", b"members", "run", b"run", "seconds_left", b"seconds_left", "steps_per_second", b"steps_per_second"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "members", b"members", "seconds_left", b"seconds_left", "steps_per_second", b"steps_per_second"]) -> None: ...
 
 Global___Progress: typing_extensions.TypeAlias = Progress
 

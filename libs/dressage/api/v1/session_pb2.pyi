@@ -77,7 +77,7 @@ class _RunStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumT
     RUN_STATE_RUNNING: _RunState.ValueType  # 3
     """Its trainer is at work."""
     RUN_STATE_SUCCEEDED: _RunState.ValueType  # 4
-    """All its assignments are done."""
+    """Given back: it left no assignment undone."""
     RUN_STATE_FAILED: _RunState.ValueType  # 5
     """Ended by an error; see Run.failure."""
     RUN_STATE_CANCELLED: _RunState.ValueType  # 6
@@ -95,12 +95,48 @@ RUN_STATE_STARTING: RunState.ValueType  # 2
 RUN_STATE_RUNNING: RunState.ValueType  # 3
 """Its trainer is at work."""
 RUN_STATE_SUCCEEDED: RunState.ValueType  # 4
-"""All its assignments are done."""
+"""Given back: it left no assignment undone."""
 RUN_STATE_FAILED: RunState.ValueType  # 5
 """Ended by an error; see Run.failure."""
 RUN_STATE_CANCELLED: RunState.ValueType  # 6
 """Ended because its session was cancelled."""
 Global___RunState: typing_extensions.TypeAlias = RunState
+
+class _AssignmentState:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _AssignmentStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_AssignmentState.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    ASSIGNMENT_STATE_UNSPECIFIED: _AssignmentState.ValueType  # 0
+    """Not set."""
+    ASSIGNMENT_STATE_PENDING: _AssignmentState.ValueType  # 1
+    """Waiting for a trainer."""
+    ASSIGNMENT_STATE_RUNNING: _AssignmentState.ValueType  # 2
+    """A trainer works on it."""
+    ASSIGNMENT_STATE_SUCCEEDED: _AssignmentState.ValueType  # 3
+    """Done; its result is recorded."""
+    ASSIGNMENT_STATE_FAILED: _AssignmentState.ValueType  # 4
+    """Ended by an error; see Assignment.failure."""
+    ASSIGNMENT_STATE_CANCELLED: _AssignmentState.ValueType  # 5
+    """Ended because its session was cancelled or ended."""
+
+class AssignmentState(_AssignmentState, metaclass=_AssignmentStateEnumTypeWrapper):
+    """Where an assignment is in its life."""
+
+ASSIGNMENT_STATE_UNSPECIFIED: AssignmentState.ValueType  # 0
+"""Not set."""
+ASSIGNMENT_STATE_PENDING: AssignmentState.ValueType  # 1
+"""Waiting for a trainer."""
+ASSIGNMENT_STATE_RUNNING: AssignmentState.ValueType  # 2
+"""A trainer works on it."""
+ASSIGNMENT_STATE_SUCCEEDED: AssignmentState.ValueType  # 3
+"""Done; its result is recorded."""
+ASSIGNMENT_STATE_FAILED: AssignmentState.ValueType  # 4
+"""Ended by an error; see Assignment.failure."""
+ASSIGNMENT_STATE_CANCELLED: AssignmentState.ValueType  # 5
+"""Ended because its session was cancelled or ended."""
+Global___AssignmentState: typing_extensions.TypeAlias = AssignmentState
 
 class _Phase:
     ValueType = typing.NewType("ValueType", builtins.int)
@@ -1110,7 +1146,7 @@ class Iteration(google.protobuf.message.Message):
     CONFIRMED_SCORE_FIELD_NUMBER: builtins.int
     JUDGMENT_FIELD_NUMBER: builtins.int
     CONFIRMATION_FIELD_NUMBER: builtins.int
-    RUNS_FIELD_NUMBER: builtins.int
+    ASSIGNMENTS_FIELD_NUMBER: builtins.int
     NOTES_FIELD_NUMBER: builtins.int
     HEEDED_NOTES_FIELD_NUMBER: builtins.int
     EDITED_FIELD_NUMBER: builtins.int
@@ -1170,8 +1206,8 @@ class Iteration(google.protobuf.message.Message):
         """Judgment on fresh seeds, if it came to that."""
 
     @property
-    def runs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Runs of this iteration."""
+    def assignments(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Assignments of this iteration, `sessions/{s}/iterations/{i}/assignments/{a}`."""
 
     @property
     def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -1248,7 +1284,7 @@ class Iteration(google.protobuf.message.Message):
         confirmed_score: builtins.float | None = ...,
         judgment: Global___Judgment | None = ...,
         confirmation: Global___Judgment | None = ...,
-        runs: collections.abc.Iterable[builtins.str] | None = ...,
+        assignments: collections.abc.Iterable[builtins.str] | None = ...,
         notes: collections.abc.Iterable[builtins.str] | None = ...,
         heeded_notes: collections.abc.Iterable[builtins.str] | None = ...,
         edited: collections.abc.Iterable[builtins.str] | None = ...,
@@ -1267,7 +1303,7 @@ class Iteration(google.protobuf.message.Message):
         custom: google.protobuf.any_pb2.Any | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_confirmed_score", b"_confirmed_score", "_score", b"_score", "code", b"code", "confirmation", b"confirmation", "confirmed_score", b"confirmed_score", "cost", b"cost", "create_time", b"create_time", "custom", b"custom", "end_time", b"end_time", "failure", b"failure", "judgment", b"judgment", "parameters", b"parameters", "program", b"program", "proposal", b"proposal", "reward", b"reward", "score", b"score"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_confirmed_score", b"_confirmed_score", "_score", b"_score", "author", b"author", "code", b"code", "confirmation", b"confirmation", "confirmed_score", b"confirmed_score", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "custom", b"custom", "diagnosis", b"diagnosis", "diff", b"diff", "edited", b"edited", "end_time", b"end_time", "failure", b"failure", "heeded_notes", b"heeded_notes", "judgment", b"judgment", "lesson", b"lesson", "lesson_tier", b"lesson_tier", "lesson_updates", b"lesson_updates", "name", b"name", "notes", b"notes", "number", b"number", "parameters", b"parameters", "parent", b"parent", "passed", b"passed", "phase", b"phase", "planned_change", b"planned_change", "program", b"program", "proposal", b"proposal", "repairs", b"repairs", "reward", b"reward", "runs", b"runs", "score", b"score", "structural_rewrite", b"structural_rewrite", "warnings", b"warnings"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_confirmed_score", b"_confirmed_score", "_score", b"_score", "assignments", b"assignments", "author", b"author", "code", b"code", "confirmation", b"confirmation", "confirmed_score", b"confirmed_score", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "custom", b"custom", "diagnosis", b"diagnosis", "diff", b"diff", "edited", b"edited", "end_time", b"end_time", "failure", b"failure", "heeded_notes", b"heeded_notes", "judgment", b"judgment", "lesson", b"lesson", "lesson_tier", b"lesson_tier", "lesson_updates", b"lesson_updates", "name", b"name", "notes", b"notes", "number", b"number", "parameters", b"parameters", "parent", b"parent", "passed", b"passed", "phase", b"phase", "planned_change", b"planned_change", "program", b"program", "proposal", b"proposal", "repairs", b"repairs", "reward", b"reward", "score", b"score", "structural_rewrite", b"structural_rewrite", "warnings", b"warnings"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_confirmed_score", b"_confirmed_score"]) -> typing.Literal["confirmed_score"] | None: ...
     @typing.overload
@@ -1440,7 +1476,7 @@ Global___LessonUpdate: typing_extensions.TypeAlias = LessonUpdate
 
 @typing.final
 class Run(google.protobuf.message.Message):
-    """One lease of a trainer."""
+    """One lease of a trainer. It takes a session's assignments one after another until it is given back."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1449,29 +1485,24 @@ class Run(google.protobuf.message.Message):
     ATTEMPT_FIELD_NUMBER: builtins.int
     POOL_FIELD_NUMBER: builtins.int
     FAILURE_FIELD_NUMBER: builtins.int
-    MEMBERS_FIELD_NUMBER: builtins.int
+    ASSIGNMENT_FIELD_NUMBER: builtins.int
     CREATE_TIME_FIELD_NUMBER: builtins.int
     START_TIME_FIELD_NUMBER: builtins.int
     END_TIME_FIELD_NUMBER: builtins.int
-    STEPS_PER_SECOND_FIELD_NUMBER: builtins.int
     CONDITIONS_FIELD_NUMBER: builtins.int
     name: builtins.str
-    """`sessions/{s}/iterations/{i}/runs/{r}`."""
+    """`sessions/{s}/runs/{r}`."""
     state: Global___RunState.ValueType
     """Where it is."""
     attempt: builtins.int
     """Attempts begun; a new one follows an interruption."""
     pool: builtins.str
     """Pool that it runs in."""
-    steps_per_second: builtins.float
-    """Environment steps per second over all members, lately."""
+    assignment: builtins.str
+    """The assignment under way, `sessions/{s}/iterations/{i}/assignments/{a}`; empty while it waits for one."""
     @property
     def failure(self) -> Global___Failure:
         """What it failed by, if it did."""
-
-    @property
-    def members(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Member]:
-        """Its members."""
 
     @property
     def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
@@ -1487,7 +1518,7 @@ class Run(google.protobuf.message.Message):
 
     @property
     def conditions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Condition]:
-        """Conditions worth telling, with the remedy in words."""
+        """Conditions of the trainer that an operator wants to know, with the remedy in words."""
 
     def __init__(
         self,
@@ -1497,21 +1528,224 @@ class Run(google.protobuf.message.Message):
         attempt: builtins.int = ...,
         pool: builtins.str = ...,
         failure: Global___Failure | None = ...,
+        assignment: builtins.str = ...,
+        create_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        start_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        end_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        conditions: collections.abc.Iterable[Global___Condition] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "start_time", b"start_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "attempt", b"attempt", "conditions", b"conditions", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "name", b"name", "pool", b"pool", "start_time", b"start_time", "state", b"state"]) -> None: ...
+
+Global___Run: typing_extensions.TypeAlias = Run
+
+@typing.final
+class Assignment(google.protobuf.message.Message):
+    """A piece of a session's work that a trainer does: a training, a scoring, an evaluation of candidates, a search."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    STATE_FIELD_NUMBER: builtins.int
+    RUN_FIELD_NUMBER: builtins.int
+    FAILURES_FIELD_NUMBER: builtins.int
+    FAILURE_FIELD_NUMBER: builtins.int
+    GENERATED_CODE_FAULT_FIELD_NUMBER: builtins.int
+    MEMBERS_FIELD_NUMBER: builtins.int
+    CREATE_TIME_FIELD_NUMBER: builtins.int
+    START_TIME_FIELD_NUMBER: builtins.int
+    END_TIME_FIELD_NUMBER: builtins.int
+    STEPS_PER_SECOND_FIELD_NUMBER: builtins.int
+    CONDITIONS_FIELD_NUMBER: builtins.int
+    CANDIDATES_FIELD_NUMBER: builtins.int
+    SEARCH_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """`sessions/{s}/iterations/{i}/assignments/{a}`; also the prefix of its artifacts."""
+    kind: builtins.str
+    """What is done: `train`, `score`, `evaluate` or `search`."""
+    state: Global___AssignmentState.ValueType
+    """Where it is."""
+    run: builtins.str
+    """The run that works on it, or did last; empty before the first."""
+    failures: builtins.int
+    """Times that it failed and was repeated."""
+    generated_code_fault: builtins.bool
+    """Whether generated code caused the failure: repeating it would end alike."""
+    steps_per_second: builtins.float
+    """Environment steps per second over all members, lately."""
+    @property
+    def failure(self) -> Global___Failure:
+        """What it failed by, if it did."""
+
+    @property
+    def members(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Member]:
+        """Members trained or scored."""
+
+    @property
+    def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it was asked for."""
+
+    @property
+    def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When a trainer began it; not set before."""
+
+    @property
+    def end_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it ended; not set before."""
+
+    @property
+    def conditions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Condition]:
+        """Conditions worth telling, with the remedy in words."""
+
+    @property
+    def candidates(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___CandidateResult]:
+        """Results of candidates, in the order of their ids; of `evaluate`."""
+
+    @property
+    def search(self) -> Global___SearchResult:
+        """What a search found; of `search`."""
+
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        kind: builtins.str = ...,
+        state: Global___AssignmentState.ValueType = ...,
+        run: builtins.str = ...,
+        failures: builtins.int = ...,
+        failure: Global___Failure | None = ...,
+        generated_code_fault: builtins.bool = ...,
         members: collections.abc.Iterable[Global___Member] | None = ...,
         create_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         start_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         end_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         steps_per_second: builtins.float = ...,
         conditions: collections.abc.Iterable[Global___Condition] | None = ...,
+        candidates: collections.abc.Iterable[Global___CandidateResult] | None = ...,
+        search: Global___SearchResult | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "start_time", b"start_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "conditions", b"conditions", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "members", b"members", "name", b"name", "pool", b"pool", "start_time", b"start_time", "state", b"state", "steps_per_second", b"steps_per_second"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "search", b"search", "start_time", b"start_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "conditions", b"conditions", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "failures", b"failures", "generated_code_fault", b"generated_code_fault", "kind", b"kind", "members", b"members", "name", b"name", "run", b"run", "search", b"search", "start_time", b"start_time", "state", b"state", "steps_per_second", b"steps_per_second"]) -> None: ...
 
-Global___Run: typing_extensions.TypeAlias = Run
+Global___Assignment: typing_extensions.TypeAlias = Assignment
+
+@typing.final
+class CandidateResult(google.protobuf.message.Message):
+    """How a candidate of a search method did."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    RETURNS_FIELD_NUMBER: builtins.int
+    LENGTHS_FIELD_NUMBER: builtins.int
+    SUCCESSES_FIELD_NUMBER: builtins.int
+    ROLLOUTS_FIELD_NUMBER: builtins.int
+    FAILURE_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    """Its id in the assignment."""
+    @property
+    def returns(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Undiscounted returns, one per episode, in the order of the seeds."""
+
+    @property
+    def lengths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Episode lengths in steps."""
+
+    @property
+    def successes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bool]:
+        """Whether each episode reached the environment's goal, where the environment says so; empty otherwise."""
+
+    @property
+    def rollouts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Rollout]:
+        """Recorded rollouts."""
+
+    @property
+    def failure(self) -> Global___Failure:
+        """Why it could not be evaluated, if it could not."""
+
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+        returns: collections.abc.Iterable[builtins.float] | None = ...,
+        lengths: collections.abc.Iterable[builtins.int] | None = ...,
+        successes: collections.abc.Iterable[builtins.bool] | None = ...,
+        rollouts: collections.abc.Iterable[Global___Rollout] | None = ...,
+        failure: Global___Failure | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["failure", b"failure"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["failure", b"failure", "id", b"id", "lengths", b"lengths", "returns", b"returns", "rollouts", b"rollouts", "successes", b"successes"]) -> None: ...
+
+Global___CandidateResult: typing_extensions.TypeAlias = CandidateResult
+
+@typing.final
+class SearchResult(google.protobuf.message.Message):
+    """What a budgeted search found."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EVALUATED_FIELD_NUMBER: builtins.int
+    EPISODES_FIELD_NUMBER: builtins.int
+    ENV_STEPS_FIELD_NUMBER: builtins.int
+    BEST_SCORE_FIELD_NUMBER: builtins.int
+    BEST_PARAMETERS_FIELD_NUMBER: builtins.int
+    IMPROVEMENTS_FIELD_NUMBER: builtins.int
+    evaluated: builtins.int
+    """Candidates evaluated."""
+    episodes: builtins.int
+    """Episodes played."""
+    env_steps: builtins.int
+    """Environment steps played."""
+    best_score: builtins.float
+    """Score of the best candidate: its mean return over the search's episodes."""
+    @property
+    def best_parameters(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """The best candidate, as a flat vector of its policy kind."""
+
+    @property
+    def improvements(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___SearchImprovement]:
+        """Each improvement, in order."""
+
+    def __init__(
+        self,
+        *,
+        evaluated: builtins.int = ...,
+        episodes: builtins.int = ...,
+        env_steps: builtins.int = ...,
+        best_score: builtins.float = ...,
+        best_parameters: collections.abc.Iterable[builtins.float] | None = ...,
+        improvements: collections.abc.Iterable[Global___SearchImprovement] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["best_parameters", b"best_parameters", "best_score", b"best_score", "env_steps", b"env_steps", "episodes", b"episodes", "evaluated", b"evaluated", "improvements", b"improvements"]) -> None: ...
+
+Global___SearchResult: typing_extensions.TypeAlias = SearchResult
+
+@typing.final
+class SearchImprovement(google.protobuf.message.Message):
+    """A search found a better candidate."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EVALUATED_FIELD_NUMBER: builtins.int
+    SCORE_FIELD_NUMBER: builtins.int
+    evaluated: builtins.int
+    """Candidates evaluated when it was found."""
+    score: builtins.float
+    """Its score."""
+    def __init__(
+        self,
+        *,
+        evaluated: builtins.int = ...,
+        score: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["evaluated", b"evaluated", "score", b"score"]) -> None: ...
+
+Global___SearchImprovement: typing_extensions.TypeAlias = SearchImprovement
 
 @typing.final
 class Condition(google.protobuf.message.Message):
-    """A fact about a run that an operator wants to know."""
+    """A fact about a run or an assignment that an operator wants to know."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1571,7 +1805,7 @@ class Member(google.protobuf.message.Message):
     POLICY_FIELD_NUMBER: builtins.int
     FAILURE_FIELD_NUMBER: builtins.int
     name: builtins.str
-    """`sessions/{s}/iterations/{i}/runs/{r}/members/{m}`."""
+    """`sessions/{s}/iterations/{i}/assignments/{a}/members/{m}`."""
     config: builtins.str
     """Id of its config."""
     seed: builtins.int

@@ -428,7 +428,7 @@ class GetRunRequest(google.protobuf.message.Message):
 
     NAME_FIELD_NUMBER: builtins.int
     name: builtins.str
-    """`sessions/{s}/iterations/{i}/runs/{r}`."""
+    """`sessions/{s}/runs/{r}`."""
     def __init__(
         self,
         *,
@@ -448,7 +448,7 @@ class ListRunsRequest(google.protobuf.message.Message):
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
     parent: builtins.str
-    """`sessions/{s}/iterations/{i}`, `-` for all iterations."""
+    """`sessions/{s}`."""
     page_size: builtins.int
     """At most so many; 0 means 50."""
     page_token: builtins.str
@@ -489,6 +489,74 @@ class ListRunsResponse(google.protobuf.message.Message):
 Global___ListRunsResponse: typing_extensions.TypeAlias = ListRunsResponse
 
 @typing.final
+class GetAssignmentRequest(google.protobuf.message.Message):
+    """Asks for one assignment."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """`sessions/{s}/iterations/{i}/assignments/{a}`."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name"]) -> None: ...
+
+Global___GetAssignmentRequest: typing_extensions.TypeAlias = GetAssignmentRequest
+
+@typing.final
+class ListAssignmentsRequest(google.protobuf.message.Message):
+    """Asks for assignments."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PARENT_FIELD_NUMBER: builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    parent: builtins.str
+    """`sessions/{s}/iterations/{i}`, `-` for all iterations."""
+    page_size: builtins.int
+    """At most so many; 0 means 50."""
+    page_token: builtins.str
+    """From an earlier answer."""
+    def __init__(
+        self,
+        *,
+        parent: builtins.str = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token", "parent", b"parent"]) -> None: ...
+
+Global___ListAssignmentsRequest: typing_extensions.TypeAlias = ListAssignmentsRequest
+
+@typing.final
+class ListAssignmentsResponse(google.protobuf.message.Message):
+    """A page of assignments."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ASSIGNMENTS_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
+    """Gets the next page; empty at the end."""
+    @property
+    def assignments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[dressage.api.v1.session_pb2.Assignment]:
+        """The page."""
+
+    def __init__(
+        self,
+        *,
+        assignments: collections.abc.Iterable[dressage.api.v1.session_pb2.Assignment] | None = ...,
+        next_page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "next_page_token", b"next_page_token"]) -> None: ...
+
+Global___ListAssignmentsResponse: typing_extensions.TypeAlias = ListAssignmentsResponse
+
+@typing.final
 class ReadRunLogRequest(google.protobuf.message.Message):
     """Asks for a run's log."""
 
@@ -497,7 +565,7 @@ class ReadRunLogRequest(google.protobuf.message.Message):
     NAME_FIELD_NUMBER: builtins.int
     TAIL_BYTES_FIELD_NUMBER: builtins.int
     name: builtins.str
-    """`sessions/{s}/iterations/{i}/runs/{r}`."""
+    """`sessions/{s}/runs/{r}`."""
     tail_bytes: builtins.int
     """At most so many bytes, the last ones; 0 means 65536."""
     def __init__(

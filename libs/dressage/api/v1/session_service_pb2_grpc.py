@@ -106,6 +106,16 @@ class SessionServiceStub(object):
                 request_serializer=dressage_dot_v1_dot_session__service__pb2.ListRunsRequest.SerializeToString,
                 response_deserializer=dressage_dot_v1_dot_session__service__pb2.ListRunsResponse.FromString,
                 _registered_method=True)
+        self.GetAssignment = channel.unary_unary(
+                '/dressage.v1.SessionService/GetAssignment',
+                request_serializer=dressage_dot_v1_dot_session__service__pb2.GetAssignmentRequest.SerializeToString,
+                response_deserializer=dressage_dot_v1_dot_session__pb2.Assignment.FromString,
+                _registered_method=True)
+        self.ListAssignments = channel.unary_unary(
+                '/dressage.v1.SessionService/ListAssignments',
+                request_serializer=dressage_dot_v1_dot_session__service__pb2.ListAssignmentsRequest.SerializeToString,
+                response_deserializer=dressage_dot_v1_dot_session__service__pb2.ListAssignmentsResponse.FromString,
+                _registered_method=True)
         self.ReadRunLog = channel.unary_unary(
                 '/dressage.v1.SessionService/ReadRunLog',
                 request_serializer=dressage_dot_v1_dot_session__service__pb2.ReadRunLogRequest.SerializeToString,
@@ -230,6 +240,20 @@ class SessionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetAssignment(self, request, context):
+        """Gets an assignment.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAssignments(self, request, context):
+        """Lists a session's assignments, oldest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReadRunLog(self, request, context):
         """The end of the log of a run's trainers.
         """
@@ -330,6 +354,16 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.ListRuns,
                     request_deserializer=dressage_dot_v1_dot_session__service__pb2.ListRunsRequest.FromString,
                     response_serializer=dressage_dot_v1_dot_session__service__pb2.ListRunsResponse.SerializeToString,
+            ),
+            'GetAssignment': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetAssignment,
+                    request_deserializer=dressage_dot_v1_dot_session__service__pb2.GetAssignmentRequest.FromString,
+                    response_serializer=dressage_dot_v1_dot_session__pb2.Assignment.SerializeToString,
+            ),
+            'ListAssignments': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAssignments,
+                    request_deserializer=dressage_dot_v1_dot_session__service__pb2.ListAssignmentsRequest.FromString,
+                    response_serializer=dressage_dot_v1_dot_session__service__pb2.ListAssignmentsResponse.SerializeToString,
             ),
             'ReadRunLog': grpc.unary_unary_rpc_method_handler(
                     servicer.ReadRunLog,
@@ -731,6 +765,60 @@ class SessionService(object):
             '/dressage.v1.SessionService/ListRuns',
             dressage_dot_v1_dot_session__service__pb2.ListRunsRequest.SerializeToString,
             dressage_dot_v1_dot_session__service__pb2.ListRunsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetAssignment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dressage.v1.SessionService/GetAssignment',
+            dressage_dot_v1_dot_session__service__pb2.GetAssignmentRequest.SerializeToString,
+            dressage_dot_v1_dot_session__pb2.Assignment.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAssignments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dressage.v1.SessionService/ListAssignments',
+            dressage_dot_v1_dot_session__service__pb2.ListAssignmentsRequest.SerializeToString,
+            dressage_dot_v1_dot_session__service__pb2.ListAssignmentsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,41 +1,62 @@
-"""`RunService`, the trainers' side: assignments are served from rows, reports become rows, zombies are told to stop."""
+"""`RunService`, the trainers' side: assignments are served from rows one after another, reports become rows, trainers that are
+superseded are told to stop."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
 from dressage.api.internal.v1 import run_service_pb2 as work
+from dressage.api.v1 import session_pb2 as v1
 from dressage.artifacts import ArtifactStore, Grant
 from dressage.errors import DressageError, InvalidArgument, NotFound, PermissionDenied
 
 from dressage_orchestrator import metrics, names
 from dressage_orchestrator.api.old_checkpoints import delete_old
 from dressage_orchestrator.clock import system_clock
-from dressage_orchestrator.database import reports, runs
-from dressage_orchestrator.database.engine import Database, DatabaseLost
-from dressage_orchestrator.database.reports import Fence
+from dressage_orchestrator.database import assignments, reports, runs
+from dressage_orchestrator.database.assignments import AssignmentRow
+from dressage_orchestrator.database.engine import Database, DatabaseLost, Transaction
+from dressage_orchestrator.database.reports import Fence, Limits
 from dressage_orchestrator.hub import Hub
 from dressage_orchestrator.launch.controller import RunController
 from dressage_orchestrator.launch.kubernetes.remedies import REMEDIES
 from dressage_orchestrator.launch.protocol import Notice
 from dressage_orchestrator.launch.tokens import RunTokens
-from dressage_orchestrator.observe import count_last_words
 
 HELLO_SECONDS = 30.0
 GOODBYE_SECONDS = 60.0
 _LOOK_SECONDS = 2.0
+_LEAST_SECONDS = 0.02
 _MAX_ANSWERS = 256
+# Failures by which the sandbox, not the code, ended a child of the trainer.
+_SANDBOX_ENDS = {"LEARNER_OUT_OF_MEMORY": "memory", "SANDBOX_LIMIT": "sandbox"}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a lease serves next.
+
+    :param fence: whether the attempt's reports count.
+    :param assignment: the one to serve, as the trainer gets it; None: none, or the trainer has it.
+    :param ended: numbers of assignments that the trainer had and that are not open any more.
+    :param cancelled: those of them that the trainer is to stop.
+    :param patience: seconds until the next look.
+    """
+
+    fence: Fence
+    assignment: work.Assignment | None = None
+    ended: tuple[int, ...] = ()
+    cancelled: tuple[int, ...] = ()
+    patience: float = _LOOK_SECONDS
 
 
 class RunServicer:
-    """See `RunService` in the protos.
-
-    :param ended: called with a session's id when one of its runs has ended, or was evaluated, by a report.
-    """
+    """See `RunService` in the protos."""
 
     def __init__(
         self,
@@ -46,36 +67,35 @@ class RunServicer:
         controller: RunController,
         store: ArtifactStore,
         progress_seconds: float,
-        ended: Any,
     ) -> None:
         self._database = database
-        self._hub = hub
         self._tokens = tokens
         self._controller = controller
         self._store = store
         self._progress_seconds = progress_seconds
-        self._ended = ended
-        self.leaving: set[asyncio.Task[None]] = set()
         self._log = structlog.get_logger("dressage.work")
+        self.hub = hub
+        self.leaving: set[asyncio.Task[None]] = set()
 
     async def Work(self, requests: AsyncIterator[work.WorkRequest], context: Any) -> AsyncIterator[work.WorkResponse]:
         """One lease of a trainer."""
         hello = await self._hello(requests)
         closed, row = await asyncio.to_thread(self._begin, hello)
         if closed is not Fence.OPEN or row is None:
+            self.watch_leaving(hello)
             yield _farewell(closed)
             return
         if self._controller.launcher is not None:
             self._controller.launcher.said_hello(hello.run, hello.attempt)
-        await self._tell_of_missing_sandbox(hello)
+        await self._report_missing_sandbox(hello)
         welcome = work.Welcome(session=row.session, progress_interval_seconds=self._progress_seconds)
         yield work.WorkResponse(welcome=welcome)
-        lease = _Lease(self, hello, row.session)
+        lease = _Lease(self, hello, session=row.session, pool=row.run.pool)
         async for answer in lease.answers(requests):
             yield answer
 
-    async def _tell_of_missing_sandbox(self, hello: work.Hello) -> None:
-        """A node whose kernel lacks a part of the sandbox becomes a condition of the run."""
+    async def _report_missing_sandbox(self, hello: work.Hello) -> None:
+        """Make a condition of the run where the node's kernel lacks a part of the sandbox."""
         offered = {name.partition("-")[0] for name in hello.sandbox_capabilities}
         missing = sorted({"landlock", "seccomp"} - offered)
         if hello.version and missing:
@@ -83,15 +103,16 @@ class RunServicer:
             await self._controller.noticed(Notice(hello.run, hello.attempt, kind, seen, REMEDIES[kind]))
 
     async def close(self) -> None:
-        """Forgets about trainers that have yet to leave."""
+        """Stop watching trainers that have yet to leave."""
         for task in self.leaving:
             task.cancel()
         await asyncio.gather(*self.leaving, return_exceptions=True)
 
     def watch_leaving(self, hello: work.Hello) -> None:
-        """Sees to it that the trainer leaves once its run has ended."""
+        """Have the trainer stopped if it does not leave by itself after its farewell."""
         self.leaving = {task for task in self.leaving if not task.done()}
-        self.leaving.add(asyncio.create_task(self._controller.over(hello.run, hello.attempt)))
+        watching = self._controller.stop_unless_gone(hello.run, hello.attempt)
+        self.leaving.add(asyncio.create_task(watching))
 
     async def _hello(self, requests: AsyncIterator[work.WorkRequest]) -> work.Hello:
         try:
@@ -115,66 +136,86 @@ class RunServicer:
         return closed, row
 
     def record(self, hello: work.Hello, report: work.Report) -> Fence:
-        """Applies a report."""
+        """Apply a report, and wake the session's workflow where it may wait for it."""
+        limits = Limits(progress_seconds=self._progress_seconds, max_failures=self._controller.max_failures)
+        session = names.parse_run(hello.run).session
         with self._database.begin() as tx:
-            heard = reports.record(tx, hello.run, hello.attempt, report, progress_seconds=self._progress_seconds)
+            fence = reports.record(tx, hello.run, hello.attempt, report, limits)
             row = runs.find(tx, hello.run)
-            opened = runs.open_assignments(tx, hello.run) if report.HasField("progress") else []
-        if report.HasField("progress") and heard is Fence.OPEN and row is not None and opened:
-            environment = opened[0].train.environment or opened[0].score.environment
-            # At once, so that a short run shows; soon the sum over all runs under way takes its place.
-            gauge = metrics.STEPS_PER_SECOND.labels(row.run.pool, environment)
+            about = assignments.by_id(tx, session, report.assignment)
+        if fence is not Fence.OPEN:
+            return fence
+        if report.HasField("progress") and row is not None and about is not None:
+            # At once, so that a short training shows; soon the sum over all that are under way takes its place.
+            gauge = metrics.STEPS_PER_SECOND.labels(row.run.pool, assignments.environment_of(about.work))
             gauge.set(report.progress.steps_per_second)
-        if report.HasField("failed") and heard is Fence.OPEN:
-            count_last_words(report.failed)
-        if heard is Fence.OPEN and row is not None and (row.ended or report.HasField("evaluation")):
-            self._ended(row.session)
-        return heard
+        if report.result.HasField("failure"):
+            count_failure(report.result.failure)
+        if report.HasField("result") or report.HasField("evaluation"):
+            self._controller.notify(session)
+        return fence
 
-    def delete_old_checkpoints(self, run: str, newest: str) -> None:
-        """Keeps the newest; where that fails the next checkpoint is the next try."""
+    def delete_old_checkpoints(self, assignment: str, newest: str) -> None:
+        """Delete old checkpoints; where that fails the next checkpoint is the next try."""
         try:
-            delete_old(self._store, run, newest)
+            delete_old(self._store, assignment, newest)
         except (DressageError, ValueError) as error:
-            self._log.warning("old checkpoints stay", run=run, error=str(error))
+            self._log.warning("old checkpoints are kept", assignment=assignment, error=str(error))
 
-    def standing(self, hello: work.Hello, served: Collection[int] = ()) -> tuple[Fence, list[work.Assignment], bool]:
-        """Whether the attempt is heard, its open assignments, and whether more may come.
+    def standing(self, hello: work.Hello, served: Collection[int] = ()) -> Standing:
+        """Find what the attempt is to do next, and note that it does.
 
-        :param served: assignments that the trainer has; of these their being open is all that counts.
+        :param served: numbers of the assignments that the trainer has.
         """
-        with self._database.read() as tx:
+        with self._database.begin() as tx:
+            runs.lock(tx, hello.run)
             row = runs.find(tx, hello.run)
-            closed = reports.fence(row, hello.attempt)
-            if closed is not Fence.OPEN or row is None:
-                return closed, [], False
-            if row.run.HasField("failure"):  # it said that its work failed: the end of its process says the rest
-                return Fence.FAILED, [], False
-            opened = runs.open_assignments(tx, hello.run)
-            news = [assignment for assignment in opened if assignment.id not in served]
-            members = runs.members(tx, hello.run) if news else []
-        failures = {member.name: member.failure for member in members if member.HasField("failure")}
-        for assignment in news:
-            if not assignment.HasField("train"):
-                continue
-            assignment.train.checkpoint = row.checkpoint
-            for member in assignment.train.members:
-                if (failure := failures.get(names.member_name(hello.run, member.id))) is not None:
-                    assignment.train.stopped[member.id].CopyFrom(failure)
-        return closed, opened, not row.closed
+            fence = reports.fence(row, hello.attempt)
+            if fence is not Fence.OPEN or row is None:
+                return Standing(fence)
+            open_ = assignments.open_of(tx, row.session)
+            numbers = {entry.id for entry in open_}
+            ended = tuple(number for number in served if number not in numbers)
+            cancelled = tuple(number for number in ended if _was_cancelled(tx, row.session, number))
+            if not open_:
+                patience = self._give_back(tx, hello.run)
+                if patience is None:
+                    return Standing(reports.fence(runs.find(tx, hello.run), hello.attempt))
+                return Standing(fence, None, ended, cancelled, min(_LOOK_SECONDS, patience))
+            first = open_[0]
+            if first.assignment.state != v1.ASSIGNMENT_STATE_RUNNING or first.assignment.run != hello.run:
+                assignments.begin(tx, first.name, hello.run)
+            runs.work_on(tx, hello.run, first.name)
+            task = None if first.id in served else _task(tx, first)
+            # This stream waits for these topics and has just looked: it need not wake itself.
+            tx.touched -= {hello.run, assignments.topic(row.session)}
+        return Standing(fence, task, ended, cancelled)
 
     def warn_lost(self, hello: work.Hello, lost: DatabaseLost) -> None:
         """Log that a trainer is served again once the database answers."""
         self._log.warning("the database is away", run=hello.run, attempt=hello.attempt, error=lost.message)
 
-    def grants(self, hello: work.Hello, request: work.TransferRequest) -> work.TransferGrants:
-        """Grants for the keys asked for, or why not; all or none."""
+    def _give_back(self, tx: Transaction, run: str) -> float | None:
+        idle, queued = self._controller.idle_seconds, self._controller.queued_seconds
+        return runs.give_back(tx, run, idle_seconds=idle, queued_seconds=queued)
+
+    def name_of(self, hello: work.Hello, assignment: int) -> str | None:
+        """The name of the session's assignment of that number; None if there is none."""
+        with self._database.read() as tx:
+            row = assignments.by_id(tx, names.parse_run(hello.run).session, assignment)
+        return row.name if row is not None else None
+
+    def grants(self, name: str, request: work.TransferRequest) -> work.TransferGrants:
+        """Grant the keys asked for, or say why not; all or none.
+
+        :param name: of the assignment that keys are relative to.
+        """
         answer = work.TransferGrants(id=request.id)
         try:
             for key in request.put:
-                _add(answer, key, self._store.grant_put(f"{hello.run}/{key}"))
+                _add(answer, key, self._store.grant_put(f"{name}/{key}"))
             for key in request.get:
-                _add(answer, key, self._store.grant_get(_readable(hello.run, key)))
+                _add(answer, key, self._store.grant_get(_readable(name, key)))
         except DressageError as error:
             del answer.grants[:]
             answer.error = error.message
@@ -184,15 +225,17 @@ class RunServicer:
 class _Lease:
     """One stream after its welcome: a reader and a watcher that answer through a bounded queue."""
 
-    def __init__(self, servicer: RunServicer, hello: work.Hello, session: str) -> None:
+    def __init__(self, servicer: RunServicer, hello: work.Hello, *, session: str, pool: str) -> None:
         self._servicer = servicer
         self._hello = hello
-        self._session = session
+        self._topics = (hello.run, assignments.topic(session), runs.queue_topic(pool))
         self._answers: asyncio.Queue[work.WorkResponse | None] = asyncio.Queue(_MAX_ANSWERS)
+        self._served: set[int] = set()  # numbers of assignments that the trainer has
+        self._names: dict[int, str] = {}
         self._said_goodbye = False
 
     async def answers(self, requests: AsyncIterator[work.WorkRequest]) -> AsyncIterator[work.WorkResponse]:
-        """What the trainer is told, until it hangs up or was told to end."""
+        """Everything for the trainer, until it hangs up or was asked to leave."""
         tasks = [asyncio.create_task(self._read(requests)), asyncio.create_task(self._watch())]
         try:
             while (answer := await self._answers.get()) is not None:
@@ -209,35 +252,51 @@ class _Lease:
 
     async def _read(self, requests: AsyncIterator[work.WorkRequest]) -> None:
         try:
-            async for said in requests:
-                kind = said.WhichOneof("message")
+            async for request in requests:
+                kind = request.WhichOneof("message")
                 if kind == "report":
-                    await self._report(said.report)
+                    await self._report(request.report)
                 elif kind == "transfer_request":
-                    granted = await asyncio.to_thread(self._servicer.grants, self._hello, said.transfer_request)
-                    await self._answers.put(work.WorkResponse(transfer_grants=granted))
+                    await self._transfer(request.transfer_request)
                 else:
                     raise InvalidArgument(field="message", value=kind, expected="a report or a transfer request")
         finally:
             await self._answers.put(None)
 
+    async def _transfer(self, request: work.TransferRequest) -> None:
+        name = await self._name(request.assignment)
+        if name is None:
+            error = f"the session has no assignment {request.assignment}"
+            granted = work.TransferGrants(id=request.id, error=error)
+        else:
+            granted = await asyncio.to_thread(self._servicer.grants, name, request)
+        await self._answers.put(work.WorkResponse(transfer_grants=granted))
+
+    async def _name(self, assignment: int) -> str | None:
+        if assignment not in self._names:
+            name = await asyncio.to_thread(self._servicer.name_of, self._hello, assignment)
+            if name is None:
+                return None
+            self._names[assignment] = name
+        return self._names[assignment]
+
     async def _report(self, report: work.Report) -> None:
         try:
-            heard = await asyncio.to_thread(self._servicer.record, self._hello, report)
-        except NotFound as error:  # of a member that the run does not have
+            fence = await asyncio.to_thread(self._servicer.record, self._hello, report)
+        except NotFound as error:  # of a member that the assignment does not have
             raise InvalidArgument(error.message, field="report") from error
-        if report.HasField("done") and heard is Fence.OPEN:
-            self._servicer.watch_leaving(self._hello)
-        if heard in (Fence.OPEN, Fence.DONE):
-            # DONE: the run ended by an earlier report of this attempt; what is left to say may be forgotten.
+        if fence in (Fence.OPEN, Fence.DONE):
+            # DONE: the run was given back; the trainer may forget what it still reports.
             await self._answers.put(work.WorkResponse(report_accepted=work.ReportAccepted(sequence=report.sequence)))
         else:
-            await self._farewell(heard)
-        if report.HasField("checkpoint") and heard is Fence.OPEN:  # after the answer, which need not wait for the store
-            await asyncio.to_thread(self._servicer.delete_old_checkpoints, self._hello.run, report.checkpoint.key)
+            await self._farewell(fence)
+        if report.HasField("checkpoint") and fence is Fence.OPEN:  # after the answer, which need not wait for the store
+            name = await self._name(report.assignment)
+            if name is not None:
+                await asyncio.to_thread(self._servicer.delete_old_checkpoints, name, report.checkpoint.key)
 
     async def _watch(self) -> None:
-        """Serves assignments and, when there is nothing left to do, the farewell.
+        """Serve assignments one after another and, once the run has ended, the farewell.
 
         Any error ends the stream: a trainer whose stream stays open without a watcher would wait for ever.
         """
@@ -251,45 +310,82 @@ class _Lease:
         await self._answers.put(None)
 
     async def _serve_assignments(self) -> None:
-        served: set[int] = set()
-        with self._servicer._hub.waiter(self._hello.run) as waiter:
+        with self._servicer.hub.waiter(*self._topics) as waiter:
             while not self._said_goodbye:
                 try:
-                    closed, opened, more = await asyncio.to_thread(self._servicer.standing, self._hello, served)
+                    standing = await asyncio.to_thread(self._servicer.standing, self._hello, frozenset(self._served))
                 except DatabaseLost as lost:
                     self._servicer.warn_lost(self._hello, lost)
                     await waiter.wait(_LOOK_SECONDS)
                     continue
-                if closed is not Fence.OPEN or (not opened and not more):
-                    await self._farewell(closed)
+                if standing.fence is not Fence.OPEN:
+                    await self._farewell(standing.fence)
                     break
-                for assignment in opened:
-                    if assignment.id not in served:
-                        served.add(assignment.id)
-                        await self._answers.put(work.WorkResponse(assignment=assignment))
-                await waiter.wait(_LOOK_SECONDS)
+                await self._serve(standing)
+                await waiter.wait(max(_LEAST_SECONDS, standing.patience))
 
-    async def _farewell(self, closed: Fence) -> None:
+    async def _serve(self, standing: Standing) -> None:
+        for number in standing.ended:
+            self._served.discard(number)
+        for number in standing.cancelled:
+            cancel = work.CancelAssignment(assignment=number, reason="cancelled")
+            await self._answers.put(work.WorkResponse(cancel_assignment=cancel))
+        if standing.assignment is not None:
+            self._served.add(standing.assignment.id)
+            self._names[standing.assignment.id] = standing.assignment.name
+            await self._answers.put(work.WorkResponse(assignment=standing.assignment))
+
+    async def _farewell(self, fence: Fence) -> None:
         if not self._said_goodbye:
             self._said_goodbye = True
-            await self._answers.put(_farewell(closed))
+            self._servicer.watch_leaving(self._hello)
+            await self._answers.put(_farewell(fence))
 
 
-def _farewell(closed: Fence) -> work.WorkResponse:
-    if closed in (Fence.OPEN, Fence.DONE):
+def count_failure(failure: work.AssignmentFailure) -> None:
+    """Count a failed assignment, and the sandbox's part in it: trainers live too short to be scraped."""
+    cause = work.AssignmentFailure.Cause.Name(failure.cause).removeprefix("CAUSE_").lower()
+    metrics.ASSIGNMENT_FAILURES.labels(cause).inc()
+    if failure.failure.reason in _SANDBOX_ENDS:
+        metrics.SANDBOX_KILLS.labels(_SANDBOX_ENDS[failure.failure.reason]).inc()
+
+
+def _was_cancelled(tx: Transaction, session: str, number: int) -> bool:
+    """Whether the assignment was cancelled, or asked for again under another number after that."""
+    row = assignments.by_id(tx, session, number)
+    return row is None or row.assignment.state == v1.ASSIGNMENT_STATE_CANCELLED
+
+
+def _task(tx: Transaction, row: AssignmentRow) -> work.Assignment:
+    """The assignment as a trainer gets it: what was asked for and what earlier attempts have done."""
+    task = work.Assignment()
+    task.CopyFrom(row.work)
+    task.checkpoint = row.checkpoint
+    task.finished_items.extend(reports.finished_items(tx, row.name))
+    for member in assignments.members(tx, row.name):
+        if member.HasField("failure"):
+            task.stopped[member.name.rpartition("/")[2]].CopyFrom(member.failure)
+    if row.work.HasField("train"):
+        stopped = frozenset(task.stopped)
+        task.pending_evaluations.extend(reports.pending_evaluations(tx, row.name, stopped))
+    return task
+
+
+def _farewell(fence: Fence) -> work.WorkResponse:
+    if fence in (Fence.OPEN, Fence.DONE):
         return work.WorkResponse(no_more_work=work.NoMoreWork())
-    return work.WorkResponse(stop=work.Stop(reason=closed.value))
+    return work.WorkResponse(stop=work.Stop(reason=fence.value))
 
 
 def _add(answer: work.TransferGrants, key: str, grant: Grant) -> None:
     answer.grants.add(key=key, url=grant.url, headers=grant.headers)
 
 
-def _readable(run: str, key: str) -> str:
-    """The full key of what a run may read: below itself, or anywhere in its session."""
+def _readable(assignment: str, key: str) -> str:
+    """The full key of what a run may read: below the assignment, or anywhere in its session."""
     if not key.startswith("sessions/"):
-        return f"{run}/{key}"
-    session = names.session_name(names.parse_run(run).session)
+        return f"{assignment}/{key}"
+    session = names.session_name(names.parse_assignment(assignment).session)
     if not key.startswith(f"{session}/"):
         raise PermissionDenied(f"a run may read artifacts of its own session only, not {key!r}", reason="OTHER_SESSION")
     return key

@@ -13,7 +13,7 @@ from dressage.errors import InvalidArgument, NotFound
 
 from dressage_orchestrator import names
 from dressage_orchestrator.api import paging
-from dressage_orchestrator.database import events, runs, sessions
+from dressage_orchestrator.database import assignments, events, runs, sessions
 from dressage_orchestrator.database.engine import ReadTransaction
 from dressage_orchestrator.guidance import Guidance
 from dressage_orchestrator.hub import Hub
@@ -117,23 +117,38 @@ class SessionServicer:
         return await self._service.read(lambda tx: runs.get(tx, request.name).run)
 
     async def ListRuns(self, request: pb.ListRunsRequest, context: Any) -> pb.ListRunsResponse:
+        session = names.parse_session(request.parent)
+        after = paging.decode(request.page_token, "runs", session) or 0
+        size = paging.page_size(request.page_size)
+
+        def read(tx: ReadTransaction) -> list[runs.RunRow]:
+            sessions.get(tx, session)
+            return runs.page(tx, session, after=after, limit=size + 1)
+
+        found = await self._service.read(read)
+        token = paging.encode(found[size - 1].number, "runs", session) if len(found) > size else ""
+        return pb.ListRunsResponse(runs=[row.run for row in found[:size]], next_page_token=token)
+
+    async def GetAssignment(self, request: pb.GetAssignmentRequest, context: Any) -> v1.Assignment:
+        return await self._service.read(lambda tx: assignments.get(tx, request.name).assignment)
+
+    async def ListAssignments(self, request: pb.ListAssignmentsRequest, context: Any) -> pb.ListAssignmentsResponse:
         parent = request.parent
-        all_of_them = parent.endswith("/iterations/-")
-        if all_of_them:
+        if parent.endswith("/iterations/-"):
             session, number = names.parse_session(parent.removesuffix("/iterations/-")), None
         else:
             session, number = names.parse_iteration(parent)
-        position = paging.decode(request.page_token, "runs", parent)
+        position = paging.decode(request.page_token, "assignments", parent)
         size = paging.page_size(request.page_size)
 
-        def read(tx: ReadTransaction) -> list[tuple[v1.Run, tuple[int, str]]]:
+        def read(tx: ReadTransaction) -> list[tuple[v1.Assignment, tuple[int, str]]]:
             sessions.get(tx, session)
             after = tuple(position) if position else None
-            return runs.page(tx, session, iteration=number, after=after, limit=size + 1)
+            return assignments.page(tx, session, iteration=number, after=after, limit=size + 1)
 
         found = await self._service.read(read)
-        token = paging.encode(found[size - 1][1], "runs", parent) if len(found) > size else ""
-        return pb.ListRunsResponse(runs=[run for run, _ in found[:size]], next_page_token=token)
+        token = paging.encode(found[size - 1][1], "assignments", parent) if len(found) > size else ""
+        return pb.ListAssignmentsResponse(assignments=[entry for entry, _ in found[:size]], next_page_token=token)
 
     async def ReadRunLog(self, request: pb.ReadRunLogRequest, context: Any) -> pb.ReadRunLogResponse:
         run = await self._service.read(lambda tx: runs.get(tx, request.name).run)

@@ -24,7 +24,6 @@ LOCK_KEY = 0x64726573_73616765
 
 _LOCK_SECONDS = 300.0
 _LOCK_POLL_SECONDS = 0.25
-_FIRST = "0001"
 
 
 def migrate(engine: sa.Engine, *, workflow_url: str | None = None) -> str:
@@ -41,8 +40,6 @@ def migrate(engine: sa.Engine, *, workflow_url: str | None = None) -> str:
         with engine.begin() as connection:
             _refuse_newer(connection, config)
             config.attributes["connection"] = connection
-            if _before_migrations(connection):
-                command.stamp(config, _FIRST)
             command.upgrade(config, "head")
         if workflow_url is not None:
             from dbos import DBOS
@@ -91,12 +88,6 @@ def _refuse_newer(connection: sa.Connection, config: Config) -> None:
             "run the version that wrote it, or a newer one, or restore a backup made before the upgrade"
         )
         raise FailedPrecondition(message, reason="DATABASE_NEWER")
-
-
-def _before_migrations(connection: sa.Connection) -> bool:
-    """Whether the tables are there, made by a version that knew no migrations."""
-    tables = set(sa.inspect(connection).get_table_names())
-    return "sessions" in tables and MigrationContext.configure(connection).get_current_revision() is None
 
 
 @contextmanager

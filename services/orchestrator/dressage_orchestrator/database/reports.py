@@ -1,11 +1,14 @@
 """What trainers report, applied once.
 
-A report is keyed by (run, attempt, sequence), an evaluation besides by (run, member, env step); only the newest attempt
-of a run that has not ended is heard. Progress changes the members' rows and is not kept itself.
+A report is numbered within its attempt and repeated until accepted, so of each attempt the last number is kept. What must count
+once over all attempts is an item of its assignment: the first report of it is kept, later ones change nothing. Only the newest
+attempt of a live run counts, and only until its failure was counted. Progress changes the members' rows and is not kept itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 
 import sqlalchemy as sa
@@ -15,17 +18,18 @@ from dressage.api.v1 import session_pb2 as v1
 
 from dressage_orchestrator import names
 from dressage_orchestrator.clock import micros, timestamp
-from dressage_orchestrator.database import events, runs
-from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.database import assignments, events, runs
+from dressage_orchestrator.database.assignments import AssignmentRow
+from dressage_orchestrator.database.engine import ReadTransaction, Transaction
 from dressage_orchestrator.database.runs import RunRow
-from dressage_orchestrator.database.tables import REPORTS, RUNS
+from dressage_orchestrator.database.tables import ASSIGNMENTS, REPORT_SEQUENCES, REPORTS
 
 _MAX_CONDITIONS = 50
 _MESSAGE_LIMIT = 2000
 
 
 class Fence(Enum):
-    """Whether an attempt's words count, and why not; the values are the reasons of `Stop`."""
+    """Whether an attempt's reports count, and why not; the values are the reasons of `Stop`."""
 
     OPEN = ""
     SUPERSEDED = "superseded"
@@ -34,8 +38,20 @@ class Fence(Enum):
     DONE = "done"
 
 
+@dataclass(frozen=True)
+class Limits:
+    """How reports are applied.
+
+    :param progress_seconds: least seconds between two progress events of an assignment.
+    :param max_failures: failures of an assignment that are repeated.
+    """
+
+    progress_seconds: float
+    max_failures: int
+
+
 def fence(row: RunRow | None, attempt: int) -> Fence:
-    """Whether the attempt is the newest of a run that has not ended."""
+    """Say whether the attempt is the newest of a live run and has not failed."""
     if row is None or row.run.attempt != attempt:
         return Fence.SUPERSEDED
     ended = {
@@ -43,18 +59,20 @@ def fence(row: RunRow | None, attempt: int) -> Fence:
         v1.RUN_STATE_FAILED: Fence.FAILED,
         v1.RUN_STATE_SUCCEEDED: Fence.DONE,
     }
-    return ended.get(row.run.state, Fence.OPEN)
+    if row.run.state in ended:
+        return ended[row.run.state]
+    # The attempt reported that its machine failed: another one repeats the assignment.
+    return Fence.SUPERSEDED if attempt <= row.counted_attempt else Fence.OPEN
 
 
 def hello(tx: Transaction, run: str, attempt: int) -> tuple[Fence, RunRow | None]:
-    """A trainer began: its run is RUNNING, if it is the one that was started, or a later one.
+    """Note that a trainer began: its run is RUNNING, if it is the attempt that was started, or a later one.
 
-    A launcher may itself repeat an interrupted attempt; then the run's attempt follows the trainer's. One whose
-    predecessor said that a repeat would fail alike is not heard.
+    A launcher may itself repeat an interrupted attempt; then the run's attempt follows the trainer's.
     """
-    tx.lock(names.session_name(names.parse_run(run).session))
+    runs.lock(tx, run)
     row = runs.find(tx, run)
-    if row is not None and not row.ended and attempt > row.run.attempt > 0 and not row.run.HasField("failure"):
+    if row is not None and not row.ended and attempt > row.run.attempt > 0:
 
         def follow(message: v1.Run) -> None:
             message.attempt = max(message.attempt, attempt)
@@ -74,41 +92,103 @@ def hello(tx: Transaction, run: str, attempt: int) -> tuple[Fence, RunRow | None
     return closed, row
 
 
-def record(tx: Transaction, run: str, attempt: int, report: work.Report, *, progress_seconds: float) -> Fence:
-    """Applies a report once.
+def record(tx: Transaction, run: str, attempt: int, report: work.Report, limits: Limits) -> Fence:
+    """Apply a report once.
 
-    :param progress_seconds: least time between two progress events of a run.
-    :return: OPEN when it was applied, now or before; otherwise why the attempt is not heard.
+    :return: OPEN when it was applied, now or before, or is about an assignment that has ended; otherwise why the attempt's
+        reports do not count.
+    :raises NotFound: when it is about a member that the assignment does not have.
     """
-    tx.lock(names.session_name(names.parse_run(run).session))
+    runs.lock(tx, run)
     row = runs.find(tx, run)
     closed = fence(row, attempt)
     if closed is not Fence.OPEN or row is None:
         return closed
+    if not _next_in_sequence(tx, run, attempt, report.sequence):
+        return Fence.OPEN
+    about = assignments.by_id(tx, row.session, report.assignment) if report.assignment else None
+    if about is None or about.ended:
+        return Fence.OPEN
     kind = report.WhichOneof("body")
     if kind == "progress":
-        _progress(tx, row, report.progress, progress_seconds)
-    elif kind is not None and _keep(tx, run, attempt, report):
-        _APPLY[kind](tx, row, report)
+        _progress(tx, about, report.progress, limits.progress_seconds)
+    elif kind == "checkpoint":
+        assignments.change(tx, about.name, lambda _: {"checkpoint": report.checkpoint.key})
+        _count_item(tx, run, attempt)
+    elif kind == "result":
+        _result(tx, row, about, report, limits)
+    elif kind is not None and _first_of_item(tx, about.name, run, attempt, report):
+        _APPLY[kind](tx, about, report)
     return Fence.OPEN
 
 
-def _keep(tx: Transaction, run: str, attempt: int, report: work.Report) -> bool:
-    """Stores the report; False when it is there already, from this attempt or, an evaluation, from an earlier one."""
-    same = sa.and_(REPORTS.c.attempt == attempt, REPORTS.c.sequence == report.sequence)
-    key: dict[str, object] = {"run": run, "attempt": attempt, "sequence": report.sequence}
-    if report.WhichOneof("body") == "evaluation":
-        member, step = report.evaluation.member, report.evaluation.evaluation.env_step
-        same = sa.or_(same, sa.and_(REPORTS.c.member == member, REPORTS.c.env_step == step))
-        key.update(member=member, env_step=step)
-    known = tx.execute(sa.select(REPORTS.c.sequence).where(REPORTS.c.run == run, same).limit(1)).one_or_none()
-    if known is None:
-        tx.execute(sa.insert(REPORTS).values(**key, data=report.SerializeToString()))
-    return known is None
+def finished_items(tx: ReadTransaction, assignment: str) -> list[str]:
+    """List the items of an assignment that were accepted, in the order of their names."""
+    query = sa.select(REPORTS.c.item).where(REPORTS.c.assignment == assignment).order_by(REPORTS.c.item)
+    return [row.item for row in tx.execute(query)]
 
 
-def _progress(tx: Transaction, row: RunRow, report: work.ProgressReport, seconds: float) -> None:
-    left = 0
+def pending_evaluations(tx: ReadTransaction, assignment: str, stopped: frozenset[str]) -> list[work.PolicyRef]:
+    """List policies that were uploaded and not evaluated, by environment step and member.
+
+    :param stopped: ids of members whose policies are not evaluated.
+    """
+    policies: dict[tuple[int, str], work.PolicyRef] = {}
+    evaluated = set()
+    for (data,) in tx.execute(sa.select(REPORTS.c.data).where(REPORTS.c.assignment == assignment)):
+        report = work.Report.FromString(data)
+        if report.HasField("policy"):
+            policy = report.policy.policy
+            policies[policy.env_step, policy.member] = policy
+        elif report.HasField("evaluation"):
+            evaluated.add((report.evaluation.evaluation.env_step, report.evaluation.member))
+    return [policies[key] for key in sorted(policies.keys() - evaluated) if key[1] not in stopped]
+
+
+def made_progress(tx: ReadTransaction, run: str, first: int, last: int) -> bool:
+    """Whether an item or a checkpoint of one of the attempts was accepted."""
+    where = (
+        REPORT_SEQUENCES.c.run == run,
+        REPORT_SEQUENCES.c.attempt >= first,
+        REPORT_SEQUENCES.c.attempt <= last,
+        REPORT_SEQUENCES.c.kept > 0,
+    )
+    return tx.execute(sa.select(REPORT_SEQUENCES.c.attempt).where(*where).limit(1)).one_or_none() is not None
+
+
+def _next_in_sequence(tx: Transaction, run: str, attempt: int, sequence: int) -> bool:
+    """Note a report's number; False for one that was accepted before."""
+    where = (REPORT_SEQUENCES.c.run == run, REPORT_SEQUENCES.c.attempt == attempt)
+    last = tx.execute(sa.select(REPORT_SEQUENCES.c.sequence).where(*where)).scalar_one_or_none()
+    if last is None:
+        row = {"run": run, "attempt": attempt, "sequence": sequence, "kept": 0}
+        tx.execute(sa.insert(REPORT_SEQUENCES).values(**row))
+        return True
+    if sequence <= last:
+        return False
+    tx.execute(sa.update(REPORT_SEQUENCES).where(*where).values(sequence=sequence))
+    return True
+
+
+def _first_of_item(tx: Transaction, assignment: str, run: str, attempt: int, report: work.Report) -> bool:
+    """Keep the report of an item unless there is one already; whether it was kept. What names no item is not kept."""
+    if not report.item:
+        return True
+    where = (REPORTS.c.assignment == assignment, REPORTS.c.item == report.item)
+    if tx.execute(sa.select(REPORTS.c.attempt).where(*where)).one_or_none() is not None:
+        return False
+    row = {"assignment": assignment, "item": report.item, "run": run, "attempt": attempt}
+    tx.execute(sa.insert(REPORTS).values(**row, data=report.SerializeToString()))
+    _count_item(tx, run, attempt)
+    return True
+
+
+def _count_item(tx: Transaction, run: str, attempt: int) -> None:
+    where = (REPORT_SEQUENCES.c.run == run, REPORT_SEQUENCES.c.attempt == attempt)
+    tx.execute(sa.update(REPORT_SEQUENCES).where(*where).values(kept=REPORT_SEQUENCES.c.kept + 1))
+
+
+def _progress(tx: Transaction, row: AssignmentRow, report: work.ProgressReport, seconds: float) -> None:
     changed = []
     for entry in report.members:
 
@@ -117,33 +197,38 @@ def _progress(tx: Transaction, row: RunRow, report: work.ProgressReport, seconds
             for name, value in entry.metrics.items():
                 member.metrics[name] = value
 
-        changed.append(runs.change_member(tx, row.run.name, entry.member, edit))
-    for member in runs.members(tx, row.run.name):
-        if member.HasField("failure"):
-            continue
-        left += max(0, member.target_env_steps - member.env_steps)
+        changed.append(assignments.change_member(tx, row.name, entry.member, edit))
     now = micros(tx.now)
-    last = tx.execute(sa.select(RUNS.c.progress_micros).where(RUNS.c.name == row.run.name)).scalar_one()
+    last = tx.execute(sa.select(ASSIGNMENTS.c.progress_micros).where(ASSIGNMENTS.c.name == row.name)).scalar_one()
     if now - last < seconds * 1e6:
         return
 
-    def speed(run: v1.Run) -> dict[str, object]:
-        run.steps_per_second = report.steps_per_second
+    def speed(assignment: v1.Assignment) -> dict[str, object]:
+        assignment.steps_per_second = report.steps_per_second
         return {"progress_micros": now}
 
-    runs.change(tx, row.run.name, speed)
+    assignments.change(tx, row.name, speed)
+    left = sum(
+        max(0, member.target_env_steps - member.env_steps)
+        for member in assignments.members(tx, row.name)
+        if not member.HasField("failure")
+    )
     for member in changed:
         member.ClearField("evaluations")
-    told = ev.Progress(run=row.run.name, members=changed, steps_per_second=report.steps_per_second)
-    told.seconds_left = left / report.steps_per_second if report.steps_per_second > 0 else 0.0
-    events.append(tx, row.session, ev.Event(progress=told), iteration=row.iteration)
+    progress = ev.Progress(assignment=row.name, members=changed, steps_per_second=report.steps_per_second)
+    progress.seconds_left = left / report.steps_per_second if report.steps_per_second > 0 else 0.0
+    events.append(tx, row.session, ev.Event(progress=progress), iteration=row.iteration)
 
 
-def _evaluation(tx: Transaction, row: RunRow, report: work.Report) -> None:
+def _policy(tx: Transaction, row: AssignmentRow, report: work.Report) -> None:
+    """A policy changes nothing by itself: its report is kept until its evaluation arrives."""
+
+
+def _evaluation(tx: Transaction, row: AssignmentRow, report: work.Report) -> None:
     evaluation = v1.Evaluation()
     evaluation.CopyFrom(report.evaluation.evaluation)
     for rollout in evaluation.rollouts:
-        rollout.artifact = f"{row.run.name}/{rollout.artifact}"
+        rollout.artifact = f"{row.name}/{rollout.artifact}"
 
     def edit(member: v1.Member) -> None:
         later = [entry for entry in member.evaluations if entry.env_step > evaluation.env_step]
@@ -152,64 +237,109 @@ def _evaluation(tx: Transaction, row: RunRow, report: work.Report) -> None:
         member.ClearField("evaluations")
         member.evaluations.extend(ordered)
 
-    runs.change_member(tx, row.run.name, report.evaluation.member, edit)
-    name = names.member_name(row.run.name, report.evaluation.member)
-    told = ev.EvaluationFinished(member=name, evaluation=evaluation)
-    events.append(tx, row.session, ev.Event(evaluation_finished=told), iteration=row.iteration)
+    assignments.change_member(tx, row.name, report.evaluation.member, edit)
+    name = names.member_name(row.name, report.evaluation.member)
+    finished = ev.EvaluationFinished(member=name, evaluation=evaluation)
+    events.append(tx, row.session, ev.Event(evaluation_finished=finished), iteration=row.iteration)
 
 
-def _checkpoint(tx: Transaction, row: RunRow, report: work.Report) -> None:
-    runs.change(tx, row.run.name, lambda _: {"checkpoint": report.checkpoint.key})
-
-
-def _member(tx: Transaction, row: RunRow, report: work.Report) -> None:
+def _member(tx: Transaction, row: AssignmentRow, report: work.Report) -> None:
     def edit(member: v1.Member) -> None:
         member.env_steps = max(member.env_steps, report.member.env_step)
         if report.member.policy:
-            member.policy = f"{row.run.name}/{report.member.policy}"
+            member.policy = f"{row.name}/{report.member.policy}"
         if report.member.HasField("failure"):
             member.failure.CopyFrom(report.member.failure)
 
-    runs.change_member(tx, row.run.name, report.member.member, edit)
+    assignments.change_member(tx, row.name, report.member.member, edit)
     if report.member.HasField("failure"):
         message = f"{report.member.member} was stopped: {report.member.failure.message}"[:_MESSAGE_LIMIT]
-        told = ev.Warning(reason="MEMBER_STOPPED", message=message)
-        events.append(tx, row.session, ev.Event(warning=told), iteration=row.iteration)
+        warning = ev.Warning(reason="MEMBER_STOPPED", message=message)
+        events.append(tx, row.session, ev.Event(warning=warning), iteration=row.iteration)
 
 
-def _done(tx: Transaction, row: RunRow, report: work.Report) -> None:
-    runs.finish_assignment(tx, row.run.name, report.assignment)
-    if row.closed and not runs.open_assignments(tx, row.run.name):
-        runs.end(tx, row.run.name, v1.RUN_STATE_SUCCEEDED)
+def _candidate(tx: Transaction, row: AssignmentRow, report: work.Report) -> None:
+    result = v1.CandidateResult()
+    result.CopyFrom(report.candidate)
+    for rollout in result.rollouts:
+        rollout.artifact = f"{row.name}/{rollout.artifact}"
+    assignments.add_candidate(tx, row.name, result)
+    evaluated = ev.CandidateEvaluated(assignment=row.name, result=result)
+    events.append(tx, row.session, ev.Event(candidate_evaluated=evaluated), iteration=row.iteration)
 
 
-def _failed(tx: Transaction, row: RunRow, report: work.Report) -> None:
-    # The state follows when the process ends: its exit code says whether the generated code is to blame.
-    def edit(run: v1.Run) -> None:
-        run.failure.CopyFrom(report.failed)
-        run.failure.message = run.failure.message[:_MESSAGE_LIMIT]
+def _improvement(tx: Transaction, row: AssignmentRow, report: work.Report) -> None:
+    improvement = report.improvement.improvement
 
-    runs.change(tx, row.run.name, edit)
+    def edit(assignment: v1.Assignment) -> None:
+        search = assignment.search
+        search.improvements.append(improvement)
+        search.evaluated = max(search.evaluated, improvement.evaluated)
+        search.best_score = improvement.score
+        search.ClearField("best_parameters")
+        search.best_parameters.extend(report.improvement.parameters.values)
+
+    assignments.change(tx, row.name, edit)
+    improved = ev.SearchImproved(assignment=row.name, improvement=improvement)
+    events.append(tx, row.session, ev.Event(search_improved=improved), iteration=row.iteration)
 
 
-def _warning(tx: Transaction, row: RunRow, report: work.Report) -> None:
+def _warning(tx: Transaction, row: AssignmentRow, report: work.Report) -> None:
     about = f"{report.warning.member}: " if report.warning.member else ""
     message = (about + report.warning.message)[:_MESSAGE_LIMIT]
 
-    def edit(run: v1.Run) -> None:
-        if len(run.conditions) < _MAX_CONDITIONS:
-            run.conditions.add(type=report.warning.reason, message=message, time=timestamp(tx.now))
+    def edit(assignment: v1.Assignment) -> None:
+        if len(assignment.conditions) < _MAX_CONDITIONS:
+            assignment.conditions.add(type=report.warning.reason, message=message, time=timestamp(tx.now))
 
-    runs.change(tx, row.run.name, edit)
-    told = ev.Warning(reason=report.warning.reason, message=message)
-    events.append(tx, row.session, ev.Event(warning=told), iteration=row.iteration)
+    assignments.change(tx, row.name, edit)
+    warning = ev.Warning(reason=report.warning.reason, message=message)
+    events.append(tx, row.session, ev.Event(warning=warning), iteration=row.iteration)
 
 
-_APPLY = {
+def _result(tx: Transaction, run: RunRow, row: AssignmentRow, report: work.Report, limits: Limits) -> None:
+    if report.result.HasField("failure"):
+        _failed(tx, run, row, report.result.failure, limits)
+    else:
+        _first_of_item(tx, row.name, run.run.name, run.run.attempt, report)
+        if report.result.HasField("search"):
+            _searched(tx, row.name, report.result.search)
+        assignments.end(tx, row.name, v1.ASSIGNMENT_STATE_SUCCEEDED)
+    runs.work_on(tx, run.run.name, "")
+
+
+def _searched(tx: Transaction, name: str, result: v1.SearchResult) -> None:
+    def edit(assignment: v1.Assignment) -> dict[str, object]:
+        improvements = list(assignment.search.improvements) or list(result.improvements)
+        assignment.search.CopyFrom(result)
+        assignment.search.ClearField("improvements")
+        assignment.search.improvements.extend(improvements)
+        return {"env_steps": result.env_steps}
+
+    assignments.change(tx, name, edit)
+
+
+def _failed(tx: Transaction, run: RunRow, row: AssignmentRow, report: work.AssignmentFailure, limits: Limits) -> None:
+    failure = v1.Failure()
+    failure.CopyFrom(report.failure)
+    failure.message = failure.message[:_MESSAGE_LIMIT]
+    if report.cause in (work.AssignmentFailure.CAUSE_GENERATED_CODE, work.AssignmentFailure.CAUSE_ASSIGNMENT):
+        fault = report.cause == work.AssignmentFailure.CAUSE_GENERATED_CODE
+        assignments.end(tx, row.name, v1.ASSIGNMENT_STATE_FAILED, failure, generated_code=fault)
+        return
+    # Another attempt repeats it, in a fresh process; this one's end is no further failure.
+    assignments.count_failure(tx, row.name, failure, limit=limits.max_failures)
+    attempt = run.run.attempt
+    message = f"attempt {attempt} could not finish {row.name}: {failure.message}"
+    runs.add_condition(tx, run.run.name, failure.reason, message)
+    runs.change(tx, run.run.name, lambda _: {"counted_attempt": attempt})
+
+
+_APPLY: dict[str, Callable[[Transaction, AssignmentRow, work.Report], None]] = {
+    "policy": _policy,
     "evaluation": _evaluation,
-    "checkpoint": _checkpoint,
     "member": _member,
-    "done": _done,
-    "failed": _failed,
+    "candidate": _candidate,
+    "improvement": _improvement,
     "warning": _warning,
 }

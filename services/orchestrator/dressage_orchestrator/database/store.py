@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
 import sqlalchemy as sa
@@ -24,7 +25,8 @@ from google.protobuf.message import Message
 
 from dressage_orchestrator import names
 from dressage_orchestrator.clock import timestamp
-from dressage_orchestrator.database import directions, effects, events, runs, sessions
+from dressage_orchestrator.database import assignments, directions, effects, events, sessions
+from dressage_orchestrator.database.assignments import AssignmentRow
 from dressage_orchestrator.database.engine import Database, ReadTransaction, Transaction
 from dressage_orchestrator.database.tables import LABELS
 
@@ -158,7 +160,7 @@ class SessionStore:
         """The session is in a state that it leaves only by being resumed."""
 
         def write(tx: Transaction) -> v1.Session:
-            total = runs.env_steps(tx, self.session)
+            total = assignments.env_steps(tx, self.session)
             if ending.warning is not None and self._first(tx, "uncounted"):
                 events.append(tx, self.session, ev.Event(warning=ending.warning))
 
@@ -376,33 +378,33 @@ class SessionStore:
 
     # Trainers' work.
 
-    def create_run(self, number: int, run: v1.Run, assignments: Sequence[work.Assignment]) -> None:
-        """Stores a run of an iteration; one that exists stays as it is."""
+    def create_assignment(self, number: int, task: work.Assignment, members: Sequence[v1.Member] = ()) -> None:
+        """Stores an assignment of an iteration; one of that name stays as it is."""
 
         def write(tx: Transaction) -> None:
-            runs.create(tx, run, assignments)
+            assignments.create(tx, task, members)
 
-            def list_run(iteration: v1.Iteration) -> None:
-                if run.name not in iteration.runs:
-                    iteration.runs.append(run.name)
+            def list_assignment(iteration: v1.Iteration) -> None:
+                if task.name not in iteration.assignments:
+                    iteration.assignments.append(task.name)
 
-            sessions.put_iteration(tx, self.session, number, list_run)
+            sessions.put_iteration(tx, self.session, number, list_assignment)
 
         self._write(write)
 
-    def run(self, name: str) -> runs.RunRow:
-        """A run with its members."""
-        return self._read(lambda tx: runs.get(tx, name))
+    def reopen_assignment(self, name: str) -> None:
+        """Has an assignment that an earlier epoch left failed or cancelled wait for a trainer again."""
+        self._write(lambda tx: assignments.reopen(tx, name))
 
-    def members(self, run: str) -> list[v1.Member]:
-        """A run's members, in order."""
-        return self._read(lambda tx: runs.members(tx, run))
+    def assignment(self, name: str) -> AssignmentRow:
+        """An assignment with its members and candidates."""
+        return self._read(lambda tx: assignments.get(tx, name))
 
-    def live_runs(self) -> list[str]:
-        """Names of the session's runs that have not ended."""
-        return self._read(lambda tx: [row.run.name for row in runs.live(tx, self.session)])
+    def members(self, assignment: str) -> list[v1.Member]:
+        """An assignment's members, in order."""
+        return self._read(lambda tx: assignments.members(tx, assignment))
 
-    def record_verdicts(self, run: str, verdicts: Mapping[str, v1.Judgment]) -> list[v1.Member]:
+    def record_verdicts(self, assignment: str, verdicts: Mapping[str, v1.Judgment]) -> list[v1.Member]:
         """Writes judgments into the rollouts that they are about, by artifact; people's verdicts stay. The members."""
 
         def keep(member: v1.Member) -> None:
@@ -414,25 +416,25 @@ class SessionStore:
                         rollout.judgment.verdicts.extend(people)
 
         def write(tx: Transaction) -> list[v1.Member]:
-            ids = [member.name.rpartition("/")[2] for member in runs.members(tx, run)]
-            return [runs.change_member(tx, run, ident, keep) for ident in ids]
+            ids = [member.name.rpartition("/")[2] for member in assignments.members(tx, assignment)]
+            return [assignments.change_member(tx, assignment, ident, keep) for ident in ids]
 
         return self._write(write)
 
-    def judge_members(self, run: str, judgments: Mapping[str, v1.Judgment]) -> list[v1.Member]:
+    def judge_members(self, assignment: str, judgments: Mapping[str, v1.Judgment]) -> list[v1.Member]:
         """Writes members' judgments, by name; the members."""
 
         def write(tx: Transaction) -> list[v1.Member]:
             for name, judgment in judgments.items():
-                ident = name.rpartition("/")[2]
-                runs.change_member(tx, run, ident, lambda member, j=judgment: member.judgment.CopyFrom(j))  # type: ignore[misc]
-            return runs.members(tx, run)
+                keep = partial(_judge_member, judgment)
+                assignments.change_member(tx, assignment, name.rpartition("/")[2], keep)
+            return assignments.members(tx, assignment)
 
         return self._write(write)
 
     def record_video(self, member: str, *, rollout: str, video: str) -> None:
         """Notes a rollout's video in its member and in the session."""
-        run, _, ident = member.rpartition("/members/")
+        assignment, _, ident = member.rpartition("/members/")
 
         def show(entry: v1.Member) -> None:
             for evaluation in entry.evaluations:
@@ -440,22 +442,26 @@ class SessionStore:
                     if found.artifact == rollout:
                         found.video = video
 
-        self._write(lambda tx: runs.change_member(tx, run, ident, show))
+        self._write(lambda tx: assignments.change_member(tx, assignment, ident, show))
         self.update(v1.Session(best_video=video), ["best_video"])
 
     def count_env_steps(self) -> int:
-        """Counts the environment steps that the session's members trained, and keeps the number in the session."""
+        """Counts the environment steps that the session's work took, and keeps the number in the session."""
 
         def write(tx: Transaction) -> int:
-            total = runs.env_steps(tx, self.session)
+            total = assignments.env_steps(tx, self.session)
             sessions.change(tx, self.session, lambda session: setattr(session, "env_steps", total))
             return total
 
         return self._write(write)
 
     def remember_speed(self, kind: str, pool: str, steps_per_second: float) -> None:
-        """Keeps how fast a run of a kind went, for later estimates."""
-        self._write(lambda tx: runs.remember_speed(tx, kind, pool, steps_per_second))
+        """Keeps how fast work of a kind went, for later estimates."""
+        self._write(lambda tx: assignments.remember_speed(tx, kind, pool, steps_per_second))
+
+
+def _judge_member(judgment: v1.Judgment, member: v1.Member) -> None:
+    member.judgment.CopyFrom(judgment)
 
 
 def _merge(source: Message, target: Message, paths: Sequence[str]) -> None:

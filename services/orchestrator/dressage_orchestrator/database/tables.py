@@ -50,50 +50,77 @@ RUNS = Table(
     METADATA,
     Column("name", String(200), primary_key=True),
     Column("session", String(63), nullable=False),
-    Column("iteration", Integer, nullable=False),
-    Column("data", LargeBinary, nullable=False),  # dressage.v1.Run, without members
+    Column("number", Integer, nullable=False),  # in its session, from 1
+    Column("pool", String(63), nullable=False),
+    Column("data", LargeBinary, nullable=False),  # dressage.v1.Run
     Column("state", Integer, nullable=False),
+    Column("state_micros", BigInteger, nullable=False),  # since when
     Column("attempt", Integer, nullable=False, default=0),
-    Column("failures", Integer, nullable=False, default=0),
-    Column("closed", Boolean, nullable=False, default=True),  # no further assignments will come
-    Column("checkpoint", String(500), nullable=False, default=""),  # key, relative to the run
-    Column("code_fault", Boolean, nullable=False, default=False),  # the generated code is to blame for the failure
-    Column("create_micros", BigInteger, nullable=False),
-    Column("progress_micros", BigInteger, nullable=False, default=0),  # of the last progress event
+    Column("counted_attempt", Integer, nullable=False, default=0),  # the newest whose failure an assignment counts
+    Column("idle_micros", BigInteger, nullable=False, default=0),  # since when it has no assignment; 0: it has one
+    Column("release", Boolean, nullable=False, default=False),  # give it back as soon as it is idle
+    Column("claimed_by", String(100), nullable=False, default=""),  # executor that starts and watches its trainers
     Column("version", BigInteger, nullable=False, default=1),
-    Column("claimed_by", String(100), nullable=False, default="", server_default=""),  # executor that sees to it
-    Index("runs_by_session", "session", "iteration", "create_micros"),
+    UniqueConstraint("session", "number", name="one_run"),
     Index("runs_by_state", "state"),
-)
-
-MEMBERS = Table(
-    "members",
-    METADATA,
-    Column("run", String(200), primary_key=True),
-    Column("id", String(80), primary_key=True),
-    Column("position", Integer, nullable=False),
-    Column("data", LargeBinary, nullable=False),  # dressage.v1.Member
 )
 
 ASSIGNMENTS = Table(
     "assignments",
     METADATA,
-    Column("run", String(200), primary_key=True),
-    Column("id", BigInteger, primary_key=True),
-    Column("data", LargeBinary, nullable=False),  # dressage.internal.v1.Assignment
-    Column("done", Boolean, nullable=False, default=False),
+    Column("name", String(200), primary_key=True),
+    Column("session", String(63), nullable=False),
+    Column("iteration", Integer, nullable=False),
+    Column("id", BigInteger, nullable=False),  # number in the session, by which trainers know it
+    Column("data", LargeBinary, nullable=False),  # dressage.v1.Assignment, without members and candidates
+    Column("work", LargeBinary, nullable=False),  # dressage.internal.v1.Assignment, as it was asked for
+    Column("state", Integer, nullable=False),
+    Column("failures", Integer, nullable=False, default=0),
+    Column("checkpoint", String(500), nullable=False, default=""),  # key, relative to the assignment
+    Column("generated_code", Boolean, nullable=False, default=False),  # generated code caused the failure
+    Column("env_steps", BigInteger, nullable=False, default=0),  # played by candidates or a search
+    Column("create_micros", BigInteger, nullable=False),
+    Column("progress_micros", BigInteger, nullable=False, default=0),  # of the last progress event
+    Column("version", BigInteger, nullable=False, default=1),
+    UniqueConstraint("session", "id", name="one_assignment"),
+    Index("assignments_by_time", "session", "iteration", "create_micros"),
+    Index("assignments_by_state", "state"),
+)
+
+MEMBERS = Table(
+    "members",
+    METADATA,
+    Column("assignment", String(200), primary_key=True),
+    Column("id", String(80), primary_key=True),
+    Column("position", Integer, nullable=False),
+    Column("data", LargeBinary, nullable=False),  # dressage.v1.Member
+)
+
+CANDIDATES = Table(
+    "candidates",
+    METADATA,
+    Column("assignment", String(200), primary_key=True),
+    Column("id", String(200), primary_key=True),
+    Column("data", LargeBinary, nullable=False),  # dressage.v1.CandidateResult
 )
 
 REPORTS = Table(
     "reports",
     METADATA,
+    Column("assignment", String(200), primary_key=True),
+    Column("item", String(200), primary_key=True),
+    Column("run", String(200), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("data", LargeBinary, nullable=False),  # dressage.internal.v1.Report
+)
+
+REPORT_SEQUENCES = Table(
+    "report_sequences",
+    METADATA,
     Column("run", String(200), primary_key=True),
     Column("attempt", Integer, primary_key=True),
-    Column("sequence", BigInteger, primary_key=True),
-    Column("member", String(80)),  # of evaluations
-    Column("env_step", BigInteger),  # of evaluations
-    Column("data", LargeBinary, nullable=False),  # dressage.internal.v1.Report
-    UniqueConstraint("run", "member", "env_step", name="one_evaluation"),
+    Column("sequence", BigInteger, nullable=False),  # of the last report that was accepted
+    Column("kept", BigInteger, nullable=False),  # items and checkpoints that were accepted
 )
 
 EVENTS = Table(

@@ -1,341 +1,331 @@
-"""Decides what becomes of runs: level-triggered on their rows, with launchers' and trainers' words as hints.
+"""Has a trainer work for each session that has open assignments.
 
-`ensure` may be called at any time for any run: it starts what should be running and is not. An attempt that ended is
-repeated or not by how it ended; `max_failures` counts only attempts that ended badly.
+It is level-triggered on rows; messages of launchers and trainers are hints.
+`ensure` may be called at any time for any session: it makes the run that is missing and starts the trainer that is missing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+import weakref
 from collections.abc import Callable
-from typing import Any
 
 import structlog
-from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 
-from dressage_orchestrator import metrics, names
-from dressage_orchestrator.clock import timestamp
-from dressage_orchestrator.database import events, runs, sessions
-from dressage_orchestrator.database.engine import Database, DatabaseLost, Transaction
-from dressage_orchestrator.launch.protocol import Ended, ExitKind, Launch, Launcher, Notice
+from dressage_orchestrator import names
+from dressage_orchestrator.database import assignments, runs, sessions
+from dressage_orchestrator.database.engine import Database
+from dressage_orchestrator.database.runs import RunRow
+from dressage_orchestrator.launch import ends
+from dressage_orchestrator.launch.protocol import Ended, Launch, Launcher, Notice
 from dressage_orchestrator.launch.tokens import RunTokens
 
 ALONE = "local"
-"""Executor of a server that shares its database with nobody."""
+"""Executor of a server that does not share its database."""
 
-_LEAVE_SECONDS = 60.0
-_MAX_CONDITIONS = 50
+LEAVE_SECONDS = 60.0
+"""How long a trainer may take to leave once its run has ended."""
 
 
 class RunController:
-    """Keeps the runs of this server going.
+    """Keeps this server's runs going.
 
-    Where several servers share the database, each run is claimed by one of them; the others leave it alone for as long
-    as that one lives.
+    Where several servers share the database, each run is claimed by one of them; the others leave its trainers to it for as
+    long as that one lives.
 
-    :param max_failures: failed attempts of a run that are repeated.
+    :param max_failures: failures of an assignment that are repeated.
+    :param idle_seconds: how long a run may be without an assignment before it is given back.
+    :param deadline_seconds: how long a trainer may work before it checkpoints and exits 75; 0: no bound.
     :param executor: this server's id.
 
-    Set before use: ``launcher``, ``address`` (of `RunService`), and ``notify``, called with a session's id when the
-    state of one of its runs has changed for good.
+    Set before use: ``launcher``, ``address`` (of `RunService`), and ``notify``, called in a worker thread with a session's id
+    when one of its assignments has news.
     """
 
     def __init__(
-        self, database: Database, tokens: RunTokens, *, token_seconds: float, max_failures: int, executor: str = ALONE
+        self,
+        database: Database,
+        tokens: RunTokens,
+        *,
+        token_seconds: float,
+        max_failures: int,
+        idle_seconds: float = 60.0,
+        deadline_seconds: float = 0.0,
+        executor: str = ALONE,
     ) -> None:
         self._database = database
         self._tokens = tokens
         self._token_seconds = token_seconds
-        self._max_failures = max_failures
+        self._deadline_seconds = deadline_seconds
         self._executor = executor
         self._watched: dict[str, int] = {}
-        self._idle: set[str] = set()
+        self._without_trainer: set[str] = set()
+        self._ensuring: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._log = structlog.get_logger("dressage.runs")
+        self.max_failures = max_failures
+        self.idle_seconds = idle_seconds
         self.launcher: Launcher | None = None
         self.address = ""
         self.notify: Callable[[str], None] = lambda session: None
+
+    @property
+    def queued_seconds(self) -> float:
+        """How long a run may be QUEUED although there is room for its trainer."""
+        return self.launcher.placing_seconds if self.launcher is not None else 0.0
 
     def cores(self, pool: str) -> int:
         """Cores that a run of that pool may use."""
         return self.launcher.cores(pool) if self.launcher is not None else 1
 
     async def recover(self) -> int:
-        """Takes up all runs that have not ended, after this server started; how many.
+        """Resume all sessions that have open assignments, after this server started; how many they are.
 
         Trainers that the launcher does not know are gone.
         """
 
-        def live() -> list[str]:
-            with self._database.read() as tx:
-                return [row.run.name for row in runs.live(tx)]
+        def unfinished() -> list[str]:
+            with self._database.begin() as tx:
+                return list(dict.fromkeys(row.session for row in assignments.live(tx)))
 
-        found = await asyncio.to_thread(live)
-        for name in found:
-            await self.ensure(name)
+        found = await asyncio.to_thread(unfinished)
+        for session in found:
+            await self.ensure(session)
         return len(found)
 
-    async def ensure(self, name: str) -> None:
-        """Starts a trainer for the run if it wants one and has none."""
+    async def ensure(self, session: str) -> None:
+        """Have a trainer work for the session if it has open assignments."""
         assert self.launcher is not None
-        row = await asyncio.to_thread(self._find, name)
-        if row is None or row.ended or not await asyncio.to_thread(self._claim, name):
-            return
-        if self.launcher.knows(name, row.run.attempt):
-            self._watched[name] = row.run.attempt
-            return
-        attempt = await asyncio.to_thread(self._next_attempt, name, row.run.attempt)
-        if attempt is None:
-            return
+        async with self._ensuring.setdefault(session, asyncio.Lock()):
+            run = await asyncio.to_thread(self._run_of, session)
+            if run is None:
+                return
+            if self.launcher.knows(run.name, run.attempt):
+                self._watched[run.name] = run.attempt
+                return
+            attempt = await asyncio.to_thread(self._next_attempt, run.name, run.attempt)
+            if attempt is not None:
+                self._submit(self.launcher, run, attempt)
+
+    def _submit(self, launcher: Launcher, run: v1.Run, attempt: int) -> None:
         expiry = int(time.time() + self._token_seconds)
-        last = attempt + self.launcher.attempts_per_launch - 1
-        token = self._tokens.make(name, attempt, expiry=expiry, last=last)
+        last = attempt + launcher.attempts_per_launch - 1
+        token = self._tokens.make(run.name, attempt, expiry=expiry, last=last)
 
         async def starting() -> bool:
-            return await self.starting(name, attempt)
+            return await self.starting(run.name, attempt)
 
-        self._watched[name] = attempt
-        self.launcher.submit(Launch(name, attempt, self.address, token, row.run.pool), starting)
+        self._watched[run.name] = attempt
+        deadline = self._deadline_seconds
+        launcher.submit(Launch(run.name, attempt, self.address, token, run.pool, deadline_seconds=deadline), starting)
+
+    async def release(self, session: str) -> None:
+        """Give the session's run back: at once, or as soon as its open assignments have ended.
+
+        Called where no assignment follows soon: while a person or a provider is waited for, and at the session's end. A later
+        assignment takes this back, or gets the next run.
+        """
+        assert self.launcher is not None
+        ended = await asyncio.to_thread(self._release, session)
+        if ended is not None:
+            await self.launcher.stop(ended)
+
+    async def cancel(self, session: str) -> None:
+        """End all open assignments and runs of a session as CANCELLED and stop their trainers."""
+        assert self.launcher is not None
+
+        def mark() -> list[str]:
+            with self._database.begin() as tx:
+                tx.lock(names.session_name(session))
+                for entry in assignments.open_of(tx, session):
+                    assignments.end(tx, entry.name, v1.ASSIGNMENT_STATE_CANCELLED)
+                found = [row.run.name for row in runs.live(tx, session)]
+                for name in found:
+                    runs.end(tx, name, v1.RUN_STATE_CANCELLED)
+                return found
+
+        for name in await asyncio.to_thread(mark):
+            await self.launcher.stop(name)
+        await asyncio.to_thread(self.notify, session)
+
+    async def cancel_assignment(self, name: str) -> None:
+        """End an assignment as CANCELLED; its trainer stops it and waits for the next. One that has ended stays as it is."""
+        session = names.parse_assignment(name).session
+
+        def mark() -> None:
+            with self._database.begin() as tx:
+                assignments.end(tx, name, v1.ASSIGNMENT_STATE_CANCELLED)
+                row = runs.live_of(tx, session)
+                if row is not None and row.run.assignment == name:
+                    runs.work_on(tx, row.run.name, "")
+
+        await asyncio.to_thread(mark)
+        await asyncio.to_thread(self.notify, session)
 
     async def starting(self, name: str, attempt: int) -> bool:
-        """The attempt's turn has come; False when it is not wanted any more, or has said hello already."""
+        """Note that the attempt's turn has come; False when it is not needed any more, or its trainer is there already."""
         return await asyncio.to_thread(self._starting, name, attempt)
 
-    async def heard(self, name: str, attempt: int) -> bool:
+    async def hello_received(self, name: str, attempt: int) -> bool:
         """Whether the attempt's trainer has said hello, to whichever server."""
         row = await asyncio.to_thread(self._find, name)
         return row is None or row.ended or (row.run.attempt >= attempt and row.run.state == v1.RUN_STATE_RUNNING)
 
-    async def given_up(self, name: str) -> bool:
+    async def abandoned(self, name: str) -> bool:
         """Whether the run was cancelled or has failed, so that its trainer is to end."""
         row = await asyncio.to_thread(self._find, name)
         return row is not None and row.run.state in (v1.RUN_STATE_CANCELLED, v1.RUN_STATE_FAILED)
 
     async def noticed(self, notice: Notice) -> None:
-        """Something about a run under way: it becomes a condition of the run and a warning of its session, once."""
-        over = await asyncio.to_thread(self._note, notice)
-        if over:
-            assert self.launcher is not None
+        """Apply a notice of the launcher or of a trainer's hello (see `ends.apply_notice`)."""
+        assert self.launcher is not None
+
+        def note() -> bool:
+            with self._database.begin() as tx:
+                return ends.apply_notice(tx, notice, max_failures=self.max_failures)
+
+        if await asyncio.to_thread(note):
             await self.launcher.stop(notice.run)
+        if notice.over:
             await asyncio.to_thread(self.notify, names.parse_run(notice.run).session)
 
-    async def look(self) -> None:
-        """Sees to what no word may have reached this server about; called now and then.
+    async def ended(self, ended: Ended) -> None:
+        """Apply the end of a trainer and start the next attempt if one is needed."""
+        again = await asyncio.to_thread(self._apply_end, ended)
+        session = names.parse_run(ended.run).session
+        if again:
+            await self.ensure(session)
+        await asyncio.to_thread(self.notify, session)
 
-        Trainers may have said hello to, or a cancel may have been asked of, another server; runs of a dead one are taken.
+    async def look(self) -> None:
+        """Find what no message may have reported to this server; called periodically.
+
+        Trainers may have said hello to, or a cancel may have reached, another server; runs of a dead one are claimed; sessions
+        with open assignments get a run; idle runs are given back.
         """
         assert self.launcher is not None
-        orphans, mine = await asyncio.to_thread(self._of_others)
-        # A run of this server's that has no trainer for two looks: its workflow may be another's, which leaves it alone.
-        idle = {row.run.name for row in mine if not self.launcher.knows(row.run.name, row.run.attempt)}
-        for name in [*orphans, *sorted(idle & self._idle)]:
-            await self.ensure(name)
-        self._idle = idle
+        orphans, mine, waiting = await asyncio.to_thread(self._survey)
+        # A run of this server's without a trainer for two looks: an attempt may just be between its row and its launch.
+        lacking = {row.run.name for row in mine if not self.launcher.knows(row.run.name, row.run.attempt)}
+        due = [*orphans, *sorted(lacking & self._without_trainer)]
+        for session in dict.fromkeys([*(names.parse_run(name).session for name in due), *waiting]):
+            await self.ensure(session)
+        self._without_trainer = lacking
         for name, attempt in list(self._watched.items()):
-            row = await asyncio.to_thread(self._find, name)
-            attempts = range(attempt, attempt + self.launcher.attempts_per_launch)
-            over = row is None or row.ended or row.run.attempt not in attempts
-            if not self.launcher.knows(name, attempt):
-                if over:
-                    self._watched.pop(name, None)
-            elif over and (row is None or not row.ended or self._overdue(row.run)):
-                await self.launcher.stop(name, attempt)
-            elif row is not None and row.run.state == v1.RUN_STATE_RUNNING:
-                self.launcher.said_hello(name, attempt)
+            await self._check_watched(self.launcher, name, attempt)
 
-    async def ended(self, word: Ended) -> None:
-        """A trainer ended: its run is done, repeated or failed."""
-        again = await asyncio.to_thread(self._after, word)
-        if again:
-            await self.ensure(word.run)
-        else:
-            await asyncio.to_thread(self.notify, names.parse_run(word.run).session)
+    async def _check_watched(self, launcher: Launcher, name: str, attempt: int) -> None:
+        row = await asyncio.to_thread(self._find, name)
+        attempts = range(attempt, attempt + launcher.attempts_per_launch)
+        over = row is None or row.ended or row.run.attempt not in attempts
+        if not launcher.knows(name, attempt):
+            if over:
+                self._watched.pop(name, None)
+        elif over and (row is None or not row.ended or _overdue(row.run)):
+            await launcher.stop(name, attempt)
+        elif row is not None and row.run.state == v1.RUN_STATE_RUNNING:
+            launcher.said_hello(name, attempt)
 
-    async def cancel(self, name: str) -> None:
-        """Ends a run as CANCELLED and its trainer with it."""
+    async def stop_unless_gone(self, name: str, attempt: int) -> None:
+        """Stop the trainer of a run or attempt that has ended if it does not leave by itself, so that it gives up its place."""
         assert self.launcher is not None
-
-        def mark() -> None:
-            with self._database.begin() as tx:
-                runs.end(tx, name, v1.RUN_STATE_CANCELLED)
-
-        await asyncio.to_thread(mark)
-        await self.launcher.stop(name)
-
-    async def over(self, name: str, attempt: int) -> None:
-        """Stops the trainer of a run that has ended, if it does not leave by itself, so that it gives up its place."""
-        assert self.launcher is not None
-        await asyncio.sleep(_LEAVE_SECONDS)
-        try:
-            row = await asyncio.to_thread(self._find, name)
-        except DatabaseLost as lost:
-            self._log.warning("`look` stops the trainer if it stays", run=name, error=lost.message)
-            return
-        if row is not None and row.ended and self.launcher.knows(name, attempt):
+        await asyncio.sleep(LEAVE_SECONDS)
+        row = await asyncio.to_thread(self._find, name)
+        over = row is not None and (row.ended or attempt <= row.counted_attempt)
+        if over and self.launcher.knows(name, attempt):
             self._log.warning("trainer did not leave and is stopped", run=name, attempt=attempt)
             await self.launcher.stop(name, attempt)
+            await self.ensure(names.parse_run(name).session)
 
     async def logs(self, name: str, *, tail_bytes: int) -> bytes | None:
-        """The end of the log of a run's trainers; None where nothing is kept."""
+        """Read the end of the log of a run's trainers; None where nothing is kept."""
         return None if self.launcher is None else await self.launcher.logs(name, tail_bytes=tail_bytes)
 
-    def reopen(self, name: str) -> None:
-        """Queues a run again that failed or was cancelled, to go on from its checkpoint (for a resumed session).
-
-        Where all members were stopped, they are tried again: an attempt that is told so ends at once.
-        """
+    def _run_of(self, session: str) -> v1.Run | None:
+        """The session's live run, made if need be; None if it needs none, or if another server starts its trainers."""
         with self._database.begin() as tx:
-            runs.lock(tx, name)
-            found = runs.get(tx, name).run
-            if found.state not in (v1.RUN_STATE_FAILED, v1.RUN_STATE_CANCELLED):
-                return
+            tx.lock(names.session_name(session))
+            if not assignments.open_of(tx, session):
+                return None
+            found = sessions.get(tx, session)
+            if found.state in sessions.ENDED or sessions.cancel_reason(tx, session) is not None:
+                return None
+            row = runs.live_of(tx, session)
+            if row is None:
+                return runs.create(tx, session, pool=found.spec.pool, executor=self._executor).run
+            return row.run if runs.claim(tx, row.run.name, self._executor) else None
 
-            def edit(run: v1.Run) -> dict[str, Any]:
-                run.state = v1.RUN_STATE_QUEUED
-                run.ClearField("failure")
-                run.ClearField("end_time")
-                return {"failures": 0, "code_fault": False}
-
-            runs.change(tx, name, edit)
-            if all(member.HasField("failure") for member in found.members):
-                for member in found.members:
-                    runs.change_member(tx, name, member.name.rpartition("/")[2], _let_go_on)
-
-    @staticmethod
-    def _overdue(run: v1.Run) -> bool:
-        """Whether its trainer should have left by now."""
-        grace = 0.0 if run.state == v1.RUN_STATE_CANCELLED else _LEAVE_SECONDS
-        return time.time() > run.end_time.ToMicroseconds() / 1e6 + grace
-
-    def _claim(self, name: str) -> bool:
+    def _release(self, session: str) -> str | None:
+        """Mark the session's run, or end it; the name of one whose trainer has not said hello and is not needed."""
         with self._database.begin() as tx:
-            return runs.claim(tx, name, self._executor)
+            tx.lock(names.session_name(session))
+            row = runs.live_of(tx, session)
+            if row is None:
+                return None
+            runs.change(tx, row.run.name, lambda _: {"release": True})
+            runs.give_back(tx, row.run.name, idle_seconds=self.idle_seconds, queued_seconds=self.queued_seconds)
+            ended = runs.get(tx, row.run.name).ended
+            return row.run.name if ended and row.run.state != v1.RUN_STATE_RUNNING else None
 
-    def _of_others(self) -> tuple[list[str], list[runs.RunRow]]:
-        """Runs whose server is dead, and runs of this one, where there are several; both want or have a trainer."""
-        if not self._database.shared:
-            return [], []
-        with self._database.read() as tx:
-            return runs.orphans(tx), runs.claimed(tx, self._executor)
+    def _survey(self) -> tuple[list[str], list[RunRow], list[str]]:
+        """Give idle runs back; then runs of dead servers, live runs of this one, and sessions that lack a run."""
+        with self._database.begin() as tx:
+            orphans = runs.orphans(tx) if self._database.shared else []
+            for row in runs.claimed(tx, self._executor):
+                runs.give_back(tx, row.run.name, idle_seconds=self.idle_seconds, queued_seconds=self.queued_seconds)
+            waiting = assignments.waiting_sessions(tx, runs.LIVE)
+            open_ = {row.session for row in assignments.live(tx)}
+            mine = [row for row in runs.claimed(tx, self._executor) if row.session in open_]
+            return orphans, mine, waiting
 
-    def _find(self, name: str) -> runs.RunRow | None:
-        with self._database.read() as tx:
+    def _find(self, name: str) -> RunRow | None:
+        with self._database.begin() as tx:
             return runs.find(tx, name)
 
     def _next_attempt(self, name: str, seen: int) -> int | None:
-        """Begins the next attempt; None when another caller did."""
-        begun: list[int] = []
-
-        def edit(run: v1.Run) -> None:
-            begun.clear()
-            if run.attempt == seen and run.state not in runs.ENDED:
-                run.attempt += 1
-                run.state = v1.RUN_STATE_QUEUED
-                begun.append(run.attempt)
-
+        """Begin the next attempt; None when another caller did, or the run has ended."""
         with self._database.begin() as tx:
             runs.lock(tx, name)
             row = runs.find(tx, name)
-            if row is not None and sessions.cancel_reason(tx, row.session) is None:
-                runs.change(tx, name, edit)
-        return begun[0] if begun else None
+            if row is None or row.ended or row.run.attempt != seen:
+                return None
+            ends.interrupt(tx, row)
+
+            # Pods of an earlier Job may have failed without a hello: their attempts are counted, and over.
+            attempt = max(seen, row.counted_attempt) + 1
+
+            def begin(run: v1.Run) -> None:
+                run.attempt = attempt
+                run.state = v1.RUN_STATE_QUEUED
+
+            return runs.change(tx, name, begin).attempt
 
     def _starting(self, name: str, attempt: int) -> bool:
-        wanted: list[bool] = []
+        with self._database.begin() as tx:
+            runs.lock(tx, name)
+            row = runs.find(tx, name)
+            if row is None or row.run.attempt != attempt or row.run.state != v1.RUN_STATE_QUEUED:
+                return False
+            if not assignments.open_of(tx, row.session):  # its work was cancelled while it waited for a place
+                runs.end(tx, name, v1.RUN_STATE_SUCCEEDED)
+                return False
 
-        def edit(run: v1.Run) -> None:
-            wanted[:] = [run.attempt == attempt and run.state == v1.RUN_STATE_QUEUED]
-            if wanted[0]:
+            def start(run: v1.Run) -> None:
                 run.state = v1.RUN_STATE_STARTING
 
-        with self._database.begin() as tx:
-            runs.change(tx, name, edit)
-        return wanted[0]
-
-    def _after(self, word: Ended) -> bool:
-        """Writes what the end of an attempt means; whether another attempt is due."""
-        with self._database.begin() as tx:
-            # Where all servers hear of an end, the one that claims the run acts on it, and counts it.
-            if not runs.claim(tx, word.run, self._executor):
-                return False
-            row = runs.find(tx, word.run)
-            if row is None or row.ended or not word.of(row.run.attempt):
-                return False
-            if word.kind is ExitKind.CHECKPOINTED:
-                return True
-            failure = self._failure(row, word)
-            if not word.counted:
-                metrics.RUN_FAILURES.labels(failure.reason).inc()
-            reported = row.run.HasField("failure") or word.final
-            if word.kind is ExitKind.CODE_FAULT or reported or row.failures >= self._max_failures:
-                fault = word.kind is ExitKind.CODE_FAULT
-                runs.end(tx, word.run, v1.RUN_STATE_FAILED, failure, fault=fault)
-                return False
-
-            def count(run: v1.Run) -> dict[str, Any]:
-                message = f"attempt {word.attempt} failed and is repeated: {failure.message}"
-                run.conditions.add(type=failure.reason, message=message, time=timestamp(tx.now))
-                return {"failures": row.failures + 1}
-
-            runs.change(tx, word.run, count)
-            self._log.warning("run is repeated", run=word.run, attempt=word.attempt, reason=failure.reason)
+            runs.change(tx, name, start)
             return True
 
-    def _note(self, notice: Notice) -> bool:
-        """Writes a notice down; whether the run has failed by it, as its trainer said that a repeat would end alike."""
+    def _apply_end(self, ended: Ended) -> bool:
         with self._database.begin() as tx:
-            runs.lock(tx, notice.run)  # other servers may have noticed the same
-            row = runs.find(tx, notice.run)
-            if row is None or row.ended:
+            # Where all servers learn of an end, the one that claims the run applies it.
+            if not runs.claim(tx, ended.run, self._executor):
                 return False
-            begin = f"attempt {notice.attempt}: "
-            known = [entry for entry in row.run.conditions if entry.type == notice.type]
-            if not any(entry.message.startswith(begin) for entry in known):
-                self._add_condition(tx, row, notice, begin)
-            if not notice.over or row.run.attempt != notice.attempt:
-                return False
-            if notice.counts and row.run.HasField("failure") and notice.type != "GENERATED_CODE_FAILED":
-                runs.end(tx, notice.run, v1.RUN_STATE_FAILED, row.run.failure)
-                return True
-
-            def between(run: v1.Run) -> None:
-                if run.state in (v1.RUN_STATE_STARTING, v1.RUN_STATE_RUNNING):
-                    run.state = v1.RUN_STATE_QUEUED
-
-            runs.change(tx, notice.run, between)
-            return False
-
-    def _add_condition(self, tx: Transaction, row: runs.RunRow, notice: Notice, begin: str) -> None:
-        message = f"{begin}{notice.message}; {notice.remedy}"
-
-        def add(run: v1.Run) -> None:
-            del run.conditions[: max(0, len(run.conditions) + 1 - _MAX_CONDITIONS)]
-            run.conditions.add(type=notice.type, message=message, time=timestamp(tx.now))
-
-        runs.change(tx, notice.run, add)
-        told = ev.Warning(reason=notice.type, message=message)
-        events.append(tx, row.session, ev.Event(warning=told), iteration=row.iteration)
-        if notice.counts:
-            metrics.RUN_FAILURES.labels(notice.type).inc()
-        log = self._log.warning if notice.counts else self._log.info
-        log("run condition", run=notice.run, attempt=notice.attempt, type=notice.type, message=notice.message)
-
-    def _failure(self, row: runs.RunRow, word: Ended) -> v1.Failure:
-        """Why the attempt failed: in the trainer's own words if it said, else by how it ended."""
-        if row.run.HasField("failure"):
-            return row.run.failure
-        if word.reason:
-            return v1.Failure(reason=word.reason, message=word.message, remedy=word.remedy)
-        by_kind = {
-            ExitKind.CODE_FAULT: ("GENERATED_CODE_FAILED", "the reward failed in training", "change the reward"),
-            ExitKind.NO_HELLO: ("TRAINER_SILENT", "the trainer never reported", "see the run's log"),
-            ExitKind.DONE: ("TRAINER_LEFT_EARLY", "the trainer ended before its work was done", "see the run's log"),
-        }
-        default = ("TRAINER_FAILED", "the trainer failed", "see the run's log; if memory ran out, train fewer members")
-        reason, said, remedy = by_kind.get(word.kind, default)
-        return v1.Failure(reason=reason, message=f"{said}: {word.message}", remedy=remedy)
+            return ends.apply_end(tx, ended, max_failures=self.max_failures)
 
 
-def _let_go_on(member: v1.Member) -> None:
-    member.ClearField("failure")
+def _overdue(run: v1.Run) -> bool:
+    """Whether the trainer of an ended run should have left by now."""
+    grace = 0.0 if run.state == v1.RUN_STATE_CANCELLED else LEAVE_SECONDS
+    return time.time() > run.end_time.ToMicroseconds() / 1e6 + grace

@@ -26,7 +26,6 @@ from dressage_orchestrator.launch.protocol import Ended, ExitKind, Launch, Liste
 T = TypeVar("T")
 
 DEFAULT_COMMAND = (sys.executable, "-m", "dressage_trainer")
-EXIT_CODE_FAULT = 42
 EXIT_CHECKPOINTED = 75
 MAX_LOG_BYTES = 16 * 1024 * 1024
 _REPORT_SECONDS = 600.0
@@ -94,6 +93,7 @@ class LocalLauncher:
         self._log = structlog.get_logger("dressage.launcher")
         self.pools: frozenset[str] | None = None
         self.attempts_per_launch = 1
+        self.placing_seconds = 0.25  # from the row to a free slot: a turn of the event loop and a transaction
         self._cores = max(1, available_cores() // max_parallel)
 
     def cores(self, pool: str) -> int:
@@ -179,6 +179,8 @@ class LocalLauncher:
         arguments = ["--address", launch.address, "--run", launch.run, "--attempt", str(launch.attempt)]
         command = [*self._command, *arguments, "--parent-pid", str(os.getpid())]
         environment = trainer_environment(os.environ, launch.token)
+        if launch.deadline_seconds > 0:
+            environment["DRESSAGE_RUN_DEADLINE_SECONDS"] = f"{launch.deadline_seconds:g}"
         try:
             process = await asyncio.create_subprocess_exec(
                 *command, env=environment, stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=STDOUT, process_group=0
@@ -263,5 +265,5 @@ def _signal(process: Process, number: signal.Signals) -> None:
 def _classify(code: int, *, silent: bool) -> ExitKind:
     if silent:
         return ExitKind.NO_HELLO
-    known = {0: ExitKind.DONE, EXIT_CODE_FAULT: ExitKind.CODE_FAULT, EXIT_CHECKPOINTED: ExitKind.CHECKPOINTED}
+    known = {0: ExitKind.DONE, EXIT_CHECKPOINTED: ExitKind.CHECKPOINTED}
     return known.get(code, ExitKind.FAILED)

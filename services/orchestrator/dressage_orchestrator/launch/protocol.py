@@ -15,6 +15,7 @@ class Launch:
     :param address: host:port of `RunService`.
     :param token: the attempt's run token.
     :param pool: the run's pool.
+    :param deadline_seconds: how long the trainer may work before it checkpoints and exits 75; 0: no bound.
     """
 
     run: str
@@ -22,14 +23,15 @@ class Launch:
     address: str
     token: str
     pool: str = ""
+    deadline_seconds: float = 0.0
 
 
 class ExitKind(Enum):
     """How an attempt's trainer ended."""
 
     DONE = "done"
-    CODE_FAULT = "code_fault"  # the generated code is to blame: a repeat would end alike
     CHECKPOINTED = "checkpointed"  # stopped on purpose after writing a checkpoint
+    DEADLINE = "deadline"  # ended by the launcher: it worked for longer than its pool allows
     NO_HELLO = "no_hello"  # killed: it never said hello
     FAILED = "failed"
 
@@ -40,8 +42,8 @@ class Ended:
 
     :param message: what it wrote last, for people.
     :param last_attempt: the launcher itself repeated the attempt, up to this one; 0 if it did not.
-    :param final: the launcher has repeated it as often as it may: it is not repeated again.
-    :param counted: the failures that led here were told by notices that count.
+    :param final: another attempt would end alike, so that the session's open assignments fail by it.
+    :param counted: notices that count have reported the failures that led here.
     :param reason: stable cause in UPPER_SNAKE_CASE, where the launcher knows better than ``kind`` says.
     :param remedy: what to do about it.
     """
@@ -93,6 +95,9 @@ class Launcher(Protocol):
 
     attempts_per_launch: int
     """How many attempts one submission may become, as the launcher itself replaces a trainer that was interrupted."""
+
+    placing_seconds: float
+    """How long an attempt may wait for its turn although there is room for it."""
 
     def cores(self, pool: str) -> int:
         """Cores that a run of the pool may use."""

@@ -31,10 +31,10 @@ class CheckpointJudging:
     :param judge_source: for the children.
     """
 
-    def __init__(self, context: SessionContext, number: int, run: str, judge_source: str) -> None:
+    def __init__(self, context: SessionContext, number: int, assignment: str, judge_source: str) -> None:
         self._context = context
         self._number = number
-        self._run = run
+        self._assignment = assignment
         self._source = judge_source
         self._begun: set[tuple[str, int]] = set()
         self._batches = 0
@@ -44,7 +44,7 @@ class CheckpointJudging:
         """Checkpoints that were evaluated, and whether the child under way has ended."""
         # A child that ended without a result (its server met a fault) must not be waited for.
         done = not self._child or self._context.store.done(self._child) or self._context.child_ended(self._child)
-        found = evaluated(self._context.store.members(self._run))
+        found = evaluated(self._context.store.members(self._assignment))
         fresh = [entry for entry in found if entry not in self._begun]
         return {"fresh": [list(entry) for entry in fresh[:_MAX_CHECKPOINTS]], "done": done}
 
@@ -56,12 +56,12 @@ class CheckpointJudging:
         if not seen["fresh"]:
             return True
         self._batches += 1
-        ident = f"judge-{self._number}-{names.parse_run(self._run).run}-{self._batches}"
+        ident = f"judge-{self._number}-{names.parse_assignment(self._assignment).assignment}-{self._batches}"
         self._begun |= {(member, step) for member, step in seen["fresh"]}
         batch = {
             "id": ident,
             "number": self._number,
-            "run": self._run,
+            "assignment": self._assignment,
             "judge": self._source,
             "checkpoints": seen["fresh"],
         }
@@ -83,14 +83,14 @@ def evaluated(members: Sequence[v1.Member]) -> list[tuple[str, int]]:
 
 def judge_batch(context: SessionContext, batch: Json) -> None:
     """The child workflow's work: judges a batch of checkpoints and stores the verdicts."""
-    ident, number, run = batch["id"], batch["number"], batch["run"]
+    ident, number, assignment = batch["id"], batch["number"], batch["assignment"]
 
     def judge() -> None:
-        members = {m.name.rpartition("/")[2]: m for m in context.store.members(run)}
+        members = {m.name.rpartition("/")[2]: m for m in context.store.members(assignment)}
         wanted = {(member, step): _rollouts(members, member, step) for member, step in batch["checkpoints"]}
         keys = [key for group in wanted.values() for key in group]
         try:
-            found = judging.judge_by_code(context, run, keys, batch["judge"]) if keys else []
+            found = judging.judge_by_code(context, assignment, keys, batch["judge"]) if keys else []
         except DressageError as error:
             message = f"checkpoints could not be judged while training runs: {error.message}"
             context.store.warn("CHECKPOINTS_NOT_JUDGED", message, iteration=number, key=ident)

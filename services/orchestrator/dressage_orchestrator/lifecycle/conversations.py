@@ -53,12 +53,16 @@ def converse_all(
     spent = budget.used_up(session, now=context.store.now())
     if spent is not None:
         raise Exhausted(spent[1], kind=spent[0])
+
+    async def waiting() -> None:  # the trainer's lease is given back while an outage is waited for
+        await context.engine.controller.release(context.session)
+
     calls: list[Awaitable[agent_pb.TaskResult]] = []
     for task in tasks:
         task.session = names.session_name(context.session)
         task.model = context.spec.model
         task.remaining_budget.CopyFrom(budget.remaining(session, shares=len(tasks)))
-        calls.append(context.engine.agent.converse(task, tools))
+        calls.append(context.engine.agent.converse(task, tools, waiting=waiting))
     answers = context.call(all_of(*calls))
     for task, answer in zip(tasks, answers, strict=True):
         role = task.WhichOneof("role") or ""

@@ -24,26 +24,30 @@ ROLE = "judge"
 _MAX_WATCHED = 12
 
 
-def judge_last_checkpoints(context: SessionContext, run: str, judge_source: str) -> list[v1.Member]:
-    """Has code judge the last checkpoints of a run's members; the members with their judgments. In a step.
+def judge_last_checkpoints(context: SessionContext, assignment: str, judge_source: str) -> list[v1.Member]:
+    """Has code judge the last checkpoints of an assignment's members; the members with their judgments. In a step.
 
     :raises FailedPrecondition: when there is no rollout to judge.
     """
-    members = context.store.members(run)
+    members = context.store.members(assignment)
     rollouts = [r.artifact for m in members if m.evaluations for r in m.evaluations[-1].rollouts]
     if not rollouts:
-        raise FailedPrecondition(f"{run} left no rollouts to judge", reason="NOTHING_TO_JUDGE")
-    judge_by_code(context, run, rollouts, judge_source)
-    return pool_members(context, run)
+        raise FailedPrecondition(f"{assignment} left no rollouts to judge", reason="NOTHING_TO_JUDGE")
+    judge_by_code(context, assignment, rollouts, judge_source)
+    return pool_members(context, assignment)
 
 
-def judge_by_code(context: SessionContext, run: str, rollouts: Sequence[str], judge_source: str) -> list[v1.Member]:
-    """Has code judge rollouts of a run, and stores the verdicts; the run's members. In a step."""
+def judge_by_code(
+    context: SessionContext, assignment: str, rollouts: Sequence[str], judge_source: str
+) -> list[v1.Member]:
+    """Has code judge rollouts of an assignment, and stores the verdicts; its members. In a step."""
     answer = context.call(context.engine.judge.judge(_request(context, rollouts, judge_source)))
-    return _record(context, run, answer)
+    return _record(context, assignment, answer)
 
 
-def judge_by_video(context: SessionContext, run: str, members: Sequence[v1.Member], judge_source: str) -> v1.Cost:
+def judge_by_video(
+    context: SessionContext, assignment: str, members: Sequence[v1.Member], judge_source: str
+) -> v1.Cost:
     """Has the session's model look at the rollouts that decide, if it accepts images, and stores the verdicts. In a step.
 
     :param members: those whose rollouts decide.
@@ -55,10 +59,12 @@ def judge_by_video(context: SessionContext, run: str, members: Sequence[v1.Membe
     session = context.store.get()
     if budget.used_up(session, now=context.store.now()) is not None:
         return v1.Cost()
-    parts = names.parse_run(run)
+    parts = names.parse_assignment(assignment)
     request = _request(context, rollouts, judge_source)
     request.session, request.model = session.name, context.spec.model
-    request.key = f"iterations/{parts.iteration}/judge/{parts.run}" + (f"-e{context.epoch}" if context.epoch else "")
+    request.key = f"iterations/{parts.iteration}/judge/{parts.assignment}" + (
+        f"-e{context.epoch}" if context.epoch else ""
+    )
     request.brief.intent, request.brief.environment = context.spec.intent, context.environment
     request.brief.criteria.extend(context.spec.criteria)
     request.video.rollouts.extend(rollouts)
@@ -72,32 +78,38 @@ def judge_by_video(context: SessionContext, run: str, members: Sequence[v1.Membe
         notices = [f"the videos could not be judged: {error.message}"]
     else:
         notices = list(dict.fromkeys(notice for entry in answer.rollouts for notice in entry.notices))
-    _record(context, run, answer)
+    _record(context, assignment, answer)
     if notices:
         message = "; ".join(notices)[:1000]
-        context.store.warn("VIDEO_NOT_JUDGED", message, iteration=parts.iteration, key=f"notices/{run}")
+        context.store.warn("VIDEO_NOT_JUDGED", message, iteration=parts.iteration, key=f"notices/{assignment}")
     for entry in answer.rollouts:
         add_cost(total, entry.judgment.cost)
     return total
 
 
-def pool_members(context: SessionContext, run: str) -> list[v1.Member]:
+def pool_members(context: SessionContext, assignment: str) -> list[v1.Member]:
     """Writes each member's judgment from its last checkpoint's; the members. In a step."""
     threshold = context.spec.pass_threshold
-    members = context.store.members(run)
+    members = context.store.members(assignment)
     judged = {member.name: aggregate.member_judgment(member, threshold=threshold) for member in members}
-    return context.store.judge_members(run, judged)
+    return context.store.judge_members(assignment, judged)
 
 
 def announce(
-    context: SessionContext, number: int, members: Sequence[v1.Member], whole: v1.Judgment, *, subject: str, run: str
+    context: SessionContext,
+    number: int,
+    members: Sequence[v1.Member],
+    whole: v1.Judgment,
+    *,
+    subject: str,
+    assignment: str,
 ) -> None:
     """Appends the events of members' judgments and of the whole, once. In a step."""
     for member in members:
         judged = ev.Judged(subject=member.name, judgment=member.judgment)
         context.store.emit(ev.Event(judged=judged), iteration=number, key=f"judged/{member.name}")
     judged = ev.Judged(subject=subject, judgment=whole)
-    context.store.emit(ev.Event(judged=judged), iteration=number, key=f"judged/{run}")
+    context.store.emit(ev.Event(judged=judged), iteration=number, key=f"judged/{assignment}")
 
 
 def deciding(members: Sequence[v1.Member], watched: v1.VideoJudging.ValueType) -> list[str]:
@@ -128,5 +140,5 @@ def _request(context: SessionContext, rollouts: Sequence[str], judge_source: str
     return request
 
 
-def _record(context: SessionContext, run: str, answer: judge_pb.JudgeResponse) -> list[v1.Member]:
-    return context.store.record_verdicts(run, {entry.rollout: entry.judgment for entry in answer.rollouts})
+def _record(context: SessionContext, assignment: str, answer: judge_pb.JudgeResponse) -> list[v1.Member]:
+    return context.store.record_verdicts(assignment, {entry.rollout: entry.judgment for entry in answer.rollouts})

@@ -17,6 +17,8 @@ from dressage_orchestrator.lifecycle.delivery import deliver
 from dressage_orchestrator.lifecycle.method import Evaluated, Method, MethodSession, Proposal
 from dressage_orchestrator.lifecycle.outcome import Cancelled, Exhausted, Outcome
 
+_STOPPED = frozenset({v1.SESSION_STATE_CANCELLED, v1.SESSION_STATE_FAILED})
+
 
 def run_session(context: SessionContext, method: Method) -> str:
     """Runs a session from where it stands to its end; the state's name."""
@@ -146,8 +148,12 @@ def _deliver_after_failure(context: SessionContext, work: MethodSession) -> None
 
 
 def _end(context: SessionContext, method: Method, outcome: Outcome, failure: v1.Failure | None) -> None:
-    for name in context.store.live_runs():
-        context.call(context.engine.controller.cancel(name), through_cancel=True)
+    # Assignments under way are stopped; a trainer that waits for work is given back.
+    controller = context.engine.controller
+    if outcome.state in _STOPPED:
+        context.call(controller.cancel(context.session), through_cancel=True)
+    else:
+        context.call(controller.release(context.session), through_cancel=True)
     uncounted = cost_reconciliation.uncounted_of(context)
     ending = Ending(
         outcome.state,

@@ -45,6 +45,11 @@ def take(context: SessionContext, number: int) -> Directions:
     return Directions(tuple(directed["notes"]), directed["proposal"], directed["rebase"])
 
 
+def _request(context: SessionContext, number: int, tag: str) -> float:
+    context.call(context.engine.controller.release(context.session))
+    return context.store.request_approval(number, key=f"approval/{tag}")
+
+
 def await_approval(context: SessionContext, number: int, *, text: str, version: str) -> str | None:
     """Waits, for days if need be, until a person approves the proposal; None once it is approved.
 
@@ -55,7 +60,7 @@ def await_approval(context: SessionContext, number: int, *, text: str, version: 
     """
     store, tag = context.store, f"{number}:{version}"
     context.step(f"phase:{number}:PHASE_APPROVE:{version}", lambda: store.enter_phase(number, v1.PHASE_APPROVE))
-    since = context.step(f"approval:{tag}", lambda: store.request_approval(number, key=f"approval/{tag}"))
+    since = context.step(f"approval:{tag}", lambda: _request(context, number, tag))
 
     def look() -> Json:
         # What this iteration took before is among them, so that a look that is repeated after a crash sees the same.

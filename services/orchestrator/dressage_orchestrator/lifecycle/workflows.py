@@ -21,7 +21,7 @@ from dressage.errors import FailedPrecondition
 
 from dressage_orchestrator import metrics, names
 from dressage_orchestrator.clock import timestamp
-from dressage_orchestrator.database import effects, runs, sessions
+from dressage_orchestrator.database import assignments, effects, runs, sessions
 from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.database.workflow_engine import make_workflow_engine
 from dressage_orchestrator.lifecycle.checkpoint_judging import CHECKPOINTS, judge_batch
@@ -269,6 +269,8 @@ def _close(tx: Transaction, session: str, status: str) -> None:
         found.failure.CopyFrom(v1.Failure(reason="WORKFLOW_ENDED", message=message, remedy="dressage sessions resume"))
         found.end_time.CopyFrom(timestamp(tx.now))
 
+    for entry in assignments.open_of(tx, session):
+        assignments.end(tx, entry.name, v1.ASSIGNMENT_STATE_CANCELLED)
     for row in runs.live(tx, session):
         runs.end(tx, row.run.name, v1.RUN_STATE_CANCELLED)
     sessions.change(tx, session, fail)

@@ -8,6 +8,7 @@ import collections.abc
 import dressage.api.v1.session_pb2
 import google.protobuf.descriptor
 import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import sys
 import typing
@@ -65,6 +66,7 @@ class WorkResponse(google.protobuf.message.Message):
     REPORT_ACCEPTED_FIELD_NUMBER: builtins.int
     STOP_FIELD_NUMBER: builtins.int
     NO_MORE_WORK_FIELD_NUMBER: builtins.int
+    CANCEL_ASSIGNMENT_FIELD_NUMBER: builtins.int
     @property
     def welcome(self) -> Global___Welcome:
         """Answers hello."""
@@ -87,7 +89,11 @@ class WorkResponse(google.protobuf.message.Message):
 
     @property
     def no_more_work(self) -> Global___NoMoreWork:
-        """There is no more work: exit."""
+        """The lease is given back: exit."""
+
+    @property
+    def cancel_assignment(self) -> Global___CancelAssignment:
+        """Stop one assignment and wait for the next."""
 
     def __init__(
         self,
@@ -98,10 +104,11 @@ class WorkResponse(google.protobuf.message.Message):
         report_accepted: Global___ReportAccepted | None = ...,
         stop: Global___Stop | None = ...,
         no_more_work: Global___NoMoreWork | None = ...,
+        cancel_assignment: Global___CancelAssignment | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["assignment", b"assignment", "message", b"message", "no_more_work", b"no_more_work", "report_accepted", b"report_accepted", "stop", b"stop", "transfer_grants", b"transfer_grants", "welcome", b"welcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "message", b"message", "no_more_work", b"no_more_work", "report_accepted", b"report_accepted", "stop", b"stop", "transfer_grants", b"transfer_grants", "welcome", b"welcome"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["welcome", "assignment", "transfer_grants", "report_accepted", "stop", "no_more_work"] | None: ...
+    def HasField(self, field_name: typing.Literal["assignment", b"assignment", "cancel_assignment", b"cancel_assignment", "message", b"message", "no_more_work", b"no_more_work", "report_accepted", b"report_accepted", "stop", b"stop", "transfer_grants", b"transfer_grants", "welcome", b"welcome"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "cancel_assignment", b"cancel_assignment", "message", b"message", "no_more_work", b"no_more_work", "report_accepted", b"report_accepted", "stop", b"stop", "transfer_grants", b"transfer_grants", "welcome", b"welcome"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["welcome", "assignment", "transfer_grants", "report_accepted", "stop", "no_more_work", "cancel_assignment"] | None: ...
 
 Global___WorkResponse: typing_extensions.TypeAlias = WorkResponse
 
@@ -117,7 +124,7 @@ class Hello(google.protobuf.message.Message):
     VERSION_FIELD_NUMBER: builtins.int
     SANDBOX_CAPABILITIES_FIELD_NUMBER: builtins.int
     run: builtins.str
-    """`sessions/{s}/iterations/{i}/runs/{r}`."""
+    """`sessions/{s}/runs/{r}`."""
     attempt: builtins.int
     """The attempt that this trainer is."""
     token: builtins.str
@@ -165,17 +172,47 @@ Global___Welcome: typing_extensions.TypeAlias = Welcome
 
 @typing.final
 class Assignment(google.protobuf.message.Message):
-    """Work to do."""
+    """Work to do. A trainer does one assignment after another; what generated code of one did cannot reach another."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class StoppedEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> dressage.api.v1.session_pb2.Failure: ...
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: dressage.api.v1.session_pb2.Failure | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    CORES_FIELD_NUMBER: builtins.int
     TRAIN_FIELD_NUMBER: builtins.int
     SCORE_FIELD_NUMBER: builtins.int
     EVALUATE_FIELD_NUMBER: builtins.int
     SEARCH_FIELD_NUMBER: builtins.int
+    CHECKPOINT_FIELD_NUMBER: builtins.int
+    FINISHED_ITEMS_FIELD_NUMBER: builtins.int
+    PENDING_EVALUATIONS_FIELD_NUMBER: builtins.int
+    STOPPED_FIELD_NUMBER: builtins.int
     id: builtins.int
-    """Number in the run, from 1."""
+    """Number in the session, from 1."""
+    name: builtins.str
+    """`sessions/{s}/iterations/{i}/assignments/{a}`: the prefix that keys of artifacts are relative to."""
+    cores: builtins.int
+    """Cores to use."""
+    checkpoint: builtins.str
+    """Key, relative to the assignment, of the newest checkpoint; empty: begin at the beginning."""
     @property
     def train(self) -> Global___TrainAssignment:
         """Train members."""
@@ -192,17 +229,35 @@ class Assignment(google.protobuf.message.Message):
     def search(self) -> Global___SearchAssignment:
         """Search within a budget."""
 
+    @property
+    def finished_items(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Items whose reports were accepted in earlier attempts: they are not repeated (see Report.item)."""
+
+    @property
+    def pending_evaluations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PolicyRef]:
+        """Of `train`: policies that earlier attempts uploaded and did not evaluate."""
+
+    @property
+    def stopped(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, dressage.api.v1.session_pb2.Failure]:
+        """Of `train`: why members were stopped in earlier attempts, by id; they are not evaluated or delivered again."""
+
     def __init__(
         self,
         *,
         id: builtins.int = ...,
+        name: builtins.str = ...,
+        cores: builtins.int = ...,
         train: Global___TrainAssignment | None = ...,
         score: Global___ScoreAssignment | None = ...,
         evaluate: Global___EvaluateAssignment | None = ...,
         search: Global___SearchAssignment | None = ...,
+        checkpoint: builtins.str = ...,
+        finished_items: collections.abc.Iterable[builtins.str] | None = ...,
+        pending_evaluations: collections.abc.Iterable[Global___PolicyRef] | None = ...,
+        stopped: collections.abc.Mapping[builtins.str, dressage.api.v1.session_pb2.Failure] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["evaluate", b"evaluate", "score", b"score", "search", b"search", "train", b"train", "work", b"work"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["evaluate", b"evaluate", "id", b"id", "score", b"score", "search", b"search", "train", b"train", "work", b"work"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["checkpoint", b"checkpoint", "cores", b"cores", "evaluate", b"evaluate", "finished_items", b"finished_items", "id", b"id", "name", b"name", "pending_evaluations", b"pending_evaluations", "score", b"score", "search", b"search", "stopped", b"stopped", "train", b"train", "work", b"work"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["work", b"work"]) -> typing.Literal["train", "score", "evaluate", "search"] | None: ...
 
 Global___Assignment: typing_extensions.TypeAlias = Assignment
@@ -229,24 +284,6 @@ class TrainAssignment(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    @typing.final
-    class StoppedEntry(google.protobuf.message.Message):
-        DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: builtins.int
-        VALUE_FIELD_NUMBER: builtins.int
-        key: builtins.str
-        @property
-        def value(self) -> dressage.api.v1.session_pb2.Failure: ...
-        def __init__(
-            self,
-            *,
-            key: builtins.str = ...,
-            value: dressage.api.v1.session_pb2.Failure | None = ...,
-        ) -> None: ...
-        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
-        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
-
     ENVIRONMENT_FIELD_NUMBER: builtins.int
     OPTIONS_FIELD_NUMBER: builtins.int
     REWARD_SOURCE_FIELD_NUMBER: builtins.int
@@ -254,14 +291,12 @@ class TrainAssignment(google.protobuf.message.Message):
     STEPS_PER_MEMBER_FIELD_NUMBER: builtins.int
     EVALUATIONS_FIELD_NUMBER: builtins.int
     EVALUATION_EPISODES_FIELD_NUMBER: builtins.int
+    CHECKPOINT_EPISODES_FIELD_NUMBER: builtins.int
     EVALUATION_SEED_FIELD_NUMBER: builtins.int
     CHECKPOINT_SECONDS_FIELD_NUMBER: builtins.int
-    CORES_FIELD_NUMBER: builtins.int
-    CHECKPOINT_FIELD_NUMBER: builtins.int
     BACKEND_FIELD_NUMBER: builtins.int
     PROVENANCE_FIELD_NUMBER: builtins.int
     ALGORITHM_FIELD_NUMBER: builtins.int
-    STOPPED_FIELD_NUMBER: builtins.int
     environment: builtins.str
     """Environment id, as `HalfCheetah-v5`."""
     reward_source: builtins.str
@@ -271,15 +306,13 @@ class TrainAssignment(google.protobuf.message.Message):
     evaluations: builtins.int
     """Evaluations, spread evenly, the last at the end."""
     evaluation_episodes: builtins.int
-    """Episodes in an evaluation."""
+    """Episodes in the last evaluation."""
+    checkpoint_episodes: builtins.int
+    """Episodes in each earlier evaluation."""
     evaluation_seed: builtins.int
     """First evaluation seed; disjoint from training seeds."""
     checkpoint_seconds: builtins.float
     """Seconds between two checkpoints."""
-    cores: builtins.int
-    """Cores to use."""
-    checkpoint: builtins.str
-    """Key, relative to the run, of the checkpoint to go on from; empty: from the beginning."""
     backend: builtins.str
     """Backend: `jax` or `sb3`."""
     algorithm: builtins.str
@@ -296,10 +329,6 @@ class TrainAssignment(google.protobuf.message.Message):
     def provenance(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """What the bundle's card records about where the policy comes from."""
 
-    @property
-    def stopped(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, dressage.api.v1.session_pb2.Failure]:
-        """Why members were stopped so far, by id; they are not evaluated or delivered again."""
-
     def __init__(
         self,
         *,
@@ -310,17 +339,15 @@ class TrainAssignment(google.protobuf.message.Message):
         steps_per_member: builtins.int = ...,
         evaluations: builtins.int = ...,
         evaluation_episodes: builtins.int = ...,
+        checkpoint_episodes: builtins.int = ...,
         evaluation_seed: builtins.int = ...,
         checkpoint_seconds: builtins.float = ...,
-        cores: builtins.int = ...,
-        checkpoint: builtins.str = ...,
         backend: builtins.str = ...,
         provenance: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         algorithm: builtins.str = ...,
-        stopped: collections.abc.Mapping[builtins.str, dressage.api.v1.session_pb2.Failure] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["options", b"options"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "backend", b"backend", "checkpoint", b"checkpoint", "checkpoint_seconds", b"checkpoint_seconds", "cores", b"cores", "environment", b"environment", "evaluation_episodes", b"evaluation_episodes", "evaluation_seed", b"evaluation_seed", "evaluations", b"evaluations", "members", b"members", "options", b"options", "provenance", b"provenance", "reward_source", b"reward_source", "steps_per_member", b"steps_per_member", "stopped", b"stopped"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "backend", b"backend", "checkpoint_episodes", b"checkpoint_episodes", "checkpoint_seconds", b"checkpoint_seconds", "environment", b"environment", "evaluation_episodes", b"evaluation_episodes", "evaluation_seed", b"evaluation_seed", "evaluations", b"evaluations", "members", b"members", "options", b"options", "provenance", b"provenance", "reward_source", b"reward_source", "steps_per_member", b"steps_per_member"]) -> None: ...
 
 Global___TrainAssignment: typing_extensions.TypeAlias = TrainAssignment
 
@@ -369,7 +396,6 @@ class ScoreAssignment(google.protobuf.message.Message):
     POLICIES_FIELD_NUMBER: builtins.int
     EPISODES_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
-    CORES_FIELD_NUMBER: builtins.int
     environment: builtins.str
     """Environment id."""
     reward_source: builtins.str
@@ -378,8 +404,6 @@ class ScoreAssignment(google.protobuf.message.Message):
     """Episodes for each."""
     seed: builtins.int
     """First seed."""
-    cores: builtins.int
-    """Cores to use."""
     @property
     def options(self) -> dressage.api.v1.session_pb2.EnvironmentOptions:
         """Its options."""
@@ -397,10 +421,9 @@ class ScoreAssignment(google.protobuf.message.Message):
         policies: collections.abc.Iterable[Global___PolicyRef] | None = ...,
         episodes: builtins.int = ...,
         seed: builtins.int = ...,
-        cores: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["options", b"options"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cores", b"cores", "environment", b"environment", "episodes", b"episodes", "options", b"options", "policies", b"policies", "reward_source", b"reward_source", "seed", b"seed"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["environment", b"environment", "episodes", b"episodes", "options", b"options", "policies", b"policies", "reward_source", b"reward_source", "seed", b"seed"]) -> None: ...
 
 Global___ScoreAssignment: typing_extensions.TypeAlias = ScoreAssignment
 
@@ -431,41 +454,85 @@ class PolicyRef(google.protobuf.message.Message):
 Global___PolicyRef: typing_extensions.TypeAlias = PolicyRef
 
 @typing.final
+class PolicySpec(google.protobuf.message.Message):
+    """The shape of a small policy whose numbers are searched."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: builtins.int
+    BIAS_FIELD_NUMBER: builtins.int
+    HIDDEN_SIZES_FIELD_NUMBER: builtins.int
+    FEATURES_FIELD_NUMBER: builtins.int
+    SEED_FIELD_NUMBER: builtins.int
+    kind: builtins.str
+    """Kind: `linear`, `table`, `mlp` or `random_features`."""
+    bias: builtins.bool
+    """Whether there is a bias."""
+    features: builtins.int
+    """Number of random features, of `random_features`."""
+    seed: builtins.int
+    """Seed of what is random and fixed."""
+    @property
+    def hidden_sizes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Widths of hidden layers, of `mlp`."""
+
+    def __init__(
+        self,
+        *,
+        kind: builtins.str = ...,
+        bias: builtins.bool = ...,
+        hidden_sizes: collections.abc.Iterable[builtins.int] | None = ...,
+        features: builtins.int = ...,
+        seed: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bias", b"bias", "features", b"features", "hidden_sizes", b"hidden_sizes", "kind", b"kind", "seed", b"seed"]) -> None: ...
+
+Global___PolicySpec: typing_extensions.TypeAlias = PolicySpec
+
+@typing.final
 class EvaluateAssignment(google.protobuf.message.Message):
-    """Evaluate candidates by batched rollouts."""
+    """Evaluate candidates by rollouts on the reference environment; each candidate's result is an item `candidate/{id}`."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ENVIRONMENT_FIELD_NUMBER: builtins.int
     OPTIONS_FIELD_NUMBER: builtins.int
+    POLICY_FIELD_NUMBER: builtins.int
     CANDIDATES_FIELD_NUMBER: builtins.int
-    EPISODES_FIELD_NUMBER: builtins.int
-    SEED_FIELD_NUMBER: builtins.int
+    SEEDS_FIELD_NUMBER: builtins.int
+    KEPT_ROLLOUTS_FIELD_NUMBER: builtins.int
     environment: builtins.str
     """Environment id."""
-    episodes: builtins.int
-    """Episodes for each."""
-    seed: builtins.int
-    """First seed."""
+    kept_rollouts: builtins.int
+    """Rollouts kept of each candidate: those of the first so many seeds."""
     @property
     def options(self) -> dressage.api.v1.session_pb2.EnvironmentOptions:
         """Its options."""
 
     @property
+    def policy(self) -> Global___PolicySpec:
+        """The shape of the policy, where candidates are parameters."""
+
+    @property
     def candidates(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Candidate]:
         """The candidates."""
+
+    @property
+    def seeds(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Seeds of the episodes; each candidate plays all of them."""
 
     def __init__(
         self,
         *,
         environment: builtins.str = ...,
         options: dressage.api.v1.session_pb2.EnvironmentOptions | None = ...,
+        policy: Global___PolicySpec | None = ...,
         candidates: collections.abc.Iterable[Global___Candidate] | None = ...,
-        episodes: builtins.int = ...,
-        seed: builtins.int = ...,
+        seeds: collections.abc.Iterable[builtins.int] | None = ...,
+        kept_rollouts: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["options", b"options"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "environment", b"environment", "episodes", b"episodes", "options", b"options", "seed", b"seed"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["options", b"options", "policy", b"policy"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "environment", b"environment", "kept_rollouts", b"kept_rollouts", "options", b"options", "policy", b"policy", "seeds", b"seeds"]) -> None: ...
 
 Global___EvaluateAssignment: typing_extensions.TypeAlias = EvaluateAssignment
 
@@ -476,30 +543,36 @@ class Candidate(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ID_FIELD_NUMBER: builtins.int
+    BUNDLE_FIELD_NUMBER: builtins.int
     PARAMETERS_FIELD_NUMBER: builtins.int
     CODE_FIELD_NUMBER: builtins.int
     PROGRAM_FIELD_NUMBER: builtins.int
     id: builtins.str
-    """Its id in the run."""
+    """Its id in the assignment."""
     code: builtins.str
     """Python source of a policy class."""
     program: builtins.str
     """Text of a program."""
     @property
+    def bundle(self) -> Global___PolicyRef:
+        """A stored policy bundle."""
+
+    @property
     def parameters(self) -> Global___Parameters:
-        """The numbers of a small fixed policy."""
+        """The numbers of a small policy."""
 
     def __init__(
         self,
         *,
         id: builtins.str = ...,
+        bundle: Global___PolicyRef | None = ...,
         parameters: Global___Parameters | None = ...,
         code: builtins.str = ...,
         program: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["code", b"code", "parameters", b"parameters", "program", b"program", "proposal", b"proposal"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["code", b"code", "id", b"id", "parameters", b"parameters", "program", b"program", "proposal", b"proposal"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["proposal", b"proposal"]) -> typing.Literal["parameters", "code", "program"] | None: ...
+    def HasField(self, field_name: typing.Literal["bundle", b"bundle", "code", b"code", "parameters", b"parameters", "program", b"program", "proposal", b"proposal"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["bundle", b"bundle", "code", b"code", "id", b"id", "parameters", b"parameters", "program", b"program", "proposal", b"proposal"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["proposal", b"proposal"]) -> typing.Literal["bundle", "parameters", "code", "program"] | None: ...
 
 Global___Candidate: typing_extensions.TypeAlias = Candidate
 
@@ -512,7 +585,7 @@ class Parameters(google.protobuf.message.Message):
     VALUES_FIELD_NUMBER: builtins.int
     @property
     def values(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
-        """The numbers, in the policy's order."""
+        """The numbers, in the policy kind's order."""
 
     def __init__(
         self,
@@ -525,33 +598,65 @@ Global___Parameters: typing_extensions.TypeAlias = Parameters
 
 @typing.final
 class SearchAssignment(google.protobuf.message.Message):
-    """Search within a budget."""
+    """Search within a budget. Improvements are items `improvement/{evaluated}`."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ENVIRONMENT_FIELD_NUMBER: builtins.int
-    PROGRAMS_FIELD_NUMBER: builtins.int
+    OPTIONS_FIELD_NUMBER: builtins.int
+    ALGORITHM_FIELD_NUMBER: builtins.int
+    POLICY_FIELD_NUMBER: builtins.int
     BUDGET_FIELD_NUMBER: builtins.int
+    EPISODES_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
+    EPISODE_SEED_FIELD_NUMBER: builtins.int
+    TARGET_FIELD_NUMBER: builtins.int
+    SCALE_FIELD_NUMBER: builtins.int
+    CHECKPOINT_SECONDS_FIELD_NUMBER: builtins.int
     environment: builtins.str
     """Environment or task id."""
+    algorithm: builtins.str
+    """Algorithm: `random`."""
     budget: builtins.int
-    """Programs that may be evaluated."""
+    """Candidates that may be evaluated."""
+    episodes: builtins.int
+    """Episodes of each candidate."""
     seed: builtins.int
     """Seed of the search."""
+    episode_seed: builtins.int
+    """First seed of the episodes."""
+    target: builtins.float
+    """Score at which the search ends early; not set: it uses its budget."""
+    scale: builtins.float
+    """Standard deviation, or half width, of what is drawn; 0 means 1."""
+    checkpoint_seconds: builtins.float
+    """Seconds between two checkpoints."""
     @property
-    def programs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Programs to start from."""
+    def options(self) -> dressage.api.v1.session_pb2.EnvironmentOptions:
+        """Its options."""
+
+    @property
+    def policy(self) -> Global___PolicySpec:
+        """The shape of the policy whose numbers are searched."""
 
     def __init__(
         self,
         *,
         environment: builtins.str = ...,
-        programs: collections.abc.Iterable[builtins.str] | None = ...,
+        options: dressage.api.v1.session_pb2.EnvironmentOptions | None = ...,
+        algorithm: builtins.str = ...,
+        policy: Global___PolicySpec | None = ...,
         budget: builtins.int = ...,
+        episodes: builtins.int = ...,
         seed: builtins.int = ...,
+        episode_seed: builtins.int = ...,
+        target: builtins.float | None = ...,
+        scale: builtins.float = ...,
+        checkpoint_seconds: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["budget", b"budget", "environment", b"environment", "programs", b"programs", "seed", b"seed"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_target", b"_target", "options", b"options", "policy", b"policy", "target", b"target"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_target", b"_target", "algorithm", b"algorithm", "budget", b"budget", "checkpoint_seconds", b"checkpoint_seconds", "environment", b"environment", "episode_seed", b"episode_seed", "episodes", b"episodes", "options", b"options", "policy", b"policy", "scale", b"scale", "seed", b"seed", "target", b"target"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_target", b"_target"]) -> typing.Literal["target"] | None: ...
 
 Global___SearchAssignment: typing_extensions.TypeAlias = SearchAssignment
 
@@ -563,63 +668,286 @@ class Report(google.protobuf.message.Message):
 
     SEQUENCE_FIELD_NUMBER: builtins.int
     ASSIGNMENT_FIELD_NUMBER: builtins.int
+    ITEM_FIELD_NUMBER: builtins.int
     PROGRESS_FIELD_NUMBER: builtins.int
+    POLICY_FIELD_NUMBER: builtins.int
     EVALUATION_FIELD_NUMBER: builtins.int
     CHECKPOINT_FIELD_NUMBER: builtins.int
     MEMBER_FIELD_NUMBER: builtins.int
-    DONE_FIELD_NUMBER: builtins.int
-    FAILED_FIELD_NUMBER: builtins.int
     WARNING_FIELD_NUMBER: builtins.int
+    CANDIDATE_FIELD_NUMBER: builtins.int
+    IMPROVEMENT_FIELD_NUMBER: builtins.int
+    RESULT_FIELD_NUMBER: builtins.int
     sequence: builtins.int
     """Number in the attempt, from 1; repeated until accepted."""
     assignment: builtins.int
     """The assignment it is about; 0 if none."""
+    item: builtins.str
+    """What it is about in the assignment, empty for what is not kept (progress): `policy/{member}/{step}`,
+    `evaluation/{member}/{step}`, `checkpoint/{key}`, `member/{member}`, `candidate/{id}`, `improvement/{evaluated}`, `warning/{n}`,
+    `result`. An item is accepted once, whichever attempt reports it first.
+    """
     @property
     def progress(self) -> Global___ProgressReport:
         """Members made progress."""
 
     @property
+    def policy(self) -> Global___PolicyReport:
+        """A member's policy was uploaded at an evaluation's mark."""
+
+    @property
     def evaluation(self) -> Global___EvaluationReport:
-        """A checkpoint was evaluated, and its rollouts are uploaded."""
+        """A policy was evaluated, and its rollouts are uploaded."""
 
     @property
     def checkpoint(self) -> Global___CheckpointReport:
-        """A checkpoint of the run was uploaded."""
+        """A checkpoint of the assignment was uploaded."""
 
     @property
     def member(self) -> Global___MemberReport:
         """A member ended."""
 
     @property
-    def done(self) -> Global___AssignmentDone:
-        """The assignment is done."""
-
-    @property
-    def failed(self) -> dressage.api.v1.session_pb2.Failure:
-        """The assignment failed."""
-
-    @property
     def warning(self) -> Global___WarningReport:
         """Something deserves attention."""
+
+    @property
+    def candidate(self) -> dressage.api.v1.session_pb2.CandidateResult:
+        """A candidate was evaluated."""
+
+    @property
+    def improvement(self) -> Global___ImprovementReport:
+        """A search found a better candidate."""
+
+    @property
+    def result(self) -> Global___AssignmentResult:
+        """The assignment ended."""
 
     def __init__(
         self,
         *,
         sequence: builtins.int = ...,
         assignment: builtins.int = ...,
+        item: builtins.str = ...,
         progress: Global___ProgressReport | None = ...,
+        policy: Global___PolicyReport | None = ...,
         evaluation: Global___EvaluationReport | None = ...,
         checkpoint: Global___CheckpointReport | None = ...,
         member: Global___MemberReport | None = ...,
-        done: Global___AssignmentDone | None = ...,
-        failed: dressage.api.v1.session_pb2.Failure | None = ...,
         warning: Global___WarningReport | None = ...,
+        candidate: dressage.api.v1.session_pb2.CandidateResult | None = ...,
+        improvement: Global___ImprovementReport | None = ...,
+        result: Global___AssignmentResult | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["body", b"body", "checkpoint", b"checkpoint", "done", b"done", "evaluation", b"evaluation", "failed", b"failed", "member", b"member", "progress", b"progress", "warning", b"warning"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "body", b"body", "checkpoint", b"checkpoint", "done", b"done", "evaluation", b"evaluation", "failed", b"failed", "member", b"member", "progress", b"progress", "sequence", b"sequence", "warning", b"warning"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["progress", "evaluation", "checkpoint", "member", "done", "failed", "warning"] | None: ...
+    def HasField(self, field_name: typing.Literal["body", b"body", "candidate", b"candidate", "checkpoint", b"checkpoint", "evaluation", b"evaluation", "improvement", b"improvement", "member", b"member", "policy", b"policy", "progress", b"progress", "result", b"result", "warning", b"warning"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "body", b"body", "candidate", b"candidate", "checkpoint", b"checkpoint", "evaluation", b"evaluation", "improvement", b"improvement", "item", b"item", "member", b"member", "policy", b"policy", "progress", b"progress", "result", b"result", "sequence", b"sequence", "warning", b"warning"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["progress", "policy", "evaluation", "checkpoint", "member", "warning", "candidate", "improvement", "result"] | None: ...
 
 Global___Report: typing_extensions.TypeAlias = Report
+
+@typing.final
+class AssignmentResult(google.protobuf.message.Message):
+    """How an assignment ended."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRAIN_FIELD_NUMBER: builtins.int
+    SCORE_FIELD_NUMBER: builtins.int
+    EVALUATE_FIELD_NUMBER: builtins.int
+    SEARCH_FIELD_NUMBER: builtins.int
+    FAILURE_FIELD_NUMBER: builtins.int
+    @property
+    def train(self) -> Global___TrainResult:
+        """Of `train`."""
+
+    @property
+    def score(self) -> Global___ScoreResult:
+        """Of `score`."""
+
+    @property
+    def evaluate(self) -> Global___EvaluateResult:
+        """Of `evaluate`."""
+
+    @property
+    def search(self) -> dressage.api.v1.session_pb2.SearchResult:
+        """Of `search`."""
+
+    @property
+    def failure(self) -> Global___AssignmentFailure:
+        """It failed."""
+
+    def __init__(
+        self,
+        *,
+        train: Global___TrainResult | None = ...,
+        score: Global___ScoreResult | None = ...,
+        evaluate: Global___EvaluateResult | None = ...,
+        search: dressage.api.v1.session_pb2.SearchResult | None = ...,
+        failure: Global___AssignmentFailure | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["evaluate", b"evaluate", "failure", b"failure", "outcome", b"outcome", "score", b"score", "search", b"search", "train", b"train"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["evaluate", b"evaluate", "failure", b"failure", "outcome", b"outcome", "score", b"score", "search", b"search", "train", b"train"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["outcome", b"outcome"]) -> typing.Literal["train", "score", "evaluate", "search", "failure"] | None: ...
+
+Global___AssignmentResult: typing_extensions.TypeAlias = AssignmentResult
+
+@typing.final
+class TrainResult(google.protobuf.message.Message):
+    """Members were trained."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ENV_STEPS_FIELD_NUMBER: builtins.int
+    env_steps: builtins.int
+    """Environment steps that this attempt did."""
+    def __init__(
+        self,
+        *,
+        env_steps: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["env_steps", b"env_steps"]) -> None: ...
+
+Global___TrainResult: typing_extensions.TypeAlias = TrainResult
+
+@typing.final
+class ScoreResult(google.protobuf.message.Message):
+    """Policies were scored."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EPISODES_FIELD_NUMBER: builtins.int
+    episodes: builtins.int
+    """Episodes played."""
+    def __init__(
+        self,
+        *,
+        episodes: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["episodes", b"episodes"]) -> None: ...
+
+Global___ScoreResult: typing_extensions.TypeAlias = ScoreResult
+
+@typing.final
+class EvaluateResult(google.protobuf.message.Message):
+    """Candidates were evaluated."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EPISODES_FIELD_NUMBER: builtins.int
+    ENV_STEPS_FIELD_NUMBER: builtins.int
+    episodes: builtins.int
+    """Episodes played in this attempt."""
+    env_steps: builtins.int
+    """Environment steps played in this attempt."""
+    def __init__(
+        self,
+        *,
+        episodes: builtins.int = ...,
+        env_steps: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["env_steps", b"env_steps", "episodes", b"episodes"]) -> None: ...
+
+Global___EvaluateResult: typing_extensions.TypeAlias = EvaluateResult
+
+@typing.final
+class AssignmentFailure(google.protobuf.message.Message):
+    """An assignment failed."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    class _Cause:
+        ValueType = typing.NewType("ValueType", builtins.int)
+        V: typing_extensions.TypeAlias = ValueType
+
+    class _CauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[AssignmentFailure._Cause.ValueType], builtins.type):
+        DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+        CAUSE_UNSPECIFIED: AssignmentFailure._Cause.ValueType  # 0
+        """Not set."""
+        CAUSE_GENERATED_CODE: AssignmentFailure._Cause.ValueType  # 1
+        """Generated code: another attempt would end alike."""
+        CAUSE_ASSIGNMENT: AssignmentFailure._Cause.ValueType  # 2
+        """The assignment itself, or its size: another attempt would end alike."""
+        CAUSE_INFRASTRUCTURE: AssignmentFailure._Cause.ValueType  # 3
+        """The machine: another attempt may succeed."""
+
+    class Cause(_Cause, metaclass=_CauseEnumTypeWrapper):
+        """Who is to blame."""
+
+    CAUSE_UNSPECIFIED: AssignmentFailure.Cause.ValueType  # 0
+    """Not set."""
+    CAUSE_GENERATED_CODE: AssignmentFailure.Cause.ValueType  # 1
+    """Generated code: another attempt would end alike."""
+    CAUSE_ASSIGNMENT: AssignmentFailure.Cause.ValueType  # 2
+    """The assignment itself, or its size: another attempt would end alike."""
+    CAUSE_INFRASTRUCTURE: AssignmentFailure.Cause.ValueType  # 3
+    """The machine: another attempt may succeed."""
+
+    FAILURE_FIELD_NUMBER: builtins.int
+    CAUSE_FIELD_NUMBER: builtins.int
+    cause: Global___AssignmentFailure.Cause.ValueType
+    """Who is to blame."""
+    @property
+    def failure(self) -> dressage.api.v1.session_pb2.Failure:
+        """Why."""
+
+    def __init__(
+        self,
+        *,
+        failure: dressage.api.v1.session_pb2.Failure | None = ...,
+        cause: Global___AssignmentFailure.Cause.ValueType = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["failure", b"failure"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "failure", b"failure"]) -> None: ...
+
+Global___AssignmentFailure: typing_extensions.TypeAlias = AssignmentFailure
+
+@typing.final
+class PolicyReport(google.protobuf.message.Message):
+    """A member's policy was uploaded."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    POLICY_FIELD_NUMBER: builtins.int
+    @property
+    def policy(self) -> Global___PolicyRef:
+        """The policy; its bundle is relative to the assignment."""
+
+    def __init__(
+        self,
+        *,
+        policy: Global___PolicyRef | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["policy", b"policy"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["policy", b"policy"]) -> None: ...
+
+Global___PolicyReport: typing_extensions.TypeAlias = PolicyReport
+
+@typing.final
+class ImprovementReport(google.protobuf.message.Message):
+    """A search found a better candidate."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    IMPROVEMENT_FIELD_NUMBER: builtins.int
+    PARAMETERS_FIELD_NUMBER: builtins.int
+    @property
+    def improvement(self) -> dressage.api.v1.session_pb2.SearchImprovement:
+        """The improvement."""
+
+    @property
+    def parameters(self) -> Global___Parameters:
+        """The candidate."""
+
+    def __init__(
+        self,
+        *,
+        improvement: dressage.api.v1.session_pb2.SearchImprovement | None = ...,
+        parameters: Global___Parameters | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["improvement", b"improvement", "parameters", b"parameters"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["improvement", b"improvement", "parameters", b"parameters"]) -> None: ...
+
+Global___ImprovementReport: typing_extensions.TypeAlias = ImprovementReport
 
 @typing.final
 class ProgressReport(google.protobuf.message.Message):
@@ -705,7 +1033,7 @@ class EvaluationReport(google.protobuf.message.Message):
     """The member's id."""
     @property
     def evaluation(self) -> dressage.api.v1.session_pb2.Evaluation:
-        """What came out; artifact keys are relative to the run."""
+        """What came out; artifact keys are relative to the assignment."""
 
     def __init__(
         self,
@@ -720,7 +1048,7 @@ Global___EvaluationReport: typing_extensions.TypeAlias = EvaluationReport
 
 @typing.final
 class CheckpointReport(google.protobuf.message.Message):
-    """A checkpoint of the run was uploaded."""
+    """A checkpoint of the assignment was uploaded."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -728,7 +1056,7 @@ class CheckpointReport(google.protobuf.message.Message):
     UPDATE_FIELD_NUMBER: builtins.int
     ENV_STEP_FIELD_NUMBER: builtins.int
     key: builtins.str
-    """Its key, relative to the run."""
+    """Its key, relative to the assignment."""
     update: builtins.int
     """Updates done."""
     env_step: builtins.int
@@ -760,7 +1088,7 @@ class MemberReport(google.protobuf.message.Message):
     env_step: builtins.int
     """Environment steps done."""
     policy: builtins.str
-    """Prefix of its policy bundle, relative to the run."""
+    """Prefix of its policy bundle, relative to the assignment."""
     policy_sha256: builtins.str
     """SHA-256 of the bundle's weights, in hex."""
     @property
@@ -780,24 +1108,6 @@ class MemberReport(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["env_step", b"env_step", "failure", b"failure", "member", b"member", "policy", b"policy", "policy_sha256", b"policy_sha256"]) -> None: ...
 
 Global___MemberReport: typing_extensions.TypeAlias = MemberReport
-
-@typing.final
-class AssignmentDone(google.protobuf.message.Message):
-    """The assignment is done."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    ENV_STEPS_FIELD_NUMBER: builtins.int
-    env_steps: builtins.int
-    """Environment steps that this attempt did."""
-    def __init__(
-        self,
-        *,
-        env_steps: builtins.int = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["env_steps", b"env_steps"]) -> None: ...
-
-Global___AssignmentDone: typing_extensions.TypeAlias = AssignmentDone
 
 @typing.final
 class WarningReport(google.protobuf.message.Message):
@@ -850,26 +1160,30 @@ class TransferRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ID_FIELD_NUMBER: builtins.int
+    ASSIGNMENT_FIELD_NUMBER: builtins.int
     PUT_FIELD_NUMBER: builtins.int
     GET_FIELD_NUMBER: builtins.int
     id: builtins.int
     """Number of the request on this stream."""
+    assignment: builtins.int
+    """The assignment that the keys are relative to."""
     @property
     def put(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Keys to put, relative to the run."""
+        """Keys to put, relative to the assignment."""
 
     @property
     def get(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Keys to get: relative to the run, or beginning with `sessions/`."""
+        """Keys to get: relative to the assignment, or beginning with `sessions/`."""
 
     def __init__(
         self,
         *,
         id: builtins.int = ...,
+        assignment: builtins.int = ...,
         put: collections.abc.Iterable[builtins.str] | None = ...,
         get: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["get", b"get", "id", b"id", "put", b"put"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "get", b"get", "id", b"id", "put", b"put"]) -> None: ...
 
 Global___TransferRequest: typing_extensions.TypeAlias = TransferRequest
 
@@ -964,8 +1278,30 @@ class Stop(google.protobuf.message.Message):
 Global___Stop: typing_extensions.TypeAlias = Stop
 
 @typing.final
+class CancelAssignment(google.protobuf.message.Message):
+    """Stop one assignment."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ASSIGNMENT_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    assignment: builtins.int
+    """Its number."""
+    reason: builtins.str
+    """Why."""
+    def __init__(
+        self,
+        *,
+        assignment: builtins.int = ...,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "reason", b"reason"]) -> None: ...
+
+Global___CancelAssignment: typing_extensions.TypeAlias = CancelAssignment
+
+@typing.final
 class NoMoreWork(google.protobuf.message.Message):
-    """There is no more work."""
+    """The lease is given back."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

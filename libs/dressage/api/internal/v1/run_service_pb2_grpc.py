@@ -47,8 +47,8 @@ class RunServiceServicer(object):
     """
 
     def Work(self, request_iterator, context):
-        """One lease of a trainer: it says hello, receives assignments, streams reports, asks for upload URLs,
-        until told that there is no more work. Assignments and reports are rows of the orchestrator's database, so any
+        """One lease of a trainer: it says hello, receives assignments one after another, streams reports, asks for upload URLs, until it
+        is given back. Assignments and reports are rows of the orchestrator's database, so any
         replica can serve the stream, and a trainer that is cut off dials again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

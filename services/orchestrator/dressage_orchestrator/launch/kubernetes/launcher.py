@@ -29,6 +29,7 @@ from dressage_orchestrator.launch.kubernetes.status import (
 from dressage_orchestrator.launch.protocol import Ended, ExitKind, Launch, Listener, Notice, Noticer
 
 _ATTEMPTS = 10_000  # a Job on preemptible nodes may lose its pod often
+_PLACING_SECONDS = 15.0  # from a Job's creation to its container's start, on a node that has its image
 _LOG_LINES = 5000
 _TICK_SECONDS = 2.0
 _SYNC_SECONDS = 60.0
@@ -43,7 +44,7 @@ _REFUSAL_EVERY_SECONDS = 30.0
 class Runs(Protocol):
     """What the launcher asks of the database, since other replicas and earlier processes know things too."""
 
-    async def heard(self, run: str, attempt: int) -> bool:
+    async def hello_received(self, run: str, attempt: int) -> bool:
         """Whether the attempt's trainer has said hello."""
         ...
 
@@ -51,7 +52,7 @@ class Runs(Protocol):
         """The attempt has a place: its run is STARTING, if it was QUEUED."""
         ...
 
-    async def given_up(self, run: str) -> bool:
+    async def abandoned(self, run: str) -> bool:
         """Whether the run was cancelled or has failed, so that its trainer is to end."""
         ...
 
@@ -125,6 +126,7 @@ class KubernetesLauncher:
         self._pods = Reflector(client, "pods", place.selector, seconds=relist_seconds, changed=self._pod_changed)
         self.pools: frozenset[str] | None = frozenset(pools)
         self.attempts_per_launch = _ATTEMPTS
+        self.placing_seconds = _PLACING_SECONDS
 
     def cores(self, pool: str) -> int:
         """Cores that a run of the pool may use."""
@@ -330,7 +332,7 @@ class KubernetesLauncher:
             return
         if not tracked.seen:
             tracked.seen = True
-            if job["metadata"].get("deletionTimestamp") is None and await self._runs.given_up(tracked.run):
+            if job["metadata"].get("deletionTimestamp") is None and await self._runs.abandoned(tracked.run):
                 self._spawn(self._delete(tracked))
                 return
         owned = [pod for pod in self._pods.items.values() if _job_of(pod) == name]
@@ -361,7 +363,7 @@ class KubernetesLauncher:
             await self._runs.starting(tracked.run, tracked.first)
             tracked.started = True
         silent = view.since is not None and time.time() - view.since > self._hello_seconds
-        if silent and not await self._runs.heard(tracked.run, view.attempt):
+        if silent and not await self._runs.hello_received(tracked.run, view.attempt):
             await self._silent(tracked, view)
 
     async def _silent(self, tracked: _Tracked, view: View) -> None:

@@ -1,8 +1,8 @@
 """The Job of a run, as a plain manifest. Pure: the same run, attempt and pool give the same Job.
 
 It is an Indexed Job with one index, because only those count failed and ignored pods on the pod itself: a replacement
-learns from its annotations which attempt it is, with no orchestrator asked. `podFailurePolicy` tells whose fault an end
-was: exit 42 (generated code) ends the Job; a disruption, and exit 75 (checkpointed after SIGTERM), do not count.
+learns from its annotations which attempt it is, with no orchestrator asked. By `podFailurePolicy` a disruption, and exit 75
+(checkpointed after SIGTERM or near the deadline), do not count. A Job that has reached its deadline is followed by another one.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Any
 
 from dressage_orchestrator import names
 from dressage_orchestrator.launch.kubernetes.pools import Pool
-from dressage_orchestrator.launch.local import EXIT_CHECKPOINTED, EXIT_CODE_FAULT
+from dressage_orchestrator.launch.local import EXIT_CHECKPOINTED
 from dressage_orchestrator.launch.protocol import Launch
 
 CONTAINER = "trainer"
 LABEL_INSTANCE = "app.kubernetes.io/instance"
 LABEL_POOL = "dressage.io/pool"
 LABEL_SESSION = "dressage.io/session"
+LABEL_RUN = "dressage.io/run"
 ANNOTATION_RUN = "dressage.io/run"
 ANNOTATION_ATTEMPT = "dressage.io/first-attempt"
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
@@ -75,15 +76,16 @@ def job_name(instance: str, run: str, attempt: int) -> str:
     """The Job's name: at most 61 characters, the same for the same run and attempt, for people and for machines."""
     parts = names.parse_run(run)
     digest = hashlib.sha256(f"{instance}|{run}".encode()).hexdigest()[:10]
-    end = f"-{parts.iteration}-{parts.run[:16].strip('-')}-{digest}-{attempt}"
+    end = f"-{parts.run[:16].strip('-')}-{digest}-{attempt}"
     begin = re.sub(r"[^a-z0-9-]", "-", parts.session)[: _MAX_NAME - len(end) - len("run-")].strip("-")
     return f"run-{begin}{end}"
 
 
 def job_manifest(launch: Launch, pool: Pool, place: Place) -> dict[str, Any]:
     """The Job of a run's attempts from ``launch.attempt`` on."""
-    session = names.parse_run(launch.run).session
-    labels = {**pool.labels, **place.labels, LABEL_POOL: launch.pool, LABEL_SESSION: session[:63].strip("-")}
+    parts = names.parse_run(launch.run)
+    ours = {LABEL_POOL: launch.pool, LABEL_SESSION: parts.session[:63].strip("-"), LABEL_RUN: parts.run[:63].strip("-")}
+    labels = {**pool.labels, **place.labels, **ours}
     annotations = {**pool.annotations, ANNOTATION_RUN: launch.run, ANNOTATION_ATTEMPT: str(launch.attempt)}
     metadata: dict[str, Any] = {
         "name": job_name(place.instance, launch.run, launch.attempt),
@@ -125,7 +127,6 @@ def _failure_policy() -> dict[str, Any]:
     disrupted = [{"type": "DisruptionTarget", "status": "True"}]
     return {
         "rules": [
-            {"action": "FailJob", "onExitCodes": exits(EXIT_CODE_FAULT)},
             {"action": "Ignore", "onPodConditions": disrupted},
             {"action": "Ignore", "onExitCodes": exits(EXIT_CHECKPOINTED)},
         ]
@@ -187,6 +188,12 @@ def _pod_spec(launch: Launch, pool: Pool, place: Place) -> dict[str, Any]:
     }
 
 
+def _trainer_deadline(launch: Launch, pool: Pool) -> float:
+    """Seconds that a trainer may work: less than the Job's by what a last checkpoint may take."""
+    of_pool = float(pool.deadline_seconds - pool.grace_seconds)
+    return min(of_pool, launch.deadline_seconds) if launch.deadline_seconds > 0 else of_pool
+
+
 def _sized(size: str, medium: str) -> dict[str, Any]:
     return {"sizeLimit": size, **({"medium": medium} if medium else {})}
 
@@ -198,6 +205,7 @@ def _environment(launch: Launch, pool: Pool, place: Place) -> list[dict[str, Any
         "DRESSAGE_RUN_RUN": launch.run,
         "DRESSAGE_RUN_ATTEMPT": str(launch.attempt),
         "DRESSAGE_RUN_TOKEN": launch.token,
+        "DRESSAGE_RUN_DEADLINE_SECONDS": f"{_trainer_deadline(launch, pool):g}",
         **({"DRESSAGE_RUN_ALLOW_UNSANDBOXED": "true"} if pool.allow_unsandboxed else {}),
         **({"DRESSAGE_S3_CA_FILE": f"{_CA_FOLDER}/ca.crt"} if pool.ca_config_map else {}),
         **({"DRESSAGE_RUN_TLS_CA": place.tls_ca} if place.tls_ca else {}),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from dressage.errors import InvalidArgument
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|k|M|G|T|Ki|Mi|Gi|Ti)?\Z")
@@ -65,7 +65,7 @@ class Pool(_Model):
     annotations: dict[str, str] = {}
     queue: str = Field("", description="Kueue's LocalQueue; its Jobs are created suspended")
     backoff_limit: int = Field(3, ge=0, le=100, description="failed pods of a run that are replaced")
-    deadline_seconds: int = Field(24 * 3600, ge=60, description="longest time that a run may be active")
+    deadline_seconds: int = Field(24 * 3600, ge=60, description="how long a Job may be active; another one follows it")
     ttl_seconds: int = Field(3600, ge=60, description="how long an ended Job stays, for its logs")
     grace_seconds: int = Field(60, ge=5, le=3600, description="from SIGTERM to SIGKILL: the last checkpoint's upload")
     scratch_size: Quantity = Field("4Gi", description="bound of the folder for files, /tmp")
@@ -75,6 +75,12 @@ class Pool(_Model):
         "", description="ConfigMap whose `ca.crt` holds the authority of the store's certificate"
     )
     allow_unsandboxed: bool = Field(False, description="run generated code where the node lacks Landlock or seccomp")
+
+    @model_validator(mode="after")
+    def _grace_within_deadline(self) -> Pool:
+        if self.grace_seconds >= self.deadline_seconds:
+            raise ValueError("graceSeconds must be less than deadlineSeconds")
+        return self
 
     @property
     def usable_cores(self) -> int:

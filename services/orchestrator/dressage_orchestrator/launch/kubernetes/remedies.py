@@ -32,11 +32,11 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
         "INTERRUPTED": "nothing to do: a new pod goes on from the checkpoint; this is not counted",
         "OOM_KILLED": "raise the pool's resources.limits.memory, or train fewer members in a run",
         "STORAGE_EXCEEDED": "raise the pool's scratchSize or its ephemeral-storage limit",
-        "GENERATED_CODE_FAILED": "change the reward",
         "TRAINER_FAILED": "see the run's log",
         "TRAINER_SILENT": "check that pods reach the orchestrator's address (NetworkPolicy, Service), then the run's log",
         "POD_LOST": "see the events of the node and of the pod",
-        "DEADLINE_EXCEEDED": "raise the pool's deadlineSeconds, or train fewer steps",
+        "DEADLINE_EXCEEDED": "nothing to do: another Job continues from the last checkpoint; raise the pool's "
+        "deadlineSeconds if there is none",
         "SANDBOX_MISSING": "generated code is refused there: use nodes whose kernel has Landlock (5.13 or newer), or "
         "set the pool's allowUnsandboxed for code that you trust",
     }

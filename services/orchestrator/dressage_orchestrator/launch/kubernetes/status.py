@@ -14,7 +14,7 @@ from typing import Any
 
 from dressage_orchestrator.launch.kubernetes import manifest
 from dressage_orchestrator.launch.kubernetes.remedies import FAILURES, REMEDIES
-from dressage_orchestrator.launch.local import EXIT_CHECKPOINTED, EXIT_CODE_FAULT
+from dressage_orchestrator.launch.local import EXIT_CHECKPOINTED
 from dressage_orchestrator.launch.protocol import Ended, ExitKind, Notice
 
 _MAX_MESSAGE = 1500
@@ -154,15 +154,13 @@ def _death(run: str, pod: Mapping[str, Any], first: int, token: str) -> Notice |
     said = str(ended.get("message") or "")
     if token:
         said = said.replace(token, "[token]")
-    if code == EXIT_CODE_FAULT:
-        return _notice(run, attempt, "GENERATED_CODE_FAILED", said or "exit code 42", counts=True, over=True)
     if _is_true(disruption):
         assert disruption is not None
         kind = _DISRUPTIONS.get(str(disruption.get("reason")), "EVICTED")
         text = str(disruption.get("message") or status.get("message") or disruption.get("reason") or "")
         return _notice(run, attempt, kind, text, over=True)
     if code == EXIT_CHECKPOINTED:
-        return _notice(run, attempt, "INTERRUPTED", "its pod was told to end and stored a checkpoint", over=True)
+        return _notice(run, attempt, "INTERRUPTED", "its trainer stored a checkpoint and left", over=True)
     if status.get("reason") == "Evicted":  # for what it used itself: that is no disruption
         return _notice(run, attempt, "STORAGE_EXCEEDED", str(status.get("message") or ""), counts=True, over=True)
     if ended.get("reason") == "OOMKilled":
@@ -232,25 +230,21 @@ def _ended(
         return None
     assert failed is not None
     why = str(failed.get("reason") or "")
-    if why == "PodFailurePolicy":
-        message = next((death.message for death in reversed(deaths) if death.type == "GENERATED_CODE_FAILED"), "")
-        message = message or str(failed.get("message") or "")
-        return Ended(run, first, ExitKind.CODE_FAULT, message, last_attempt=last, final=True, counted=True)
-    counted = [death for death in deaths if death.counts]
     if why == "DeadlineExceeded":
-        reason, message = "DEADLINE_EXCEEDED", "the run was active for longer than its pool allows"
-    else:
-        reason = counted[-1].type if counted else "TRAINER_FAILED"
-        said = counted[-1].message if counted else str(failed.get("message") or why)
-        message = f"{FAILURES.get(reason, 'the trainer failed')}, {len(counted) or 1} times: {said}"
+        reason, message = "DEADLINE_EXCEEDED", "the Job was active for as long as its pool allows"
+        remedy = REMEDIES[reason]
+        return Ended(run, first, ExitKind.DEADLINE, message, last_attempt=last, reason=reason, remedy=remedy)
+    counted = [death for death in deaths if death.counts]
+    reason = counted[-1].type if counted else "TRAINER_FAILED"
+    seen = counted[-1].message if counted else str(failed.get("message") or why)
+    message = f"{FAILURES.get(reason, 'the trainer failed')}, {len(counted) or 1} times: {seen}"
     return Ended(
         run,
         first,
         ExitKind.FAILED,
         message,
         last_attempt=last,
-        final=True,
-        counted=bool(counted) and reason != "DEADLINE_EXCEEDED",
+        counted=bool(counted),
         reason=reason,
         remedy=REMEDIES[reason],
     )

@@ -8,7 +8,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import FailedPrecondition
 
 from dressage_orchestrator import metrics
-from dressage_orchestrator.database.runs import RunRow
+from dressage_orchestrator.database.assignments import AssignmentRow
 from dressage_orchestrator.lifecycle import aggregate, judging
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.methods.reward import diagnostics
@@ -33,35 +33,35 @@ def best_config(judgments: Mapping[str, v1.Judgment]) -> str:
     return max(judgments, key=lambda config: judgments[config].score)
 
 
-def judge_training(context: SessionContext, number: int, run: str, judge_source: str) -> v1.Judgment:
+def judge_training(context: SessionContext, number: int, training: str, judge_source: str) -> v1.Judgment:
     """Judges an iteration's training; the best config's judgment, stored in members, iteration and session."""
-    name = f"judge:{number}:{run.rpartition('/')[2]}"
-    return context.message_step(name, v1.Judgment, lambda: _judge_training(context, number, run, judge_source))
+    name = f"judge:{number}:{training.rpartition('/')[2]}"
+    return context.message_step(name, v1.Judgment, lambda: _judge_training(context, number, training, judge_source))
 
 
-def _judge_training(context: SessionContext, number: int, run: str, judge_source: str) -> v1.Judgment:
+def _judge_training(context: SessionContext, number: int, training: str, judge_source: str) -> v1.Judgment:
     threshold = context.spec.pass_threshold
-    members = judging.judge_last_checkpoints(context, run, judge_source)
+    members = judging.judge_last_checkpoints(context, training, judge_source)
     best = best_config(by_config(members, threshold=threshold))
-    cost = judging.judge_by_video(context, run, [m for m in members if m.config == best], judge_source)
-    members = judging.pool_members(context, run)
+    cost = judging.judge_by_video(context, training, [m for m in members if m.config == best], judge_source)
+    members = judging.pool_members(context, training)
     configs = by_config(members, threshold=threshold)
     best = best_config(configs)
     judgment, winners = configs[best], [member for member in members if member.config == best]
     judgment.cost.CopyFrom(cost)
-    conditions = context.store.run(run).run.conditions
+    conditions = context.store.assignment(training).assignment.conditions
     found = diagnostics.diagnose(context.store.iteration(number), winners, conditions)
     context.store.update_iteration(number, _record_of(best, configs, winners, found), _RECORDED)
-    context.store.charge(number, judging.ROLE, cost, key=f"charged/{run}")
+    context.store.charge(number, judging.ROLE, cost, key=f"charged/{training}")
     returns = aggregate.returns_of(winners, context.card.scales)
     context.store.set_best(number, v1.Session(best_judgment=judgment, returns=returns), score=judgment.score)
-    judging.announce(context, number, members, judgment, subject=context.iteration_name(number), run=run)
+    judging.announce(context, number, members, judgment, subject=context.iteration_name(number), assignment=training)
     for entry in found:
         if entry.reason in _REPORTED_HERE and not entry.reported:
             key = f"{entry.reason}:{number}"
             context.store.warn(entry.reason, entry.message, iteration=number, key=key)
     context.put_json(number, "judgment.json", judgment)
-    if context.store.mark(f"observed/{run}"):
+    if context.store.mark(f"observed/{training}"):
         metrics.JUDGMENT_SCORE.observe(judgment.score)
     return judgment
 
@@ -82,38 +82,40 @@ def _record_of(
     return record
 
 
-def confirm(context: SessionContext, number: int, run: str, *, reward_source: str, judge_source: str) -> v1.Judgment:
+def confirm(
+    context: SessionContext, number: int, training: str, *, reward_source: str, judge_source: str
+) -> v1.Judgment:
     """Scores the best config's members again, on fresh seeds; their judgment, stored in iteration and session."""
     config = context.step(f"winner:{number}", lambda: context.store.iteration(number).reward.best_config)
-    trained = [member for member in context.store.members(run) if member.config == config and member.policy]
+    trained = [member for member in context.store.members(training) if member.config == config and member.policy]
     if not trained:
-        raise FailedPrecondition(f"config {config!r} of {run} left no policy to confirm", reason="NO_POLICY")
+        raise FailedPrecondition(f"config {config!r} of {training} left no policy to confirm", reason="NO_POLICY")
     again = score_again(context, number, trained, reward_source=reward_source)
     name = f"judge:{number}:{CONFIRMATION}"
     return context.message_step(name, v1.Judgment, lambda: _judge_again(context, number, again, judge_source))
 
 
-def _judge_again(context: SessionContext, number: int, run: str, judge_source: str) -> v1.Judgment:
-    members = judging.judge_last_checkpoints(context, run, judge_source)
-    cost = judging.judge_by_video(context, run, members, judge_source)
-    members = judging.pool_members(context, run)
+def _judge_again(context: SessionContext, number: int, training: str, judge_source: str) -> v1.Judgment:
+    members = judging.judge_last_checkpoints(context, training, judge_source)
+    cost = judging.judge_by_video(context, training, members, judge_source)
+    members = judging.pool_members(context, training)
     judgment = aggregate.pooled([m.judgment for m in members], threshold=context.spec.pass_threshold)
     judgment.cost.CopyFrom(cost)
     returns = aggregate.returns_of(members, context.card.scales)
     context.store.confirm(number, score=judgment.score, judgment=judgment, returns=returns)
-    context.store.charge(number, judging.ROLE, cost, key=f"charged/{run}")
-    judging.announce(context, number, members, judgment, subject=run, run=run)
+    context.store.charge(number, judging.ROLE, cost, key=f"charged/{training}")
+    judging.announce(context, number, members, judgment, subject=training, assignment=training)
     return judgment
 
 
-def record_unjudged(context: SessionContext, number: int, row: RunRow) -> None:
+def record_unjudged(context: SessionContext, number: int, row: AssignmentRow) -> None:
     """Without a judge the config with the best return under the proposed reward is the best. In a step."""
     groups: dict[str, list[float]] = {}
-    for member in row.run.members:
+    for member in row.assignment.members:
         last = member.evaluations[-1] if member.evaluations else v1.Evaluation()
         groups.setdefault(member.config, []).append(mean(last.own_returns or last.returns))
     best = max(groups, key=lambda config: mean(groups[config]))
-    winners = [member for member in row.run.members if member.config == best]
+    winners = [member for member in row.assignment.members if member.config == best]
     record = v1.Iteration(reward=v1.RewardProposal(best_config=best))
     context.store.update_iteration(number, record, ["reward.best_config"])
     changes = v1.Session(best_iteration=context.iteration_name(number))

@@ -184,26 +184,26 @@ class RewardSession:
         context, judge = self._context, self._judge
         reward, tries = proposal.reward, proposal.tries
         row = training.train(context, number, tries=tries, source=reward.source, judge=judge.source if judge else "")
-        if row.run.state != v1.RUN_STATE_SUCCEEDED:
-            if not row.code_fault:
+        if row.assignment.state != v1.ASSIGNMENT_STATE_SUCCEEDED:
+            if not row.assignment.generated_code_fault:
                 raise training.failure_of(row)
             # The reward broke on states that the check did not meet: that is one more failure to repair.
-            seen = ev.CheckFailure(rule="training", message=row.run.failure.message)
+            seen = ev.CheckFailure(rule="training", message=row.assignment.failure.message)
             mended = repaired(context, number, "reward", reward, [seen])
             return Evaluated(repaired=RewardProposal.of(mended, tries=tries + 1))
         if judge is None:
             context.step(f"best:{number}", lambda: judgment.record_unjudged(context, number, row))
             return Evaluated(passed=True)
         enter(context, number, v1.PHASE_JUDGE)
-        made = judgment.judge_training(context, number, row.run.name, judge.source)
+        made = judgment.judge_training(context, number, row.name, judge.source)
         return Evaluated(passed=made.passed, score=made.score)
 
     def confirm(self, number: int, proposal: Proposal) -> Evaluated:
         """Plays the best config's policies on fresh seeds, and judges them again."""
         assert isinstance(proposal, RewardProposal) and self._judge is not None
-        run = names.run_name(self._context.session, number, training.training_id(proposal.tries))
+        name = names.assignment_name(self._context.session, number, training.training_id(proposal.tries))
         again = judgment.confirm(
-            self._context, number, run, reward_source=proposal.reward.source, judge_source=self._judge.source
+            self._context, number, name, reward_source=proposal.reward.source, judge_source=self._judge.source
         )
         return Evaluated(passed=again.passed, score=again.score)
 

@@ -10,7 +10,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import FailedPrecondition
 
 from dressage_orchestrator import names
-from dressage_orchestrator.database.runs import RunRow
+from dressage_orchestrator.database.assignments import AssignmentRow
 from dressage_orchestrator.lifecycle import budget
 from dressage_orchestrator.lifecycle.assignments import assign, wait
 from dressage_orchestrator.lifecycle.checkpoint_judging import CheckpointJudging
@@ -30,7 +30,7 @@ def training_id(tries: int) -> str:
 
 def trainings(iteration: v1.Iteration) -> list[str]:
     """Names of an iteration's trainings, in order."""
-    return [name for name in iteration.runs if name.rpartition("/")[2].startswith(TRAINING)]
+    return [name for name in iteration.assignments if name.rpartition("/")[2].startswith(TRAINING)]
 
 
 def member_id(config: str, seed: int) -> str:
@@ -38,16 +38,16 @@ def member_id(config: str, seed: int) -> str:
     return f"{config}-s{seed}"
 
 
-def train(context: SessionContext, number: int, *, tries: int, source: str, judge: str) -> RunRow:
-    """Trains the iteration's configs; the run, ended.
+def train(context: SessionContext, number: int, *, tries: int, source: str, judge: str) -> AssignmentRow:
+    """Trains the iteration's configs; the assignment, ended.
 
     :param judge: source of the judge of checkpoints meanwhile; empty: none.
     """
     context.step(f"afford:{number}:{tries}", lambda: _check_budget(context, number))
     # The proposal was recorded before; nothing of it changes while it is trained, so this read is the same each time.
     iteration = context.store.iteration(number)
-    assignment = train_assignment(context, iteration, source)
-    name = names.run_name(context.session, number, training_id(tries))
+    task = train_assignment(context, iteration, source)
+    name = names.assignment_name(context.session, number, training_id(tries))
     members = [
         v1.Member(
             name=names.member_name(name, spec.id),
@@ -55,10 +55,9 @@ def train(context: SessionContext, number: int, *, tries: int, source: str, judg
             seed=spec.seed,
             target_env_steps=context.spec.reward.steps_per_member,
         )
-        for spec in assignment.members
+        for spec in task.members
     ]
-    todo = [work.Assignment(id=1, train=assignment)]
-    assign(context, number, training_id(tries), members=members, assignments=todo)
+    assign(context, number, training_id(tries), work.Assignment(train=task), members=members)
     judging = None
     if judge and not context.spec.reward.judge_last_only:
         judging = CheckpointJudging(context, number, name, judge)
@@ -79,9 +78,9 @@ def train_assignment(context: SessionContext, iteration: v1.Iteration, source: s
     assignment.steps_per_member = spec.reward.steps_per_member
     assignment.evaluations = spec.reward.evaluations
     assignment.evaluation_episodes = spec.reward.evaluation_episodes
+    assignment.checkpoint_episodes = spec.reward.checkpoint_episodes
     assignment.evaluation_seed = EVALUATION_SEED
     assignment.checkpoint_seconds = context.engine.settings.checkpoint_seconds
-    assignment.cores = context.engine.controller.cores(spec.pool)
     assignment.provenance["intent"] = spec.intent
     assignment.provenance["iteration"] = iteration.name
     assignment.provenance["author"] = iteration.author
@@ -89,30 +88,29 @@ def train_assignment(context: SessionContext, iteration: v1.Iteration, source: s
     return assignment
 
 
-def failure_of(row: RunRow) -> FailedPrecondition:
+def failure_of(row: AssignmentRow) -> FailedPrecondition:
     """What the session fails by when a training failed."""
-    failure = row.run.failure
-    metadata = {"run": row.run.name, "remedy": failure.remedy}
+    failure = row.assignment.failure
+    metadata = {"assignment": row.name, "remedy": failure.remedy}
     return FailedPrecondition(f"training failed: {failure.message}", reason=failure.reason, metadata=metadata)
 
 
 def score_again(context: SessionContext, number: int, trained: Sequence[v1.Member], *, reward_source: str) -> str:
-    """Plays members' policies on fresh seeds; the run's name.
+    """Plays members' policies on fresh seeds; the assignment's name.
 
     :raises FailedPrecondition: when it fails.
     """
-    name = names.run_name(context.session, number, CONFIRMATION)
+    name = names.assignment_name(context.session, number, CONFIRMATION)
     members = [
         v1.Member(
             name=names.member_name(name, m.name.rpartition("/")[2]), config=m.config, seed=m.seed, policy=m.policy
         )
         for m in trained
     ]
-    todo = [_score_assignment(context, trained, reward_source)]
-    assign(context, number, CONFIRMATION, members=members, assignments=todo)
+    assign(context, number, CONFIRMATION, _score_assignment(context, trained, reward_source), members=members)
     row = wait(context, name)
-    if row.run.state != v1.RUN_STATE_SUCCEEDED:
-        failure = row.run.failure
+    if row.assignment.state != v1.ASSIGNMENT_STATE_SUCCEEDED:
+        failure = row.assignment.failure
         message = f"confirming on fresh seeds failed: {failure.message}"
         raise FailedPrecondition(message, reason=failure.reason or "CONFIRMATION_FAILED")
     return name
@@ -124,11 +122,10 @@ def _score_assignment(context: SessionContext, trained: Sequence[v1.Member], rew
     score.options.CopyFrom(spec.environment_options)
     score.episodes = spec.reward.evaluation_episodes
     score.seed = CONFIRMATION_SEED
-    score.cores = context.engine.controller.cores(spec.pool)
     for member in trained:
         step = member.evaluations[-1].env_step if member.evaluations else member.env_steps
         score.policies.add(member=member.name.rpartition("/")[2], bundle=member.policy, env_step=step)
-    return work.Assignment(id=1, score=score)
+    return work.Assignment(score=score)
 
 
 def _check_budget(context: SessionContext, number: int) -> None:

@@ -1,4 +1,4 @@
-"""The tables of version 0.1, as they were made before there were migrations."""
+"""The first tables."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Makes them."""
+    """Make the tables."""
     _sessions()
     _runs()
+    _assignments()
     _rest()
 
 
@@ -49,6 +50,14 @@ def _sessions() -> None:
         sa.Column("text", sa.Text, nullable=False),
         sa.Column("iteration", sa.Integer),
     )
+    op.create_table(
+        "directions",
+        sa.Column("session", sa.String(63), primary_key=True),
+        sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("kind", sa.String(20), nullable=False),
+        sa.Column("data", sa.Text, nullable=False),
+        sa.Column("iteration", sa.Integer),
+    )
 
 
 def _runs() -> None:
@@ -56,43 +65,79 @@ def _runs() -> None:
         "runs",
         sa.Column("name", sa.String(200), primary_key=True),
         sa.Column("session", sa.String(63), nullable=False),
-        sa.Column("iteration", sa.Integer, nullable=False),
+        sa.Column("number", sa.Integer, nullable=False),
+        sa.Column("pool", sa.String(63), nullable=False),
         sa.Column("data", sa.LargeBinary, nullable=False),
         sa.Column("state", sa.Integer, nullable=False),
+        sa.Column("state_micros", sa.BigInteger, nullable=False),
         sa.Column("attempt", sa.Integer, nullable=False),
+        sa.Column("counted_attempt", sa.Integer, nullable=False),
+        sa.Column("idle_micros", sa.BigInteger, nullable=False),
+        sa.Column("release", sa.Boolean, nullable=False),
+        sa.Column("claimed_by", sa.String(100), nullable=False),
+        sa.Column("version", sa.BigInteger, nullable=False),
+        sa.UniqueConstraint("session", "number", name="one_run"),
+    )
+    op.create_index("runs_by_state", "runs", ["state"])
+    op.create_table(
+        "report_sequences",
+        sa.Column("run", sa.String(200), primary_key=True),
+        sa.Column("attempt", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("sequence", sa.BigInteger, nullable=False),
+        sa.Column("kept", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "executors",
+        sa.Column("id", sa.String(100), primary_key=True),
+        sa.Column("name", sa.String(80), nullable=False),
+        sa.Column("epoch", sa.BigInteger, nullable=False),
+        sa.Column("beats", sa.BigInteger, nullable=False),
+        sa.Column("dead", sa.Boolean, nullable=False),
+        sa.Column("start_micros", sa.BigInteger, nullable=False),
+    )
+
+
+def _assignments() -> None:
+    op.create_table(
+        "assignments",
+        sa.Column("name", sa.String(200), primary_key=True),
+        sa.Column("session", sa.String(63), nullable=False),
+        sa.Column("iteration", sa.Integer, nullable=False),
+        sa.Column("id", sa.BigInteger, nullable=False),
+        sa.Column("data", sa.LargeBinary, nullable=False),
+        sa.Column("work", sa.LargeBinary, nullable=False),
+        sa.Column("state", sa.Integer, nullable=False),
         sa.Column("failures", sa.Integer, nullable=False),
-        sa.Column("closed", sa.Boolean, nullable=False),
         sa.Column("checkpoint", sa.String(500), nullable=False),
-        sa.Column("code_fault", sa.Boolean, nullable=False),
+        sa.Column("generated_code", sa.Boolean, nullable=False),
+        sa.Column("env_steps", sa.BigInteger, nullable=False),
         sa.Column("create_micros", sa.BigInteger, nullable=False),
         sa.Column("progress_micros", sa.BigInteger, nullable=False),
         sa.Column("version", sa.BigInteger, nullable=False),
+        sa.UniqueConstraint("session", "id", name="one_assignment"),
     )
-    op.create_index("runs_by_session", "runs", ["session", "iteration", "create_micros"])
-    op.create_index("runs_by_state", "runs", ["state"])
+    op.create_index("assignments_by_time", "assignments", ["session", "iteration", "create_micros"])
+    op.create_index("assignments_by_state", "assignments", ["state"])
     op.create_table(
         "members",
-        sa.Column("run", sa.String(200), primary_key=True),
+        sa.Column("assignment", sa.String(200), primary_key=True),
         sa.Column("id", sa.String(80), primary_key=True),
         sa.Column("position", sa.Integer, nullable=False),
         sa.Column("data", sa.LargeBinary, nullable=False),
     )
     op.create_table(
-        "assignments",
-        sa.Column("run", sa.String(200), primary_key=True),
-        sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
+        "candidates",
+        sa.Column("assignment", sa.String(200), primary_key=True),
+        sa.Column("id", sa.String(200), primary_key=True),
         sa.Column("data", sa.LargeBinary, nullable=False),
-        sa.Column("done", sa.Boolean, nullable=False),
     )
     op.create_table(
         "reports",
-        sa.Column("run", sa.String(200), primary_key=True),
-        sa.Column("attempt", sa.Integer, primary_key=True, autoincrement=False),
-        sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
-        sa.Column("member", sa.String(80)),
-        sa.Column("env_step", sa.BigInteger),
+        sa.Column("assignment", sa.String(200), primary_key=True),
+        sa.Column("item", sa.String(200), primary_key=True),
+        sa.Column("run", sa.String(200), nullable=False),
+        sa.Column("attempt", sa.Integer, nullable=False),
         sa.Column("data", sa.LargeBinary, nullable=False),
-        sa.UniqueConstraint("run", "member", "env_step", name="one_evaluation"),
     )
 
 
@@ -130,4 +175,9 @@ def _rest() -> None:
         sa.Column("environment", sa.String(120), primary_key=True),
         sa.Column("pool", sa.String(63), primary_key=True),
         sa.Column("steps_per_second", sa.Float, nullable=False),
+    )
+    op.create_table(
+        "shared_secrets",
+        sa.Column("name", sa.String(63), primary_key=True),
+        sa.Column("value", sa.LargeBinary, nullable=False),
     )

@@ -1,0 +1,429 @@
+"""Assignments: the pieces of a session's work, with their members, candidates and results.
+
+An assignment is asked for once by its name, served to the session's run, and ends in one state. Its number in the session is
+what trainers know it by; one that is reopened gets a new number, so that no trainer takes it for the one it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from dressage.api.internal.v1 import run_service_pb2 as work
+from dressage.api.v1 import event_pb2 as ev
+from dressage.api.v1 import session_pb2 as v1
+from dressage.errors import InvalidArgument, NotFound
+
+from dressage_orchestrator import names
+from dressage_orchestrator.clock import micros, timestamp
+from dressage_orchestrator.database import events
+from dressage_orchestrator.database.engine import ReadTransaction, Transaction
+from dressage_orchestrator.database.rows import swap
+from dressage_orchestrator.database.tables import ASSIGNMENTS, CANDIDATES, MEMBERS, REPORTS, RUNS, SPEEDS
+
+ENDED = frozenset(
+    {v1.ASSIGNMENT_STATE_SUCCEEDED, v1.ASSIGNMENT_STATE_FAILED, v1.ASSIGNMENT_STATE_CANCELLED},
+)
+"""States that an assignment leaves only by being reopened."""
+
+OPEN = frozenset({v1.ASSIGNMENT_STATE_PENDING, v1.ASSIGNMENT_STATE_RUNNING})
+"""States in which an assignment has or needs a trainer."""
+
+_SPEED_WEIGHT = 0.3
+
+
+@dataclass(frozen=True)
+class AssignmentRow:
+    """An assignment and what the API does not show of it.
+
+    :param assignment: its members and candidates only where a function says so.
+    :param id: its number in the session.
+    :param checkpoint: key of the newest checkpoint, relative to the assignment; empty: none.
+    :param work: what was asked for, as `create` was given it.
+    """
+
+    assignment: v1.Assignment
+    session: str
+    iteration: int
+    id: int
+    checkpoint: str
+    work: work.Assignment
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is in a state for good."""
+        return self.assignment.state in ENDED
+
+    @property
+    def name(self) -> str:
+        """Its full name."""
+        return self.assignment.name
+
+
+def _row(found: Any) -> AssignmentRow:
+    return AssignmentRow(
+        assignment=v1.Assignment.FromString(found.data),
+        session=found.session,
+        iteration=found.iteration,
+        id=found.id,
+        checkpoint=found.checkpoint,
+        work=work.Assignment.FromString(found.work),
+    )
+
+
+def create(tx: Transaction, task: work.Assignment, members: Sequence[v1.Member] = ()) -> AssignmentRow:
+    """Store a new assignment, PENDING; one of that name stays as it is.
+
+    :param task: its name, cores and work; its number is given here.
+    :param members: those trained or scored, their names below the assignment's.
+    :return: the new one, or the one of that name.
+    :raises InvalidArgument: when the name or the work is missing.
+    :raises NotFound: when there is no such session.
+    """
+    parts = names.parse_assignment(task.name)
+    kind = task.WhichOneof("work")
+    if kind is None:
+        raise InvalidArgument(field="work", value=None, expected="train, score, evaluate or search")
+    lock(tx, task.name)
+    existing = find(tx, task.name)
+    if existing is not None:
+        return existing
+    stored = v1.Assignment(name=task.name, kind=kind, state=v1.ASSIGNMENT_STATE_PENDING)
+    stored.create_time.CopyFrom(timestamp(tx.now))
+    numbered = work.Assignment()
+    numbered.CopyFrom(task)
+    numbered.id = _next_id(tx, parts.session)
+    key = {"name": task.name, "session": parts.session, "iteration": parts.iteration, "id": numbered.id}
+    row = {"data": stored.SerializeToString(), "work": numbered.SerializeToString(), "state": stored.state}
+    rest = {
+        "failures": 0,
+        "checkpoint": "",
+        "generated_code": False,
+        "env_steps": 0,
+        "progress_micros": 0,
+        "version": 1,
+    }
+    tx.execute(sa.insert(ASSIGNMENTS).values(**key, **row, **rest, create_micros=micros(tx.now)))
+    for position, member in enumerate(members):
+        ids = {"assignment": task.name, "id": member.name.rpartition("/")[2], "position": position}
+        tx.execute(sa.insert(MEMBERS).values(**ids, data=member.SerializeToString()))
+    _claim_run(tx, parts.session)
+    _announce(tx, parts, stored)
+    return AssignmentRow(stored, parts.session, parts.iteration, numbered.id, "", numbered)
+
+
+def _next_id(tx: Transaction, session: str) -> int:
+    last = tx.execute(sa.select(sa.func.max(ASSIGNMENTS.c.id)).where(ASSIGNMENTS.c.session == session)).scalar_one()
+    return (last or 0) + 1
+
+
+def _claim_run(tx: Transaction, session: str) -> None:
+    """Keep the session's idle run, if there is one: it has work again."""
+    tx.execute(sa.update(RUNS).where(RUNS.c.session == session).values(idle_micros=0, release=False))
+
+
+def find(tx: ReadTransaction, name: str) -> AssignmentRow | None:
+    """Read an assignment without members and candidates; None if there is none."""
+    found = tx.execute(sa.select(ASSIGNMENTS).where(ASSIGNMENTS.c.name == name)).one_or_none()
+    return None if found is None else _row(found)
+
+
+def by_id(tx: ReadTransaction, session: str, number: int) -> AssignmentRow | None:
+    """Read the session's assignment of that number, without members and candidates; None if there is none."""
+    where = (ASSIGNMENTS.c.session == session, ASSIGNMENTS.c.id == number)
+    found = tx.execute(sa.select(ASSIGNMENTS).where(*where)).one_or_none()
+    return None if found is None else _row(found)
+
+
+def get(tx: ReadTransaction, name: str) -> AssignmentRow:
+    """Read an assignment with its members, and with its candidates in the order in which they were asked for.
+
+    :raises NotFound: when there is none.
+    """
+    row = find(tx, name)
+    if row is None:
+        raise _missing(name)
+    row.assignment.members.extend(members(tx, name))
+    if row.work.HasField("evaluate"):
+        found = candidates(tx, name)
+        asked = [entry.id for entry in row.work.evaluate.candidates]
+        row.assignment.candidates.extend(found[ident] for ident in asked if ident in found)
+    return row
+
+
+def members(tx: ReadTransaction, name: str) -> list[v1.Member]:
+    """Read an assignment's members in order."""
+    query = sa.select(MEMBERS.c.data).where(MEMBERS.c.assignment == name).order_by(MEMBERS.c.position)
+    return [v1.Member.FromString(row.data) for row in tx.execute(query)]
+
+
+def change_member(tx: Transaction, name: str, member: str, edit: Callable[[v1.Member], None]) -> v1.Member:
+    """Change a member.
+
+    :param member: its id.
+    :raises NotFound: when there is none.
+    """
+    lock(tx, name)
+    where = (MEMBERS.c.assignment == name, MEMBERS.c.id == member)
+    found = tx.execute(sa.select(MEMBERS.c.data).where(*where)).one_or_none()
+    if found is None:
+        raise NotFound(f"assignment {name!r} has no member {member!r}", reason="MEMBER_NOT_FOUND")
+    message = v1.Member.FromString(found.data)
+    edit(message)
+    tx.execute(sa.update(MEMBERS).where(*where).values(data=message.SerializeToString()))
+    return message
+
+
+def candidates(tx: ReadTransaction, name: str) -> dict[str, v1.CandidateResult]:
+    """Read the results of an assignment's candidates by id."""
+    query = sa.select(CANDIDATES.c.id, CANDIDATES.c.data).where(CANDIDATES.c.assignment == name)
+    return {row.id: v1.CandidateResult.FromString(row.data) for row in tx.execute(query)}
+
+
+def add_candidate(tx: Transaction, name: str, result: v1.CandidateResult) -> None:
+    """Store the result of a candidate and count its environment steps."""
+    row = {"assignment": name, "id": result.id, "data": result.SerializeToString()}
+    tx.execute(sa.insert(CANDIDATES).values(**row))
+    steps = ASSIGNMENTS.c.env_steps + sum(result.lengths)
+    tx.execute(sa.update(ASSIGNMENTS).where(ASSIGNMENTS.c.name == name).values(env_steps=steps))
+
+
+def page(
+    tx: ReadTransaction, session: str, *, iteration: int | None, after: tuple[int, str] | None, limit: int
+) -> list[tuple[v1.Assignment, tuple[int, str]]]:
+    """List a session's assignments, oldest first, each with its position; with members and without candidates.
+
+    :param iteration: only those of this iteration.
+    :param after: position after which the page begins.
+    """
+    query = sa.select(ASSIGNMENTS).where(ASSIGNMENTS.c.session == session)
+    if iteration is not None:
+        query = query.where(ASSIGNMENTS.c.iteration == iteration)
+    if after is not None:
+        later = sa.and_(ASSIGNMENTS.c.create_micros == after[0], ASSIGNMENTS.c.name > after[1])
+        query = query.where(sa.or_(ASSIGNMENTS.c.create_micros > after[0], later))
+    rows = tx.execute(query.order_by(ASSIGNMENTS.c.create_micros, ASSIGNMENTS.c.name).limit(limit)).all()
+    found = []
+    for row in rows:
+        message = v1.Assignment.FromString(row.data)
+        message.members.extend(members(tx, row.name))
+        found.append((message, (row.create_micros, row.name)))
+    return found
+
+
+def open_of(tx: ReadTransaction, session: str) -> list[AssignmentRow]:
+    """List a session's assignments that have not ended, in the order in which they are served."""
+    where = (ASSIGNMENTS.c.session == session, ASSIGNMENTS.c.state.in_(sorted(OPEN)))
+    return [_row(row) for row in tx.execute(sa.select(ASSIGNMENTS).where(*where).order_by(ASSIGNMENTS.c.id))]
+
+
+def live(tx: ReadTransaction) -> list[AssignmentRow]:
+    """List assignments of all sessions that have not ended, oldest first."""
+    query = sa.select(ASSIGNMENTS).where(ASSIGNMENTS.c.state.in_(sorted(OPEN)))
+    return [_row(row) for row in tx.execute(query.order_by(ASSIGNMENTS.c.create_micros, ASSIGNMENTS.c.name))]
+
+
+def waiting_sessions(tx: ReadTransaction, run_states: frozenset[int]) -> list[str]:
+    """List sessions that have open assignments and no run in any of the states."""
+    served = sa.select(RUNS.c.session).where(RUNS.c.state.in_(sorted(run_states)))
+    where = (ASSIGNMENTS.c.state.in_(sorted(OPEN)), ASSIGNMENTS.c.session.not_in(served))
+    query = sa.select(ASSIGNMENTS.c.session).where(*where).distinct().order_by(ASSIGNMENTS.c.session)
+    return [row.session for row in tx.execute(query)]
+
+
+def change(tx: Transaction, name: str, edit: Callable[[v1.Assignment], dict[str, Any] | None]) -> v1.Assignment:
+    """Change an assignment by compare-and-swap; a change of state or failures appends its event.
+
+    :param edit: changes the message, members and candidates excepted; may return further columns to write.
+    :raises NotFound: when there is none.
+    """
+    lock(tx, name)
+    before = v1.Assignment()
+    extra: dict[str, Any] = {}
+
+    def apply(message: v1.Assignment, _: Any) -> None:
+        before.CopyFrom(message)
+        extra.clear()
+        extra.update(edit(message) or {})
+
+    def columns(message: v1.Assignment) -> dict[str, Any]:
+        fault = message.generated_code_fault
+        return {"state": message.state, "failures": message.failures, "generated_code": fault, **extra}
+
+    swapped = swap(tx, ASSIGNMENTS, {"name": name}, v1.Assignment, apply, columns)
+    if swapped is None:
+        raise _missing(name)
+    message = swapped[0]
+    if (message.state, message.failures) != (before.state, before.failures):
+        _announce(tx, names.parse_assignment(name), message)
+    tx.touch(name)
+    return message
+
+
+def begin(tx: Transaction, name: str, run: str) -> None:
+    """Note that the run's trainer works on the assignment; an ended one stays as it is."""
+
+    def edit(assignment: v1.Assignment) -> None:
+        if assignment.state not in OPEN:
+            return
+        assignment.state = v1.ASSIGNMENT_STATE_RUNNING
+        assignment.run = run
+        if not assignment.HasField("start_time"):
+            assignment.start_time.CopyFrom(timestamp(tx.now))
+
+    change(tx, name, edit)
+
+
+def interrupt(tx: Transaction, name: str) -> None:
+    """Have an assignment wait for the next trainer, if one works on it."""
+
+    def edit(assignment: v1.Assignment) -> None:
+        if assignment.state == v1.ASSIGNMENT_STATE_RUNNING:
+            assignment.state = v1.ASSIGNMENT_STATE_PENDING
+
+    change(tx, name, edit)
+
+
+def count_failure(tx: Transaction, name: str, failure: v1.Failure, *, limit: int) -> bool:
+    """Count a failure of an open assignment; beyond ``limit`` it FAILS by it.
+
+    :return: whether it failed for good.
+    """
+
+    lock(tx, name)
+    row = find(tx, name)
+    if row is None or row.ended:
+        return False
+    if row.assignment.failures >= limit:
+        end(tx, name, v1.ASSIGNMENT_STATE_FAILED, failure)
+        return True
+
+    def repeat(assignment: v1.Assignment) -> None:
+        assignment.failures += 1
+        assignment.state = v1.ASSIGNMENT_STATE_PENDING
+
+    change(tx, name, repeat)
+    return False
+
+
+def end(
+    tx: Transaction,
+    name: str,
+    state: v1.AssignmentState.ValueType,
+    failure: v1.Failure | None = None,
+    *,
+    generated_code: bool = False,
+) -> None:
+    """End an assignment that has not ended; do nothing to one that has.
+
+    :param generated_code: whether generated code caused the failure.
+    """
+
+    def edit(assignment: v1.Assignment) -> None:
+        if assignment.state in ENDED:
+            return
+        assignment.state = state
+        assignment.generated_code_fault = generated_code
+        assignment.end_time.CopyFrom(timestamp(tx.now))
+        if failure is not None:
+            assignment.failure.CopyFrom(failure)
+
+    change(tx, name, edit)
+
+
+def reopen(tx: Transaction, name: str) -> bool:
+    """Have an assignment that FAILED or was CANCELLED wait for a trainer again, with its items and its checkpoint.
+
+    Its failures count anew. Where all members had failed, they are trained on.
+
+    :return: whether it waits again because of this call.
+    :raises NotFound: when there is none.
+    """
+    lock(tx, name)
+    row = find(tx, name)
+    if row is None:
+        raise _missing(name)
+    if row.assignment.state not in (v1.ASSIGNMENT_STATE_FAILED, v1.ASSIGNMENT_STATE_CANCELLED):
+        return False
+    task = work.Assignment()
+    task.CopyFrom(row.work)
+    task.id = _next_id(tx, row.session)
+
+    def edit(assignment: v1.Assignment) -> dict[str, Any]:
+        assignment.state = v1.ASSIGNMENT_STATE_PENDING
+        assignment.failures = 0
+        assignment.generated_code_fault = False
+        assignment.ClearField("failure")
+        assignment.ClearField("end_time")
+        return {"id": task.id, "work": task.SerializeToString()}
+
+    change(tx, name, edit)
+    existing = members(tx, name)
+    if existing and all(member.HasField("failure") for member in existing):
+        for member in existing:
+            ident = member.name.rpartition("/")[2]
+            change_member(tx, name, ident, lambda message: message.ClearField("failure"))
+            ended = (REPORTS.c.assignment == name, REPORTS.c.item == f"member/{ident}")
+            tx.execute(sa.delete(REPORTS).where(*ended))
+    _claim_run(tx, row.session)
+    return True
+
+
+def env_steps(tx: ReadTransaction, session: str) -> int:
+    """Sum the environment steps that a session's members trained and its candidates and searches played."""
+    mine = ASSIGNMENTS.c.session == session
+    query = sa.select(MEMBERS.c.data).join(ASSIGNMENTS, ASSIGNMENTS.c.name == MEMBERS.c.assignment).where(mine)
+    trained = sum(v1.Member.FromString(row.data).env_steps for row in tx.execute(query))
+    played = tx.execute(sa.select(sa.func.sum(ASSIGNMENTS.c.env_steps)).where(mine)).scalar_one()
+    return trained + int(played or 0)
+
+
+def remember_speed(tx: Transaction, kind: str, pool: str, steps_per_second: float) -> None:
+    """Keep a running mean of the speed of trainings of a kind (`durations.kind_of_run`), for estimates."""
+    tx.lock("speeds")
+    where = (SPEEDS.c.environment == kind, SPEEDS.c.pool == pool)
+    old = tx.execute(sa.select(SPEEDS.c.steps_per_second).where(*where)).one_or_none()
+    if old is None:
+        row = {"environment": kind, "pool": pool, "steps_per_second": steps_per_second}
+        tx.execute(sa.insert(SPEEDS).values(**row))
+        return
+    blended = (1 - _SPEED_WEIGHT) * old.steps_per_second + _SPEED_WEIGHT * steps_per_second
+    tx.execute(sa.update(SPEEDS).where(*where).values(steps_per_second=blended))
+
+
+def speed(tx: ReadTransaction, kind: str, pool: str) -> float | None:
+    """Read the environment steps per second of earlier trainings of a kind; None if there were none."""
+    where = (SPEEDS.c.environment == kind, SPEEDS.c.pool == pool)
+    found = tx.execute(sa.select(SPEEDS.c.steps_per_second).where(*where)).one_or_none()
+    return None if found is None else float(found.steps_per_second)
+
+
+def environment_of(task: work.Assignment) -> str:
+    """The environment of an assignment, whatever its kind; empty where it has none."""
+    kind = task.WhichOneof("work")
+    return str(getattr(task, kind).environment) if kind is not None else ""
+
+
+def lock(tx: Transaction, name: str) -> None:
+    """Hold back other transactions that change anything of the assignment's session."""
+    tx.lock(names.session_name(names.parse_assignment(name).session))
+
+
+def topic(session: str) -> str:
+    """The topic that is touched when an assignment of the session changes its state."""
+    return f"{names.session_name(session)}/assignments"
+
+
+def _missing(name: str) -> NotFound:
+    return NotFound(f"no assignment {name!r}", reason="ASSIGNMENT_NOT_FOUND", metadata={"assignment": name})
+
+
+def _announce(tx: Transaction, parts: names.AssignmentParts, assignment: v1.Assignment) -> None:
+    changed = ev.AssignmentChanged(assignment=assignment.name, state=assignment.state, run=assignment.run)
+    changed.failures = assignment.failures
+    if assignment.HasField("failure"):
+        changed.failure.CopyFrom(assignment.failure)
+    events.append(tx, parts.session, ev.Event(assignment_changed=changed), iteration=parts.iteration)
+    tx.touch(topic(parts.session))

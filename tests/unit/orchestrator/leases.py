@@ -1,0 +1,126 @@
+"""What tests of runs and assignments share: a launcher that starts nothing, and rows to begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from dressage.api.internal.v1 import run_service_pb2 as work
+from dressage.api.v1 import session_pb2 as v1
+from dressage_orchestrator.database import assignments, reports, runs, sessions
+from dressage_orchestrator.database.engine import Database, Transaction
+from dressage_orchestrator.database.reports import Fence, Limits
+from dressage_orchestrator.launch.controller import RunController
+from dressage_orchestrator.launch.protocol import Launch
+from dressage_orchestrator.launch.tokens import RunTokens
+
+LIMITS = Limits(progress_seconds=0, max_failures=1)
+
+
+class Recorder:
+    """A launcher that only notes what it is asked.
+
+    :param attempts_per_launch: more than 1 where it replaces trainers by itself, as Kubernetes does.
+    """
+
+    pools = frozenset({"cpu"})
+    placing_seconds = 0.0
+
+    def __init__(self, *, attempts_per_launch: int = 1) -> None:
+        self.attempts_per_launch = attempts_per_launch
+        self.launches: list[Launch] = []
+        self.stopped: list[str] = []
+        self.gone: set[tuple[str, int]] = set()
+        self.starting: dict[str, Callable[[], Awaitable[bool]]] = {}
+
+    def cores(self, pool: str) -> int:
+        return 2
+
+    def submit(self, launch: Launch, starting: Callable[[], Awaitable[bool]]) -> None:
+        self.launches.append(launch)
+        self.starting[launch.run] = starting
+
+    def knows(self, run: str, attempt: int) -> bool:
+        return any(
+            entry.run == run
+            and 0 <= attempt - entry.attempt < self.attempts_per_launch
+            and (run, entry.attempt) not in self.gone
+            for entry in self.launches
+        )
+
+    def known(self) -> frozenset[str]:
+        return frozenset(entry.run for entry in self.launches)
+
+    def said_hello(self, run: str, attempt: int) -> None: ...
+
+    async def start(self) -> int:
+        return 0
+
+    async def stop(self, run: str, attempt: int | None = None) -> None:
+        self.stopped.append(run)
+        self.gone |= {(entry.run, entry.attempt) for entry in self.launches if entry.run == run}
+
+    async def logs(self, run: str, *, tail_bytes: int) -> bytes | None:
+        return None
+
+    async def close(self) -> None: ...
+
+    @property
+    def started(self) -> list[tuple[str, int]]:
+        return [(entry.run.rpartition("/")[2], entry.attempt) for entry in self.launches]
+
+
+def make_controller(database: Database, launcher: Recorder, **options: float) -> RunController:
+    settings = {"token_seconds": 60.0, "idle_seconds": 60.0, **options}
+    controller = RunController(database, RunTokens(b"k" * 16), max_failures=1, **settings)
+    controller.launcher = launcher
+    controller.address = "orchestrator:1"
+    return controller
+
+
+def name_of(session: str, assignment: str) -> str:
+    return f"sessions/{session}/iterations/1/assignments/{assignment}"
+
+
+def add_session(tx: Transaction, session: str, *, pool: str = "cpu") -> None:
+    sessions.create(tx, session, v1.SessionSpec(intent="run", pool=pool))
+
+
+def add_training(tx: Transaction, session: str, assignment: str, members: tuple[str, ...] = ("a", "b")) -> str:
+    """An assignment that trains members for a hundred steps each; its name."""
+    name = name_of(session, assignment)
+    specs = [work.MemberSpec(id=member) for member in members]
+    task = work.Assignment(name=name, train=work.TrainAssignment(environment="CartPole-v1", members=specs))
+    rows = [v1.Member(name=f"{name}/members/{m}", config="c", target_env_steps=100) for m in members]
+    assignments.create(tx, task, rows)
+    return name
+
+
+def say_hello(database: Database, run: str, attempt: int) -> Fence:
+    with database.begin() as tx:
+        return reports.hello(tx, run, attempt)[0]
+
+
+def take_up(database: Database, run: str) -> str:
+    """What serving a run's first open assignment writes; its name."""
+    with database.begin() as tx:
+        first = assignments.open_of(tx, runs.get(tx, run).session)[0]
+        assignments.begin(tx, first.name, run)
+        runs.work_on(tx, run, first.name)
+        return first.name
+
+
+def failed(reason: str, cause: work.AssignmentFailure.Cause.ValueType) -> work.AssignmentResult:
+    failure = v1.Failure(reason=reason, message=f"{reason} in the trainer's words")
+    return work.AssignmentResult(failure=work.AssignmentFailure(failure=failure, cause=cause))
+
+
+def state_of(database: Database, name: str) -> tuple[str, int]:
+    """An assignment's state in lower case and its failures."""
+    with database.begin() as tx:
+        found = assignments.get(tx, name).assignment
+    return v1.AssignmentState.Name(found.state).removeprefix("ASSIGNMENT_STATE_").lower(), found.failures
+
+
+def run_state(database: Database, run: str) -> str:
+    with database.begin() as tx:
+        return v1.RunState.Name(runs.get(tx, run).run.state).removeprefix("RUN_STATE_").lower()

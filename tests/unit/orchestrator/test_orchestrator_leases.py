@@ -1,0 +1,545 @@
+"""Rules of leases: when a run begins, whom a failure is counted on, when a run is given back, and the races between them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dressage.api.internal.v1 import run_service_pb2 as work
+from dressage.api.v1 import session_pb2 as v1
+from dressage_orchestrator.api.runs import RunServicer, Standing
+from dressage_orchestrator.database import assignments, events, reports, runs, sessions
+from dressage_orchestrator.database.engine import Database, sqlite_url
+from dressage_orchestrator.database.reports import Fence
+from dressage_orchestrator.launch.controller import RunController
+from dressage_orchestrator.launch.protocol import Ended, ExitKind
+
+from tests.unit.orchestrator.leases import (
+    LIMITS,
+    Recorder,
+    add_session,
+    add_training,
+    failed,
+    make_controller,
+    name_of,
+    run_state,
+    say_hello,
+    state_of,
+    take_up,
+)
+
+R1, R2 = "sessions/s/runs/r1", "sessions/s/runs/r2"
+FIRST, SECOND = name_of("s", "first"), name_of("s", "second")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    made = Database(sqlite_url(tmp_path / "d.db"))
+    with made.begin() as tx:
+        add_session(tx, "s")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def launcher() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def controller(database: Database, launcher: Recorder) -> RunController:
+    return make_controller(database, launcher)
+
+
+def servicer_of(database: Database, controller: RunController) -> RunServicer:
+    unused: Any = None
+    return RunServicer(
+        database=database, hub=unused, tokens=unused, controller=controller, store=unused, progress_seconds=0
+    )
+
+
+def standing(
+    database: Database, controller: RunController, attempt: int = 1, *, run: str = R1, served: tuple[int, ...] = ()
+) -> Standing:
+    return servicer_of(database, controller).standing(work.Hello(run=run, attempt=attempt), served)
+
+
+def add(database: Database, assignment: str, session: str = "s") -> str:
+    with database.begin() as tx:
+        return add_training(tx, session, assignment)
+
+
+def report(database: Database, sequence: int, assignment: int, *, attempt: int = 1, **body: Any) -> Fence:
+    with database.begin() as tx:
+        message = work.Report(sequence=sequence, assignment=assignment, item=body.pop("item", ""), **body)
+        return reports.record(tx, R1, attempt, message, LIMITS)
+
+
+def done(database: Database, sequence: int, assignment: int) -> None:
+    result = work.AssignmentResult(train=work.TrainResult())
+    assert report(database, sequence, assignment, item="result", result=result) is Fence.OPEN
+
+
+async def begun(database: Database, controller: RunController) -> None:
+    """The session's first run with a trainer that has said hello."""
+    await controller.ensure("s")
+    assert await controller.starting(R1, 1)
+    assert say_hello(database, R1, 1) is Fence.OPEN
+
+
+def gone(launcher: Recorder, attempt: int = 1, run: str = R1) -> None:
+    launcher.gone.add((run, attempt))
+
+
+# Beginning
+
+
+async def test_a_run_is_made_once_and_only_for_work(
+    database: Database, controller: RunController, launcher: Recorder
+) -> None:
+    await controller.ensure("s")
+    assert launcher.started == []
+    add(database, "first")
+    await asyncio.gather(*(controller.ensure("s") for _ in range(8)))
+    assert launcher.started == [("r1", 1)]
+    launch = launcher.launches[0]
+    assert (launch.run, launch.pool, launch.address) == (R1, "cpu", "orchestrator:1")
+    add(database, "second")
+    await controller.ensure("s")  # a live run takes the second as well
+    assert launcher.started == [("r1", 1)]
+
+
+@pytest.mark.parametrize("ended", [True, False])
+async def test_an_ended_or_cancelled_session_gets_no_trainer(
+    database: Database, controller: RunController, launcher: Recorder, ended: bool
+) -> None:
+    add(database, "first")
+    with database.begin() as tx:
+        if ended:
+            sessions.change(tx, "s", lambda s: setattr(s, "state", v1.SESSION_STATE_FAILED))
+        else:
+            sessions.ask_cancel(tx, "s", "enough")
+    await controller.ensure("s")
+    await controller.look()
+    assert launcher.started == []
+
+
+async def test_work_without_a_run_is_found_by_looking(
+    database: Database, controller: RunController, launcher: Recorder
+) -> None:
+    add(database, "first")  # and its server died before `ensure`
+    await controller.look()
+    assert launcher.started == [("r1", 1)]
+    again = Recorder()
+    assert await make_controller(database, again).recover() == 1 and again.started == [("r1", 2)]
+
+
+async def test_what_was_cancelled_in_the_queue_starts_no_trainer(
+    database: Database, controller: RunController, launcher: Recorder
+) -> None:
+    name = add(database, "first")
+    await controller.ensure("s")
+    await controller.cancel_assignment(name)
+    assert not await launcher.starting[R1]()
+    assert run_state(database, R1) == "succeeded" and state_of(database, name) == ("cancelled", 0)
+
+
+# Serving
+
+
+async def test_assignments_are_served_one_after_another(database: Database, controller: RunController) -> None:
+    add(database, "first")
+    add(database, "second")
+    await begun(database, controller)
+    task = standing(database, controller).assignment
+    assert task is not None and (task.id, task.name) == (1, FIRST)
+    with database.begin() as tx:
+        assert runs.get(tx, R1).run.assignment == FIRST and assignments.get(tx, FIRST).assignment.run == R1
+    assert state_of(database, FIRST) == ("running", 0) and state_of(database, SECOND) == ("pending", 0)
+    assert standing(database, controller, served=(1,)) == Standing(Fence.OPEN)
+    # A stream that was cut and dialled again is told what the trainer may not have received.
+    assert standing(database, controller).assignment == task
+    done(database, 1, 1)
+    then = standing(database, controller, served=(1,))
+    assert then.assignment is not None and then.assignment.name == SECOND and then.cancelled == ()
+
+
+async def test_the_next_attempt_gets_what_earlier_ones_did(
+    database: Database, controller: RunController, launcher: Recorder
+) -> None:
+    add(database, "first")
+    await begun(database, controller)
+    first = standing(database, controller).assignment
+    assert first is not None and not first.finished_items and not first.checkpoint and not first.stopped
+    failure = v1.Failure(reason="REWARD_NOT_FINITE", message="the term cost is not finite")
+    refs = [work.PolicyRef(member=m, bundle=f"members/{m}/policies/50", env_step=50) for m in ("a", "b")]
+    for sequence, ref in enumerate(refs, start=1):
+        body = work.PolicyReport(policy=ref)
+        report(database, sequence, 1, item=f"policy/{ref.member}/50", policy=body)
+    evaluation = work.EvaluationReport(member="a", evaluation=v1.Evaluation(env_step=50))
+    report(database, 3, 1, item="evaluation/a/50", evaluation=evaluation)
+    checkpoint = work.CheckpointReport(key="checkpoints/7.safetensors")
+    report(database, 4, 1, item="checkpoint/checkpoints/7.safetensors", checkpoint=checkpoint)
+    gone(launcher)
+    await controller.ended(Ended(R1, 1, ExitKind.CHECKPOINTED, "exit code 75"))
+    assert launcher.started == [("r1", 1), ("r1", 2)] and state_of(database, FIRST) == ("pending", 0)
+    assert say_hello(database, R1, 2) is Fence.OPEN
+    then = standing(database, controller, 2).assignment
+    assert then is not None and then.checkpoint == "checkpoints/7.safetensors"
+    assert list(then.finished_items) == ["evaluation/a/50", "policy/a/50", "policy/b/50"]
+    assert [entry.member for entry in then.pending_evaluations] == ["b"]
+    stopped = work.MemberReport(member="b", failure=failure)
+    report(database, 1, 1, attempt=2, item="member/b", member=stopped)
+    last = standing(database, controller, 2).assignment
+    assert last is not None and dict(last.stopped) == {"b": failure} and not last.pending_evaluations
+
+
+async def test_a_cancelled_assignment_is_cancelled_on_the_live_stream(
+    database: Database, controller: RunController
+) -> None:
+    add(database, "first")
+    await begun(database, controller)
+    standing(database, controller)
+    await controller.cancel_assignment(FIRST)
+    after = standing(database, controller, served=(1,))
+    assert (after.fence, after.cancelled, after.assignment) == (Fence.OPEN, (1,), None)
+    with database.begin() as tx:
+        assert assignments.reopen(tx, FIRST)
+    again = standing(database, controller, served=(1,))
+    assert again.cancelled == (1,) and again.assignment is not None
+    assert (again.assignment.id, again.assignment.name) == (2, FIRST)
+
+
+# Failures
+
+
+async def test_an_attempt_that_dies_counts_on_its_assignment(
+    database: Database, controller: RunController, launcher: Recorder
+) -> None:
+    add(database, "first")
+    add(database, "second")
+    await begun(database, controller)
+    standing(database, controller)
+    notified: list[str] = []
+    controller.notify = notified.append
+    for attempt in (1, 2):
+        gone(launcher, attempt)
+        await controller.ended(Ended(R1, attempt, ExitKind.FAILED, "exit code 1; its log ends with:\nwhy"))
+        if attempt == 1:
+            assert state_of(database, FIRST) == ("pending", 1) and launcher.started[-1] == ("r1", 2)
+            say_hello(database, R1, 2)
+            standing(database, controller, 2)
+    assert state_of(database, FIRST) == ("failed", 1) and state_of(database, SECOND) == ("pending", 0)
+    with database.begin() as tx:
+        found = assignments.get(tx, FIRST).assignment
+        assert found.failure.reason == "TRAINER_FAILED" and found.failure.message.endswith("why")
+        assert not found.generated_code_fault
+    assert launcher.started[-1] == ("r1", 3) and notified == ["s", "s"]  # the run lives on for the second
+
+
+async def test_a_run_without_hello_counts_on_the_oldest(
+    database: Database, controller: RunController, launcher: Recorder
+) -> None:
+    add(database, "first")
+    await controller.ensure("s")
+    await controller.starting(R1, 1)
+    for attempt in (1, 2):
+        gone(launcher, attempt)
+        await controller.ended(Ended(R1, attempt, ExitKind.NO_HELLO, "no hello within 60 s"))
+    assert state_of(database, FIRST) == ("failed", 1) and run_state(database, R1) == "failed"
+    assert launcher.started == [("r1", 1), ("r1", 2)]
+    with database.begin() as tx:
+        assert assignments.get(tx, FIRST).assignment.failure.reason == "TRAINER_SILENT"
+        assert runs.get(tx, R1).run.failure.reason == "TRAINER_SILENT"
+    add(database, "second")
+    await controller.ensure("s")
+    assert launcher.started[-1] == ("r2", 1)
+
+
+async def test_a_reported_machine_fault_is_counted_once_and_repeated_elsewhere(
+    database: Database, controller: RunController, launcher: Recorder
+) -> None:
+    add(database, "first")
+    await begun(database, controller)
+    standing(database, controller)
+    fault = failed("OUT_OF_DISK", work.AssignmentFailure.CAUSE_INFRASTRUCTURE)
+    assert report(database, 1, 1, item="result", result=fault) is Fence.OPEN
+    assert standing(database, controller, served=(1,)).fence is Fence.SUPERSEDED
+    assert say_hello(database, R1, 1) is Fence.SUPERSEDED  # nor on another stream
+    gone(launcher)
+    await controller.ended(Ended(R1, 1, ExitKind.FAILED, "exit code 1"))
+    assert state_of(database, FIRST) == ("pending", 1) and launcher.started[-1] == ("r1", 2)
+    assert say_hello(database, R1, 2) is Fence.OPEN and standing(database, controller, 2).assignment is not None
+    report(database, 1, 1, attempt=2, item="result", result=fault)
+    assert state_of(database, FIRST) == ("failed", 1)
+    with database.begin() as tx:
+        assert assignments.get(tx, FIRST).assignment.failure.message == "OUT_OF_DISK in the trainer's words"
+
+
+async def test_a_fault_of_generated_code_ends_the_assignment_alone(
+    database: Database, controller: RunController, launcher: Recorder
+) -> None:
+    add(database, "first")
+    add(database, "second")
+    await begun(database, controller)
+    standing(database, controller)
+    report(database, 1, 1, item="result", result=failed("REWARD_RAISED", work.AssignmentFailure.CAUSE_GENERATED_CODE))
+    assert state_of(database, FIRST) == ("failed", 0)
+    then = standing(database, controller, served=(1,))
+    assert then.fence is Fence.OPEN and then.assignment is not None and then.assignment.name == SECOND
+    assert launcher.started == [("r1", 1)]
+
+
+async def test_a_trainer_that_leaves_early_is_counted(
+    database: Database, controller: RunController, launcher: Recorder
+) -> None:
+    add(database, "first")
+    await begun(database, controller)
+    standing(database, controller)
+    gone(launcher)
+    await controller.ended(Ended(R1, 1, ExitKind.DONE, "exit code 0"))
+    assert state_of(database, FIRST) == ("pending", 1) and launcher.started[-1] == ("r1", 2)
+
+
+@pytest.mark.parametrize("progressed", [True, False])
+async def test_a_deadline_counts_only_where_nothing_was_kept(
+    database: Database, controller: RunController, launcher: Recorder, progressed: bool
+) -> None:
+    add(database, "first")
+    await begun(database, controller)
+    standing(database, controller)
+    if progressed:
+        report(database, 1, 1, checkpoint=work.CheckpointReport(key="checkpoints/1.safetensors"))
+    gone(launcher)
+    await controller.ended(Ended(R1, 1, ExitKind.DEADLINE, "m", reason="DEADLINE_EXCEEDED", remedy="r"))
+    assert state_of(database, FIRST) == ("pending", 0 if progressed else 1)
+    assert launcher.started[-1] == ("r1", 2)
+
+
+async def test_what_no_attempt_can_do_fails_all_open_assignments(
+    database: Database, controller: RunController, launcher: Recorder
+) -> None:
+    add(database, "first")
+    add(database, "second")
+    await controller.ensure("s")
+    gone(launcher)
+    await controller.ended(Ended(R1, 1, ExitKind.FAILED, "no pool", final=True, reason="POOL_UNKNOWN", remedy="r"))
+    assert state_of(database, FIRST)[0] == state_of(database, SECOND)[0] == run_state(database, R1) == "failed"
+    assert launcher.started == [("r1", 1)]
+
+
+async def test_an_end_counts_for_the_newest_attempt_only(
+    database: Database, controller: RunController, launcher: Recorder
+) -> None:
+    add(database, "first")
+    await begun(database, controller)
+    gone(launcher)
+    for _ in range(3):  # word of the same end may come again
+        await controller.ended(Ended(R1, 1, ExitKind.FAILED, "exit code 1"))
+    assert state_of(database, FIRST) == ("pending", 1) and launcher.started == [("r1", 1), ("r1", 2)]
+
+
+async def test_a_trainer_that_dies_idle_ends_its_run(
+    database: Database, controller: RunController, launcher: Recorder
+) -> None:
+    add(database, "first")
+    await begun(database, controller)
+    standing(database, controller)
+    done(database, 1, 1)
+    gone(launcher)
+    await controller.ended(Ended(R1, 1, ExitKind.FAILED, "exit code 1"))
+    assert run_state(database, R1) == "failed" and launcher.started == [("r1", 1)]
+
+
+# Giving back
+
+
+async def idle(database: Database, controller: RunController) -> None:
+    add(database, "first")
+    await begun(database, controller)
+    standing(database, controller)
+    done(database, 1, 1)
+
+
+async def test_an_idle_run_is_given_back_after_its_time(database: Database, launcher: Recorder) -> None:
+    controller = make_controller(database, launcher, idle_seconds=0.3)
+    await idle(database, controller)
+    waiting = standing(database, controller, served=(1,))
+    assert waiting.fence is Fence.OPEN and 0 < waiting.patience <= 0.3
+    await asyncio.sleep(waiting.patience)
+    assert standing(database, controller, served=(1,)).fence is Fence.DONE
+    assert run_state(database, R1) == "succeeded"
+
+
+async def test_an_idle_run_that_no_stream_serves_is_given_back_by_looking(
+    database: Database, launcher: Recorder
+) -> None:
+    controller = make_controller(database, launcher, idle_seconds=0.0)
+    await idle(database, controller)
+    await controller.look()
+    assert run_state(database, R1) == "succeeded"
+
+
+async def test_release_gives_an_idle_run_back_at_once(database: Database, controller: RunController) -> None:
+    await idle(database, controller)
+    assert standing(database, controller, served=(1,)).fence is Fence.OPEN
+    await controller.release("s")
+    assert standing(database, controller, served=(1,)).fence is Fence.DONE
+    await controller.release("s")  # nothing to give back
+    await controller.release("unknown")
+
+
+async def test_release_waits_for_open_assignments_and_is_taken_back_by_new_ones(
+    database: Database, controller: RunController
+) -> None:
+    add(database, "first")
+    await begun(database, controller)
+    standing(database, controller)
+    await controller.release("s")
+    assert standing(database, controller, served=(1,)).fence is Fence.OPEN and run_state(database, R1) == "running"
+    add(database, "second")  # takes the release back
+    done(database, 1, 1)
+    standing(database, controller, served=(1,))
+    done(database, 2, 2)
+    assert standing(database, controller, served=(2,)).fence is Fence.OPEN
+    add(database, "third")
+    standing(database, controller)
+    await controller.release("s")
+    done(database, 3, 3)
+    assert standing(database, controller, served=(3,)).fence is Fence.DONE
+
+
+async def test_release_stops_a_trainer_that_has_not_begun(
+    database: Database, controller: RunController, launcher: Recorder
+) -> None:
+    name = add(database, "first")
+    await controller.ensure("s")
+    await controller.cancel_assignment(name)
+    await controller.release("s")
+    assert run_state(database, R1) == "succeeded" and launcher.stopped == [R1]
+
+
+async def test_another_session_that_waits_for_a_place_gets_the_idle_ones(
+    database: Database, controller: RunController
+) -> None:
+    await idle(database, controller)
+    with database.begin() as tx:
+        add_session(tx, "elsewhere", pool="gpu")
+        add_session(tx, "other")
+    add(database, "first", "elsewhere")
+    await controller.ensure("elsewhere")
+    assert standing(database, controller, served=(1,)).fence is Fence.OPEN, "it waits for another pool"
+    add(database, "first", "other")
+    await controller.ensure("other")
+    assert standing(database, controller, served=(1,)).fence is Fence.DONE
+
+
+async def test_a_run_at_work_is_not_given_back_to_others(database: Database, controller: RunController) -> None:
+    add(database, "first")
+    await begun(database, controller)
+    with database.begin() as tx:
+        add_session(tx, "other")
+    add(database, "first", "other")
+    await controller.ensure("other")
+    assert standing(database, controller).assignment is not None
+    await controller.look()
+    assert run_state(database, R1) == "running"
+
+
+async def test_a_queued_run_that_may_still_be_placed_takes_nothing(database: Database, launcher: Recorder) -> None:
+    controller = make_controller(database, launcher)
+    launcher.placing_seconds = 0.3
+    await idle(database, controller)
+    with database.begin() as tx:
+        add_session(tx, "other")
+    add(database, "first", "other")
+    await controller.ensure("other")
+    waiting = standing(database, controller, served=(1,))
+    assert waiting.fence is Fence.OPEN and waiting.patience <= 0.3
+    await asyncio.sleep(waiting.patience)
+    assert standing(database, controller, served=(1,)).fence is Fence.DONE
+
+
+@pytest.mark.parametrize("released_first", [True, False])
+async def test_an_assignment_added_while_a_run_is_given_back_is_not_lost(
+    database: Database, controller: RunController, launcher: Recorder, released_first: bool
+) -> None:
+    await idle(database, controller)
+    if released_first:
+        await controller.release("s")  # NoMoreWork is on its way
+        add(database, "second")
+        await controller.ensure("s")
+        assert launcher.started == [("r1", 1), ("r2", 1)]
+        assert standing(database, controller, served=(1,)).fence is Fence.DONE
+        gone(launcher)
+        await controller.ended(Ended(R1, 1, ExitKind.DONE, "exit code 0"))
+        say_hello(database, R2, 1)
+        task = standing(database, controller, run=R2).assignment
+    else:
+        add(database, "second")
+        await controller.release("s")
+        task = standing(database, controller, served=(1,)).assignment
+        assert launcher.started == [("r1", 1)]
+    assert task is not None and task.name == SECOND
+    assert state_of(database, SECOND) == ("running", 0)
+
+
+async def test_release_races_with_new_work_and_loses_none(
+    database: Database, controller: RunController, launcher: Recorder
+) -> None:
+    await idle(database, controller)
+
+    async def ask(number: int) -> None:
+        await asyncio.to_thread(add, database, f"a{number}")
+        await controller.ensure("s")
+
+    await asyncio.gather(*(controller.release("s") for _ in range(6)), *(ask(number) for number in range(6)))
+    with database.begin() as tx:
+        live = runs.live(tx, "s")
+        assert len(assignments.open_of(tx, "s")) == 6 and len(live) == 1
+    assert launcher.knows(live[0].run.name, live[0].run.attempt)
+
+
+# Cancelling
+
+
+async def test_cancel_ends_assignments_and_runs_and_stops_trainers(
+    database: Database, controller: RunController, launcher: Recorder
+) -> None:
+    add(database, "first")
+    add(database, "second")
+    await begun(database, controller)
+    take_up(database, R1)
+    notified: list[str] = []
+    controller.notify = notified.append
+    await controller.cancel("s")
+    assert state_of(database, FIRST)[0] == state_of(database, SECOND)[0] == run_state(database, R1) == "cancelled"
+    assert launcher.stopped == [R1] and notified == ["s"]
+    assert standing(database, controller).fence is Fence.CANCELLED
+    with database.begin() as tx:
+        assert assignments.reopen(tx, FIRST)
+    await controller.ensure("s")
+    assert launcher.started[-1] == ("r2", 1)
+
+
+async def test_events_say_what_became_of_runs_and_assignments(database: Database, controller: RunController) -> None:
+    await idle(database, controller)
+    await controller.release("s")
+    with database.begin() as tx:
+        found = list(events.after(tx, "s", 0))
+    changes = [
+        v1.AssignmentState.Name(event.assignment_changed.state).removeprefix("ASSIGNMENT_STATE_")
+        for event in found
+        if event.HasField("assignment_changed")
+    ]
+    assert changes == ["PENDING", "RUNNING", "SUCCEEDED"]
+    states = [
+        v1.RunState.Name(event.run_changed.state).removeprefix("RUN_STATE_")
+        for event in found
+        if event.HasField("run_changed")
+    ]
+    assert states == ["QUEUED", "STARTING", "RUNNING", "SUCCEEDED"]
+    assert all(event.iteration == 1 for event in found if event.HasField("assignment_changed"))
