@@ -20,7 +20,7 @@ from dressage_orchestrator import names
 from dressage_orchestrator.benchmark_table import DEFAULT_GATE, fill_groups, gate_score, stages
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import benchmarks, requests, sessions
-from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.database.engine import DatabaseLost, Fenced, Transaction
 from dressage_orchestrator.hub import Hub
 from dressage_orchestrator.service import Sessions
 
@@ -45,7 +45,7 @@ class Benchmarks:
 
         Servers that share a database all drive all of them: a case's session is made once, whoever asks first.
         """
-        for name in await self._service.transact(benchmarks.unfinished):
+        for name in await self._service.read(benchmarks.unfinished):
             self._drive(name)
 
     async def close(self) -> None:
@@ -106,12 +106,19 @@ class Benchmarks:
 
     def _forget(self, name: str, task: asyncio.Task[None]) -> None:
         self._drivers.pop(name, None)
-        if not task.cancelled() and task.exception() is not None:
-            self._log.error("benchmark driver failed", benchmark=name, exc_info=task.exception())
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        outages = (DatabaseLost, Fenced)
+        cause = error.split(outages)[1] if isinstance(error, BaseExceptionGroup) else error
+        if cause is None or isinstance(cause, outages):
+            self._log.warning("the database is away; the benchmark is driven again later", benchmark=name)
+        else:
+            self._log.error("benchmark driver failed", benchmark=name, exc_info=error)
 
     async def _run(self, name: str) -> None:
         slots = asyncio.Semaphore(self._parallel)
-        benchmark = await self._service.transact(lambda tx: benchmarks.get(tx, name))
+        benchmark = await self._service.read(lambda tx: benchmarks.get(tx, name))
         order = sorted({case.stage for case in benchmark.cases})
         stopped = ""
         for stage in order:
@@ -120,7 +127,7 @@ class Benchmarks:
                 for index, case in enumerate(benchmark.cases):
                     if case.stage == stage:
                         group.create_task(self._case(name, index, slots))
-            benchmark = await self._service.transact(lambda tx: benchmarks.get(tx, name))
+            benchmark = await self._service.read(lambda tx: benchmarks.get(tx, name))
             score = gate_score(benchmark)
             if benchmark.cancelled:
                 stopped = "cancelled"
@@ -146,7 +153,7 @@ class Benchmarks:
 
     async def _case(self, name: str, index: int, slots: asyncio.Semaphore) -> None:
         async with slots:
-            benchmark = await self._service.transact(lambda tx: benchmarks.get(tx, name))
+            benchmark = await self._service.read(lambda tx: benchmarks.get(tx, name))
             if benchmark.cancelled or benchmark.cases[index].state in sessions.ENDED:
                 return
             ident = f"{name.partition('/')[2]}-{index + 1}"
@@ -154,6 +161,8 @@ class Benchmarks:
             request.spec.CopyFrom(_spec(benchmark.template, benchmark.cases[index]))
             try:
                 session = await self._service.create(request)
+            except (DatabaseLost, Fenced):
+                raise  # no verdict on the case: `recover` drives the benchmark again
             except DressageError as error:
                 self._log.warning("a case could not begin", benchmark=name, case=index + 1, reason=error.reason)
                 failed = v1.Session(state=v1.SESSION_STATE_FAILED, state_reason=error.message)
@@ -166,7 +175,7 @@ class Benchmarks:
         noted: Any = None
         with self._hub.waiter(session.name) as waiter:
             while True:
-                current = await self._service.transact(lambda tx: sessions.get(tx, ident))
+                current = await self._service.read(lambda tx: sessions.get(tx, ident))
                 facts = (current.state, current.current_iteration, current.best_judgment.score)
                 if facts != noted:
                     noted = facts

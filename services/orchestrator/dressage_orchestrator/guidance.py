@@ -51,7 +51,7 @@ class Guidance:
         if not request.note.strip() and not said:
             expected = "a note in words, a reward, criteria or an iteration to start from"
             raise InvalidArgument(field="note", value=request.note, expected=expected)
-        found = await self._service.transact(lambda tx: sessions.get(tx, session))
+        found = await self._service.read(lambda tx: sessions.get(tx, session))
         if request.proposal_source.strip():
             await self._check(found, request.proposal_source)
 

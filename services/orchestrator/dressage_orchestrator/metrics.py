@@ -26,7 +26,9 @@ ASSIGNMENT_FAILURES = Counter(
 )
 ENV_STEPS = Counter("dressage_env_steps", "Environment steps trained.", ["pool", "environment"])
 STEPS_PER_SECOND = Gauge(
-    "dressage_training_steps_per_second", "Environment steps per second of the assignments under way.", ["pool", "environment"]
+    "dressage_training_steps_per_second",
+    "Environment steps per second of the assignments under way.",
+    ["pool", "environment"],
 )
 JUDGMENT_SCORE = Histogram("dressage_judgment_score", "Scores of iterations.", buckets=_SCORES)
 BUDGET_EXHAUSTED = Counter("dressage_budget_exhausted", "Sessions that used up a budget.", ["kind"])

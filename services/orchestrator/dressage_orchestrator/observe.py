@@ -7,16 +7,16 @@ maximum over replicas, never the sum.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 import sqlalchemy as sa
+import structlog
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError
 
 from dressage_orchestrator import metrics
 from dressage_orchestrator.database import assignments, runs
-from dressage_orchestrator.database.engine import Database, Transaction
+from dressage_orchestrator.database.engine import Database, ReadTransaction
 from dressage_orchestrator.database.tables import EVENTS, RUNS, SESSIONS
 
 _SECONDS = 5.0
@@ -27,9 +27,14 @@ _RUN_STATES = {n: name.removeprefix("RUN_STATE_").lower() for name, n in v1.RunS
 async def keep_gauges(database: Database, *, seconds: float = _SECONDS) -> None:
     """Counts rows now and then, until cancelled."""
     gauges = Gauges(database)
+    log = structlog.get_logger("dressage.gauges")
     while True:
-        with suppress(DressageError):  # the database is away, or this server is out and about to stop
+        try:
             await asyncio.to_thread(gauges.update)
+        except DressageError as error:  # the database is away, or this server is out and about to stop
+            log.warning("gauges are not updated", error=error.message)
+        except Exception:
+            log.exception("gauges are not updated")
         await asyncio.sleep(seconds)
 
 
@@ -44,7 +49,7 @@ class Gauges:
 
     def update(self) -> None:
         """Sets all gauges to what the rows say now."""
-        with self._database.begin() as tx:
+        with self._database.read() as tx:
             sessions = self._sessions(tx)
             silence = _silence(tx)
             live = runs.live(tx)
@@ -58,7 +63,7 @@ class Gauges:
         self._runs(live, now)
         self._keep_speeds(speeds, {row.run.name: row.run.pool for row in live})
 
-    def _sessions(self, tx: Transaction) -> dict[tuple[str, str], int]:
+    def _sessions(self, tx: ReadTransaction) -> dict[tuple[str, str], int]:
         query = sa.select(SESSIONS.c.id, SESSIONS.c.state).where(SESSIONS.c.deleted.is_(False))
         states = {row.id: _SESSION_STATES.get(row.state, "pending") for row in tx.execute(query)}
         unknown = [name for name in states if name not in self._methods]
@@ -96,7 +101,7 @@ class Gauges:
             metrics.STEPS_PER_SECOND.labels(pool, environment).set(summed.get((pool, environment), 0.0))
 
 
-def _speeds(tx: Transaction) -> list[tuple[str, str, float]]:
+def _speeds(tx: ReadTransaction) -> list[tuple[str, str, float]]:
     """Run, environment and environment steps per second of the assignments under way."""
     working = [row for row in assignments.live(tx) if row.assignment.state == v1.ASSIGNMENT_STATE_RUNNING]
     return [
@@ -104,13 +109,13 @@ def _speeds(tx: Transaction) -> list[tuple[str, str, float]]:
     ]
 
 
-def _newest_pool(tx: Transaction) -> set[str]:
+def _newest_pool(tx: ReadTransaction) -> set[str]:
     """The newest run's pool: a short run may begin and end between two looks."""
     newest = sa.select(RUNS.c.pool).order_by(RUNS.c.state_micros.desc()).limit(1)
     return set(tx.execute(newest).scalars())
 
 
-def _silence(tx: Transaction) -> float:
+def _silence(tx: ReadTransaction) -> float:
     """Seconds since the last event of the running session that has been silent longest; 0 if none runs."""
     last = sa.and_(EVENTS.c.session == SESSIONS.c.id, EVENTS.c.sequence == SESSIONS.c.last_sequence)
     query = sa.select(EVENTS.c.data).join(SESSIONS, last)

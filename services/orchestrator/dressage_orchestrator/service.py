@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import TypeVar
 
+import sqlalchemy as sa
+import structlog
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.envs.cards import load_card
@@ -18,7 +21,8 @@ from dressage_orchestrator import defaults, durations, names
 from dressage_orchestrator.clients import AgentClient
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import requests, runs, sessions
-from dressage_orchestrator.database.engine import Database, Transaction
+from dressage_orchestrator.database.engine import Database, DatabaseLost, ReadTransaction, Transaction
+from dressage_orchestrator.database.faults import domain_error
 from dressage_orchestrator.defaults import TEMPLATE_MODEL
 from dressage_orchestrator.launch.local import available_cores
 from dressage_orchestrator.methods import method_of
@@ -50,6 +54,7 @@ class Sessions:
         self._agent = agent
         self._workflows = workflows
         self._pools = pools
+        self._log = structlog.get_logger("dressage.sessions")
 
     async def transact(self, work: Callable[[Transaction], T]) -> T:
         """Runs the work in one transaction, in a thread."""
@@ -59,6 +64,32 @@ class Sessions:
                 return work(tx)
 
         return await asyncio.to_thread(run)
+
+    async def read(self, work: Callable[[ReadTransaction], T]) -> T:
+        """Run the work in one read-only transaction, in a thread."""
+
+        def run() -> T:
+            with self._database.read() as tx:
+                return work(tx)
+
+        return await asyncio.to_thread(run)
+
+    async def wake(self, session: str, why: str) -> None:
+        """Have the session's workflow look now; without an answer it looks by itself a little later."""
+        await self._after_commit(session, partial(self._workflows.wake, session, why))
+
+    async def _after_commit(self, session: str, work: Callable[[], None]) -> None:
+        """Do what the server also does by itself later, after a change that is committed.
+
+        An outage here must not become the caller's: a caller that repeats a request without an id would repeat its effect.
+        """
+        try:
+            await asyncio.to_thread(work)
+        except (DatabaseLost, sa.exc.SQLAlchemyError) as error:
+            outage = domain_error(error) if isinstance(error, sa.exc.SQLAlchemyError) else error
+            if not isinstance(outage, DatabaseLost):
+                raise
+            self._log.warning("the session's workflow is started or woken later", session=session, error=outage.message)
 
     async def create(self, request: pb.CreateSessionRequest) -> v1.Session:
         """Records a session and starts its workflow."""
@@ -78,7 +109,8 @@ class Sessions:
             return made
 
         session = await self.transact(record)
-        await asyncio.to_thread(self._workflows.start, session.name.partition("/")[2], session.epoch)
+        ident = session.name.partition("/")[2]
+        await self._after_commit(ident, partial(self._workflows.start, ident, session.epoch))
         return session
 
     async def prepare(self, spec: v1.SessionSpec) -> tuple[v1.SessionSpec, bool]:
@@ -133,8 +165,8 @@ class Sessions:
                 sessions.ask_cancel(tx, session, reason or "cancelled by a caller")
 
         await self.transact(ask)
-        await asyncio.to_thread(self._workflows.wake, session, "cancel")
-        return await self.transact(lambda tx: sessions.get(tx, session))
+        await self.wake(session, "cancel")
+        return await self.read(lambda tx: sessions.get(tx, session))
 
     async def resume(self, request: pb.ResumeSessionRequest) -> v1.Session:
         """Starts an ended session's next epoch."""
@@ -170,7 +202,7 @@ class Sessions:
             return changed
 
         changed = await self.transact(reopen)
-        await asyncio.to_thread(self._workflows.start, session, changed.epoch)
+        await self._after_commit(session, partial(self._workflows.start, session, changed.epoch))
         return changed
 
     async def delete(self, request: pb.DeleteSessionRequest) -> v1.Session:
@@ -194,7 +226,7 @@ class Sessions:
             return sessions.change(tx, session, edit)
 
         deleted = await self.transact(mark)
-        await asyncio.to_thread(self._workflows.wake, session, "cancel")
+        await self.wake(session, "cancel")
         return deleted
 
     async def undelete(self, session: str) -> v1.Session:
@@ -214,7 +246,7 @@ class Sessions:
         episode = full.environment_options.max_episode_steps or card.max_episode_steps
         part = method_of(full).estimate(full, episode_steps=episode)
         kind = durations.kind_of_run(full)
-        known = await self.transact(lambda tx: runs.speed(tx, kind, full.pool))
+        known = await self.read(lambda tx: runs.speed(tx, kind, full.pool))
         seconds = durations.iteration_seconds(
             full,
             env_steps=part.env_steps,

@@ -180,7 +180,7 @@ async def _go_on(
     await benchmarks.recover()
     if members is not None:
         members.begin(workflows)
-    looking = asyncio.create_task(_look_around(workflows, controller, benchmarks, shared=members is not None))
+    looking = asyncio.create_task(_look_around(workflows, controller, benchmarks))
     stack.push_async_callback(_cancelled, looking)
 
 
@@ -227,9 +227,7 @@ def _token_secret(settings: Settings, database: Database, folder: Path) -> bytes
         return shared_secret(tx, "run_token", fresh_secret)
 
 
-async def _look_around(
-    workflows: Workflows, controller: RunController, benchmarks: Benchmarks, *, shared: bool
-) -> None:
+async def _look_around(workflows: Workflows, controller: RunController, benchmarks: Benchmarks) -> None:
     """Sees now and then to what another server, or this one before it died, may have left lying."""
     log = structlog.get_logger("dressage.orchestrator")
     while True:
@@ -237,8 +235,8 @@ async def _look_around(
         try:
             await controller.look()
             await benchmarks.recover()
-            if shared:
-                await asyncio.to_thread(workflows.start_forgotten)
+            # Also on a database of this server's own: a full disk may have kept a workflow from being recorded.
+            await asyncio.to_thread(workflows.start_forgotten)
         except DressageError as error:
             log.warning("could not look around", error=error.message)
         except Exception:

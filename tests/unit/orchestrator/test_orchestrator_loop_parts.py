@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
@@ -11,7 +12,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage_orchestrator import benchmark_table
 from dressage_orchestrator.database.directions import APPROVE, REWARD, add, take
-from dressage_orchestrator.database.engine import Database
+from dressage_orchestrator.database.engine import Database, sqlite_url
 from dressage_orchestrator.methods import configs
 from dressage_orchestrator.statistics import cohen_kappa, ranks, spearman, wilson_interval
 from dressage_orchestrator.workflow import budget, lessons, screening, signs, tools
@@ -280,8 +281,8 @@ def test_the_tree_and_the_ledger() -> None:
     ]
 
 
-def test_directions_are_taken_once_and_alike_when_asked_again() -> None:
-    database = Database("sqlite://")
+def test_directions_are_taken_once_and_alike_when_asked_again(tmp_path: Path) -> None:
+    database = Database(sqlite_url(tmp_path / "d.db"))
     with database.begin() as tx:
         add(tx, "s", REWARD, "first")
         add(tx, "s", REWARD, "second")

@@ -28,13 +28,13 @@ class BenchmarkServicer:
         return await self._driver.create(request)
 
     async def GetBenchmark(self, request: pb.GetBenchmarkRequest, context: Any) -> pb.Benchmark:
-        return await self._service.transact(lambda tx: benchmarks.get(tx, request.name))
+        return await self._service.read(lambda tx: benchmarks.get(tx, request.name))
 
     async def ListBenchmarks(self, request: pb.ListBenchmarksRequest, context: Any) -> pb.ListBenchmarksResponse:
         position = paging.decode(request.page_token, "benchmarks")
         size = paging.page_size(request.page_size)
         before = tuple(position) if position else None
-        found = await self._service.transact(lambda tx: benchmarks.page(tx, limit=size + 1, before=before))
+        found = await self._service.read(lambda tx: benchmarks.page(tx, limit=size + 1, before=before))
         token = paging.encode(found[size - 1][1], "benchmarks") if len(found) > size else ""
         return pb.ListBenchmarksResponse(benchmarks=[entry for entry, _ in found[:size]], next_page_token=token)
 
@@ -44,7 +44,7 @@ class BenchmarkServicer:
         last = None
         with self._hub.waiter(request.name) as waiter:
             while True:
-                current = await self._service.transact(lambda tx: benchmarks.get(tx, request.name))
+                current = await self._service.read(lambda tx: benchmarks.get(tx, request.name))
                 if current != last:
                     last = current
                     yield pb.WatchBenchmarkResponse(benchmark=current)

@@ -20,7 +20,7 @@ from dressage_orchestrator.api.old_checkpoints import delete_old
 from dressage_orchestrator.clock import system_clock
 from dressage_orchestrator.database import assignments, reports, runs
 from dressage_orchestrator.database.assignments import AssignmentRow
-from dressage_orchestrator.database.engine import Database, Transaction
+from dressage_orchestrator.database.engine import Database, DatabaseLost, ReadTransaction, Transaction
 from dressage_orchestrator.database.reports import Fence, Limits
 from dressage_orchestrator.hub import Hub
 from dressage_orchestrator.launch.controller import RunController
@@ -197,9 +197,13 @@ class RunServicer:
 
     def name_of(self, hello: work.Hello, assignment: int) -> str | None:
         """The name of the session's assignment of that number; None if there is none."""
-        with self._database.begin() as tx:
+        with self._database.read() as tx:
             row = assignments.by_id(tx, names.parse_run(hello.run).session, assignment)
         return row.name if row is not None else None
+
+    def warn_lost(self, hello: work.Hello, lost: DatabaseLost) -> None:
+        """Log that a trainer is served again once the database answers."""
+        self._log.warning("the database is away", run=hello.run, attempt=hello.attempt, error=lost.message)
 
     def grants(self, name: str, request: work.TransferRequest) -> work.TransferGrants:
         """Grant the keys asked for, or say why not; all or none.
@@ -292,18 +296,33 @@ class _Lease:
                 await asyncio.to_thread(self._servicer.delete_old_checkpoints, name, report.checkpoint.key)
 
     async def _watch(self) -> None:
-        """Serve assignments one after another and, once the run has ended, the farewell."""
+        """Serve assignments one after another and, once the run has ended, the farewell.
+
+        Any error ends the stream: a trainer whose stream stays open without a watcher would wait for ever.
+        """
+        try:
+            await self._serve_assignments()
+            # It may still have reports to repeat; after a while the stream ends from our side.
+            await asyncio.sleep(GOODBYE_SECONDS)
+        except Exception:
+            await self._answers.put(None)
+            raise
+        await self._answers.put(None)
+
+    async def _serve_assignments(self) -> None:
         with self._servicer.hub.waiter(*self._topics) as waiter:
             while not self._said_goodbye:
-                standing = await asyncio.to_thread(self._servicer.standing, self._hello, frozenset(self._served))
+                try:
+                    standing = await asyncio.to_thread(self._servicer.standing, self._hello, frozenset(self._served))
+                except DatabaseLost as lost:
+                    self._servicer.warn_lost(self._hello, lost)
+                    await waiter.wait(_LOOK_SECONDS)
+                    continue
                 if standing.fence is not Fence.OPEN:
                     await self._farewell(standing.fence)
                     break
                 await self._serve(standing)
                 await waiter.wait(max(_LEAST_SECONDS, standing.patience))
-        # It may still have reports to repeat; after a while the stream ends from our side.
-        await asyncio.sleep(GOODBYE_SECONDS)
-        await self._answers.put(None)
 
     async def _serve(self, standing: Standing) -> None:
         for number in standing.ended:
@@ -331,13 +350,13 @@ def count_failure(failure: work.AssignmentFailure) -> None:
         metrics.SANDBOX_KILLS.labels(_SANDBOX_ENDS[failure.failure.reason]).inc()
 
 
-def _was_cancelled(tx: Transaction, session: str, number: int) -> bool:
+def _was_cancelled(tx: ReadTransaction, session: str, number: int) -> bool:
     """Whether the assignment was cancelled, or asked for again under another number after that."""
     row = assignments.by_id(tx, session, number)
     return row is None or row.assignment.state == v1.ASSIGNMENT_STATE_CANCELLED
 
 
-def _task(tx: Transaction, row: AssignmentRow) -> work.Assignment:
+def _task(tx: ReadTransaction, row: AssignmentRow) -> work.Assignment:
     """The assignment as a trainer gets it: what was asked for and what earlier attempts have done."""
     task = work.Assignment()
     task.CopyFrom(row.work)

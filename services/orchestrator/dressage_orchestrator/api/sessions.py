@@ -14,7 +14,7 @@ from dressage.errors import InvalidArgument, NotFound
 from dressage_orchestrator import names
 from dressage_orchestrator.api import paging
 from dressage_orchestrator.database import assignments, events, runs, sessions
-from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.database.engine import ReadTransaction
 from dressage_orchestrator.guidance import Guidance
 from dressage_orchestrator.hub import Hub
 from dressage_orchestrator.launch.controller import RunController
@@ -42,13 +42,13 @@ class SessionServicer:
 
     async def GetSession(self, request: pb.GetSessionRequest, context: Any) -> v1.Session:
         session = names.parse_session(request.name)
-        return await self._service.transact(lambda tx: sessions.get(tx, session))
+        return await self._service.read(lambda tx: sessions.get(tx, session))
 
     async def ListSessions(self, request: pb.ListSessionsRequest, context: Any) -> pb.ListSessionsResponse:
         question = ("sessions", request.show_deleted, request.state)
         position = paging.decode(request.page_token, *question)
         size = paging.page_size(request.page_size)
-        found = await self._service.transact(
+        found = await self._service.read(
             lambda tx: sessions.page(
                 tx,
                 limit=size + 1,
@@ -87,7 +87,7 @@ class SessionServicer:
         with self._hub.waiter(request.name) as waiter:
             while True:
                 # The state is read with, not after, the events: so none that came before the end is missed.
-                ended, batch = await self._service.transact(partial(_news, session=session, seen=seen))
+                ended, batch = await self._service.read(partial(_news, session=session, seen=seen))
                 for event in batch:
                     seen = event.sequence
                     yield pb.WatchSessionResponse(event=event, resume_token=str(event.sequence))
@@ -98,39 +98,39 @@ class SessionServicer:
 
     async def GetIteration(self, request: pb.GetIterationRequest, context: Any) -> v1.Iteration:
         session, number = names.parse_iteration(request.name)
-        return await self._service.transact(lambda tx: sessions.iteration(tx, session, number))
+        return await self._service.read(lambda tx: sessions.iteration(tx, session, number))
 
     async def ListIterations(self, request: pb.ListIterationsRequest, context: Any) -> pb.ListIterationsResponse:
         session = names.parse_session(request.parent)
         after = paging.decode(request.page_token, "iterations", session) or 0
         size = paging.page_size(request.page_size)
 
-        def read(tx: Transaction) -> list[v1.Iteration]:
+        def read(tx: ReadTransaction) -> list[v1.Iteration]:
             sessions.get(tx, session)
             return sessions.iterations(tx, session, after=after, limit=size + 1)
 
-        found = await self._service.transact(read)
+        found = await self._service.read(read)
         token = paging.encode(found[size - 1].number, "iterations", session) if len(found) > size else ""
         return pb.ListIterationsResponse(iterations=found[:size], next_page_token=token)
 
     async def GetRun(self, request: pb.GetRunRequest, context: Any) -> v1.Run:
-        return await self._service.transact(lambda tx: runs.get(tx, request.name).run)
+        return await self._service.read(lambda tx: runs.get(tx, request.name).run)
 
     async def ListRuns(self, request: pb.ListRunsRequest, context: Any) -> pb.ListRunsResponse:
         session = names.parse_session(request.parent)
         after = paging.decode(request.page_token, "runs", session) or 0
         size = paging.page_size(request.page_size)
 
-        def read(tx: Transaction) -> list[runs.RunRow]:
+        def read(tx: ReadTransaction) -> list[runs.RunRow]:
             sessions.get(tx, session)
             return runs.page(tx, session, after=after, limit=size + 1)
 
-        found = await self._service.transact(read)
+        found = await self._service.read(read)
         token = paging.encode(found[size - 1].number, "runs", session) if len(found) > size else ""
         return pb.ListRunsResponse(runs=[row.run for row in found[:size]], next_page_token=token)
 
     async def GetAssignment(self, request: pb.GetAssignmentRequest, context: Any) -> v1.Assignment:
-        return await self._service.transact(lambda tx: assignments.get(tx, request.name).assignment)
+        return await self._service.read(lambda tx: assignments.get(tx, request.name).assignment)
 
     async def ListAssignments(self, request: pb.ListAssignmentsRequest, context: Any) -> pb.ListAssignmentsResponse:
         parent = request.parent
@@ -141,17 +141,17 @@ class SessionServicer:
         position = paging.decode(request.page_token, "assignments", parent)
         size = paging.page_size(request.page_size)
 
-        def read(tx: Transaction) -> list[tuple[v1.Assignment, tuple[int, str]]]:
+        def read(tx: ReadTransaction) -> list[tuple[v1.Assignment, tuple[int, str]]]:
             sessions.get(tx, session)
             after = tuple(position) if position else None
             return assignments.page(tx, session, iteration=number, after=after, limit=size + 1)
 
-        found = await self._service.transact(read)
+        found = await self._service.read(read)
         token = paging.encode(found[size - 1][1], "assignments", parent) if len(found) > size else ""
         return pb.ListAssignmentsResponse(assignments=[entry for entry, _ in found[:size]], next_page_token=token)
 
     async def ReadRunLog(self, request: pb.ReadRunLogRequest, context: Any) -> pb.ReadRunLogResponse:
-        run = await self._service.transact(lambda tx: runs.get(tx, request.name).run)
+        run = await self._service.read(lambda tx: runs.get(tx, request.name).run)
         limit = request.tail_bytes or _LOG_BYTES
         found = await self._controller.logs(request.name, tail_bytes=limit)
         if found is None:
@@ -162,10 +162,10 @@ class SessionServicer:
     async def GetLineage(self, request: pb.GetLineageRequest, context: Any) -> pb.Lineage:
         session = names.parse_session(request.name)
 
-        def read(tx: Transaction) -> tuple[v1.Session, list[v1.Iteration]]:
+        def read(tx: ReadTransaction) -> tuple[v1.Session, list[v1.Iteration]]:
             return sessions.get(tx, session), sessions.iterations(tx, session)
 
-        return lineage(*await self._service.transact(read))
+        return lineage(*await self._service.read(read))
 
     async def LabelRollout(self, request: pb.LabelRolloutRequest, context: Any) -> pb.LabelRolloutResponse:
         return await self._guidance.label(request)
@@ -174,7 +174,7 @@ class SessionServicer:
         return await self._service.estimate(request.spec)
 
 
-def _news(tx: Transaction, *, session: str, seen: int) -> tuple[bool, list[Any]]:
+def _news(tx: ReadTransaction, *, session: str, seen: int) -> tuple[bool, list[Any]]:
     ended = sessions.get(tx, session).state in sessions.ENDED
     return ended, events.after(tx, session, seen, limit=_WATCH_BATCH)
 

@@ -19,7 +19,7 @@ from dressage.errors import InvalidArgument, NotFound
 from dressage_orchestrator import names
 from dressage_orchestrator.clock import micros, timestamp
 from dressage_orchestrator.database import events
-from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.database.engine import ReadTransaction, Transaction
 from dressage_orchestrator.database.rows import swap
 from dressage_orchestrator.database.tables import ASSIGNMENTS, CANDIDATES, MEMBERS, REPORTS, RUNS, SPEEDS
 
@@ -114,7 +114,7 @@ def create(tx: Transaction, task: work.Assignment, members: Sequence[v1.Member] 
     return AssignmentRow(stored, parts.session, parts.iteration, numbered.id, "", numbered)
 
 
-def _next_id(tx: Transaction, session: str) -> int:
+def _next_id(tx: ReadTransaction, session: str) -> int:
     last = tx.execute(sa.select(sa.func.max(ASSIGNMENTS.c.id)).where(ASSIGNMENTS.c.session == session)).scalar_one()
     return (last or 0) + 1
 
@@ -124,20 +124,20 @@ def _claim_run(tx: Transaction, session: str) -> None:
     tx.execute(sa.update(RUNS).where(RUNS.c.session == session).values(idle_micros=0, release=False))
 
 
-def find(tx: Transaction, name: str) -> AssignmentRow | None:
+def find(tx: ReadTransaction, name: str) -> AssignmentRow | None:
     """Read an assignment without members and candidates; None if there is none."""
     found = tx.execute(sa.select(ASSIGNMENTS).where(ASSIGNMENTS.c.name == name)).one_or_none()
     return None if found is None else _row(found)
 
 
-def by_id(tx: Transaction, session: str, number: int) -> AssignmentRow | None:
+def by_id(tx: ReadTransaction, session: str, number: int) -> AssignmentRow | None:
     """Read the session's assignment of that number, without members and candidates; None if there is none."""
     where = (ASSIGNMENTS.c.session == session, ASSIGNMENTS.c.id == number)
     found = tx.execute(sa.select(ASSIGNMENTS).where(*where)).one_or_none()
     return None if found is None else _row(found)
 
 
-def get(tx: Transaction, name: str) -> AssignmentRow:
+def get(tx: ReadTransaction, name: str) -> AssignmentRow:
     """Read an assignment with its members, and with its candidates in the order in which they were asked for.
 
     :raises NotFound: when there is none.
@@ -153,7 +153,7 @@ def get(tx: Transaction, name: str) -> AssignmentRow:
     return row
 
 
-def members(tx: Transaction, name: str) -> list[v1.Member]:
+def members(tx: ReadTransaction, name: str) -> list[v1.Member]:
     """Read an assignment's members in order."""
     query = sa.select(MEMBERS.c.data).where(MEMBERS.c.assignment == name).order_by(MEMBERS.c.position)
     return [v1.Member.FromString(row.data) for row in tx.execute(query)]
@@ -176,7 +176,7 @@ def change_member(tx: Transaction, name: str, member: str, edit: Callable[[v1.Me
     return message
 
 
-def candidates(tx: Transaction, name: str) -> dict[str, v1.CandidateResult]:
+def candidates(tx: ReadTransaction, name: str) -> dict[str, v1.CandidateResult]:
     """Read the results of an assignment's candidates by id."""
     query = sa.select(CANDIDATES.c.id, CANDIDATES.c.data).where(CANDIDATES.c.assignment == name)
     return {row.id: v1.CandidateResult.FromString(row.data) for row in tx.execute(query)}
@@ -191,7 +191,7 @@ def add_candidate(tx: Transaction, name: str, result: v1.CandidateResult) -> Non
 
 
 def page(
-    tx: Transaction, session: str, *, iteration: int | None, after: tuple[int, str] | None, limit: int
+    tx: ReadTransaction, session: str, *, iteration: int | None, after: tuple[int, str] | None, limit: int
 ) -> list[tuple[v1.Assignment, tuple[int, str]]]:
     """List a session's assignments, oldest first, each with its position; with members and without candidates.
 
@@ -213,19 +213,19 @@ def page(
     return found
 
 
-def open_of(tx: Transaction, session: str) -> list[AssignmentRow]:
+def open_of(tx: ReadTransaction, session: str) -> list[AssignmentRow]:
     """List a session's assignments that have not ended, in the order in which they are served."""
     where = (ASSIGNMENTS.c.session == session, ASSIGNMENTS.c.state.in_(sorted(OPEN)))
     return [_row(row) for row in tx.execute(sa.select(ASSIGNMENTS).where(*where).order_by(ASSIGNMENTS.c.id))]
 
 
-def live(tx: Transaction) -> list[AssignmentRow]:
+def live(tx: ReadTransaction) -> list[AssignmentRow]:
     """List assignments of all sessions that have not ended, oldest first."""
     query = sa.select(ASSIGNMENTS).where(ASSIGNMENTS.c.state.in_(sorted(OPEN)))
     return [_row(row) for row in tx.execute(query.order_by(ASSIGNMENTS.c.create_micros, ASSIGNMENTS.c.name))]
 
 
-def waiting_sessions(tx: Transaction, run_states: frozenset[int]) -> list[str]:
+def waiting_sessions(tx: ReadTransaction, run_states: frozenset[int]) -> list[str]:
     """List sessions that have open assignments and no run in any of the states."""
     served = sa.select(RUNS.c.session).where(RUNS.c.state.in_(sorted(run_states)))
     where = (ASSIGNMENTS.c.state.in_(sorted(OPEN)), ASSIGNMENTS.c.session.not_in(served))
@@ -371,7 +371,7 @@ def reopen(tx: Transaction, name: str) -> bool:
     return True
 
 
-def env_steps(tx: Transaction, session: str) -> int:
+def env_steps(tx: ReadTransaction, session: str) -> int:
     """Sum the environment steps that a session's members trained and its candidates and searches played."""
     mine = ASSIGNMENTS.c.session == session
     query = sa.select(MEMBERS.c.data).join(ASSIGNMENTS, ASSIGNMENTS.c.name == MEMBERS.c.assignment).where(mine)
@@ -393,7 +393,7 @@ def remember_speed(tx: Transaction, kind: str, pool: str, steps_per_second: floa
     tx.execute(sa.update(SPEEDS).where(*where).values(steps_per_second=blended))
 
 
-def speed(tx: Transaction, kind: str, pool: str) -> float | None:
+def speed(tx: ReadTransaction, kind: str, pool: str) -> float | None:
     """Read the environment steps per second of earlier trainings of a kind; None if there were none."""
     where = (SPEEDS.c.environment == kind, SPEEDS.c.pool == pool)
     found = tx.execute(sa.select(SPEEDS.c.steps_per_second).where(*where)).one_or_none()

@@ -10,7 +10,7 @@ from dressage.api.v1 import benchmark_service_pb2 as pb
 from dressage.errors import NotFound
 
 from dressage_orchestrator.clock import micros, timestamp
-from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.database.engine import ReadTransaction, Transaction
 from dressage_orchestrator.database.rows import swap
 from dressage_orchestrator.database.tables import BENCHMARKS
 
@@ -27,7 +27,7 @@ def create(tx: Transaction, benchmark: pb.Benchmark) -> pb.Benchmark:
     return benchmark
 
 
-def get(tx: Transaction, name: str) -> pb.Benchmark:
+def get(tx: ReadTransaction, name: str) -> pb.Benchmark:
     """One benchmark.
 
     :raises NotFound: when there is none.
@@ -38,7 +38,9 @@ def get(tx: Transaction, name: str) -> pb.Benchmark:
     return pb.Benchmark.FromString(row.data)
 
 
-def page(tx: Transaction, *, limit: int, before: tuple[int, str] | None) -> list[tuple[pb.Benchmark, tuple[int, str]]]:
+def page(
+    tx: ReadTransaction, *, limit: int, before: tuple[int, str] | None
+) -> list[tuple[pb.Benchmark, tuple[int, str]]]:
     """Benchmarks, newest first, each with its position."""
     query = sa.select(BENCHMARKS)
     if before is not None:
@@ -48,7 +50,7 @@ def page(tx: Transaction, *, limit: int, before: tuple[int, str] | None) -> list
     return [(pb.Benchmark.FromString(row.data), (row.create_micros, row.id)) for row in rows]
 
 
-def unfinished(tx: Transaction) -> list[str]:
+def unfinished(tx: ReadTransaction) -> list[str]:
     """Names of the benchmarks that have not ended."""
     rows = tx.execute(sa.select(BENCHMARKS.c.id).where(BENCHMARKS.c.ended.is_(False)))
     return [f"benchmarks/{row.id}" for row in rows]

@@ -9,11 +9,11 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from dressage_orchestrator import names
-from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.database.engine import ReadTransaction, Transaction
 from dressage_orchestrator.database.tables import EFFECTS
 
 
-def known(tx: Transaction, session: str, name: str) -> bool:
+def known(tx: ReadTransaction, session: str, name: str) -> bool:
     """Whether the effect of that name is there."""
     where = (EFFECTS.c.session == session, EFFECTS.c.name == name)
     return tx.execute(sa.select(EFFECTS.c.name).where(*where)).one_or_none() is not None

@@ -7,6 +7,7 @@ database calls the listener with them. Topics are hints: whoever waits also look
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,13 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from dressage.errors import Aborted, InvalidArgument, Unavailable
+from dressage.errors import Aborted, InvalidArgument
 
 from dressage_orchestrator.clock import Clock, system_clock
+from dressage_orchestrator.database.faults import DatabaseLost as DatabaseLost
+from dressage_orchestrator.database.faults import domain_error, ends_connection, lost
 from dressage_orchestrator.database.migrate import migrate, require_current
 from dressage_orchestrator.database.tables import EXECUTORS
 
-_BUSY_SECONDS = 30.0
+_BUSY_SECONDS = 5.0
+"""How long a writer waits for another: a request with two transactions answers within a client's deadline of 20 s, and
+workflows and background loops repeat what met a lock."""
+
 _CONNECT_SECONDS = 5
 _STATEMENT_SECONDS = 30
 _POOL_SIZE = 8
@@ -29,14 +35,6 @@ IDLE_SECONDS = 8
 """PostgreSQL ends a transaction that does nothing for so long: less than the time after which a server that stands still
 is given up, so that none of its transactions can commit afterwards."""
 
-_LOST = (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.InternalError, sa.exc.TimeoutError)
-
-
-class DatabaseLost(Unavailable):
-    """The database did not answer; what was under way may be done again."""
-
-    default_reason = "DATABASE_UNAVAILABLE"
-
 
 class Fenced(Aborted):
     """This server was given up for dead by another: it must do nothing more."""
@@ -44,25 +42,32 @@ class Fenced(Aborted):
     default_reason = "EXECUTOR_FENCED"
 
 
-class Transaction:
-    """One transaction: its connection, its moment, and what it touched."""
+class ReadTransaction:
+    """A transaction that sees one state of the database: its connection and its moment. A write in it is an error."""
 
     def __init__(self, connection: sa.Connection, clock: Clock) -> None:
         self.connection = connection
         self.now = clock()
+
+    def execute(self, statement: Any, *args: Any) -> Any:
+        """Run a statement."""
+        return self.connection.execute(statement, *args)
+
+
+class Transaction(ReadTransaction):
+    """A transaction that may write: also what it touched."""
+
+    def __init__(self, connection: sa.Connection, clock: Clock) -> None:
+        super().__init__(connection, clock)
         self.touched: set[str] = set()
         self._locked: set[str] = set()
 
-    def execute(self, statement: Any, *args: Any) -> Any:
-        """Runs a statement."""
-        return self.connection.execute(statement, *args)
-
     def touch(self, topic: str) -> None:
-        """Has listeners told of the topic once this is committed."""
+        """Notify the topic's listeners once this is committed."""
         self.touched.add(topic)
 
     def lock(self, name: str) -> None:
-        """Holds back other transactions that lock the same name until this one ends.
+        """Hold back other transactions that lock the same name until this one ends.
 
         What reads before it writes locks first. On SQLite a transaction has the whole database for itself anyway.
         Order, where there are several: request ids, then a session, then the rest.
@@ -76,10 +81,11 @@ class Transaction:
 class Database:
     """The engine behind the repository modules.
 
-    :param url: an SQLAlchemy URL of SQLite or PostgreSQL (``postgresql://user:password@host:port/name``).
+    :param url: an SQLAlchemy URL of an SQLite file or of PostgreSQL (``postgresql://user:password@host:port/name``).
     :param upgrade: make the tables, or bring them to this version; False: refuse older ones.
-    :param patience: seconds that `begin` waits for a database that cannot be reached.
-    :raises FailedPrecondition: when the database was written by a newer version.
+    :param patience: seconds that `begin` and `read` wait for a database that cannot be reached.
+    :raises FailedPrecondition: when the database was written by a newer version, or its file is damaged.
+    :raises DatabaseLost: when the database cannot be used now.
 
     Set before use: ``listener``, called with the touched topics after each commit, from the committing thread; and on a
     shared database ``executor``, this server's id, without which it may do nothing once it was given up for dead.
@@ -91,17 +97,24 @@ class Database:
         self.executor: str | None = None
         self._patience = patience
         try:
-            self._engine = _make_engine(url)
+            self._engine, self._reader = _make_engines(url)
         except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError) as error:
             raise InvalidArgument(field="database_url", value="(hidden)", expected="an SQLAlchemy URL") from error
+        # SQLite has one writer at a time. Its own way to wait is to look again after up to 100 ms, and who looks first
+        # wins; the threads of this process wait for each other here, and hold no connection meanwhile.
+        self._writer = None if self.shared else threading.Lock()
         try:
-            self._connect().close()
+            self._connect(self._engine).close()
             if upgrade:
                 migrate(self._engine, workflow_url=url if self.shared else None)
             else:
                 require_current(self._engine)
         except sa.exc.DBAPIError as error:
-            raise _lost(error) from error
+            self.close()
+            translated = lost(error) if self.shared else domain_error(error)
+            if translated is None:
+                raise
+            raise translated from error
 
     @property
     def shared(self) -> bool:
@@ -110,41 +123,68 @@ class Database:
 
     @contextmanager
     def begin(self) -> Iterator[Transaction]:
-        """A transaction: committed at the end, rolled back on an error.
+        """Run a transaction: committed at the end, rolled back on an error.
 
-        :raises DatabaseLost: when the database does not answer.
+        :raises DatabaseLost: when the database does not answer, is locked, or its disk is full; nothing was committed, or
+            on PostgreSQL everything, if the connection broke in the commit.
+        :raises FailedPrecondition: when the database's file is damaged.
         :raises Fenced: when this server was given up for dead.
         """
-        connection = self._connect()
-        try:
+        with self._writing(), _translated():
+            connection = self._connect(self._engine)
             with connection, connection.begin():
                 transaction = Transaction(connection, self.clock)
                 self._check_fence(transaction)
                 yield transaction
-        except sa.exc.IntegrityError as error:
-            raise Aborted("another change came first; try again", reason="CONTENTION") from error
-        except _LOST as error:
-            if not self.shared:
-                raise
-            raise _lost(error) from error
         if transaction.touched:
             self.listener(transaction.touched)
 
+    @contextmanager
+    def read(self) -> Iterator[ReadTransaction]:
+        """Run a read-only transaction, which sees one state; it neither waits for writers nor holds them up.
+
+        :raises DatabaseLost: when the database does not answer.
+        :raises FailedPrecondition: when the database's file is damaged.
+        :raises Fenced: when this server was given up for dead.
+        """
+        with _translated(read_only=True):
+            connection = self._connect(self._reader)
+            with connection, connection.begin():
+                transaction = ReadTransaction(connection, self.clock)
+                self._check_fence(transaction)
+                yield transaction
+
     def close(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""
+        self._reader.dispose()
         self._engine.dispose()
 
-    def _connect(self) -> sa.Connection:
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        if self._writer is None:
+            yield
+            return
+        if not self._writer.acquire(timeout=_BUSY_SECONDS):
+            raise DatabaseLost(f"cannot use the database: another transaction has held it for {_BUSY_SECONDS:g} s")
+        try:
+            yield
+        finally:
+            self._writer.release()
+
+    def _connect(self, engine: sa.Engine) -> sa.Connection:
         deadline = time.monotonic() + self._patience
         while True:
             try:
-                return self._engine.connect()
-            except _LOST as error:
-                if time.monotonic() > deadline:
-                    raise _lost(error) from error
+                return engine.connect()
+            except sa.exc.SQLAlchemyError as error:
+                translated = domain_error(error)
+                if translated is None:
+                    raise
+                if not isinstance(translated, DatabaseLost) or time.monotonic() > deadline:
+                    raise translated from error
                 time.sleep(0.2)
 
-    def _check_fence(self, tx: Transaction) -> None:
+    def _check_fence(self, tx: ReadTransaction) -> None:
         if self.executor is None:
             return
         where = (EXECUTORS.c.id == self.executor, EXECUTORS.c.dead.is_(False))
@@ -157,42 +197,75 @@ def sqlite_url(path: Path) -> str:
     return f"sqlite:///{path}"
 
 
-def _lost(error: Exception) -> DatabaseLost:
-    # The driver's own words, without SQLAlchemy's, which show the statement; neither holds the password.
-    said = str(getattr(error, "orig", None) or error).strip().splitlines()
-    return DatabaseLost(f"cannot use the database: {said[0] if said else type(error).__name__} (see DATABASE_URL)")
+@contextmanager
+def _translated(*, read_only: bool = False) -> Iterator[None]:
+    """Raise the driver's errors as domain errors, programming errors as they are."""
+    try:
+        yield
+    except sa.exc.IntegrityError as error:
+        raise Aborted("another change came first; try again", reason="CONTENTION") from error
+    except sa.exc.SQLAlchemyError as error:
+        translated = domain_error(error, read_only=read_only)
+        if translated is None:
+            raise
+        raise translated from error
 
 
-def _make_engine(url: str) -> sa.Engine:
+def _make_engines(url: str) -> tuple[sa.Engine, sa.Engine]:
+    """The engines of transactions that write and of those that only read."""
     parsed = sa.make_url(url)
     backend = parsed.get_backend_name()
     if backend == "postgresql":
-        options = {
-            "idle_in_transaction_session_timeout": f"{IDLE_SECONDS}s",
-            "statement_timeout": f"{_STATEMENT_SECONDS}s",
-        }
-        told = " ".join(f"-c {name}={value}" for name, value in options.items())
-        return sa.create_engine(
-            parsed.set(drivername="postgresql+psycopg"),
-            pool_pre_ping=True,
-            pool_size=_POOL_SIZE,
-            max_overflow=_POOL_SIZE,
-            connect_args={"connect_timeout": _CONNECT_SECONDS, "options": told, "application_name": "dressage"},
-        )
+        engine = _make_postgresql(parsed)
+        return engine, engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     if backend != "sqlite":
         raise InvalidArgument(field="database_url", value=backend, expected="a URL of sqlite or postgresql")
-    engine = sa.create_engine(url, connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False})
+    if parsed.database in (None, "", ":memory:"):
+        expected = "a file (sqlite:///path): in memory each connection would have a database of its own"
+        raise InvalidArgument(field="database_url", value=url, expected=expected)
+    # A transaction that reads first and then writes must hold the lock from its beginning, or two of them deadlock.
+    writer = _make_sqlite(parsed, begin="BEGIN IMMEDIATE", pragmas=("journal_mode=WAL", "foreign_keys=ON"))
+    return writer, _make_sqlite(parsed, begin="BEGIN DEFERRED", pragmas=("query_only=ON",))
+
+
+def _make_postgresql(url: sa.URL) -> sa.Engine:
+    options = {
+        "idle_in_transaction_session_timeout": f"{IDLE_SECONDS}s",
+        "statement_timeout": f"{_STATEMENT_SECONDS}s",
+    }
+    arguments = " ".join(f"-c {name}={value}" for name, value in options.items())
+    return sa.create_engine(
+        url.set(drivername="postgresql+psycopg"),
+        pool_pre_ping=True,
+        pool_size=_POOL_SIZE,
+        max_overflow=_POOL_SIZE,
+        connect_args={"connect_timeout": _CONNECT_SECONDS, "options": arguments, "application_name": "dressage"},
+    )
+
+
+def _make_sqlite(url: sa.URL, *, begin: str, pragmas: tuple[str, ...]) -> sa.Engine:
+    """An engine whose connections have the pragmas and whose transactions begin so."""
+    engine = sa.create_engine(
+        url,
+        connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False},
+        pool_size=_POOL_SIZE,
+        max_overflow=_POOL_SIZE,
+        pool_timeout=_BUSY_SECONDS,
+    )
 
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: Any, _: Any) -> None:
         connection.isolation_level = None  # so that the BEGIN below is ours, not the driver's
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=NORMAL")
-        connection.execute("PRAGMA foreign_keys=ON")
+        for pragma in ("synchronous=NORMAL", *pragmas):
+            connection.execute(f"PRAGMA {pragma}")
 
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
-        # A transaction that reads first and then writes must hold the lock from its beginning, or two of them deadlock.
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        connection.exec_driver_sql(begin)
+
+    @sa.event.listens_for(engine, "handle_error")
+    def _drop(context: sa.engine.ExceptionContext) -> None:
+        if ends_connection(context.original_exception):
+            context.is_disconnect = True  # it and all others of the pool are opened again when next used
 
     return engine

@@ -8,7 +8,7 @@ from dressage.errors import NotFound
 
 from dressage_orchestrator import names
 from dressage_orchestrator.clock import timestamp
-from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.database.engine import ReadTransaction, Transaction
 from dressage_orchestrator.database.tables import EVENTS, SESSIONS
 
 
@@ -35,7 +35,7 @@ def append(tx: Transaction, session: str, event: ev.Event, *, iteration: int = 0
     return int(event.sequence)
 
 
-def after(tx: Transaction, session: str, sequence: int, *, limit: int = 200) -> list[ev.Event]:
+def after(tx: ReadTransaction, session: str, sequence: int, *, limit: int = 200) -> list[ev.Event]:
     """Events with numbers greater than ``sequence``, in order."""
     query = sa.select(EVENTS.c.data).where(EVENTS.c.session == session, EVENTS.c.sequence > sequence)
     rows = tx.execute(query.order_by(EVENTS.c.sequence).limit(limit))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from dressage_orchestrator.clock import micros
-from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.database.engine import ReadTransaction, Transaction
 from dressage_orchestrator.database.tables import EXECUTORS
 
 _LOCK = "executors"
@@ -49,12 +49,12 @@ def beat(tx: Transaction, id_: str) -> bool:
     return bool(tx.execute(sa.update(EXECUTORS).where(*where).values(beats=EXECUTORS.c.beats + 1)).rowcount == 1)
 
 
-def everyone(tx: Transaction) -> list[Executor]:
+def everyone(tx: ReadTransaction) -> list[Executor]:
     """All rows."""
     return [Executor(row.id, row.name, row.beats, row.dead) for row in tx.execute(sa.select(EXECUTORS))]
 
 
-def alive(tx: Transaction, id_: str) -> bool:
+def alive(tx: ReadTransaction, id_: str) -> bool:
     """Whether there is such an executor and nobody gave it up."""
     where = (EXECUTORS.c.id == id_, EXECUTORS.c.dead.is_(False))
     return tx.execute(sa.select(EXECUTORS.c.id).where(*where)).one_or_none() is not None

@@ -20,7 +20,7 @@ from dressage_orchestrator import names
 from dressage_orchestrator.clock import micros, timestamp
 from dressage_orchestrator.database import assignments, events, runs
 from dressage_orchestrator.database.assignments import AssignmentRow
-from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.database.engine import ReadTransaction, Transaction
 from dressage_orchestrator.database.runs import RunRow
 from dressage_orchestrator.database.tables import ASSIGNMENTS, REPORT_SEQUENCES, REPORTS
 
@@ -122,13 +122,13 @@ def record(tx: Transaction, run: str, attempt: int, report: work.Report, limits:
     return Fence.OPEN
 
 
-def finished_items(tx: Transaction, assignment: str) -> list[str]:
+def finished_items(tx: ReadTransaction, assignment: str) -> list[str]:
     """List the items of an assignment that were accepted, in the order of their names."""
     query = sa.select(REPORTS.c.item).where(REPORTS.c.assignment == assignment).order_by(REPORTS.c.item)
     return [row.item for row in tx.execute(query)]
 
 
-def pending_evaluations(tx: Transaction, assignment: str, stopped: frozenset[str]) -> list[work.PolicyRef]:
+def pending_evaluations(tx: ReadTransaction, assignment: str, stopped: frozenset[str]) -> list[work.PolicyRef]:
     """List policies that were uploaded and not evaluated, by environment step and member.
 
     :param stopped: ids of members whose policies are not evaluated.
@@ -145,7 +145,7 @@ def pending_evaluations(tx: Transaction, assignment: str, stopped: frozenset[str
     return [policies[key] for key in sorted(policies.keys() - evaluated) if key[1] not in stopped]
 
 
-def made_progress(tx: Transaction, run: str, first: int, last: int) -> bool:
+def made_progress(tx: ReadTransaction, run: str, first: int, last: int) -> bool:
     """Whether an item or a checkpoint of one of the attempts was accepted."""
     where = (
         REPORT_SEQUENCES.c.run == run,

@@ -18,7 +18,7 @@ from dressage.errors import NotFound
 from dressage_orchestrator import names
 from dressage_orchestrator.clock import micros, timestamp
 from dressage_orchestrator.database import assignments, events, executors
-from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.database.engine import ReadTransaction, Transaction
 from dressage_orchestrator.database.rows import swap
 from dressage_orchestrator.database.tables import EXECUTORS, RUNS
 
@@ -91,13 +91,13 @@ def queue_topic(pool: str) -> str:
     return f"queues/{pool}"
 
 
-def find(tx: Transaction, name: str) -> RunRow | None:
+def find(tx: ReadTransaction, name: str) -> RunRow | None:
     """Read a run; None if there is none."""
     found = tx.execute(sa.select(RUNS).where(RUNS.c.name == name)).one_or_none()
     return None if found is None else _row(found)
 
 
-def get(tx: Transaction, name: str) -> RunRow:
+def get(tx: ReadTransaction, name: str) -> RunRow:
     """Read a run.
 
     :raises NotFound: when there is none.
@@ -108,13 +108,13 @@ def get(tx: Transaction, name: str) -> RunRow:
     return row
 
 
-def page(tx: Transaction, session: str, *, after: int = 0, limit: int) -> list[RunRow]:
+def page(tx: ReadTransaction, session: str, *, after: int = 0, limit: int) -> list[RunRow]:
     """List a session's runs with numbers greater than ``after``, oldest first."""
     query = sa.select(RUNS).where(RUNS.c.session == session, RUNS.c.number > after)
     return [_row(row) for row in tx.execute(query.order_by(RUNS.c.number).limit(limit))]
 
 
-def live(tx: Transaction, session: str | None = None) -> list[RunRow]:
+def live(tx: ReadTransaction, session: str | None = None) -> list[RunRow]:
     """List runs that have or need a trainer, oldest first; of one session if given."""
     query = sa.select(RUNS).where(RUNS.c.state.in_(sorted(LIVE)))
     if session is not None:
@@ -123,7 +123,7 @@ def live(tx: Transaction, session: str | None = None) -> list[RunRow]:
     return sorted(found, key=lambda row: (row.run.create_time.ToMicroseconds(), row.run.name))
 
 
-def live_of(tx: Transaction, session: str) -> RunRow | None:
+def live_of(tx: ReadTransaction, session: str) -> RunRow | None:
     """Read the session's live run; None if it has none."""
     found = live(tx, session)
     return found[-1] if found else None
@@ -243,13 +243,13 @@ def claim(tx: Transaction, name: str, executor: str) -> bool:
     return True
 
 
-def claimed(tx: Transaction, executor: str) -> list[RunRow]:
+def claimed(tx: ReadTransaction, executor: str) -> list[RunRow]:
     """List live runs that the executor has claimed."""
     where = (RUNS.c.claimed_by == executor, RUNS.c.state.in_(sorted(LIVE)))
     return [_row(row) for row in tx.execute(sa.select(RUNS).where(*where).order_by(RUNS.c.name))]
 
 
-def orphans(tx: Transaction) -> list[str]:
+def orphans(tx: ReadTransaction) -> list[str]:
     """List names of live runs whose executor is dead, oldest first."""
     living = sa.select(EXECUTORS.c.id).where(EXECUTORS.c.dead.is_(False))
     where = (RUNS.c.state.in_(sorted(LIVE)), RUNS.c.claimed_by != "", RUNS.c.claimed_by.not_in(living))

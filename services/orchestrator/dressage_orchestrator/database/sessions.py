@@ -13,7 +13,7 @@ from dressage.errors import AlreadyExists, NotFound
 from dressage_orchestrator import names
 from dressage_orchestrator.clock import micros, timestamp
 from dressage_orchestrator.database import events
-from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.database.engine import ReadTransaction, Transaction
 from dressage_orchestrator.database.rows import swap
 from dressage_orchestrator.database.tables import ITERATIONS, NOTES, SESSIONS
 from dressage_orchestrator.defaults import method_name
@@ -58,7 +58,7 @@ def _read(row: Any) -> v1.Session:
     return message
 
 
-def get(tx: Transaction, session: str) -> v1.Session:
+def get(tx: ReadTransaction, session: str) -> v1.Session:
     """One session, deleted ones too.
 
     :raises NotFound: when there is none.
@@ -70,7 +70,7 @@ def get(tx: Transaction, session: str) -> v1.Session:
 
 
 def page(
-    tx: Transaction, *, limit: int, before: tuple[int, str] | None, show_deleted: bool, state: int
+    tx: ReadTransaction, *, limit: int, before: tuple[int, str] | None, show_deleted: bool, state: int
 ) -> list[tuple[v1.Session, tuple[int, str]]]:
     """Sessions, newest first, each with its position.
 
@@ -89,12 +89,12 @@ def page(
     return [(_read(row), (row.create_micros, row.id)) for row in rows]
 
 
-def in_states(tx: Transaction, states: frozenset[int]) -> list[v1.Session]:
+def in_states(tx: ReadTransaction, states: frozenset[int]) -> list[v1.Session]:
     """Sessions in any of the states."""
     return [_read(row) for row in tx.execute(sa.select(SESSIONS).where(SESSIONS.c.state.in_(sorted(states))))]
 
 
-def counts(tx: Transaction) -> dict[int, int]:
+def counts(tx: ReadTransaction) -> dict[int, int]:
     """How many sessions that are not deleted are in each state."""
     query = sa.select(SESSIONS.c.state, sa.func.count()).where(SESSIONS.c.deleted.is_(False)).group_by(SESSIONS.c.state)
     return {int(state): int(count) for state, count in tx.execute(query)}
@@ -136,7 +136,7 @@ def ask_cancel(tx: Transaction, session: str, reason: str | None) -> None:
     tx.touch(names.session_name(session))
 
 
-def cancel_reason(tx: Transaction, session: str) -> str | None:
+def cancel_reason(tx: ReadTransaction, session: str) -> str | None:
     """Why a cancel was asked for; None if it was not."""
     row = tx.execute(sa.select(SESSIONS.c.cancel_reason).where(SESSIONS.c.id == session)).one_or_none()
     return None if row is None else row.cancel_reason
@@ -171,7 +171,7 @@ def _show(session: v1.Session, number: int, phase: v1.Phase.ValueType) -> None:
     session.phase = phase
 
 
-def iteration(tx: Transaction, session: str, number: int) -> v1.Iteration:
+def iteration(tx: ReadTransaction, session: str, number: int) -> v1.Iteration:
     """One iteration.
 
     :raises NotFound: when there is none.
@@ -183,7 +183,7 @@ def iteration(tx: Transaction, session: str, number: int) -> v1.Iteration:
     return v1.Iteration.FromString(row.data)
 
 
-def iterations(tx: Transaction, session: str, *, after: int = 0, limit: int = 10_000) -> list[v1.Iteration]:
+def iterations(tx: ReadTransaction, session: str, *, after: int = 0, limit: int = 10_000) -> list[v1.Iteration]:
     """Iterations in order, those with numbers greater than ``after``."""
     query = sa.select(ITERATIONS.c.data).where(ITERATIONS.c.session == session, ITERATIONS.c.number > after)
     rows = tx.execute(query.order_by(ITERATIONS.c.number).limit(limit))

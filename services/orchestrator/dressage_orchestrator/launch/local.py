@@ -11,18 +11,25 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from asyncio.subprocess import PIPE, STDOUT, Process
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 import structlog
+from dressage.errors import Unavailable
 
 from dressage_orchestrator.launch.protocol import Ended, ExitKind, Launch, Listener
+
+T = TypeVar("T")
 
 DEFAULT_COMMAND = (sys.executable, "-m", "dressage_trainer")
 EXIT_CHECKPOINTED = 75
 MAX_LOG_BYTES = 16 * 1024 * 1024
+_REPORT_SECONDS = 600.0
+_REPORT_PAUSE_SECONDS = 2.0
 _TAIL_BYTES = 4096
 _TAIL_LINES = 12
 
@@ -146,11 +153,27 @@ class LocalLauncher:
 
     async def _attempt(self, launch: Launch, starting: Callable[[], Awaitable[bool]]) -> None:
         async with self._slots:
-            if not await starting():
+            if not await self._patiently(starting):
                 return
             ended = await self._run(launch)
         self._tasks.pop((launch.run, launch.attempt), None)  # so that the listener may submit the next attempt
-        await self._on_end(ended)
+        await self._patiently(lambda: self._on_end(ended))
+
+    async def _patiently(self, report: Callable[[], Awaitable[T]]) -> T:
+        """Report; again, while the database is away: how a trainer ended is written nowhere else.
+
+        :raises Unavailable: when it has been away for too long; the run's next attempt then starts as if this one had
+            said nothing.
+        """
+        deadline = time.monotonic() + _REPORT_SECONDS
+        while True:
+            try:
+                return await report()
+            except Unavailable as error:
+                if time.monotonic() > deadline:
+                    raise
+                self._log.warning("could not report on a trainer yet", error=error.message)
+            await asyncio.sleep(_REPORT_PAUSE_SECONDS)
 
     async def _run(self, launch: Launch) -> Ended:
         arguments = ["--address", launch.address, "--run", launch.run, "--attempt", str(launch.attempt)]
