@@ -83,8 +83,8 @@ async def test_repaired_judged_too_low_revised_and_confirmed(stack: Stack) -> No
     assert json.loads(stack.store.get(f"{folder}/judgment.json"))["score"] == pytest.approx(0.3)
     assert json.loads(stack.store.get(f"{folder}/assignments/train/spec.json"))["train"]["members"]
 
-    request = pb.ListAssignmentsRequest(parent="sessions/story/iterations/-")
-    found = (await stack.sessions.ListAssignments(request)).assignments
+    listing = pb.ListAssignmentsRequest(parent="sessions/story/iterations/-")
+    found = (await stack.sessions.ListAssignments(listing)).assignments
     assert [entry.name.rpartition("/")[2] for entry in found] == ["train", "train", "confirm"]
     assert all(entry.state == v1.ASSIGNMENT_STATE_SUCCEEDED and not entry.failures for entry in found)
     assert [len(member.evaluations) for member in found[0].members] == [1, 1]  # each was reported twice
@@ -122,8 +122,8 @@ async def last_run(stack: Stack, session: v1.Session) -> v1.Run:
 
 
 async def last_assignment(stack: Stack, session: v1.Session) -> v1.Assignment:
-    request = pb.ListAssignmentsRequest(parent=f"{session.name}/iterations/-")
-    return (await stack.sessions.ListAssignments(request)).assignments[-1]
+    listing = pb.ListAssignmentsRequest(parent=f"{session.name}/iterations/-")
+    return (await stack.sessions.ListAssignments(listing)).assignments[-1]
 
 
 async def test_ends_that_are_not_success(stack: Stack) -> None:
@@ -207,8 +207,8 @@ async def test_cancel_resume_steer_delete(stack: Stack) -> None:
     events = await watch(stack.sessions, created.name)
     session = await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name))
     assert session.state == v1.SESSION_STATE_SUCCEEDED, session.state_reason
-    request = pb.ListAssignmentsRequest(parent=f"{created.name}/iterations/1")
-    found = (await stack.sessions.ListAssignments(request)).assignments
+    listing = pb.ListAssignmentsRequest(parent=f"{created.name}/iterations/1")
+    found = (await stack.sessions.ListAssignments(listing)).assignments
     # The same assignment, in the next run, from its checkpoint.
     assert len(found) == 2 and all(entry.run == "sessions/slow/runs/r2" for entry in found)
     log = (stack.folder / "logs" / "sessions_slow_runs_r2.log").read_text()
@@ -231,8 +231,8 @@ async def wait_for(stack: Stack, session: str, ready: object, *, seconds: float 
     """Waits until the session's last assignment is as wanted."""
     async with asyncio.timeout(seconds):
         while True:
-            request = pb.ListAssignmentsRequest(parent=f"sessions/{session}/iterations/-")
-            found = (await stack.sessions.ListAssignments(request)).assignments
+            listing = pb.ListAssignmentsRequest(parent=f"sessions/{session}/iterations/-")
+            found = (await stack.sessions.ListAssignments(listing)).assignments
             if found and ready(found[-1]):  # type: ignore[operator]
                 return
             await asyncio.sleep(0.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,24 @@ async def test_a_run_is_made_once_and_only_for_work(
     assert (launch.run, launch.pool, launch.address) == (R1, "cpu", "orchestrator:1")
     add(database, "second")
     await controller.ensure("s")  # a live run takes the second as well
+    assert launcher.started == [("r1", 1)]
+
+
+async def test_an_attempt_between_its_row_and_its_launch_is_not_repeated(
+    database: Database, controller: RunController, launcher: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(database, "first")
+    begin = controller._next_attempt
+
+    def slow(name: str, seen: int) -> int | None:
+        attempt = begin(name, seen)
+        time.sleep(0.3)  # the row says attempt 1; the launcher does not know of it yet
+        return attempt
+
+    monkeypatch.setattr(controller, "_next_attempt", slow)
+    first = asyncio.create_task(controller.ensure("s"))
+    await asyncio.sleep(0.15)
+    await asyncio.gather(first, controller.ensure("s"))
     assert launcher.started == [("r1", 1)]
 
 
@@ -238,6 +257,20 @@ async def test_an_attempt_that_dies_counts_on_its_assignment(
         assert found.failure.reason == "TRAINER_FAILED" and found.failure.message.endswith("why")
         assert not found.generated_code_fault
     assert launcher.started[-1] == ("r1", 3) and notified == ["s", "s"]  # the run lives on for the second
+
+
+async def test_a_death_counts_on_the_assignment_under_way_not_the_oldest(
+    database: Database, controller: RunController, launcher: Recorder
+) -> None:
+    for name in ("first", "second"):
+        add(database, name)
+    await begun(database, controller)
+    with database.begin() as tx:
+        assignments.begin(tx, SECOND, R1)
+        runs.work_on(tx, R1, SECOND)
+    gone(launcher)
+    await controller.ended(Ended(R1, 1, ExitKind.FAILED, "exit code 1"))
+    assert state_of(database, FIRST) == ("pending", 0) and state_of(database, SECOND) == ("pending", 1)
 
 
 async def test_a_run_without_hello_counts_on_the_oldest(

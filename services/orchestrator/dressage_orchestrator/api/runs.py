@@ -20,7 +20,7 @@ from dressage_orchestrator.api.old_checkpoints import delete_old
 from dressage_orchestrator.clock import system_clock
 from dressage_orchestrator.database import assignments, reports, runs
 from dressage_orchestrator.database.assignments import AssignmentRow
-from dressage_orchestrator.database.engine import Database, DatabaseLost, Transaction
+from dressage_orchestrator.database.engine import Database, DatabaseLost, ReadTransaction, Transaction
 from dressage_orchestrator.database.reports import Fence, Limits
 from dressage_orchestrator.hub import Hub
 from dressage_orchestrator.launch.controller import RunController
@@ -191,10 +191,6 @@ class RunServicer:
             tx.touched -= {hello.run, assignments.topic(row.session)}
         return Standing(fence, task, ended, cancelled)
 
-    def warn_lost(self, hello: work.Hello, lost: DatabaseLost) -> None:
-        """Log that a trainer is served again once the database answers."""
-        self._log.warning("the database is away", run=hello.run, attempt=hello.attempt, error=lost.message)
-
     def _give_back(self, tx: Transaction, run: str) -> float | None:
         idle, queued = self._controller.idle_seconds, self._controller.queued_seconds
         return runs.give_back(tx, run, idle_seconds=idle, queued_seconds=queued)
@@ -204,6 +200,10 @@ class RunServicer:
         with self._database.read() as tx:
             row = assignments.by_id(tx, names.parse_run(hello.run).session, assignment)
         return row.name if row is not None else None
+
+    def warn_lost(self, hello: work.Hello, lost: DatabaseLost) -> None:
+        """Log that a trainer is served again once the database answers."""
+        self._log.warning("the database is away", run=hello.run, attempt=hello.attempt, error=lost.message)
 
     def grants(self, name: str, request: work.TransferRequest) -> work.TransferGrants:
         """Grant the keys asked for, or say why not; all or none.
@@ -350,13 +350,13 @@ def count_failure(failure: work.AssignmentFailure) -> None:
         metrics.SANDBOX_KILLS.labels(_SANDBOX_ENDS[failure.failure.reason]).inc()
 
 
-def _was_cancelled(tx: Transaction, session: str, number: int) -> bool:
+def _was_cancelled(tx: ReadTransaction, session: str, number: int) -> bool:
     """Whether the assignment was cancelled, or asked for again under another number after that."""
     row = assignments.by_id(tx, session, number)
     return row is None or row.assignment.state == v1.ASSIGNMENT_STATE_CANCELLED
 
 
-def _task(tx: Transaction, row: AssignmentRow) -> work.Assignment:
+def _task(tx: ReadTransaction, row: AssignmentRow) -> work.Assignment:
     """The assignment as a trainer gets it: what was asked for and what earlier attempts have done."""
     task = work.Assignment()
     task.CopyFrom(row.work)

@@ -114,7 +114,7 @@ def create(tx: Transaction, task: work.Assignment, members: Sequence[v1.Member] 
     return AssignmentRow(stored, parts.session, parts.iteration, numbered.id, "", numbered)
 
 
-def _next_id(tx: Transaction, session: str) -> int:
+def _next_id(tx: ReadTransaction, session: str) -> int:
     last = tx.execute(sa.select(sa.func.max(ASSIGNMENTS.c.id)).where(ASSIGNMENTS.c.session == session)).scalar_one()
     return (last or 0) + 1
 

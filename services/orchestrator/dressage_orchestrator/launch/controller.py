@@ -16,7 +16,7 @@ from dressage.api.v1 import session_pb2 as v1
 
 from dressage_orchestrator import names
 from dressage_orchestrator.database import assignments, runs, sessions
-from dressage_orchestrator.database.engine import Database
+from dressage_orchestrator.database.engine import Database, DatabaseLost
 from dressage_orchestrator.database.runs import RunRow
 from dressage_orchestrator.launch import ends
 from dressage_orchestrator.launch.protocol import Ended, Launch, Launcher, Notice
@@ -86,7 +86,7 @@ class RunController:
         """
 
         def unfinished() -> list[str]:
-            with self._database.begin() as tx:
+            with self._database.read() as tx:
                 return list(dict.fromkeys(row.session for row in assignments.live(tx)))
 
         found = await asyncio.to_thread(unfinished)
@@ -231,7 +231,11 @@ class RunController:
         """Stop the trainer of a run or attempt that has ended if it does not leave by itself, so that it gives up its place."""
         assert self.launcher is not None
         await asyncio.sleep(LEAVE_SECONDS)
-        row = await asyncio.to_thread(self._find, name)
+        try:
+            row = await asyncio.to_thread(self._find, name)
+        except DatabaseLost as lost:
+            self._log.warning("`look` stops the trainer if it stays", run=name, error=lost.message)
+            return
         over = row is not None and (row.ended or attempt <= row.counted_attempt)
         if over and self.launcher.knows(name, attempt):
             self._log.warning("trainer did not leave and is stopped", run=name, attempt=attempt)
@@ -280,7 +284,7 @@ class RunController:
             return orphans, mine, waiting
 
     def _find(self, name: str) -> RunRow | None:
-        with self._database.begin() as tx:
+        with self._database.read() as tx:
             return runs.find(tx, name)
 
     def _next_attempt(self, name: str, seen: int) -> int | None:
