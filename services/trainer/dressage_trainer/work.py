@@ -227,18 +227,18 @@ class WorkStream:
             return False
         return True
 
-    async def grants(self, *, put: Sequence[str] = (), get: Sequence[str] = ()) -> dict[str, Grant]:
-        """Asks where to put and get files.
+    async def grants(self, assignment: int, *, put: Sequence[str] = (), get: Sequence[str] = ()) -> dict[str, Grant]:
+        """Ask where to put and get files of an assignment.
 
-        :param put: keys relative to the run.
-        :param get: keys relative to the run, or full ones.
+        :param put: keys relative to the assignment.
+        :param get: keys relative to the assignment, or full ones below its session.
         :returns: a grant by key.
         :raises FailedPrecondition: if the orchestrator refuses.
         :raises Unavailable: if it does not answer in time.
         """
         state = self._state
         self._note_silence()
-        request = pb.TransferRequest(id=state.next_transfer, put=put, get=get)
+        request = pb.TransferRequest(id=state.next_transfer, assignment=assignment, put=put, get=get)
         state.next_transfer += 1
         future: asyncio.Future[pb.TransferGrants] = asyncio.get_running_loop().create_future()
         state.transfers[request.id] = (request, future)
