@@ -148,7 +148,7 @@ class SandboxProcess:
     @classmethod
     def start(
         cls,
-        target: str = "",
+        target: str | None,
         *,
         limits: Limits,
         scratch: Path,
@@ -163,7 +163,7 @@ class SandboxProcess:
     ) -> SandboxProcess:
         """Start ``target`` in a locked-down process.
 
-        :param target: "module:function"; called with the `Channel` as its only argument, after the lock-down. Empty: the
+        :param target: "module:function"; called with the `Channel` as its only argument, after the lock-down. None: the
             process is locked down, imports ``preload`` and waits for `assign`.
         :param limits: bounds, enforced from outside and by the kernel.
         :param scratch: existing folder, the only one it may write; its current folder, HOME and TMPDIR.
@@ -178,7 +178,7 @@ class SandboxProcess:
         :raises FailedPrecondition: the kernel lacks Landlock or seccomp and ``allow_unsandboxed`` is not set.
         :raises InvalidArgument: a malformed target or a scratch folder that does not exist.
         """
-        if target:
+        if target is not None:
             _check_target(target)
         if not scratch.is_dir():
             raise InvalidArgument(field="scratch", value=str(scratch), expected="an existing folder")
@@ -212,7 +212,7 @@ class SandboxProcess:
             limits=limits,
             scratch=scratch,
         )
-        process._waits = not target
+        process._waits = target is None
         process.channel = Channel(from_child_read, to_child_write, max_bytes=max_message_bytes)
         _widen(from_child_read, to_child_write)
         try:

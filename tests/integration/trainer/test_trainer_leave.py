@@ -147,20 +147,21 @@ def test_failed_code_is_a_result_and_the_lease_trains_on_as_a_fresh_one_would(tm
 
 @pytest.mark.timeout(500)
 def test_near_its_deadline_a_lease_checkpoints_and_the_next_ends_with_the_same_weights(tmp_path):
-    steps = 64 * 400
-    with FakeRunService(tmp_path / "whole", assignment(steps=steps, checkpoint_seconds=1e9)) as service:
-        assert service.start_trainer(tmp_path / "scratch").wait(300) == 0
-    # Slower, by its updates, so that the deadline comes in its middle: the same numbers but for the last one.
     store = tmp_path / "store"
     with FakeRunService(store, assignment(steps=10**7, checkpoint_seconds=1e9)) as service:
         trainer = service.start_trainer(tmp_path / "first", "--deadline-seconds", "40")
         _, report = service.wait_for("checkpoint", timeout=120)
         assert trainer.wait(30) == 75
         assert report.checkpoint.update > 0
-        service.assignments = [assignment(steps=64 * (report.checkpoint.update + 5), checkpoint_seconds=1e9)]
+        # The steps say only where training ends.
+        task = assignment(steps=64 * (report.checkpoint.update + 5), checkpoint_seconds=1e9)
+        service.assignments = [task]
         trainer = service.start_trainer(tmp_path / "second", attempt=2)
         assert trainer.wait(200) == 0
         assert service.results()[1].train.env_steps == 64 * 5
+    with FakeRunService(tmp_path / "whole", task) as service:
+        assert service.start_trainer(tmp_path / "scratch").wait(300) == 0
+    assert weights(store) == weights(tmp_path / "whole")
 
 
 @pytest.mark.timeout(400)
