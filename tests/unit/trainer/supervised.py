@@ -95,18 +95,20 @@ class Sandboxes:
     """Starts the learner given."""
 
     def __init__(self, learner: Learner | None) -> None:
-        self.learner, self.started = learner, 0
+        self.learner = learner
+        self.started: list[Any] = []
+        self.wanted: dict[str, Any] = {}
 
     def start(self, spec: Any, target: str) -> Learner:
         assert self.learner is not None, "no learner is needed"
-        self.started += 1
+        self.started.append(spec)
         return self.learner
 
     def end(self, process: Learner) -> None:
         process.kill()
 
     def keep_ready(self, use: str, wanted: Any) -> None:
-        pass
+        self.wanted[use] = wanted
 
 
 class Pool:

@@ -118,6 +118,15 @@ async def test_warnings_are_numbered_on_from_earlier_attempts(tmp_path: Path):
     assert "warning/3" in work.items
 
 
+async def test_what_is_kept_ready_is_what_the_next_training_of_its_kind_starts(tmp_path: Path):
+    training, _, _ = new_training(tmp_path, Learner(DONE))
+    assert (await finish(training.run())).HasField("train")
+    sandboxes: Any = training._context.sandboxes
+    wanted = sandboxes.wanted["train"]()
+    assert [spec for spec in wanted if spec in sandboxes.started] == sandboxes.started and len(sandboxes.started) == 1
+    assert wanted == {sandboxes.started[0]: 1, module.EVALUATOR: 1}
+
+
 # -- the order of what is stored
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,11 @@ class AssignmentContext:
 
     def finished(self, item: str) -> bool:
         """Return whether an earlier attempt's report of this item was accepted."""
-        return item in self.assignment.finished_items
+        return item in self._finished_items
+
+    @cached_property
+    def _finished_items(self) -> frozenset[str]:
+        return frozenset(self.assignment.finished_items)
 
     async def grants(self, *, put: Sequence[str] = (), get: Sequence[str] = ()) -> dict[str, Grant]:
         """Ask where to put and get files of this assignment; `uploads.put_files` and `uploads.get_file` take this context.
