@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
+from dressage.artifacts.store import Grant
 from dressage.artifacts.transfer import download, upload
 from dressage.errors import FailedPrecondition, NotFound, PermissionDenied, Unavailable
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_delay, wait_random_exponential
 from tenacity.stop import stop_base
-
-from dressage_trainer.work import WorkStream
 
 MAX_FILE_BYTES = 1 << 30
 _CHUNK = 1 << 20
@@ -76,28 +76,35 @@ def _open_below(root: Path, parts: tuple[str, ...]) -> int:
         os.close(folder)
 
 
-async def put_files(work: WorkStream, files: Mapping[str, Path]) -> None:
-    """Uploads files by key (relative to the run); each is retried by itself while the store is unavailable."""
+class GrantSource(Protocol):
+    """Says where files of an assignment go to and come from, as `AssignmentContext` does."""
+
+    async def grants(self, *, put: Sequence[str] = (), get: Sequence[str] = ()) -> dict[str, Grant]:
+        """Return a grant by key."""
+
+
+async def put_files(source: GrantSource, files: Mapping[str, Path]) -> None:
+    """Upload files by key (relative to the assignment); each is retried by itself while the store is unavailable."""
     if not files:
         return
-    grants = await work.grants(put=list(files))
+    grants = await source.grants(put=list(files))
     for key, path in files.items():
         async for attempt in _retrying():
             with attempt:
                 if attempt.retry_state.attempt_number > 1:  # a presigned URL may have expired meanwhile
-                    grants.update(await work.grants(put=[key]))
+                    grants.update(await source.grants(put=[key]))
                 await asyncio.to_thread(upload, grants[key], path)
 
 
-async def get_file(work: WorkStream, key: str, path: Path) -> Path:
-    """Downloads one file.
+async def get_file(source: GrantSource, key: str, path: Path) -> Path:
+    """Download one file.
 
-    :param key: relative to the run, or a full one below the run's session.
+    :param key: relative to the assignment, or a full one below its session.
     :raises NotFound: if there is none.
     """
     async for attempt in _retrying():
         with attempt:
-            grants = await work.grants(get=[key])
+            grants = await source.grants(get=[key])
             path.parent.mkdir(parents=True, exist_ok=True)
             await asyncio.to_thread(download, grants[key], path)
     return path

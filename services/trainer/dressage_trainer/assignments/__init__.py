@@ -1,0 +1,1 @@
+"""What the supervisor does with each kind of assignment."""

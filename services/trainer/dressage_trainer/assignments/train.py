@@ -1,0 +1,387 @@
+"""One training: a learner in the sandbox, evaluations and uploads beside it.
+
+Four tasks: the listener takes the learner's messages at once, so that live progress never waits; the outbox uploads policies
+at their marks and checkpoints, in an order from which another attempt can resume (`outbox.py`); the queue evaluates
+uploaded policies (`evaluations.py`); and this one waits for the first of their ends, or for the order to leave. On SIGTERM
+the last boundary's checkpoint is stored and nothing waits for evaluations: the next attempt finds their policies in the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+from dressage.api.internal.v1 import run_service_pb2 as pb
+from dressage.api.v1 import session_pb2
+from dressage.contracts import RewardError
+from dressage.errors import DressageError, FailedPrecondition, NotFound, ResourceExhausted
+from dressage.sandbox.pipe import ChannelClosed, ProtocolError
+from dressage.sandbox.process import SandboxProcess
+
+from dressage_trainer import messages
+from dressage_trainer.assignments import results
+from dressage_trainer.assignments.context import AssignmentContext
+from dressage_trainer.assignments.delivery import Delivery, bundle_prefix, evaluation_item, member_item, policy_item
+from dressage_trainer.assignments.evaluations import EvaluationQueue
+from dressage_trainer.assignments.learner_process import (
+    LEARNER,
+    LEARNER_LIMITS,
+    died,
+    failed,
+    fetch_checkpoints,
+    learner_sandbox,
+)
+from dressage_trainer.assignments.outbox import Outbox
+from dressage_trainer.compiled import key_of, request_of
+from dressage_trainer.evaluation import EVALUATOR, EvaluationSettings, EvaluatorPool, stopped_by
+from dressage_trainer.sandboxes import SandboxSpec
+from dressage_trainer.specs import options_of, train_spec
+from dressage_trainer.waiting import first_of
+
+_SNAPSHOT_SECONDS = 25.0
+_LAST_SECONDS = 2.0
+"""What the last evaluations get when the trainer has to leave."""
+_MAX_SPARE_EVALUATORS = 4
+
+
+async def train(context: AssignmentContext) -> pb.AssignmentResult | None:
+    """Run a `TrainAssignment`; None if it was interrupted or cancelled."""
+    return await Training(context).run()
+
+
+class Training:
+    """One `TrainAssignment`, from its start to its result."""
+
+    def __init__(self, context: AssignmentContext) -> None:
+        self._context = context
+        self._task = task = context.assignment.train
+        self._members = [member.id for member in task.members]
+        self._cores = max(1, context.assignment.cores)
+        self._delivery = Delivery(context)
+        self._outbox = Outbox(self._delivery.checkpoint)
+        settings = EvaluationSettings(
+            environment=task.environment,
+            options=options_of(task.options),
+            reward_source=task.reward_source,
+            allow_unsandboxed=context.allow_unsandboxed,
+        )
+        size = min(self._cores, len(self._members) * max(1, task.evaluation_episodes))
+        self._spare_evaluators = min(size, _MAX_SPARE_EVALUATORS)
+        self._pool = EvaluatorPool(
+            settings=settings, sandboxes=context.sandboxes, scratch=context.scratch, size=size, background=True
+        )
+        self._evaluations = EvaluationQueue(self._evaluate, workers=size + 1)
+        self._stopped = dict(context.assignment.stopped)
+        """Why members were stopped, by id; also in earlier attempts."""
+        self._all_stopped = asyncio.Event()
+        self._taken: set[tuple[str, int]] = set()
+        """Member and step of the policies that are uploaded and evaluated, or will be."""
+        self._starting: asyncio.Future[SandboxProcess] | None = None
+        self._learner: SandboxProcess | None = None
+        self._learned = asyncio.Event()
+        """The learner has sent its last message, or has ended."""
+        self._snapshot_requested = False
+        self._snapshot_answered = asyncio.Event()
+        self._log = structlog.get_logger("dressage.trainer.training")
+
+    async def run(self) -> pb.AssignmentResult | None:
+        """Train, evaluate, upload; None if interrupted or cancelled."""
+        self._look_whether_all_stopped()
+        if self._all_stopped.is_set():
+            return await self._none_left()
+        uploads = asyncio.ensure_future(self._outbox.run())
+        evaluating = asyncio.ensure_future(self._evaluations.run())
+        training = asyncio.ensure_future(self._train())
+        tasks = (training, uploads, evaluating)
+        context = self._context
+        try:
+            async with self._pool:
+                try:
+                    await first_of(*tasks, context.cancelled, context.terminate, self._all_stopped)
+                    if context.cancelled.is_set():
+                        return None
+                    if self._all_stopped.is_set():
+                        return await self._none_left()
+                    if context.terminate.is_set() and not training.done():
+                        return await self._interrupted(training, uploads)
+                    return next(task for task in tasks if task.done()).result()
+                finally:
+                    for task in tasks:
+                        task.cancel()
+                    await asyncio.gather(*tasks, return_exceptions=True)
+        except ResourceExhausted as error:  # episodes too long to score: another attempt would record the same
+            return results.assignment_refused(error.reason, error.message)
+        finally:
+            if self._starting is not None:
+                await asyncio.to_thread(context.sandboxes.end, await self._starting)
+            context.sandboxes.keep_ready("train", self._sandboxes_for_the_next)
+
+    async def _train(self) -> pb.AssignmentResult:
+        """Learn, unless earlier attempts have the policies already, and wait for all evaluations and uploads."""
+        ended = await self._take_up_evaluations()
+        env_steps = 0
+        if not ended >= set(self._members):
+            last = await self._learn()
+            if isinstance(last, pb.AssignmentResult):
+                return last
+            env_steps = last.env_steps_total
+        await self._pool.foreground()
+        await self._outbox.flush()
+        await self._evaluations.finish()
+        return pb.AssignmentResult(train=pb.TrainResult(env_steps=env_steps))
+
+    # -- what earlier attempts left
+
+    async def _take_up_evaluations(self) -> set[str]:
+        """Queue the evaluations that earlier attempts left.
+
+        :returns: the members that need no learner any more.
+        """
+        ended = set(self._stopped) | {member for member in self._members if self._context.finished(member_item(member))}
+        for reference in self._uploaded_before():
+            if reference.member in ended:
+                continue
+            if self._is_final(reference):
+                try:
+                    await self._delivery.fetch_policy(reference)
+                except NotFound:  # the learner makes it again
+                    continue
+                ended.add(reference.member)
+            self._taken.add((reference.member, reference.env_step))
+            self._evaluations.put(reference)
+        return ended
+
+    def _uploaded_before(self) -> list[pb.PolicyRef]:
+        """Return the policies not evaluated yet, and last policies of members that are not delivered yet."""
+        found = {(ref.member, ref.env_step): ref for ref in self._context.assignment.pending_evaluations}
+        for item in self._context.assignment.finished_items:
+            kind, *rest = item.split("/")
+            if kind == "policy" and len(rest) == 2:
+                member, step = rest[0], int(rest[1])
+                reference = pb.PolicyRef(member=member, env_step=step, bundle=bundle_prefix(member, step))
+                if self._is_final(reference):
+                    found.setdefault((member, step), reference)
+        return list(found.values())
+
+    def _is_final(self, reference: pb.PolicyRef) -> bool:
+        return reference.env_step >= self._task.steps_per_member
+
+    # -- learning
+
+    async def _learn(self) -> messages.DoneMessage | pb.AssignmentResult:
+        """Run a learner to its last message; a result where training failed."""
+        context = self._context
+        resume = await fetch_checkpoints(context, self._delivery)
+        names = [path.name for path in resume]
+        spec = train_spec(self._task, cores=self._cores, resume=names, memory_bytes=LEARNER_LIMITS.memory_bytes)
+        sandbox, compiled = self._sandbox(spec)
+        self._starting = asyncio.ensure_future(asyncio.to_thread(context.sandboxes.start, sandbox, LEARNER))
+        learner = self._learner = await asyncio.shield(self._starting)
+        for path in resume:
+            path.rename(learner.scratch / path.name)
+        await asyncio.to_thread(learner.channel.send, spec.to_dict())
+        last = await self._listen(learner)
+        if isinstance(last, messages.DoneMessage):
+            records = await asyncio.to_thread(self._delivery.stage_records, self._members, learner.scratch)
+            self._outbox.put(lambda: self._delivery.records(records))
+            for policy in last.policies:
+                await self._take_policy(policy)
+            if not compiled and context.fillings is not None and spec.backend == "jax":
+                context.fillings.start(request_of(spec))
+        self._learned.set()
+        return last
+
+    def _sandbox(self, spec: messages.TrainSpec) -> tuple[SandboxSpec, bool]:
+        """Return how to start the learner, and whether its updates are compiled already."""
+        cache, compiled = self._context.compiled, None
+        if cache is not None and spec.backend == "jax":
+            compiled = cache.find(key_of(request_of(spec)))
+        return learner_sandbox(backend=spec.backend, cores=self._cores, compiled=compiled), compiled is not None
+
+    def _sandboxes_for_the_next(self) -> Mapping[SandboxSpec, int]:
+        """Return what a training like this one would start."""
+        sandbox, _ = self._sandbox(train_spec(self._task, cores=self._cores))
+        return {sandbox: 1, EVALUATOR: self._spare_evaluators}
+
+    async def _listen(self, learner: SandboxProcess) -> messages.DoneMessage | pb.AssignmentResult:
+        """Take the learner's messages until the last one."""
+        while True:
+            try:
+                raw = await asyncio.to_thread(learner.channel.recv, timeout=None)
+            except ChannelClosed:
+                return died(await asyncio.to_thread(learner.wait, 10.0), self._task.algorithm)
+            message = messages.parse(raw)
+            self._check_members(message)
+            if isinstance(message, messages.DoneMessage):
+                return message
+            if isinstance(message, messages.FailedMessage):
+                return failed(message)
+            await self._handle(message, learner.scratch)
+
+    def _check_members(self, message: messages.LearnerMessage) -> None:
+        """Refuse a message about members that are not this training's: their ids become paths and keys.
+
+        :raises ProtocolError: if it names another.
+        """
+        strangers = sorted(messages.members_of(message) - set(self._members))
+        if strangers:
+            raise ProtocolError(
+                f"the learner sent a message of type {message.type!r} about {strangers[0][:40]!r}, no member of its run"
+            )
+
+    async def _handle(self, message: messages.LearnerMessage, sandbox: Path) -> None:
+        match message:
+            case messages.ProgressMessage():
+                self._context.report("", progress=_progress(message))
+            case messages.WarningMessage():
+                self._delivery.warn(message)
+                if message.reason in ("CHECKPOINT_UNAVAILABLE", "CHECKPOINT_FAILED"):
+                    self._answer_snapshot()
+            case messages.MemberStoppedMessage():
+                self._stop(message)
+            case messages.CheckpointMessage():
+                await self._take_checkpoint(message, sandbox)
+            case messages.EvaluateMessage():
+                for policy in message.policies:
+                    await self._take_policy(policy)
+
+    async def _take_checkpoint(self, message: messages.CheckpointMessage, sandbox: Path) -> None:
+        try:
+            limit, stage = LEARNER_LIMITS.file_bytes, self._delivery.stage_checkpoint
+            staged = await asyncio.to_thread(stage, message, self._members, sandbox, max_bytes=limit)
+        except NotFound:
+            return  # the learner has made room for a newer one already
+        except FailedPrecondition as error:  # training is worth more than a place to resume from
+            text = f"update {message.update}: {error.message}"
+            self._delivery.warn(messages.WarningMessage("CHECKPOINT_FAILED", text))
+            self._answer_snapshot()
+            return
+        self._outbox.put_checkpoint(staged)
+        if message.requested:
+            self._answer_snapshot()
+
+    def _answer_snapshot(self) -> None:
+        """Note that the snapshot is there or will not come. A sandboxed process may say so at any time."""
+        if self._snapshot_requested:
+            self._snapshot_answered.set()
+
+    async def _take_policy(self, policy: messages.MemberPolicy) -> None:
+        """Upload and evaluate a policy, once; the learner does not know of members that an evaluation stopped.
+
+        :raises ProtocolError: if the learner sends more policies than the assignment asks for.
+        """
+        key = (policy.member, policy.env_step)
+        if policy.member in self._stopped or key in self._taken:
+            return
+        if len(self._taken) >= len(self._members) * (max(1, self._task.evaluations) + 1):
+            raise ProtocolError("the learner sent more policies than there are evaluations")
+        self._taken.add(key)
+        reference = await asyncio.to_thread(self._delivery.stage_policy, policy)
+        self._outbox.put(functools.partial(self._send_policy, reference))
+
+    async def _send_policy(self, reference: pb.PolicyRef) -> None:
+        if not self._context.finished(policy_item(reference)):
+            await self._delivery.policy(reference)
+        self._evaluations.put(reference)
+
+    # -- evaluating
+
+    async def _evaluate(self, reference: pb.PolicyRef) -> None:
+        """Evaluate an uploaded policy; the last one of a member is delivered too."""
+        context, delivery = self._context, self._delivery
+        if reference.member in self._stopped:
+            return
+        try:
+            await delivery.fetch_policy(reference)
+        except NotFound:
+            text = f"the policy at environment step {reference.env_step} is missing in the store; it is not evaluated"
+            delivery.warn(messages.WarningMessage("POLICY_MISSING", text, reference.member))
+            return
+        policy = await asyncio.to_thread(delivery.load_policy, reference)
+        final = self._is_final(reference)
+        if not context.finished(evaluation_item(reference)):
+            try:
+                episodes = await self._pool.evaluate(policy, self._seeds(final=final))
+            except RewardError as error:
+                self._stop(stopped_by(error, policy))
+                return
+            await delivery.evaluation(reference, episodes)
+        if final and reference.member not in self._stopped and not context.finished(member_item(reference.member)):
+            await delivery.member(reference)
+        delivery.discard_policy(reference)
+
+    def _seeds(self, *, final: bool) -> range:
+        task = self._task
+        count = task.evaluation_episodes if final else task.checkpoint_episodes or task.evaluation_episodes
+        return range(task.evaluation_seed, task.evaluation_seed + max(1, count))
+
+    def _stop(self, message: messages.MemberStoppedMessage) -> None:
+        if message.member not in self._stopped:  # else it was reported, perhaps by an earlier attempt
+            self._stopped[message.member] = session_pb2.Failure(reason=message.reason, message=message.message)
+            self._delivery.stopped(message)
+        self._look_whether_all_stopped()
+
+    def _look_whether_all_stopped(self) -> None:
+        if self._stopped.keys() >= set(self._members):
+            self._all_stopped.set()
+
+    # -- ends
+
+    async def _none_left(self) -> pb.AssignmentResult:
+        """End with no member left to train; what is known of the members is stored, if that is possible."""
+        if self._learner is not None:
+            await asyncio.to_thread(self._learner.kill)
+            try:
+                async with asyncio.timeout(_SNAPSHOT_SECONDS):
+                    stage = self._delivery.stage_records
+                    await self._delivery.records(await asyncio.to_thread(stage, self._members, self._learner.scratch))
+            except (TimeoutError, DressageError) as error:
+                self._log.warning("the members' metrics are not stored to their end", error=str(error))
+        return results.all_members_stopped([self._stopped[member] for member in self._members])
+
+    async def _interrupted(
+        self, training: asyncio.Future[pb.AssignmentResult], uploads: asyncio.Future[Any]
+    ) -> pb.AssignmentResult | None:
+        """Store the snapshot of the last update boundary, and what waits for its upload; do not wait for evaluations."""
+        try:
+            async with asyncio.timeout(_SNAPSHOT_SECONDS):
+                if self._learner is not None:
+                    await self._request_snapshot(self._learner, training, uploads)
+                flushed = asyncio.ensure_future(self._outbox.flush())
+                try:
+                    await first_of(flushed, uploads)
+                finally:
+                    flushed.cancel()
+                if uploads.done():
+                    uploads.result()
+        except (OSError, DressageError) as error:  # TimeoutError is an OSError, as is a full disk
+            self._log.warning("no checkpoint before the end; an earlier one serves", error=str(error))
+        if not self._learned.is_set():
+            return None
+        await first_of(training, self._context.cancelled, timeout=_LAST_SECONDS)
+        if not training.done():
+            return None
+        result = training.result()
+        crashed = result.failure.cause == pb.AssignmentFailure.CAUSE_INFRASTRUCTURE
+        return None if crashed else result  # another attempt follows in any case
+
+    async def _request_snapshot(self, learner: SandboxProcess, *others: asyncio.Future[Any]) -> None:
+        """Have the learner write a checkpoint, unless it has ended by itself, and end it: what it learns later is lost."""
+        self._snapshot_requested = True
+        with contextlib.suppress(ChannelClosed):  # it has ended, and its last messages are still to be taken
+            await asyncio.to_thread(learner.channel.send, {"type": "snapshot"})
+        await first_of(self._snapshot_answered, self._learned, *others)
+        if not self._learned.is_set():
+            await asyncio.to_thread(learner.kill)
+
+
+def _progress(message: messages.ProgressMessage) -> pb.ProgressReport:
+    report = pb.ProgressReport(steps_per_second=message.steps_per_second, activity=message.activity)
+    for member in message.members:
+        report.members.add(member=member.member, env_step=member.env_step, metrics=member.metrics)
+    return report
