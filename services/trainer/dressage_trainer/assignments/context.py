@@ -11,6 +11,7 @@ from typing import Any
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.artifacts.store import Grant
 
+from dressage_trainer.candidates.pool import PlayerPool
 from dressage_trainer.compiled import CompiledCache
 from dressage_trainer.work import WorkStream
 
@@ -26,6 +27,7 @@ class AssignmentContext:
     :param cancelled: set when the orchestrator cancels this assignment or stops the trainer: return None at once.
     :param allow_unsandboxed: run generated code even where the kernel lacks a sandbox.
     :param compiled: compiled updates of earlier assignments.
+    :param players: players of candidates that stay warm over the lease; None: an evaluation starts its own.
     """
 
     work: WorkStream
@@ -35,6 +37,7 @@ class AssignmentContext:
     cancelled: asyncio.Event
     allow_unsandboxed: bool = False
     compiled: CompiledCache | None = None
+    players: PlayerPool | None = None
 
     def report(self, item: str, **body: Any) -> None:
         """Queue a report about this assignment; none is queued once the assignment is cancelled.

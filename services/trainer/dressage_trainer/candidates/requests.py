@@ -1,0 +1,167 @@
+"""From an assignment's protobuf to checked values: environments, policy shapes, candidates.
+
+Whatever is wrong is an `InvalidArgument` whose message names the field, the value and what would be right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from dressage.api.internal.v1 import run_service_pb2 as pb
+from dressage.api.v1 import session_pb2
+from dressage.envs.cards import EnvironmentCard
+from dressage.envs.options import EnvOptions
+from dressage.errors import InvalidArgument, NotFound
+from dressage.policies.card import OPTIONAL_BIAS
+from dressage.policies.kinds import PolicySpec, kind
+from dressage.policies.kinds.spec import FEATURES, HIDDEN
+
+from dressage_trainer.specs import options_of
+
+MAX_PARAMETERS = 100_000
+"""Numbers of one small policy, at most: they travel in reports."""
+MAX_SEEDS = 100_000
+_MAX_SEED = 2**63 - 1
+_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
+
+
+@dataclass(frozen=True)
+class Task:
+    """The environment of an assignment."""
+
+    card: EnvironmentCard
+    options: dict[str, Any]
+    """Options that are set, by name."""
+
+    @property
+    def longest_episode(self) -> int:
+        """Steps after which an episode is over at the latest."""
+        return int(self.options.get("max_episode_steps", self.card.max_episode_steps))
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A checked `EvaluateAssignment`."""
+
+    task: Task
+    policy: PolicySpec | None
+    """Shape of the candidates that are parameters; None where there are none."""
+    seeds: tuple[int, ...]
+    kept_rollouts: int
+
+
+def task_of(environment: str, options: session_pb2.EnvironmentOptions) -> Task:
+    """The environment with its options.
+
+    :raises InvalidArgument: for an unknown environment, or an option that it does not have.
+    """
+    values = options_of(options)
+    try:
+        return Task(EnvOptions.from_dict(values).check(environment), values)
+    except NotFound as error:
+        raise InvalidArgument(f"environment: {error.message}", field="environment", reason=error.reason) from error
+
+
+def policy_of(policy: pb.PolicySpec, card: EnvironmentCard) -> PolicySpec:
+    """The shape of a small policy for an environment.
+
+    :raises InvalidArgument: for a shape that is none, or has too many parameters.
+    """
+    try:
+        spec = PolicySpec.of(
+            policy.kind,
+            card,
+            bias=policy.bias or policy.kind not in OPTIONAL_BIAS,
+            hidden=tuple(policy.hidden_sizes) or HIDDEN,
+            features=policy.features or FEATURES,
+            seed=policy.seed,
+        )
+        size = kind(spec.kind).size(spec)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"policy.{error.message}", field=f"policy.{error.field}") from error
+    if size > MAX_PARAMETERS:
+        expected = f"a policy of at most {MAX_PARAMETERS} parameters; choose smaller layers or fewer features"
+        raise InvalidArgument(field="policy", value=size, expected=expected)
+    return spec
+
+
+def check_count(name: str, value: int, *, least: int = 1, most: int = _MAX_SEED) -> int:
+    """The number, if it lies between these.
+
+    :raises InvalidArgument: otherwise.
+    """
+    if not least <= value <= most:
+        bound = f"at least {least}" if most == _MAX_SEED else f"from {least} to {most}"
+        raise InvalidArgument(field=name, value=value, expected=f"an integer of {bound}" if "least" in bound else bound)
+    return value
+
+
+def evaluation_of(assignment: pb.EvaluateAssignment) -> Evaluation:
+    """The checked assignment; its candidates are checked one by one, by `proposal_of`.
+
+    :raises InvalidArgument: for anything that concerns all candidates.
+    """
+    task = task_of(assignment.environment, assignment.options)
+    if not 1 <= len(assignment.seeds) <= MAX_SEEDS:
+        raise InvalidArgument(field="seeds", value=list(assignment.seeds[:3]), expected=f"1 to {MAX_SEEDS} seeds")
+    for index, seed in enumerate(assignment.seeds):
+        check_count(f"seeds[{index}]", seed, least=0)
+    if not assignment.candidates:
+        raise InvalidArgument(field="candidates", value=[], expected="at least one candidate")
+    ids: set[str] = set()
+    for index, candidate in enumerate(assignment.candidates):
+        if not _ID.match(candidate.id) or candidate.id in ids:
+            expected = "a unique id of 1 to 100 letters, digits and '_.-'"
+            raise InvalidArgument(field=f"candidates[{index}].id", value=candidate.id, expected=expected)
+        ids.add(candidate.id)
+    small = any(candidate.WhichOneof("proposal") == "parameters" for candidate in assignment.candidates)
+    return Evaluation(
+        task=task,
+        policy=policy_of(assignment.policy, task.card) if small else None,
+        seeds=tuple(assignment.seeds),
+        kept_rollouts=check_count("kept_rollouts", assignment.kept_rollouts, least=0),
+    )
+
+
+def parameters_of(index: int, values: Sequence[float], spec: PolicySpec) -> np.ndarray:
+    """A candidate's numbers, (n,) float64.
+
+    :param index: the candidate's place in the assignment, for errors.
+    :raises InvalidArgument: for another number of them, or values that the kind cannot have.
+    """
+    field = f"candidates[{index}].parameters.values"
+    vector, size = np.array(values, np.float64), kind(spec.kind).size(spec)
+    if len(vector) != size:
+        expected = f"{size} numbers, as many as the {spec.kind} policy has"
+        raise InvalidArgument(field=field, value=f"{len(vector)} numbers", expected=expected)
+    unusable = np.flatnonzero(~np.isfinite(vector))
+    if len(unusable):
+        first = int(unusable[0])
+        raise InvalidArgument(field=f"{field}[{first}]", value=float(vector[first]), expected="a finite number")
+    try:
+        kind(spec.kind).weights(spec, vector)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{field}: {error.message}", field=field) from error
+    return vector
+
+
+def check_bundle(index: int, card: Mapping[str, Any], task: Task) -> None:
+    """Check that a stored policy acts in the spaces of the environment.
+
+    :param card: contents of the bundle's card.
+    :raises InvalidArgument: if it does not.
+    """
+    environment = task.card
+    # A table numbers the observations that the environment gives as one-hot rows.
+    seen = (card.get("observation_size") or card.get("observation_count"), card["action"].get("num_actions") or 0)
+    actions = 0 if environment.num_actions else environment.action_size
+    if seen != (environment.observation_size, environment.num_actions) or len(card["action"].get("low", ())) != actions:
+        shown = f"a policy of {card['environment']['id']} with {seen[0]} observations"
+        expected = f"a policy for {environment.id}: {environment.observation_size} observations, " + (
+            f"{environment.num_actions} discrete actions" if environment.num_actions else f"{actions} action components"
+        )
+        raise InvalidArgument(field=f"candidates[{index}].bundle", value=shown, expected=expected)
