@@ -198,7 +198,7 @@ def _default_out(bundle: str, form: str) -> Path:
 def write_export(folder: Path, form: str, out: Path) -> list[Path]:
     """Writes a bundle's policy in another format; returns the files.
 
-    :raises FailedPrecondition: if a package that the format needs is not installed.
+    :raises FailedPrecondition: if a package that the format needs is not installed, or the format has no such kind of policy.
     :raises InvalidArgument: if the place cannot be written to.
     """
     from dressage.policies import load, to_onnx, to_sb3
@@ -209,5 +209,4 @@ def write_export(folder: Path, form: str, out: Path) -> list[Path]:
             target = out / "policy.onnx" if out.is_dir() else out
             target.parent.mkdir(parents=True, exist_ok=True)
             return [to_onnx(policy, target)]
-        out.mkdir(parents=True, exist_ok=True)
         return list(to_sb3(policy, out))

@@ -1,10 +1,8 @@
 """Saving, loading and acting with numpy and safetensors alone.
 
-A bundle is a folder with ``policy.safetensors`` and ``card.json``. Tensors are named as their place in the network:
-``pi.0.weight`` (out, in), ``pi.0.bias``, ..., ``action.weight``, ``action.bias``, the same for ``vf`` and ``value``,
-``log_std``, ``obs_mean``, ``obs_var``. Numbered actions have no ``log_std``; a squashed policy (SAC's actor) has
-``log_std.weight`` and ``log_std.bias`` instead, and no ``vf`` and ``value``. Weights are float32, statistics float64.
-Nothing in it can execute.
+A bundle is a folder with ``policy.safetensors`` and ``card.json``. The card names the kind of policy; its module in
+`dressage.policies.kinds` documents the tensors. Weights are float32, statistics of observations float64 (``obs_mean``,
+``obs_var``). Nothing in a bundle can execute.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load as decode_tensors
@@ -24,6 +21,7 @@ from safetensors.numpy import save as encode_tensors
 
 from dressage.errors import InvalidArgument, NotFound
 from dressage.policies.card import PolicyCard
+from dressage.policies.kinds import kind
 
 WEIGHTS_FILE = "policy.safetensors"
 CARD_FILE = "card.json"
@@ -39,15 +37,11 @@ class Policy:
     """
 
     def __init__(self, *, weights: Mapping[str, Array], card: PolicyCard) -> None:
-        _check_tensors(weights, card)
+        policy_kind = kind(card.kind)
+        policy_kind.validate(weights, card)
         self.description = card
-        self.weights = as_stored(weights, card)
-        names = [*(f"pi.{i}" for i in range(len(card.hidden_sizes))), "action"]
-        self._layers = [(self.weights[f"{n}.weight"].T, self.weights[f"{n}.bias"]) for n in names]
-        self._mean = self.weights["obs_mean"]
-        self._scale = 1.0 / np.sqrt(self.weights["obs_var"] + card.epsilon)
-        self._low = np.asarray(card.action_low, np.float32)
-        self._high = np.asarray(card.action_high, np.float32)
+        self.weights = policy_kind.stored(weights, card)
+        self._act = policy_kind.actor(self.weights, card)
 
     @property
     def card(self) -> dict[str, Any]:
@@ -55,76 +49,19 @@ class Policy:
         return self.description.to_dict()
 
     def act(self, observation: ArrayLike) -> Array:
-        """The deterministic action: the mean, brought into the action bounds, or the number of the most likely action.
+        """The deterministic action: the mean, brought into the action bounds, or the index of the most likely action.
 
-        :param observation: (D,) or (N, D), in the environment's own units.
-        :returns: (A,) or (N, A) float32; numbered actions: () or (N,) int64.
-        :raises InvalidArgument: for another shape.
+        :param observation: (D,) or (N, D), in the environment's own units. A table takes an integer or (N,) integers, or
+            the one-hot form of them, (D,) or (N, D) floating.
+        :returns: (A,) or (N, A) float32; discrete actions: () or (N,) int64.
+        :raises InvalidArgument: for another shape, or observations that a table does not have.
         """
-        x = np.asarray(observation, np.float64)
-        size = self.description.observation_size
-        if x.ndim not in (1, 2) or x.shape[-1] != size:
-            raise InvalidArgument(field="observation", value=x.shape, expected=f"shape ({size},) or (N, {size})")
-        single = x.ndim == 1
-        x = np.atleast_2d(x)
-        if self.description.normalize_observation:
-            x = np.clip((x - self._mean) * self._scale, -self.description.clip, self.description.clip)
-        x = x.astype(np.float32)
-        for weight, bias in self._layers[:-1]:
-            x = x @ weight + bias
-            x = np.tanh(x) if self.description.activation == "tanh" else np.maximum(x, np.float32(0))
-        weight, bias = self._layers[-1]
-        action = self._decide(x @ weight + bias)
-        return np.asarray(action[0]) if single else action
-
-    def _decide(self, output: Array) -> Array:
-        """(N, A) actions, or (N,) numbers, from the network's (N, outputs)."""
-        if self.description.action_kind == "discrete":
-            chosen: Array = output.argmax(axis=1)
-            return chosen
-        if self.description.squash:
-            # As SB3 unscales it. Rounding may pass a bound by one digit, hence the clip.
-            output = self._low + np.float32(0.5) * (np.tanh(output) + np.float32(1)) * (self._high - self._low)
-        action: Array = np.clip(output, self._low, self._high)
-        return action
+        return self._act(observation)
 
 
 def tensor_shapes(card: PolicyCard) -> dict[str, tuple[int, ...]]:
     """Name and shape of every tensor of a bundle."""
-    shapes: dict[str, tuple[int, ...]] = {"obs_mean": (card.observation_size,), "obs_var": (card.observation_size,)}
-    towers = [("pi", "action", card.outputs)]
-    if card.squash:
-        shapes |= {"log_std.weight": (card.outputs, card.hidden_sizes[-1]), "log_std.bias": (card.outputs,)}
-    else:
-        towers.append(("vf", "value", 1))
-        if card.action_kind == "box":
-            shapes["log_std"] = (card.outputs,)
-    for tower, head, size_out in towers:
-        sizes = [card.observation_size, *card.hidden_sizes, size_out]
-        names = [*(f"{tower}.{i}" for i in range(len(card.hidden_sizes))), head]
-        for name, fan_in, fan_out in zip(names, sizes[:-1], sizes[1:], strict=True):
-            shapes[f"{name}.weight"] = (fan_out, fan_in)
-            shapes[f"{name}.bias"] = (fan_out,)
-    return shapes
-
-
-def as_stored(weights: Mapping[str, Array], card: PolicyCard) -> dict[str, Array]:
-    """The bundle's tensors in the types they are stored in: statistics in double, weights in single precision."""
-    return {
-        name: np.array(weights[name], np.float64 if name.startswith("obs_") else np.float32, order="C")
-        for name in tensor_shapes(card)
-    }
-
-
-def _check_tensors(weights: Mapping[str, Array], card: PolicyCard) -> None:
-    for name, shape in tensor_shapes(card).items():
-        if name not in weights:
-            raise InvalidArgument(field=f"tensor {name}", value=None, expected=f"an array of shape {shape}")
-        array = np.asarray(weights[name])
-        if array.shape != shape:
-            raise InvalidArgument(field=f"tensor {name}", value=array.shape, expected=f"shape {shape}")
-        if not np.isfinite(array).all():
-            raise InvalidArgument(field=f"tensor {name}", value="NaN or infinity", expected="finite values")
+    return kind(card.kind).tensors(card)
 
 
 def save_bundle(path: str | os.PathLike[str], *, weights: Mapping[str, Array], card: PolicyCard) -> Path:
@@ -133,10 +70,11 @@ def save_bundle(path: str | os.PathLike[str], *, weights: Mapping[str, Array], c
     :returns: the folder.
     :raises InvalidArgument: where weights and card do not fit each other.
     """
-    _check_tensors(weights, card)
+    policy_kind = kind(card.kind)
+    policy_kind.validate(weights, card)
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
-    write_file(folder / WEIGHTS_FILE, encode_tensors(as_stored(weights, card)))
+    write_file(folder / WEIGHTS_FILE, encode_tensors(policy_kind.stored(weights, card)))
     write_file(folder / CARD_FILE, (json.dumps(card.to_dict(), indent=2, sort_keys=True) + "\n").encode())
     return folder
 

@@ -10,8 +10,13 @@ from typing import Any, Literal
 from dressage.errors import InvalidArgument
 
 FORMAT = "dressage.policy/1"
+KINDS = ("mlp", "linear", "table", "random_features")
+"""Kinds of policy that a card may name; `dressage.policies.kinds` has a module for each."""
 _MAY_OVERFLOW = ("return_mean", "return_var")
 """Statistics that a trainer may find infinite or undefined: the square of a return may be beyond double precision."""
+
+OPTIONAL_BIAS = ("linear", "random_features")
+"""Kinds whose output layer may be without a bias."""
 
 
 @dataclass(frozen=True)
@@ -20,19 +25,30 @@ class PolicyCard:
 
     environment: str
     """Environment id, such as ``HalfCheetah-v5``."""
-    observation_size: int
     action_low: tuple[float, ...]
-    """Lower bound of each action component; empty for numbered actions."""
+    """Lower bound of each action component; empty for discrete actions."""
     action_high: tuple[float, ...]
-    hidden_sizes: tuple[int, ...]
-    """Units of each hidden layer."""
+    kind: str = "mlp"
+    """One of `KINDS`."""
+    observation_size: int = 0
+    """Components of an observation; 0 for a table."""
+    observation_count: int | None = None
+    """Table: how many discrete observations there are, numbered from 0. None for the other kinds."""
+    hidden_sizes: tuple[int, ...] = ()
+    """MLP: units of each hidden layer. Empty for the other kinds."""
+    features: int = 0
+    """Random features: how many. 0 for the other kinds."""
+    bias: bool = True
+    """Linear and random features: whether the output layer has a bias."""
+    actor_only: bool = False
+    """MLP: without the tensors that only training uses (value network and standard deviations)."""
     action_kind: Literal["box", "discrete"] = "box"
     num_actions: int | None = None
-    """How many numbered actions there are (discrete); None for a box."""
+    """How many discrete actions there are; None for a box."""
     squash: bool = False
     """How a box action is brought into its bounds: tanh, then scaled to them (SAC), or clipped to them (PPO)."""
     activation: Literal["tanh", "relu"] = "tanh"
-    """Of the hidden layers."""
+    """Of the hidden layers, or of the random features."""
     normalize_observation: bool = True
     epsilon: float = 1e-8
     """Added to the variance before its root is taken."""
@@ -48,31 +64,48 @@ class PolicyCard:
     def __post_init__(self) -> None:
         low, high = self.action_low, self.action_high
         _check("environment", self.environment, isinstance(self.environment, str) and self.environment != "")
-        _check("observation_size", self.observation_size, _is_count(self.observation_size))
+        _check("kind", self.kind, self.kind in KINDS)
+        self._check_network()
         _check("action.kind", self.action_kind, self.action_kind in ("box", "discrete"))
         if self.action_kind == "discrete":
-            _check("action.num_actions", self.num_actions, _is_count(self.num_actions) and self.num_actions != 1)
+            _check("action.num_actions", self.num_actions, is_count(self.num_actions) and self.num_actions != 1)
             _check("action.low, action.high", (low, high), not low and not high and not self.squash)
         else:
             bounds = len(low) == len(high) > 0 and all(
-                _is_number(a) and _is_number(b) and a < b for a, b in zip(low, high, strict=True)
+                is_number(a) and is_number(b) and a < b for a, b in zip(low, high, strict=True)
             )
             _check("action.low, action.high", (low, high), bounds)
             _check("action.num_actions", self.num_actions, self.num_actions is None)
             _check("action.squash", self.squash, isinstance(self.squash, bool))
-        _check("network.activation", self.activation, self.activation in ("tanh", "relu"))
-        _check("hidden_sizes", self.hidden_sizes, len(self.hidden_sizes) > 0 and all(map(_is_count, self.hidden_sizes)))
         _check("normalization.observation", self.normalize_observation, isinstance(self.normalize_observation, bool))
-        _check("normalization.epsilon", self.epsilon, _is_number(self.epsilon) and self.epsilon > 0)
-        _check("normalization.clip", self.clip, _is_number(self.clip) and self.clip > 0)
+        _check("normalization.epsilon", self.epsilon, is_number(self.epsilon) and self.epsilon > 0)
+        _check("normalization.clip", self.clip, is_number(self.clip) and self.clip > 0)
         for name, value in self.statistics.items():
-            if not _is_number(value) and not (name in _MAY_OVERFLOW and isinstance(value, float)):
+            if not is_number(value) and not (name in _MAY_OVERFLOW and isinstance(value, float)):
                 field_ = f"card.json normalization.statistics {name}"
                 raise InvalidArgument(field=field_, value=value, expected="a finite number")
 
+    def _check_network(self) -> None:
+        """Check the entries that depend on the kind."""
+        table, size, count = self.kind == "table", self.observation_size, self.observation_count
+        _check("observation_size", size, size == 0 if table else is_count(size))
+        _check("observation_count", count, is_count(count) if table else count is None)
+        _check("network.activation", self.activation, self.activation in ("tanh", "relu"))
+        hidden = len(self.hidden_sizes) > 0 if self.kind == "mlp" else len(self.hidden_sizes) == 0
+        _check("network.hidden_sizes", self.hidden_sizes, hidden and all(map(is_count, self.hidden_sizes)))
+        features = is_count(self.features) if self.kind == "random_features" else self.features == 0
+        _check("network.features", self.features, features)
+        _check("network.bias", self.bias, isinstance(self.bias, bool) and (self.bias or self.kind in OPTIONAL_BIAS))
+        _check("network.actor_only", self.actor_only, isinstance(self.actor_only, bool))
+        if self.actor_only and self.kind != "mlp":
+            raise InvalidArgument(field="card.json network.actor_only", value=True, expected=f"false for {self.kind}")
+        if table and (self.normalize_observation or self.squash):
+            named = "normalization.observation" if self.normalize_observation else "action.squash"
+            raise InvalidArgument(field=f"card.json {named}", value=True, expected="false for a table")
+
     @property
     def action_size(self) -> int:
-        """Number of action components; 1 for numbered actions."""
+        """Number of action components; 1 for discrete actions."""
         return len(self.action_low) or 1
 
     @property
@@ -85,9 +118,10 @@ class PolicyCard:
         return {
             "format": FORMAT,
             "environment": {"id": self.environment, "options": self.environment_options},
-            "observation_size": self.observation_size,
+            "kind": self.kind,
+            **self._observation(),
             "action": self._action(),
-            "network": {"hidden_sizes": list(self.hidden_sizes), "activation": self.activation},
+            "network": self._network(),
             "normalization": {
                 "observation": self.normalize_observation,
                 "epsilon": self.epsilon,
@@ -96,6 +130,20 @@ class PolicyCard:
             },
             "provenance": self.provenance,
         }
+
+    def _observation(self) -> dict[str, Any]:
+        if self.kind == "table":
+            return {"observation_count": self.observation_count}
+        return {"observation_size": self.observation_size}
+
+    def _network(self) -> dict[str, Any]:
+        """The entries that the kind has."""
+        if self.kind == "mlp":
+            sizes = list(self.hidden_sizes)
+            return {"hidden_sizes": sizes, "activation": self.activation, "actor_only": self.actor_only}
+        if self.kind == "random_features":
+            return {"features": self.features, "activation": self.activation, "bias": self.bias}
+        return {"bias": self.bias} if self.kind == "linear" else {}
 
     def _action(self) -> dict[str, Any]:
         if self.action_kind == "discrete":
@@ -114,15 +162,19 @@ class PolicyCard:
             raise InvalidArgument(field="card.json format", value=seen, expected=FORMAT)
         try:
             normalization, action, network = values["normalization"], values["action"], values["network"]
-            # A card without a kind is of a box: older ones know nothing else.
-            kind = action.get("kind", "box")
+            policy, kind = values["kind"], action["kind"]
             return cls(
+                kind=policy,
                 environment=values["environment"]["id"],
                 environment_options=dict(values["environment"].get("options", {})),
-                observation_size=values["observation_size"],
+                observation_size=0 if policy == "table" else values["observation_size"],
+                observation_count=values["observation_count"] if policy == "table" else None,
                 action_low=tuple(map(float, action["low"])) if kind == "box" else (),
                 action_high=tuple(map(float, action["high"])) if kind == "box" else (),
-                hidden_sizes=tuple(network["hidden_sizes"]),
+                hidden_sizes=tuple(network["hidden_sizes"]) if policy == "mlp" else (),
+                features=network["features"] if policy == "random_features" else 0,
+                bias=network["bias"] if policy in OPTIONAL_BIAS else True,
+                actor_only=network["actor_only"] if policy == "mlp" else False,
                 action_kind=kind,
                 num_actions=action.get("num_actions"),
                 squash=action.get("squash", False),
@@ -139,11 +191,12 @@ class PolicyCard:
             ) from error
 
 
-def _is_count(value: object) -> bool:
+def is_count(value: object) -> bool:
+    """Whether it is a whole number of at least 1."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
     """Whether it is finite and not beyond double precision, as a whole number of JSON may be."""
     try:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
@@ -154,10 +207,17 @@ def _is_number(value: object) -> bool:
 def _check(name: str, value: object, ok: bool) -> None:
     expected = {
         "environment": "an environment id",
+        "kind": f"one of {', '.join(KINDS)}",
+        "observation_size": "a positive integer; none for a table",
+        "observation_count": "a positive integer for a table, none for other kinds",
+        "network.hidden_sizes": "one or more positive integers for an mlp, none for other kinds",
+        "network.features": "a positive integer for random_features, none for other kinds",
+        "network.bias": "true or false; true for an mlp and a table",
+        "network.actor_only": "true or false",
         "action.kind": "box or discrete",
-        "action.num_actions": "at least 2 for numbered actions, none for a box",
+        "action.num_actions": "at least 2 for discrete actions, none for a box",
         "action.squash": "true or false",
-        "action.low, action.high": "finite bounds, low < high, of equal number; none for numbered actions",
+        "action.low, action.high": "finite bounds, low < high, of equal number; none for discrete actions",
         "network.activation": "tanh or relu",
         "normalization.observation": "true or false",
     }.get(name, "a positive number" if name.startswith("normalization") else "positive integers")

@@ -24,11 +24,20 @@ INSTALL_COMMAND = "pip install 'dressage[sb3]'"
 def to_sb3(policy: Policy, directory: str | os.PathLike[str]) -> tuple[Path, Path]:
     """Write ``policy.zip`` (for ``PPO.load``, or ``SAC.load``) and ``vecnormalize.pkl`` (for ``VecNormalize.load``).
 
-    A bundle of SAC holds the actor only: the critics of that file are untrained, so it acts but does not train on.
+    A bundle of SAC, or of a search, holds the actor only: the critics of that file are untrained, so it acts but does not
+    train on.
 
     :returns: the two paths.
+    :raises FailedPrecondition: for a policy that is not an MLP.
     :raises FailedPrecondition: where torch or Stable-Baselines3 is not installed; names the command that installs them.
     """
+    if policy.description.kind != "mlp":
+        raise FailedPrecondition(
+            f"format: Stable-Baselines3 has no policy of kind {policy.description.kind}; expected an mlp. Export it to ONNX "
+            "(--format onnx), or act with dressage.policies.load(folder).act(observation), which needs numpy and safetensors.",
+            reason="KIND_NOT_EXPORTABLE",
+            metadata={"kind": policy.description.kind, "format": "sb3"},
+        )
     try:
         import gymnasium
         import torch
@@ -56,6 +65,8 @@ def to_sb3(policy: Policy, directory: str | os.PathLike[str]) -> tuple[Path, Pat
         model = PPO("MlpPolicy", env, device="cpu", gamma=gamma, policy_kwargs=network)
         target = model.policy
     tensors = {sb3_name(name, card): torch.as_tensor(np.asarray(value)) for name, value in _network(policy).items()}
+    if card.actor_only:  # what the bundle does not have stays as initialised
+        tensors = {**target.state_dict(), **tensors}
     target.load_state_dict(tensors, strict=True)
     model.save(folder / POLICY_FILE)
     normalizer = VecNormalize(

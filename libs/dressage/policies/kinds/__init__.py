@@ -1,0 +1,34 @@
+"""Kinds of policy, one module each: ``mlp``, ``linear``, ``table`` and ``random_features``.
+
+All are saved, loaded, exported and acted with as the same bundle; the card names the kind. A search method proposes a
+vector of numbers::
+
+    spec = PolicySpec.of("linear", environment_card)
+    linear = kind(spec.kind)
+    policy = Policy(weights=linear.weights(spec, vector), card=linear.card(spec, environment="CartPole-v1"))
+"""
+
+from __future__ import annotations
+
+from dressage.errors import InvalidArgument
+from dressage.policies.kinds.base import Kind
+from dressage.policies.kinds.linear import Linear
+from dressage.policies.kinds.mlp import Mlp
+from dressage.policies.kinds.random_features import RandomFeatures
+from dressage.policies.kinds.spec import PolicySpec
+from dressage.policies.kinds.table import Table
+
+__all__ = ["NAMES", "Kind", "PolicySpec", "kind"]
+
+_KINDS: dict[str, Kind] = {entry.name: entry for entry in (Mlp(), Linear(), Table(), RandomFeatures())}
+NAMES = tuple(_KINDS)
+
+
+def kind(name: str) -> Kind:
+    """The kind of that name.
+
+    :raises InvalidArgument: for an unknown one, with those that are known.
+    """
+    if name not in NAMES:
+        raise InvalidArgument(field="kind", value=name, expected=f"one of {', '.join(NAMES)}")
+    return _KINDS[name]

@@ -1,0 +1,142 @@
+"""What the kinds that are networks of dense layers have in common: an MLP, a linear policy and random features.
+
+Observations may be normalised first, in double precision, as in training: a component with a small spread around a large
+mean would lose its digits in single precision. Hidden layers are followed by the card's activation. The outputs become
+actions within the bounds, or the index of the largest one (the first of equal ones) where actions are discrete.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dressage.errors import InvalidArgument
+from dressage.policies.card import PolicyCard
+from dressage.policies.kinds.base import Actor, Array, Kind, Weights, add_action, bounds
+from dressage.policies.kinds.spec import PolicySpec
+from dressage.policies.onnx_graph import Graph
+
+OUTPUT_LAYER = "action"
+
+
+class NetworkKind(Kind):
+    """A kind that maps observation vectors to actions through dense layers, ``NAME.weight`` (out, in), ``NAME.bias``."""
+
+    @abstractmethod
+    def hidden_layers(self, card: PolicyCard) -> list[tuple[str, int]]:
+        """Name and units of each hidden layer, from the input on. The output layer is `OUTPUT_LAYER`."""
+
+    def tensors(self, card: PolicyCard) -> dict[str, tuple[int, ...]]:
+        layers = dense_shapes([*self.hidden_layers(card), (OUTPUT_LAYER, card.outputs)], inputs=card.observation_size)
+        if not card.bias:
+            del layers[f"{OUTPUT_LAYER}.bias"]
+        return {**(statistics_shapes(card) if card.normalize_observation else {}), **layers}
+
+    def dtype(self, name: str, card: PolicyCard) -> type[np.generic]:
+        return np.float64 if name.startswith("obs_") else np.float32
+
+    def is_searched(self, name: str) -> bool:
+        return not name.startswith("obs_")
+
+    def initial(self, spec: PolicySpec, *, seed: int) -> dict[str, Array]:
+        """Weights from a normal distribution with standard deviation 1/√(inputs of the layer), biases 0."""
+        rng = np.random.default_rng(seed)
+        tensors = dict(self.fixed(spec))
+        for name, shape in self.shapes(spec).items():
+            if self.is_searched(name):
+                bias = name.endswith(".bias")
+                tensors[name] = np.zeros(shape) if bias else rng.standard_normal(shape) / np.sqrt(shape[-1])
+        return self.stored(tensors, self.card(spec, environment="any"))
+
+    def actor(self, weights: Weights, card: PolicyCard) -> Actor:
+        return _NetworkActor([*(name for name, _ in self.hidden_layers(card)), OUTPUT_LAYER], weights, card)
+
+    def add_to_graph(self, graph: Graph, weights: Weights, card: PolicyCard) -> None:
+        x = graph.input("observation", graph.types.FLOAT, ["N", card.observation_size])
+        if card.normalize_observation:
+            x = _add_normalization(graph, weights, card, x)
+        for name in [*(name for name, _ in self.hidden_layers(card)), OUTPUT_LAYER]:
+            inputs = [x, graph.constant(f"{name}.weight", weights[f"{name}.weight"], np.float32)]
+            if f"{name}.bias" in weights:
+                inputs.append(graph.constant(f"{name}.bias", weights[f"{name}.bias"], np.float32))
+            x = graph.node("Gemm", inputs, f"{name}.out", transB=1)
+            if name != OUTPUT_LAYER:
+                x = graph.node("Tanh" if card.activation == "tanh" else "Relu", [x], f"{name}.active")
+        if card.action_kind == "discrete":
+            graph.output(graph.node("ArgMax", [x], "action", axis=1, keepdims=0), graph.types.INT64, ["N"])
+        else:
+            add_action(graph, card, x)
+
+
+def dense_shapes(layers: list[tuple[str, int]], *, inputs: int) -> dict[str, tuple[int, ...]]:
+    """Tensors of dense layers, one after the other.
+
+    :param layers: name and units of each.
+    :param inputs: of the first one.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, units in layers:
+        shapes[f"{name}.weight"] = (units, inputs)
+        shapes[f"{name}.bias"] = (units,)
+        inputs = units
+    return shapes
+
+
+def statistics_shapes(card: PolicyCard) -> dict[str, tuple[int, ...]]:
+    """Tensors of the observations' statistics."""
+    return {"obs_mean": (card.observation_size,), "obs_var": (card.observation_size,)}
+
+
+class _NetworkActor:
+    """See `dressage.policies.kinds.base.Actor`. A class, not a closure, so that a policy can be pickled."""
+
+    def __init__(self, layers: list[str], weights: Weights, card: PolicyCard) -> None:
+        self._card = card
+        *hidden, output = layers
+        self._hidden = [(weights[f"{name}.weight"].T, weights[f"{name}.bias"]) for name in hidden]
+        self._output, self._output_bias = weights[f"{output}.weight"].T, weights.get(f"{output}.bias")
+        self._low, self._high = bounds(card)
+        if card.normalize_observation:
+            self._mean = weights["obs_mean"]
+            self._scale = 1.0 / np.sqrt(weights["obs_var"] + card.epsilon)
+
+    def __call__(self, observation: ArrayLike) -> Array:
+        card = self._card
+        x, size = np.asarray(observation, np.float64), card.observation_size
+        if x.ndim not in (1, 2) or x.shape[-1] != size:
+            raise InvalidArgument(field="observation", value=x.shape, expected=f"shape ({size},) or (N, {size})")
+        single = x.ndim == 1
+        x = np.atleast_2d(x)
+        if card.normalize_observation:
+            x = np.clip((x - self._mean) * self._scale, -card.clip, card.clip)
+        x = x.astype(np.float32)
+        for weight, bias in self._hidden:
+            x = x @ weight + bias
+            x = np.tanh(x) if card.activation == "tanh" else np.maximum(x, np.float32(0))
+        x = x @ self._output
+        action = self._decide(x if self._output_bias is None else x + self._output_bias)
+        return np.asarray(action[0]) if single else action
+
+    def _decide(self, output: Array) -> Array:
+        """(N, A) actions, or (N,) indices, from the network's (N, outputs)."""
+        if self._card.action_kind == "discrete":
+            chosen: Array = output.argmax(axis=1)
+            return chosen
+        if self._card.squash:
+            # As SB3 unscales it. Rounding may pass a bound by one digit, hence the clip.
+            output = self._low + np.float32(0.5) * (np.tanh(output) + np.float32(1)) * (self._high - self._low)
+        action: Array = np.clip(output, self._low, self._high)
+        return action
+
+
+def _add_normalization(graph: Graph, weights: Weights, card: PolicyCard, x: str) -> str:
+    """Add the nodes that normalise ``x``; returns the name of the result."""
+    scale = 1.0 / np.sqrt(np.asarray(weights["obs_var"], np.float64) + card.epsilon)
+    x = graph.node("Cast", [x], "observation_f64", to=graph.types.DOUBLE)
+    x = graph.node("Sub", [x, graph.constant("obs_mean", weights["obs_mean"], np.float64)], "centred")
+    x = graph.node("Mul", [x, graph.constant("obs_scale", scale, np.float64)], "scaled")
+    x = graph.node("Max", [x, graph.constant("obs_low", -card.clip, np.float64)], "bounded_below")
+    x = graph.node("Min", [x, graph.constant("obs_high", card.clip, np.float64)], "bounded")
+    return graph.node("Cast", [x], "normalised", to=graph.types.FLOAT)

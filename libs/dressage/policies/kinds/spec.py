@@ -1,0 +1,185 @@
+"""The shape of a policy that a search method proposes numbers for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Protocol
+
+from dressage.errors import InvalidArgument
+from dressage.policies.card import KINDS, OPTIONAL_BIAS, is_count, is_number
+
+HIDDEN = (64, 64)
+"""Hidden layers of an MLP, unless others are given."""
+FEATURES = 8
+"""Random features, unless another number is given."""
+
+
+class ActionBounds(Protocol):
+    """One component of an action."""
+
+    @property
+    def low(self) -> float:
+        """Its lower bound."""
+
+    @property
+    def high(self) -> float:
+        """Its upper bound."""
+
+
+class EnvironmentSpaces(Protocol):
+    """The part of an `EnvironmentCard` that determines a policy's shape."""
+
+    @property
+    def observation_size(self) -> int:
+        """Components of a flat observation; of a discrete one, the length of its one-hot form."""
+
+    @property
+    def num_actions(self) -> int:
+        """Discrete actions; 0 for continuous ones."""
+
+    @property
+    def action(self) -> Sequence[ActionBounds]:
+        """Components of a continuous action."""
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """Kind, spaces and sizes of a policy.
+
+    :param kind: ``mlp``, ``linear``, ``table`` or ``random_features``.
+    :param observation_size: components of an observation; 0 for a table.
+    :param observation_count: table: discrete observations, numbered from 0; 0 for other kinds.
+    :param action_size: components of a continuous action; 0 for discrete ones.
+    :param action_count: discrete actions, numbered from 0, at least 2; 0 for continuous ones.
+    :param action_low: lower bound of each component.
+    :param action_high: upper bound of each component.
+    :param bias: linear and random features: whether the output layer has a bias.
+    :param hidden: MLP: units of each hidden layer; empty for other kinds.
+    :param features: random features: how many; 0 for other kinds.
+    :param seed: random features: seed of the fixed projection.
+    :raises InvalidArgument: for values that do not fit the kind or each other.
+    """
+
+    kind: str
+    observation_size: int = 0
+    observation_count: int = 0
+    action_size: int = 0
+    action_count: int = 0
+    action_low: tuple[float, ...] = ()
+    action_high: tuple[float, ...] = ()
+    bias: bool = True
+    hidden: tuple[int, ...] = ()
+    features: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        kind, low, high = self.kind, self.action_low, self.action_high
+        table = kind == "table"
+        _check("kind", kind, kind in KINDS, f"one of {', '.join(KINDS)}")
+        for name, used in {
+            "observation_size": not table,
+            "observation_count": table,
+            "features": kind == "random_features",
+        }.items():
+            value, expected = getattr(self, name), "a positive integer" if used else "0"
+            _check(name, value, is_count(value) if used else _is_zero(value), f"{expected} for {kind}")
+        if self.action_count:
+            _check(
+                "action_count", self.action_count, is_count(self.action_count) and self.action_count > 1, "at least 2"
+            )
+            _check("action_size", self.action_size, _is_zero(self.action_size), "0 for discrete actions")
+            _check("action_low, action_high", (low, high), not low and not high, "no bounds for discrete actions")
+        else:
+            _check(
+                "action_size", self.action_size, is_count(self.action_size), "a positive integer, or an action_count"
+            )
+            bounds = len(low) == len(high) == self.action_size and all(
+                is_number(a) and is_number(b) and a < b for a, b in zip(low, high, strict=True)
+            )
+            _check("action_low, action_high", (low, high), bounds, f"{self.action_size} finite bounds each, low < high")
+        _check("bias", self.bias, isinstance(self.bias, bool), "true or false")
+        _check("bias", self.bias, self.bias or kind in OPTIONAL_BIAS, f"true for {kind}")
+        if kind == "mlp":
+            _check(
+                "hidden", self.hidden, _are_counts(self.hidden) and len(self.hidden) > 0, "positive integers for mlp"
+            )
+        else:
+            _check("hidden", self.hidden, self.hidden == (), f"no hidden layers for {kind}")
+        _check("seed", self.seed, _is_zero(self.seed) or is_count(self.seed), "an integer of at least 0")
+
+    @classmethod
+    def of(
+        cls,
+        kind: str,
+        card: EnvironmentSpaces,
+        *,
+        bias: bool = True,
+        hidden: Sequence[int] = HIDDEN,
+        features: int = FEATURES,
+        seed: int = 0,
+    ) -> PolicySpec:
+        """The spec of a policy for an environment.
+
+        :param kind: ``mlp``, ``linear``, ``table`` or ``random_features``.
+        :param card: the environment's `EnvironmentCard`. For a table the environment's observations must be discrete; a
+            card does not record whether they are, so a table for other observations is refused only when it acts.
+        :param hidden: of an MLP; ignored for other kinds.
+        :param features: of random features; ignored for other kinds.
+        :raises InvalidArgument: for values that do not fit the kind.
+        """
+        table, discrete = kind == "table", card.num_actions > 0
+        return cls(
+            kind=kind,
+            observation_size=0 if table else card.observation_size,
+            observation_count=card.observation_size if table else 0,
+            action_size=0 if discrete else len(card.action),
+            action_count=card.num_actions,
+            action_low=() if discrete else tuple(float(part.low) for part in card.action),
+            action_high=() if discrete else tuple(float(part.high) for part in card.action),
+            bias=bias,
+            hidden=tuple(hidden) if kind == "mlp" else (),
+            features=features if kind == "random_features" else 0,
+            seed=seed,
+        )
+
+    @property
+    def outputs(self) -> int:
+        """Outputs of a policy's last layer: action components, or one score for each discrete action."""
+        return self.action_count or self.action_size
+
+    def to_dict(self) -> dict[str, Any]:
+        """The spec as plain JSON data."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> PolicySpec:
+        """The inverse of `to_dict`; entries with defaults may be absent.
+
+        :raises InvalidArgument: for an unknown, missing or impossible entry.
+        """
+        known = [field.name for field in fields(cls)]
+        if not isinstance(values, Mapping) or "kind" not in values:
+            raise InvalidArgument(field="policy", value=values, expected="an object with the entry kind")
+        if unknown := [name for name in values if name not in known]:
+            raise InvalidArgument(field="policy", value=unknown, expected=f"entries among {', '.join(known)}")
+        plain: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
+        for name in ("action_low", "action_high", "hidden"):
+            if not isinstance(plain.get(name, ()), tuple):
+                raise InvalidArgument(field=name, value=plain[name], expected="a list of numbers")
+        return cls(**plain)
+
+
+def _is_zero(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value == 0
+
+
+def _are_counts(values: Sequence[object]) -> bool:
+    return all(map(is_count, values))
+
+
+def _check(name: str, value: object, ok: bool, expected: str) -> None:
+    if not ok:
+        raise InvalidArgument(field=name, value=value, expected=expected)
