@@ -247,23 +247,21 @@ class StockPlayer:
         """Close the environment."""
         self._env.close()
 
-    def play(self, policy: Policy, seed: int, *, each_step: Callable[[], None] | None = None) -> Outcome:
+    def play(self, policy: Policy, seed: int) -> Outcome:
         """Play one episode. Nothing is recorded; the outcome is that of `record`.
 
         :param policy: from an observation (D,) float64 to an action.
-        :param each_step: called after each step; it may raise to end the episode.
         :raises InvalidArgument: for an action of the wrong shape or not finite.
         """
         env, card, source = self._env, self.card, self._source
-        observation, rewards, ended = source.flat(env.reset(seed=seed)[0]), [], False
+        observation, ended = source.flat(env.reset(seed=seed)[0]), False
+        rewards: list[float] = []
         info: Mapping[str, Any] = {}
         while not ended:
             action = _checked(np.asarray(policy(observation)), card, step=len(rewards))
             state, reward, terminated, truncated, info = env.step(source.action(action))
             observation, ended = source.flat(state), bool(terminated or truncated)
             rewards.append(float(reward))
-            if each_step is not None:
-                each_step()
         # Summed as a trajectory's rewards are: the order of additions counts in the last digit.
         return Outcome(float(np.sum(np.array(rewards))), len(rewards), _success(info))
 

@@ -156,7 +156,9 @@ class _Serving:
             policy = load(folder)
         except (InvalidArgument, NotFound) as error:
             expected = "the key of a stored policy bundle"
-            raise InvalidArgument(f"{field}: {error.message} (got {key!r}); expected {expected}.", field=field) from error
+            raise InvalidArgument(
+                f"{field}: {error.message} (got {key!r}); expected {expected}.", field=field
+            ) from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         check_bundle(index, policy.card, self._evaluation.task)
