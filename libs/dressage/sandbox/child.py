@@ -1,8 +1,8 @@
 """Entry of a sandboxed process: lock down, then import the target and call it with the channel.
 
-Started by file name with one argument, a JSON object: ``parent`` (process id), ``target`` ("module:function"),
-``read_fd``, ``write_fd``, ``max_bytes``, ``import_path`` (what sys.path will be), ``scratch``, ``read_only``,
-``devices``, ``cpus``, ``limits``, ``unsandboxed``.
+Started by file name with one argument, a JSON object: ``parent`` (process id), ``target`` ("module:function", or empty where
+the first message names it), ``preload`` (modules to import before that message), ``read_fd``, ``write_fd``, ``max_bytes``,
+``import_path`` (what sys.path will be), ``scratch``, ``read_only``, ``devices``, ``cpus``, ``limits``, ``unsandboxed``.
 Site initialisation is off, so that no .pth file runs before the barriers are up.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from typing import Any
 
 EXIT_NO_SANDBOX = 97
 EXIT_NO_MEMORY = 98
@@ -34,14 +35,29 @@ def main() -> None:
     import importlib
 
     channel = Channel(config["read_fd"], config["write_fd"], max_bytes=config["max_bytes"])
-    module_name, _, function_name = config["target"].partition(":")
     try:
+        for name in config["preload"]:
+            importlib.import_module(name)
+        target = config["target"] or _received_target(channel)
+        if target is None:
+            return
+        module_name, _, function_name = target.partition(":")
         getattr(importlib.import_module(module_name), function_name)(channel)
     except MemoryError:
         sys.stderr.flush()
         os.write(2, b"MemoryError: out of memory\n")
         os._exit(EXIT_NO_MEMORY)
     channel.close()
+
+
+def _received_target(channel: Any) -> str | None:
+    """Wait for the first message, which names the target; None if the parent closes the channel instead."""
+    from dressage.sandbox.pipe import ChannelClosed
+
+    try:
+        return str(channel.recv(timeout=None)["target"])
+    except ChannelClosed:
+        return None
 
 
 if __name__ == "__main__":

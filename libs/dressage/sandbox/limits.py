@@ -20,7 +20,7 @@ class Limits:
     cpu_seconds: int | None = None
     """Processor time over all threads, whole seconds; None: unbounded."""
     wall_seconds: float | None = None
-    """Time from the start of the process, by the parent's monotonic clock; None: unbounded."""
+    """Time from the start of the process, or from when it got its target, by the parent's monotonic clock; None: unbounded."""
     file_bytes: int = 1 * GIB
     """Size of any one file that it writes."""
     open_files: int = 256

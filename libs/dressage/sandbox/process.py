@@ -74,6 +74,12 @@ def import_path() -> list[str]:
     return list(dict.fromkeys([*found, own]))
 
 
+def _check_target(target: str) -> None:
+    module, _, function = target.partition(":")
+    if not module or not function:
+        raise InvalidArgument(field="target", value=target, expected='"module:function"')
+
+
 def _holds_ours(folder: str) -> bool:
     return any(Path(folder).glob("dressage*/__init__.py"))
 
@@ -133,16 +139,18 @@ class SandboxProcess:
         self._exit: Exit | None = None
         self._started, self._ended, self._killed = threading.Event(), threading.Event(), threading.Event()
         self._usage = Usage()
+        self._begin = time.monotonic()
         self.channel: Channel
         """Messages to and from the target."""
 
     @classmethod
     def start(
         cls,
-        target: str,
+        target: str = "",
         *,
         limits: Limits,
         scratch: Path,
+        preload: Sequence[str] = (),
         read_only: Sequence[Path] = (),
         threads: int = 1,
         cpus: Iterable[int] | None = None,
@@ -153,9 +161,11 @@ class SandboxProcess:
     ) -> SandboxProcess:
         """Start ``target`` in a locked-down process.
 
-        :param target: "module:function"; called with the `Channel` as its only argument, after the lock-down.
+        :param target: "module:function"; called with the `Channel` as its only argument, after the lock-down. Empty: the
+            process is locked down, imports ``preload`` and waits for `assign`.
         :param limits: bounds, enforced from outside and by the kernel.
         :param scratch: existing folder, the only one it may write; its current folder, HOME and TMPDIR.
+        :param preload: modules of ours to import after the lock-down and before the target.
         :param read_only: further files and folders that it may read.
         :param threads: size of the numerical libraries' thread pools.
         :param cpus: processors to run on; None: the parent's.
@@ -166,9 +176,8 @@ class SandboxProcess:
         :raises FailedPrecondition: the kernel lacks Landlock or seccomp and ``allow_unsandboxed`` is not set.
         :raises InvalidArgument: a malformed target or a scratch folder that does not exist.
         """
-        module, _, function = target.partition(":")
-        if not module or not function:
-            raise InvalidArgument(field="target", value=target, expected='"module:function"')
+        if target:
+            _check_target(target)
         if not scratch.is_dir():
             raise InvalidArgument(field="scratch", value=str(scratch), expected="an existing folder")
         if threads < 1:
@@ -181,6 +190,7 @@ class SandboxProcess:
         config = {
             "parent": os.getpid(),
             "target": target,
+            "preload": list(preload),
             "read_fd": to_child_read,
             "write_fd": from_child_write,
             "max_bytes": max_message_bytes,
@@ -211,6 +221,22 @@ class SandboxProcess:
             os.close(to_child_read)
             os.close(from_child_write)
         return process
+
+    def assign(self, target: str) -> None:
+        """Give a process that was started without a target its target; wall-clock time counts from here.
+
+        :param target: "module:function".
+        :raises InvalidArgument: a malformed target.
+        :raises ChannelClosed: the process has ended.
+        """
+        _check_target(target)
+        self._begin = time.monotonic()
+        self.channel.send({"target": target}, timeout=_START_TIMEOUT)
+
+    @property
+    def scratch(self) -> Path:
+        """The folder that it may write."""
+        return self._scratch
 
     @property
     def pid(self) -> int:
@@ -272,24 +298,24 @@ class SandboxProcess:
             self._start_error = error
             self._started.set()
             return
-        begin = time.monotonic()
+        self._begin = time.monotonic()
         tail = bytearray()
         reader = threading.Thread(target=_keep_tail, args=(popen, tail), name="sandbox-stderr", daemon=True)
         reader.start()
         self._started.set()
-        code = self._wait_within_bounds(popen, begin)
+        code = self._wait_within_bounds(popen)
         reader.join(timeout=5.0)
         self._exit = self._describe(code, tail.decode("utf-8", "replace"))
         self._ended.set()
 
-    def _wait_within_bounds(self, popen: subprocess.Popen[bytes], begin: float) -> int:
-        next_scratch = begin + _SCRATCH_POLL_SECONDS
+    def _wait_within_bounds(self, popen: subprocess.Popen[bytes]) -> int:
+        next_scratch = self._begin + _SCRATCH_POLL_SECONDS
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return popen.wait(_POLL_SECONDS)
             now = time.monotonic()
             self._usage = usage_of(popen.pid, self._usage)
-            verdict = self._violation(now - begin)
+            verdict = self._violation(now - self._begin)
             if verdict is None and now >= next_scratch:
                 next_scratch = now + _SCRATCH_POLL_SECONDS
                 size = scratch_size(self._scratch, self._limits.scratch_bytes)

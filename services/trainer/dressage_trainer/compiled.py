@@ -2,21 +2,21 @@
 
 A learner runs generated code, so it may read what is kept here but never write it (DESIGN §11): machine code that a hostile
 reward left behind would run in the next user's learner. The cache is filled by a process of its own that compiles for the
-same shapes and loads no generated code (`warmup`), at the lowest priority and beside the last evaluation, when the
-learner is done. What it made is moved into place whole.
+same shapes and loads no generated code (`warmup`), at the lowest priority, from when a learner is done. What it made is moved into place whole.
 
 A key names all that compiled code depends on besides the shapes: its sources, versions, processor and number of threads.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
 import platform
 import shutil
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata as distributions
@@ -184,6 +184,43 @@ class CompiledCache:
         folders = sorted(self.root.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
         for folder in folders[_KEPT:]:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+class Fillings:
+    """Fills a cache beside other work, for one set of shapes at a time. Its methods belong to one event loop.
+
+    :param scratch: folder of the compiling process; made and removed.
+    :param filled: called, in a thread, when there is something new to find.
+    """
+
+    def __init__(
+        self, cache: CompiledCache, *, scratch: Path, filled: Callable[[], None], allow_unsandboxed: bool = False
+    ) -> None:
+        self._cache, self._scratch, self._filled = cache, scratch, filled
+        self._allow_unsandboxed = allow_unsandboxed
+        self._filling = Filling()
+        self._task: asyncio.Future[None] | None = None
+
+    def start(self, request: Mapping[str, Any]) -> None:
+        """Begin to compile for these shapes, unless something is compiled at the moment."""
+        if self._task is None or self._task.done():
+            self._filling = Filling()
+            self._task = asyncio.ensure_future(asyncio.to_thread(self._fill, dict(request), self._filling))
+
+    async def close(self, *, seconds: float) -> None:
+        """Wait so long for what is compiled at the moment, then give it up."""
+        if self._task is None:
+            return
+        await asyncio.wait([self._task], timeout=seconds)
+        if not self._task.done():
+            await asyncio.to_thread(self._filling.give_up)
+        await self._task
+
+    def _fill(self, request: Mapping[str, Any], filling: Filling) -> None:
+        allow = self._allow_unsandboxed
+        key, scratch = key_of(request), self._scratch
+        if self._cache.fill(key, request, scratch=scratch, filling=filling, allow_unsandboxed=allow):
+            self._filled()
 
 
 def _compile(

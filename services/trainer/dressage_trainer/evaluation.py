@@ -1,5 +1,6 @@
 """Evaluations, as the supervisor runs them: a pool of evaluator processes, own returns scored in a sandbox of their own.
 
+The seeds of one policy are split over all evaluators, in lockstep within each, so that the last evaluation uses all cores.
 An evaluator holds no generated code and the scorer no policy, so neither can forge what the other says (DESIGN §6).
 """
 
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -20,17 +22,22 @@ from dressage.envs.cards import load_card
 from dressage.envs.trajectory import Trajectory
 from dressage.errors import DeadlineExceeded, Internal, ResourceExhausted
 from dressage.sandbox.limits import GIB, Limits
+from dressage.sandbox.pipe import ChannelClosed
 from dressage.sandbox.process import SandboxProcess
 
 from dressage_trainer.messages import EvaluateRequest, MemberPolicy, MemberStoppedMessage
 from dressage_trainer.rollouts import Episode
+from dressage_trainer.sandboxes import Sandboxes, SandboxSpec
 from dressage_trainer.uploads import copy_from_sandbox
 
 _EPISODES_SECONDS = 600.0
 _BACKGROUND_SECONDS = 60.0
 """On a machine with other work a background evaluator may hardly run at all: then it has to come to the foreground."""
 _BACKGROUND_NICE = 19
-_LIMITS = Limits(memory_bytes=2 * GIB, file_bytes=GIB)
+_TARGET = "dressage_trainer.evaluator:evaluate"
+
+EVALUATOR = SandboxSpec(limits=Limits(memory_bytes=2 * GIB, file_bytes=GIB), preload=("dressage_trainer.evaluator",))
+"""How evaluators are started."""
 
 
 @dataclass(frozen=True)
@@ -41,21 +48,32 @@ class EvaluationSettings:
     options: dict[str, Any]
     reward_source: str
     """Empty: the own return is the stock return."""
-    seeds: tuple[int, ...]
     allow_unsandboxed: bool = False
 
 
 class EvaluatorPool:
     """Up to ``size`` evaluator processes, started when first needed and kept; use as an async context manager.
 
+    :param sandboxes: starts the processes.
+    :param scratch: existing folder for the pool's own files.
     :param background: yield the processors to a training under way, until `foreground` is called.
     """
 
-    def __init__(self, *, settings: EvaluationSettings, scratch: Path, size: int, background: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        settings: EvaluationSettings,
+        sandboxes: Sandboxes,
+        scratch: Path,
+        size: int,
+        background: bool = False,
+    ) -> None:
         self._settings = settings
         self._scratch = scratch
         self._idle: asyncio.LifoQueue[_Evaluator] = asyncio.LifoQueue()
-        self._all = [_Evaluator(scratch / f"evaluator-{index}", settings, background) for index in range(size)]
+        self._all = [
+            _Evaluator(scratch / f"episode-{index}.npz", settings, sandboxes, background) for index in range(size)
+        ]
         for evaluator in reversed(self._all):
             self._idle.put_nowait(evaluator)
         self._scoring = asyncio.Semaphore(size)
@@ -68,26 +86,38 @@ class EvaluatorPool:
             await asyncio.to_thread(evaluator.close)
 
     async def foreground(self) -> None:
-        """From now on evaluators get their full share of the processors. Call it while none is at work."""
+        """Give evaluators their full share of the processors from now on; what one plays at the moment, it plays again."""
         for evaluator in self._all:
             await asyncio.to_thread(evaluator.come_to_foreground)
 
-    async def evaluate(self, policy: MemberPolicy) -> list[Episode]:
-        """Plays one deterministic episode per evaluation seed, in the order of the seeds.
+    async def evaluate(self, policy: MemberPolicy, seeds: Sequence[int]) -> list[Episode]:
+        """Play one deterministic episode per seed; the episodes are in the order of the seeds.
 
         :raises RewardError: the reward failed on one of them, which stops this member and no other; see `stopped_by`.
         """
-        evaluator = await self._idle.get()
+        # By the pool's size, not by who is idle: the same seeds are in lockstep in each attempt.
+        count = min(len(self._all), len(seeds))
+        edges = [len(seeds) * index // count for index in range(count + 1)]
+        parts = [seeds[first:end] for first, end in itertools.pairwise(edges)]
         try:
-            trajectories = await asyncio.to_thread(evaluator.play, policy)
-        finally:
-            self._idle.put_nowait(evaluator)
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._play(policy, part)) for part in parts]
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
+        trajectories = [trajectory for task in tasks for trajectory in task.result()]
         async with self._scoring:
             own = await asyncio.to_thread(self._own_returns, trajectories)
         return [
             Episode(trajectory=trajectory, stock_return=trajectory.stock_return, own_return=value)
             for trajectory, value in zip(trajectories, own, strict=True)
         ]
+
+    async def _play(self, policy: MemberPolicy, seeds: Sequence[int]) -> list[Trajectory]:
+        evaluator = await self._idle.get()
+        try:
+            return await asyncio.to_thread(evaluator.play, policy, seeds)
+        finally:
+            self._idle.put_nowait(evaluator)
 
     def _own_returns(self, trajectories: Sequence[Trajectory]) -> list[float]:
         if not self._settings.reward_source:
@@ -112,16 +142,17 @@ def stopped_by(error: RewardError, policy: MemberPolicy) -> MemberStoppedMessage
 class _Evaluator:
     """One evaluator process; started anew if it has ended."""
 
-    def __init__(self, scratch: Path, settings: EvaluationSettings, background: bool) -> None:
-        self._scratch = scratch
+    def __init__(self, checked: Path, settings: EvaluationSettings, sandboxes: Sandboxes, background: bool) -> None:
+        self._checked = checked
         self._settings = settings
+        self._sandboxes = sandboxes
         self._background = background
         self._process: SandboxProcess | None = None
         self._count = 0
         self._closed = False
 
-    def play(self, policy: MemberPolicy) -> list[Trajectory]:
-        """Blocks until all episodes are recorded. In the background only as long as that gets it anywhere.
+    def play(self, policy: MemberPolicy, seeds: Sequence[int]) -> list[Trajectory]:
+        """Block until all episodes are recorded; a background process that gets nowhere is replaced by one in the foreground.
 
         :raises ResourceExhausted: if an episode is too long for the process's memory.
         :raises DeadlineExceeded: if it takes too long.
@@ -129,14 +160,17 @@ class _Evaluator:
         :raises DressageError: if the process ends instead.
         """
         if not self._background:
-            return self._play(policy, _EPISODES_SECONDS)
+            return self._play(policy, seeds, _EPISODES_SECONDS)
         try:
-            return self._play(policy, _BACKGROUND_SECONDS)
+            return self._play(policy, seeds, _BACKGROUND_SECONDS)
         except DeadlineExceeded:
             self._background = False
-            return self._play(policy, _EPISODES_SECONDS)
+        except (ChannelClosed, Internal):
+            if self._background or self._closed:  # else it was ended for the foreground
+                raise
+        return self._play(policy, seeds, _EPISODES_SECONDS)
 
-    def _play(self, policy: MemberPolicy, seconds: float) -> list[Trajectory]:
+    def _play(self, policy: MemberPolicy, seeds: Sequence[int], seconds: float) -> list[Trajectory]:
         process = self._running()
         self._count += 1
         folder = f"e{self._count}"
@@ -145,14 +179,14 @@ class _Evaluator:
             options=self._settings.options,
             card=policy.card,
             weights=policy.weights,
-            seeds=self._settings.seeds,
+            seeds=tuple(seeds),
             folder=folder,
         )
         try:
             process.channel.send(request.to_dict())
             paths: list[str] = []
             unwritten = 0
-            while len(paths) < len(self._settings.seeds) and not unwritten:
+            while len(paths) < len(seeds) and not unwritten:
                 reply = process.channel.recv(timeout=seconds)
                 paths.extend(reply["paths"])
                 unwritten = int(reply["error"])
@@ -160,9 +194,8 @@ class _Evaluator:
             if self._process is process:
                 self._process = None
             ended = process.kill()
-            process.channel.close()
-            shutil.rmtree(self._scratch / "sandbox" / folder, ignore_errors=True)
-            beyond = process.peak_memory_bytes > _LIMITS.memory_bytes  # or else the machine's memory was short
+            self._sandboxes.end(process)
+            beyond = process.peak_memory_bytes > EVALUATOR.limits.memory_bytes  # or else the machine's memory was short
             if ended.kind == "memory" and (beyond or ended.code != -signal.SIGKILL):
                 raise ResourceExhausted(
                     f"an evaluation was ended: {ended.reason}; lower max_episode_steps", reason="EPISODE_TOO_LONG"
@@ -174,30 +207,20 @@ class _Evaluator:
             raise
         if unwritten:
             raise OSError(unwritten, os.strerror(unwritten), "episodes of an evaluation")
-        return self._load(paths, folder)
+        return self._load(paths, process.scratch, folder)
 
-    def _load(self, paths: Sequence[str], folder: str) -> list[Trajectory]:
-        checked = self._scratch / "checked.npz"
-        trajectories = []
-        for path in paths:
-            # The evaluator runs no generated code; still, what leaves a sandbox goes through the same door.
-            sandboxed = self._scratch / "sandbox"
-            trajectories.append(Trajectory.load(copy_from_sandbox(sandboxed / path, sandboxed, checked)))
-        shutil.rmtree(self._scratch / "sandbox" / folder, ignore_errors=True)
+    def _load(self, paths: Sequence[str], sandboxed: Path, folder: str) -> list[Trajectory]:
+        # The evaluator runs no generated code; still, what leaves a sandbox goes through the same door.
+        trajectories = [
+            Trajectory.load(copy_from_sandbox(sandboxed / path, sandboxed, self._checked)) for path in paths
+        ]
+        shutil.rmtree(sandboxed / folder, ignore_errors=True)
         return trajectories
 
     def _running(self) -> SandboxProcess:
         process = self._process
         if process is None or process.poll() is not None:
-            folder = self._scratch / "sandbox"
-            folder.mkdir(parents=True, exist_ok=True)
-            process = SandboxProcess.start(
-                "dressage_trainer.evaluator:evaluate",
-                limits=_LIMITS,
-                scratch=folder,
-                threads=1,
-                allow_unsandboxed=self._settings.allow_unsandboxed,
-            )
+            process = self._sandboxes.start(EVALUATOR, _TARGET)
             if self._background:
                 _yield_processors(process.pid)
             self._process = process
@@ -206,21 +229,20 @@ class _Evaluator:
         return process
 
     def come_to_foreground(self) -> None:
-        """Ends a background process; only a new one may have a higher priority again."""
+        """End a background process; only a new one may have a higher priority again."""
         if self._background:
             self._background = False
             self._end()
 
     def close(self) -> None:
-        """Ends the process, for good, also while a thread still waits in `play`."""
+        """End the process, for good, also while a thread still waits in `play`."""
         self._closed = True
         self._end()
 
     def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            process.kill()
-            process.channel.close()
+            self._sandboxes.end(process)
 
 
 def _yield_processors(pid: int) -> None:

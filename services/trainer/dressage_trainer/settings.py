@@ -18,7 +18,7 @@ class TrainerSettings(BaseSettings):
     )
 
     address: str = Field(description="orchestrator to dial, host:port")
-    run: str = Field(description="sessions/{s}/iterations/{i}/runs/{r}", pattern=r"^sessions/.+/runs/[a-z0-9-]+$")
+    run: str = Field(description="sessions/{s}/runs/{r}", pattern=r"^sessions/[a-z0-9-]+/runs/[a-z0-9-]+$")
     attempt: int = Field(1, ge=1, description="attempt of the run, or of the first of the pods that follow each other")
     failed_before: int = Field(0, ge=0, description="pods of the same Job that failed before this one")
     interrupted_before: int = Field(0, ge=0, description="pods of the same Job that were interrupted before this one")
@@ -26,6 +26,9 @@ class TrainerSettings(BaseSettings):
     token: SecretStr = Field(description="run token")
     scratch: Path | None = Field(None, description="folder for this run's files; a temporary one if not set")
     parent_pid: int | None = Field(None, description="end when this process, the parent, ends")
+    deadline_seconds: float = Field(
+        0.0, ge=0, description="checkpoint and exit before the process is so old; 0: it may live for any time"
+    )
     redial_seconds: float = Field(600.0, gt=0, description="give up after so long without the orchestrator")
     allow_unsandboxed: bool = Field(False, description="run generated code even where the kernel lacks a sandbox")
     compiled_cache: Path | None = Field(

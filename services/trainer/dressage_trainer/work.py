@@ -44,6 +44,9 @@ class _State:
     next_transfer: int = 1
     transfers: dict[int, tuple[pb.TransferRequest, asyncio.Future[pb.TransferGrants]]] = field(default_factory=dict)
     seen_assignments: set[int] = field(default_factory=set)
+    """Those that were received and are not to be received again."""
+    cancellations: dict[int, asyncio.Event] = field(default_factory=dict)
+    """By assignment; see `WorkStream.cancellation`."""
 
 
 @dataclass
@@ -56,6 +59,12 @@ class _Line:
 
     more: asyncio.Event = field(default_factory=asyncio.Event)
     welcomed: float | None = None
+
+
+def _may_be_repeated(report: pb.Report) -> bool:
+    """Whether the orchestrator may send the assignment again after this report: the machine was to blame."""
+    failure = report.result.failure
+    return report.HasField("result") and failure.cause == pb.AssignmentFailure.CAUSE_INFRASTRUCTURE
 
 
 class WorkStream:
@@ -175,9 +184,10 @@ class WorkStream:
                 self.assignments.put_nowait(response.assignment)
         elif kind == "report_accepted":
             self._last_good = time.monotonic()
-            self._state.unaccepted.pop(response.report_accepted.sequence, None)
-            if not self._state.unaccepted:
-                self._drained.set()
+            report = self._state.unaccepted.pop(response.report_accepted.sequence, None)
+            if report is not None and _may_be_repeated(report):
+                self._state.seen_assignments.discard(report.assignment)
+            self._look_whether_drained()
         elif kind == "transfer_grants":
             self._last_good = time.monotonic()
             _, future = self._state.transfers.pop(response.transfer_grants.id, (None, None))
@@ -186,6 +196,10 @@ class WorkStream:
         elif kind == "stop":
             self.stop_reason = response.stop.reason
             self.stopped.set()
+            for event in self._state.cancellations.values():
+                event.set()
+        elif kind == "cancel_assignment":
+            self._cancel(response.cancel_assignment.assignment)
         elif kind == "no_more_work":
             # It is said only once everything is recorded, and nothing will be accepted on this stream any more.
             self._state.unaccepted.clear()
@@ -193,6 +207,28 @@ class WorkStream:
             self.assignments.put_nowait(None)
             return True
         return False
+
+    def cancellation(self, assignment: int) -> asyncio.Event:
+        """Return the event that is set once an assignment is cancelled, or the trainer is stopped."""
+        event = self._state.cancellations.setdefault(assignment, asyncio.Event())
+        if self.stopped.is_set():
+            event.set()
+        return event
+
+    def forget(self, assignment: int) -> None:
+        """Drop what is kept for the cancellation of an assignment that has ended."""
+        self._state.cancellations.pop(assignment, None)
+
+    def _cancel(self, assignment: int) -> None:
+        """Note that an assignment is cancelled, and drop what is not yet reported about it."""
+        self.cancellation(assignment).set()
+        for number in [n for n, report in self._state.unaccepted.items() if report.assignment == assignment]:
+            del self._state.unaccepted[number]
+        self._look_whether_drained()
+
+    def _look_whether_drained(self) -> None:
+        if not self._state.unaccepted:
+            self._drained.set()
 
     def report(self, report: pb.Report) -> None:
         """Queues a report; it is said after the welcome, in order, and repeated until accepted.

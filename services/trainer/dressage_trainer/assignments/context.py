@@ -12,7 +12,8 @@ from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.artifacts.store import Grant
 
 from dressage_trainer.candidates.pool import PlayerPool
-from dressage_trainer.compiled import CompiledCache
+from dressage_trainer.compiled import CompiledCache, Fillings
+from dressage_trainer.sandboxes import Sandboxes
 from dressage_trainer.work import WorkStream
 
 
@@ -25,8 +26,10 @@ class AssignmentContext:
     :param scratch: fresh folder of this assignment alone; it is removed once the assignment has ended.
     :param terminate: set on SIGTERM and near the deadline: store what is needed to resume, and return None.
     :param cancelled: set when the orchestrator cancels this assignment or stops the trainer: return None at once.
+    :param sandboxes: starts sandboxed processes, and keeps spare ones between assignments.
     :param allow_unsandboxed: run generated code even where the kernel lacks a sandbox.
     :param compiled: compiled updates of earlier assignments.
+    :param fillings: adds to them beside other work.
     :param players: players of candidates that stay warm over the lease; None: an evaluation starts its own.
     """
 
@@ -35,8 +38,10 @@ class AssignmentContext:
     scratch: Path
     terminate: asyncio.Event
     cancelled: asyncio.Event
+    sandboxes: Sandboxes
     allow_unsandboxed: bool = False
     compiled: CompiledCache | None = None
+    fillings: Fillings | None = None
     players: PlayerPool | None = None
 
     def report(self, item: str, **body: Any) -> None:

@@ -36,7 +36,7 @@ async def evaluate(context: AssignmentContext) -> pb.AssignmentResult | None:
         evaluation = evaluation_of(context.assignment.evaluate)
     except InvalidArgument as error:
         return assignment_refused(error.reason, error.message)
-    pool = context.players or PlayerPool(context.scratch / "players", allow_unsandboxed=context.allow_unsandboxed)
+    pool = context.players or PlayerPool(context.sandboxes)
     serving = asyncio.ensure_future(_Serving(context, evaluation, pool).run())
     try:
         await first_of(serving, context.terminate, context.cancelled)

@@ -24,12 +24,15 @@ from dressage.sandbox.process import SandboxProcess
 from dressage_trainer import checkpoints
 from dressage_trainer.assignments.context import AssignmentContext
 from dressage_trainer.assignments.results import assignment_refused, infrastructure_failed
+from dressage_trainer.sandboxes import SandboxSpec
 from dressage_trainer.search.messages import Alive, Ended, Improved, Refused, SearchMessage, Stored, parse
 from dressage_trainer.search.task import SearchTask, search_task
 from dressage_trainer.uploads import get_file, put_files
 from dressage_trainer.waiting import first_of
 
-_LIMITS = Limits(memory_bytes=2 * GIB, file_bytes=GIB)
+_SEARCH = "dressage_trainer.search.process:search"
+SANDBOX = SandboxSpec(limits=Limits(memory_bytes=2 * GIB, file_bytes=GIB), preload=("dressage_trainer.search.process",))
+"""How a search's process is started."""
 _SILENCE_SECONDS = 300.0
 """The search says every second that it is alive, once its environment is made."""
 _LEAVING_SECONDS = 15.0
@@ -65,16 +68,7 @@ class _Serving:
         """
         context, assignment = self._context, self._context.assignment.search
         state = await self._stored_state()
-        scratch = context.scratch / "search"
-        scratch.mkdir(parents=True, exist_ok=True)
-        process = await asyncio.to_thread(
-            SandboxProcess.start,
-            "dressage_trainer.search.process:search",
-            limits=_LIMITS,
-            scratch=scratch,
-            threads=1,
-            allow_unsandboxed=context.allow_unsandboxed,
-        )
+        process = await asyncio.to_thread(context.sandboxes.start, SANDBOX, _SEARCH)
         channel = process.channel
         receiving: asyncio.Future[SearchMessage] | None = None
         try:
@@ -106,7 +100,7 @@ class _Serving:
             await asyncio.to_thread(process.kill)
             if receiving is not None:
                 await asyncio.gather(receiving, return_exceptions=True)
-            channel.close()
+            await asyncio.to_thread(context.sandboxes.end, process)
 
     async def _take(self, message: SearchMessage) -> pb.AssignmentResult | None:
         """Pass a message on; the result, if it is the last one."""

@@ -22,9 +22,13 @@ from dressage.errors import DeadlineExceeded, DressageError, Internal, InvalidAr
 from dressage.sandbox.limits import GIB, Limits
 from dressage.sandbox.process import SandboxProcess
 
+from dressage_trainer.sandboxes import Sandboxes, SandboxSpec
 from dressage_trainer.uploads import copy_from_sandbox
 
+_PRELOAD = ("dressage_trainer.candidates.player",)
 _LIMITS = Limits(memory_bytes=2 * GIB, file_bytes=GIB)
+SANDBOX = SandboxSpec(limits=_LIMITS, preload=_PRELOAD)
+"""How a player's process is started."""
 _REPLY_SECONDS = 600.0
 """For a part of an evaluation, see `assignments.evaluate`; none should take a tenth of it."""
 _PLAYER = "dressage_trainer.candidates.player:play"
@@ -45,17 +49,12 @@ class Played:
 
 
 class PlayerPool:
-    """Player processes, started when first needed and kept until `close`.
+    """Player processes, started when first needed and kept until `close`."""
 
-    :param folder: for their scratch folders; made when first needed, removed by `close`.
-    """
-
-    def __init__(self, folder: Path, *, allow_unsandboxed: bool = False) -> None:
-        self._folder = folder
-        self._allow_unsandboxed = allow_unsandboxed
+    def __init__(self, sandboxes: Sandboxes) -> None:
+        self._sandboxes = sandboxes
         self._idle: list[Player] = []
         self._all: set[Player] = set()
-        self._numbers = itertools.count()
         self._closed = False
 
     @asynccontextmanager
@@ -80,7 +79,7 @@ class PlayerPool:
                 return self._idle.pop(index)
         if self._idle:
             return self._idle.pop()
-        player = Player(self._folder / f"player-{next(self._numbers)}", allow_unsandboxed=self._allow_unsandboxed)
+        player = Player(self._sandboxes)
         self._all.add(player)
         return player
 
@@ -89,16 +88,13 @@ class PlayerPool:
         self._closed = True
         for player in list(self._all):
             await asyncio.to_thread(player.end)
-        await asyncio.to_thread(shutil.rmtree, self._folder, True)
 
 
 class Player:
     """One player process; started anew if it has ended."""
 
-    def __init__(self, folder: Path, *, allow_unsandboxed: bool) -> None:
-        self._folder = folder
-        self._scratch = folder / "sandbox"
-        self._allow_unsandboxed = allow_unsandboxed
+    def __init__(self, sandboxes: Sandboxes) -> None:
+        self._sandboxes = sandboxes
         self._process: SandboxProcess | None = None
         self._requests = itertools.count()
         self.environment = ""
@@ -118,10 +114,10 @@ class Player:
 
     def _play(self, request: Mapping[str, Any], target: Path) -> Played:
         process = self._running()
-        folder = f"r{next(self._requests)}"
+        request = {**request, "folder": f"r{next(self._requests)}"}
         self.busy = True
         try:
-            process.channel.send({**request, "folder": folder}, timeout=_REPLY_SECONDS)
+            process.channel.send(request, timeout=_REPLY_SECONDS)
             reply = process.channel.recv(timeout=_REPLY_SECONDS)
         except DressageError as error:
             raise self._failure(process, error) from error
@@ -131,9 +127,9 @@ class Player:
         if "error" in reply:
             number = int(reply["error"])
             raise OSError(number, os.strerror(number), "rollouts of an evaluation")
-        return self._checked(reply, request, target)
+        return self._checked(reply, request, scratch=process.scratch, target=target)
 
-    def _checked(self, reply: Mapping[str, Any], request: Mapping[str, Any], target: Path) -> Played:
+    def _checked(self, reply: Mapping[str, Any], request: Mapping[str, Any], *, scratch: Path, target: Path) -> Played:
         """What a sandboxed process sent, after a look at its form."""
         count = len(request["seeds"])
         columns = [np.asarray(reply.get(name)) for name in ("returns", "lengths", "successes")]
@@ -144,11 +140,10 @@ class Player:
             raise Internal("a player sent a malformed reply", reason="PLAYER_FAILED")
         returns, lengths, successes = columns
         rollouts = tuple(
-            copy_from_sandbox(self._scratch / str(path), self._scratch, target / f"{index}.npz")
-            for index, path in enumerate(paths)
+            copy_from_sandbox(scratch / str(path), scratch, target / f"{index}.npz") for index, path in enumerate(paths)
         )
         if paths:
-            shutil.rmtree((self._scratch / str(paths[0])).parent, ignore_errors=True)
+            shutil.rmtree(scratch / request["folder"], ignore_errors=True)
         known = bool((successes >= 0).all())
         return Played(
             returns=tuple(map(float, returns)),
@@ -159,19 +154,18 @@ class Player:
 
     def _running(self) -> SandboxProcess:
         process = self._process
-        if process is None or process.poll() is not None:
-            self._scratch.mkdir(parents=True, exist_ok=True)
-            process = self._process = SandboxProcess.start(
-                _PLAYER, limits=_LIMITS, scratch=self._scratch, threads=1, allow_unsandboxed=self._allow_unsandboxed
-            )
+        if process is not None and process.poll() is not None:
+            self._sandboxes.end(process)
+            process = None
+        if process is None:
+            process = self._process = self._sandboxes.start(SANDBOX, _PLAYER)
         return process
 
     def _failure(self, process: SandboxProcess, error: DressageError) -> DressageError:
         """The error of a player that did not answer, which is ended."""
         ended = process.kill()
-        process.channel.close()
+        self._sandboxes.end(process)
         self._process, self.busy = None, False
-        shutil.rmtree(self._scratch, ignore_errors=True)
         beyond = process.peak_memory_bytes > _LIMITS.memory_bytes  # or else the machine's memory was short
         if ended.kind == "memory" and (beyond or ended.code != -signal.SIGKILL):
             message = f"an evaluation was ended: {ended.reason}; lower max_episode_steps or keep no rollouts"
@@ -181,14 +175,14 @@ class Player:
         return error
 
     def end(self) -> None:
-        """End the process, also while a thread waits for its answer: that thread then closes the channel."""
+        """End the process, also while a thread waits for its answer: that thread then removes what is left of it."""
         waiting, process = self.busy, self._process
-        if process is not None:
-            process.kill()
-            if not waiting:
-                process.channel.close()
-                self._process = None
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if process is None:
+            return
+        process.kill()
+        if not waiting:
+            self._process = None
+            self._sandboxes.end(process)
 
 
 def parts(seeds: Sequence[int], *, size: int) -> list[tuple[int, Sequence[int]]]:

@@ -80,12 +80,8 @@ _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Improved, Store
 
 def to_dict(message: SearchMessage) -> dict[str, Any]:
     """The dict that goes through the channel."""
-    values = (
-        asdict(message)
-        if isinstance(message, Refused | Alive)
-        else {f.name: getattr(message, f.name) for f in fields(message)}
-    )
-    return {"type": type(message).__name__, **values}
+    # Not by `asdict`, which copies arrays.
+    return {"type": type(message).__name__, **{item.name: getattr(message, item.name) for item in fields(message)}}
 
 
 def parse(message: Mapping[str, Any]) -> SearchMessage:

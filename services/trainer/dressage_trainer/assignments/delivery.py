@@ -1,0 +1,221 @@
+"""What leaves a training: policies, evaluations with their rollouts, checkpoints, metrics — uploaded, then reported.
+
+A report names only what is in the store already, so whoever reads the report can read the files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dressage.api.internal.v1 import run_service_pb2 as pb
+from dressage.api.v1 import session_pb2
+from dressage.errors import DressageError, FailedPrecondition, NotFound
+from dressage.limits import CHECKPOINT_INDEX, CHECKPOINTS_INDEXED
+from dressage.policies import CARD_FILE, WEIGHTS_FILE, PolicyCard, load, save_bundle, to_onnx
+
+from dressage_trainer.assignments.context import AssignmentContext
+from dressage_trainer.messages import CheckpointMessage, MemberPolicy, MemberStoppedMessage, WarningMessage
+from dressage_trainer.rollouts import LABELS, Episode, evaluation, representative
+from dressage_trainer.uploads import copy_from_sandbox, get_file, put_files
+
+_ONNX_FILE = "policy.onnx"
+_MAX_TENSORBOARD_FILES = 50
+
+
+def policy_item(reference: pb.PolicyRef) -> str:
+    """Return the item of a policy that was uploaded."""
+    return f"policy/{reference.member}/{reference.env_step}"
+
+
+def evaluation_item(reference: pb.PolicyRef) -> str:
+    """Return the item of a policy's evaluation."""
+    return f"evaluation/{reference.member}/{reference.env_step}"
+
+
+def member_item(member: str) -> str:
+    """Return the item of a member that has ended."""
+    return f"member/{member}"
+
+
+def bundle_prefix(member: str, env_step: int) -> str:
+    """Return the prefix of a policy's bundle at a mark."""
+    return f"members/{member}/policies/{env_step}"
+
+
+@dataclass(frozen=True)
+class StagedCheckpoint:
+    """A checkpoint that waits for its upload."""
+
+    folder: Path
+    """Of its own, with all the copies."""
+    path: Path
+    records: dict[str, Path]
+    """Metrics and TensorBoard files by key, as they were when it was staged."""
+    message: CheckpointMessage
+
+    def discard(self) -> None:
+        """Remove the copies."""
+        shutil.rmtree(self.folder)
+
+
+class Delivery:
+    """Uploads and reports for one assignment. Files wait in a folder that no sandboxed process can reach."""
+
+    def __init__(self, context: AssignmentContext) -> None:
+        self._context = context
+        self._staging = context.scratch / "staging"
+        self._stored: list[str] = []
+        self._numbers = itertools.count()
+        earlier = [item for item in context.assignment.finished_items if item.startswith("warning/")]
+        # Numbered on from earlier attempts: an item is accepted once.
+        self._warnings = itertools.count(1 + max((int(item.rpartition("/")[2]) for item in earlier), default=0))
+
+    def continue_from(self, stored: Sequence[str]) -> None:
+        """Note the checkpoints that an earlier attempt stored, the newest first."""
+        self._stored = list(stored)
+
+    def warn(self, message: WarningMessage) -> None:
+        """Report a warning."""
+        warning = pb.WarningReport(reason=message.reason, message=message.message, member=message.member)
+        self._context.report(f"warning/{next(self._warnings)}", warning=warning)
+
+    def stopped(self, message: MemberStoppedMessage) -> None:
+        """Report a member that cannot continue."""
+        failure = session_pb2.Failure(reason=message.reason, message=message.message)
+        member = pb.MemberReport(member=message.member, env_step=message.env_step, failure=failure)
+        self._context.report(member_item(message.member), member=member)
+
+    def stage_policy(self, policy: MemberPolicy) -> pb.PolicyRef:
+        """Write a policy's bundle where `policy` and `load_policy` find it.
+
+        :raises InvalidArgument: if its weights and card do not fit each other.
+        """
+        prefix = bundle_prefix(policy.member, policy.env_step)
+        save_bundle(self._staging / prefix, weights=policy.weights, card=PolicyCard.from_dict(policy.card))
+        return pb.PolicyRef(member=policy.member, bundle=prefix, env_step=policy.env_step)
+
+    async def policy(self, reference: pb.PolicyRef) -> None:
+        """Upload the bundle of a staged policy, and report it."""
+        await self._upload_bundle(reference, reference.bundle, (WEIGHTS_FILE, CARD_FILE))
+        self._context.report(policy_item(reference), policy=pb.PolicyReport(policy=reference))
+
+    async def fetch_policy(self, reference: pb.PolicyRef) -> None:
+        """Download a bundle to where `load_policy` finds it, unless it is there.
+
+        :raises NotFound: if the store has none.
+        """
+        for name in (WEIGHTS_FILE, CARD_FILE):
+            path = self._bundle(reference) / name
+            if not path.is_file():
+                await get_file(self._context, f"{reference.bundle.rstrip('/')}/{name}", path)
+
+    def load_policy(self, reference: pb.PolicyRef) -> MemberPolicy:
+        """Return a policy that was staged or fetched, as its bundle has it."""
+        policy = load(self._bundle(reference))
+        return MemberPolicy(reference.member, reference.env_step, policy.card, policy.weights)
+
+    def discard_policy(self, reference: pb.PolicyRef) -> None:
+        """Remove the local copy of a bundle."""
+        shutil.rmtree(self._bundle(reference), ignore_errors=True)
+
+    async def evaluation(self, reference: pb.PolicyRef, episodes: Sequence[Episode]) -> None:
+        """Upload the p10, median and p90 rollouts, and report the evaluation."""
+        chosen = representative([episode.own_return for episode in episodes])
+        folder = f"members/{reference.member}/rollouts"
+        keys = {label: f"{folder}/{reference.env_step}_{label}.npz" for label in LABELS}
+        files = {}
+        for label, index in chosen.items():
+            path = self._staging / keys[label]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            await asyncio.to_thread(episodes[index].trajectory.save, path)
+            files[keys[label]] = path
+        await put_files(self._context, files)
+        message = evaluation(episodes, env_step=reference.env_step, keys=keys)
+        report = pb.EvaluationReport(member=reference.member, evaluation=message)
+        self._context.report(evaluation_item(reference), evaluation=report)
+        for path in files.values():
+            path.unlink(missing_ok=True)
+
+    async def member(self, reference: pb.PolicyRef) -> None:
+        """Upload a staged or fetched policy as the member's own, with an ONNX file, and report that the member has ended."""
+        folder, prefix = self._bundle(reference), f"members/{reference.member}/policy"
+        await asyncio.to_thread(lambda: to_onnx(load(folder), folder / _ONNX_FILE))
+        await self._upload_bundle(reference, prefix, (WEIGHTS_FILE, CARD_FILE, _ONNX_FILE))
+        digest = hashlib.sha256((folder / WEIGHTS_FILE).read_bytes()).hexdigest()
+        report = pb.MemberReport(
+            member=reference.member, env_step=reference.env_step, policy=prefix, policy_sha256=digest
+        )
+        self._context.report(member_item(reference.member), member=report)
+
+    def stage_records(self, members: Sequence[str], sandbox: Path, folder: Path | None = None) -> dict[str, Path]:
+        """Copy the members' metrics and TensorBoard files out of the learner's folder; by key.
+
+        :param folder: where to; a new one if None.
+        """
+        staged, folder = {}, folder or self._folder()
+        for member in members:
+            base = sandbox / "members" / member
+            names = [base / "metrics.jsonl", *sorted((base / "tb").glob("*"))[:_MAX_TENSORBOARD_FILES]]
+            for path in names:
+                key = str(path.relative_to(sandbox))
+                try:
+                    staged[key] = copy_from_sandbox(path, sandbox, folder / key)
+                except NotFound:
+                    continue
+        return staged
+
+    def stage_checkpoint(
+        self, message: CheckpointMessage, members: Sequence[str], sandbox: Path, *, max_bytes: int
+    ) -> StagedCheckpoint:
+        """Copy a checkpoint and its records out of the learner's folder, before the learner makes room for the next one.
+
+        :raises NotFound: if the learner has done so already.
+        :raises FailedPrecondition: if it is larger than ``max_bytes``, no file of the learner's folder, or has no place.
+        """
+        folder = self._folder()
+        target = folder / "checkpoint" / Path(message.path).name
+        try:
+            path = copy_from_sandbox(sandbox / message.path, sandbox, target, max_bytes=max_bytes)
+            return StagedCheckpoint(folder, path, self.stage_records(members, sandbox, folder / "records"), message)
+        except DressageError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise FailedPrecondition(f"it cannot be copied: {error.strerror}", reason="CHECKPOINT_NOT_COPIED") from None
+
+    async def checkpoint(self, staged: StagedCheckpoint) -> None:
+        """Upload a staged checkpoint with its records, and report it."""
+        key, message = f"checkpoints/{staged.path.name}", staged.message
+        # Written before the report: whoever reads of this checkpoint can find the ones before it.
+        stored = [key, *(known for known in self._stored if known != key)][:CHECKPOINTS_INDEXED]
+        index = self._staging / CHECKPOINT_INDEX
+        index.parent.mkdir(parents=True, exist_ok=True)
+        index.write_text(json.dumps(stored))
+        await put_files(self._context, {**staged.records, key: staged.path, CHECKPOINT_INDEX: index})
+        self._stored = stored
+        report = pb.CheckpointReport(key=key, update=message.update, env_step=message.env_step)
+        self._context.report(f"checkpoint/{key}", checkpoint=report)
+        staged.discard()
+
+    async def records(self, records: dict[str, Path]) -> None:
+        """Upload staged records."""
+        await put_files(self._context, records)
+
+    async def _upload_bundle(self, reference: pb.PolicyRef, prefix: str, names: Sequence[str]) -> None:
+        folder = self._bundle(reference)
+        await put_files(self._context, {f"{prefix}/{name}": folder / name for name in names})
+
+    def _bundle(self, reference: pb.PolicyRef) -> Path:
+        return self._staging / bundle_prefix(reference.member, reference.env_step)
+
+    def _folder(self) -> Path:
+        """Return a new folder to stage in: what waits for its upload is not written again meanwhile."""
+        return self._staging / "staged" / str(next(self._numbers))

@@ -1,0 +1,147 @@
+"""Sandboxed processes for assignments, started ahead: locked down, with their libraries imported, without a target.
+
+A process serves one target of one assignment and is ended after it, so that no generated code meets another's. What takes
+time of its start (the interpreter, numpy, JAX, the simulator) is done while the trainer waits for its next assignment.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from dressage.errors import DressageError
+from dressage.sandbox.limits import Limits
+from dressage.sandbox.process import SandboxProcess
+
+_MAX_SPARES = 16
+
+
+@dataclass(frozen=True)
+class SandboxSpec:
+    """How a process is started; processes of equal specs are interchangeable until they have a target.
+
+    :param limits: see `SandboxProcess.start`, as the others.
+    :param preload: modules of ours to import ahead.
+    """
+
+    limits: Limits
+    threads: int = 1
+    env: tuple[tuple[str, str], ...] = ()
+    read_only: tuple[Path, ...] = ()
+    preload: tuple[str, ...] = ()
+
+
+Wanted = Callable[[], Mapping[SandboxSpec, int]]
+"""How many processes of each spec to keep ready; asked anew at each `Sandboxes.refill`."""
+
+
+class Sandboxes:
+    """Starts sandboxed processes and keeps spare ones. Its methods block and may be called from any thread.
+
+    :param root: folder of the processes' own folders.
+    :param allow_unsandboxed: see `SandboxProcess.start`.
+    """
+
+    def __init__(self, root: Path, *, allow_unsandboxed: bool = False) -> None:
+        self._root, self._allow_unsandboxed = root, allow_unsandboxed
+        self._spares: list[tuple[SandboxSpec, SandboxProcess]] = []
+        self._wanted: dict[str, Wanted] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def keep_ready(self, use: str, wanted: Wanted) -> None:
+        """Note what to keep ready for a use from the next `refill` on; it replaces what was noted for that use before."""
+        with self._lock:
+            self._wanted[use] = wanted
+
+    def start(self, spec: SandboxSpec, target: str) -> SandboxProcess:
+        """Return a process of this spec that runs ``target``: a spare one if there is one. End it by `end`.
+
+        :param target: "module:function".
+        :raises FailedPrecondition: see `SandboxProcess.start`.
+        """
+        while (process := self._take(spec)) is not None:
+            try:
+                process.assign(target)
+                return process
+            except DressageError:  # it has ended, for want of memory say
+                self.end(process)
+        return self._launch(spec, target)
+
+    def end(self, process: SandboxProcess) -> None:
+        """End a process that `start` returned, if it has not ended, and remove its folder."""
+        process.close()
+        shutil.rmtree(process.scratch, ignore_errors=True)
+
+    def refill(self) -> None:
+        """Start the spare processes that are wanted and missing, and end those that are not wanted any more."""
+        with self._lock:
+            wanted: Counter[SandboxSpec] = Counter()
+            for numbers in [make() for make in self._wanted.values()]:
+                wanted.update(dict(numbers))
+            kept, surplus = [], []
+            for spec, process in self._spares:
+                if wanted[spec] > 0 and process.poll() is None:
+                    wanted[spec] -= 1
+                    kept.append((spec, process))
+                else:
+                    surplus.append(process)
+            self._spares = kept
+        for process in surplus:
+            self.end(process)
+        for spec in wanted.elements():
+            self._add(spec)
+
+    def close(self) -> None:
+        """End all spare processes; none is kept from here on."""
+        with self._lock:
+            self._closed = True
+            spares, self._spares = self._spares, []
+        for _, process in spares:
+            self.end(process)
+
+    def _add(self, spec: SandboxSpec) -> None:
+        if self._closed or len(self._spares) >= _MAX_SPARES:
+            return
+        try:
+            process = self._launch(spec, "")
+        except DressageError as error:  # the assignment that needs one says so
+            structlog.get_logger("dressage.trainer.sandboxes").warning("no spare process", error=error.message)
+            return
+        with self._lock:
+            if not self._closed:
+                self._spares.append((spec, process))
+                return
+        self.end(process)
+
+    def _take(self, spec: SandboxSpec) -> SandboxProcess | None:
+        with self._lock:
+            for place, (known, process) in enumerate(self._spares):
+                if known == spec:
+                    del self._spares[place]
+                    return process
+        return None
+
+    def _launch(self, spec: SandboxSpec, target: str) -> SandboxProcess:
+        self._root.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="p", dir=self._root))
+        try:
+            return SandboxProcess.start(
+                target,
+                limits=spec.limits,
+                scratch=folder,
+                preload=spec.preload,
+                read_only=spec.read_only,
+                threads=spec.threads,
+                env=dict(spec.env),
+                allow_unsandboxed=self._allow_unsandboxed,
+            )
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
