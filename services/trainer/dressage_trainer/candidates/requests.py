@@ -26,7 +26,7 @@ from dressage_trainer.specs import options_of
 MAX_PARAMETERS = 100_000
 """Numbers of one small policy, at most: they travel in reports."""
 MAX_SEEDS = 100_000
-_MAX_SEED = 2**63 - 1
+_MAX_INTEGER = 2**63 - 1
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
 
 
@@ -93,14 +93,14 @@ def policy_of(policy: pb.PolicySpec, card: EnvironmentCard) -> PolicySpec:
     return spec
 
 
-def check_count(name: str, value: int, *, least: int = 1, most: int = _MAX_SEED) -> int:
+def check_count(name: str, value: int, *, least: int = 1, most: int = _MAX_INTEGER) -> int:
     """The number, if it lies between these.
 
     :raises InvalidArgument: otherwise.
     """
     if not least <= value <= most:
-        bound = f"at least {least}" if most == _MAX_SEED else f"from {least} to {most}"
-        raise InvalidArgument(field=name, value=value, expected=f"an integer of {bound}" if "least" in bound else bound)
+        expected = f"an integer of at least {least}" if most == _MAX_INTEGER else f"an integer from {least} to {most}"
+        raise InvalidArgument(field=name, value=value, expected=expected)
     return value
 
 

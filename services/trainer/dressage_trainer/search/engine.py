@@ -27,6 +27,7 @@ from dressage_trainer.search.task import SearchTask
 
 Array = NDArray[Any]
 _BLOCK_SECONDS = 0.25
+_FIRST_BLOCK = 64
 _MAX_BLOCK = 1 << 16
 _TICK_SECONDS = 0.1
 
@@ -69,7 +70,7 @@ class Search:
         self._scorer = play or scorer(task)
         self._algorithm = algorithm(task.algorithm, task.policy, seed=task.seed, scale=task.scale)
         self._threads = ThreadPoolExecutor(task.threads, thread_name_prefix="score")
-        self._block = task.threads
+        self._block = task.threads * min(self._scorer.part, _FIRST_BLOCK)
         self.progress = Progress()
 
     def __enter__(self) -> Self:
