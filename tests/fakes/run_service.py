@@ -1,4 +1,8 @@
-"""`RunService` for one trainer process: hands out one assignment, records reports, grants files of a folder."""
+"""`RunService` for trainer processes: hands out assignments one after another, records reports, grants files of a folder.
+
+As the orchestrator does it, an item is accepted once, and an unfinished assignment goes to the next trainer with what the
+trainers before it finished.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent import futures
 from pathlib import Path
 
@@ -15,18 +20,25 @@ import grpc
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.api.internal.v1 import run_service_pb2_grpc as pb_grpc
 
-RUN = "sessions/s1/iterations/1/runs/train"
+RUN = "sessions/s1/runs/train"
 
 
 class FakeRunService(pb_grpc.RunServiceServicer):
     """Use as a context manager.
 
-    :param store: folder of the artifacts; keys are relative to it.
+    :param store: folder of the artifacts; keys of the only assignment are relative to it, those of several to ``{store}/{id}``.
+    :param assignments: what to do, in order.
+    :param keep: do not give the lease back when all is done; the trainer waits for more.
     """
 
-    def __init__(self, store: Path, assignment: pb.Assignment) -> None:
-        self.store, self.assignment = store, assignment
+    def __init__(self, store: Path, *assignments: pb.Assignment, keep: bool = False) -> None:
+        self.store, self.assignments, self._keep = store, list(assignments), keep
         self.reports: queue.Queue[tuple[float, pb.Report]] = queue.Queue()
+        self.accepted: dict[tuple[int, str], pb.Report] = {}
+        self.repeated: list[str] = []
+        """Items that were reported once more, by another trainer or the same."""
+        self.sent: list[pb.Assignment] = []
+        self._out: queue.Queue[pb.WorkResponse | None] = queue.Queue()
         self._server = grpc.server(futures.ThreadPoolExecutor(4))
         pb_grpc.add_RunServiceServicer_to_server(self, self._server)
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
@@ -43,27 +55,75 @@ class FakeRunService(pb_grpc.RunServiceServicer):
         self._server.stop(0.5)
 
     def Work(self, request_iterator, context):
-        ended = threading.Event()
-        for request in request_iterator:
-            kind = request.WhichOneof("message")
-            if kind == "hello":
-                yield pb.WorkResponse(welcome=pb.Welcome(session="s1", progress_interval_seconds=0.1))
-                yield pb.WorkResponse(assignment=self.assignment)
-            elif kind == "report":
-                self.reports.put((time.monotonic(), request.report))
-                yield pb.WorkResponse(report_accepted=pb.ReportAccepted(sequence=request.report.sequence))
-                if request.report.WhichOneof("body") in ("done", "failed"):
-                    yield pb.WorkResponse(no_more_work=pb.NoMoreWork())
-                    ended.set()
-                    return
-            elif kind == "transfer_request":
-                asked = request.transfer_request
-                grants = pb.TransferGrants(id=asked.id)
-                for key in (*asked.put, *asked.get):
-                    grants.grants.add(key=key, url=(self.store / key).as_uri())
-                yield pb.WorkResponse(transfer_grants=grants)
+        out = self._out = queue.Queue()
+        threading.Thread(target=self._receive, args=(request_iterator, out), daemon=True).start()
+        while (response := out.get()) is not None:
+            yield response
+            if response.HasField("no_more_work"):
+                return
 
-    def start_trainer(self, scratch: Path, *, attempt: int = 1) -> subprocess.Popen[bytes]:
+    def _receive(self, requests: Iterator[pb.WorkRequest], out: queue.Queue[pb.WorkResponse | None]) -> None:
+        try:
+            for request in requests:
+                self._handle(request, out)
+        except grpc.RpcError:  # the trainer is gone
+            pass
+        out.put(None)
+
+    def _handle(self, request: pb.WorkRequest, out: queue.Queue[pb.WorkResponse | None]) -> None:
+        kind = request.WhichOneof("message")
+        if kind == "hello":
+            out.put(pb.WorkResponse(welcome=pb.Welcome(session="s1", progress_interval_seconds=0.1)))
+            out.put(self._next())
+        elif kind == "report":
+            report = request.report
+            key = (report.assignment, report.item)
+            if report.item and key in self.accepted:
+                self.repeated.append(report.item)
+            elif report.item:
+                self.accepted[key] = report
+            self.reports.put((time.monotonic(), report))
+            out.put(pb.WorkResponse(report_accepted=pb.ReportAccepted(sequence=report.sequence)))
+            if report.WhichOneof("body") == "result":
+                out.put(self._next())
+        elif kind == "transfer_request":
+            asked = request.transfer_request
+            grants = pb.TransferGrants(id=asked.id)
+            folder = self.store if len(self.assignments) == 1 else self.store / str(asked.assignment)
+            for key in (*asked.put, *asked.get):
+                grants.grants.add(key=key, url=(folder / key).as_uri())
+            out.put(pb.WorkResponse(transfer_grants=grants))
+
+    def _next(self) -> pb.WorkResponse:
+        for assignment in self.assignments:
+            if (assignment.id, "result") not in self.accepted:
+                self.sent.append(self.with_what_is_finished(assignment))
+                return pb.WorkResponse(assignment=self.sent[-1])
+        if self._keep:  # says nothing
+            return pb.WorkResponse(report_accepted=pb.ReportAccepted(sequence=10**9))
+        return pb.WorkResponse(no_more_work=pb.NoMoreWork())
+
+    def with_what_is_finished(self, assignment: pb.Assignment) -> pb.Assignment:
+        """The assignment as the next trainer gets it."""
+        made = pb.Assignment()
+        made.CopyFrom(assignment)
+        items = {item: report for (number, item), report in self.accepted.items() if number == assignment.id}
+        for item, report in items.items():
+            made.finished_items.append(item)
+            kind = report.WhichOneof("body")
+            if kind == "checkpoint":
+                made.checkpoint = report.checkpoint.key
+            elif kind == "policy" and item.replace("policy/", "evaluation/") not in items:
+                made.pending_evaluations.add().CopyFrom(report.policy.policy)
+            elif kind == "member" and report.member.HasField("failure"):
+                made.stopped[report.member.member].CopyFrom(report.member.failure)
+        return made
+
+    def send(self, response: pb.WorkResponse) -> None:
+        """Says something to the trainer that dialled last."""
+        self._out.put(response)
+
+    def start_trainer(self, scratch: Path, *more: str, attempt: int = 1) -> subprocess.Popen[bytes]:
         """A real trainer process that dials this service."""
         environment = {
             **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
@@ -73,7 +133,7 @@ class FakeRunService(pb_grpc.RunServiceServicer):
             "DRESSAGE_RUN_COMPILED_CACHE": str(self.store.with_name("compiled")),
         }
         command = [sys.executable, "-m", "dressage_trainer", "--address", self.address, "--run", RUN]
-        command += ["--attempt", str(attempt), "--scratch", str(scratch)]
+        command += ["--attempt", str(attempt), "--scratch", str(scratch), *more]
         self._trainer = subprocess.Popen(command, env=environment)
         return self._trainer
 

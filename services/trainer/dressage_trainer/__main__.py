@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from dressage.serving import logs
@@ -16,6 +17,7 @@ from pydantic_settings import CliApp
 
 from dressage_trainer.settings import TrainerSettings, take_token_from_environment
 
+_BEGAN = time.monotonic()
 _PR_SET_PDEATHSIG = 1
 
 
@@ -44,9 +46,9 @@ def main() -> int:
     with logs.bind(run=settings.run, attempt=str(settings.effective_attempt)):
         if settings.scratch is not None:
             settings.scratch.mkdir(parents=True, exist_ok=True)
-            return int(asyncio.run(supervise(settings, settings.scratch)))
+            return int(asyncio.run(supervise(settings, settings.scratch, began=_BEGAN)))
         with tempfile.TemporaryDirectory(prefix="dressage-run-", ignore_cleanup_errors=True) as scratch:
-            return int(asyncio.run(supervise(settings, Path(scratch))))
+            return int(asyncio.run(supervise(settings, Path(scratch), began=_BEGAN)))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 A learner runs generated code, so it may read what is kept here but never write it (DESIGN §11): machine code that a hostile
 reward left behind would run in the next user's learner. The cache is filled by a process of its own that compiles for the
-same shapes and loads no generated code (`warmup`), at the lowest priority, from when a learner is done. What it made is moved into place whole.
+same shapes and loads no generated code (`warmup`), at the lowest priority, once a learner is done. What it made is moved
+into place whole.
 
 A key names all that compiled code depends on besides the shapes: its sources, versions, processor and number of threads.
 """

@@ -29,10 +29,11 @@ def _set_fields(message: Message) -> dict[str, Any]:
     return {descriptor.name: value for descriptor, value in message.ListFields()}
 
 
-def train_spec(task: pb.TrainAssignment, *, resume: Sequence[str] = (), memory_bytes: int = 0) -> TrainSpec:
-    """What the learner is told.
+def train_spec(task: pb.TrainAssignment, *, cores: int, resume: Sequence[str] = (), memory_bytes: int = 0) -> TrainSpec:
+    """Return the learner's task.
 
-    :param resume: checkpoints to go on from, relative to the learner's folder, the newest first.
+    :param cores: threads that it may use.
+    :param resume: checkpoints to resume from, relative to the learner's folder, the newest first.
     :param memory_bytes: the learner's bound.
     """
     members = tuple(
@@ -47,7 +48,7 @@ def train_spec(task: pb.TrainAssignment, *, resume: Sequence[str] = (), memory_b
         steps_per_member=task.steps_per_member,
         evaluations=max(1, task.evaluations),
         checkpoint_seconds=task.checkpoint_seconds,
-        threads=max(1, task.cores),
+        threads=cores,
         backend=task.backend or "jax",
         algorithm=task.algorithm,
         provenance=dict(task.provenance),

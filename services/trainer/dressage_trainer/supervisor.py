@@ -1,38 +1,53 @@
 """The supervisor: the trusted half of a trainer. It holds the run token, talks gRPC, uploads; generated code runs in its
 sandboxed children only.
 
-It takes assignments one after the other until there is no more work. SIGTERM stores a checkpoint and leaves with
-`ExitCode.CHECKPOINTED`.
+It does one assignment after another until the lease is given back. A failure of an assignment is its result; the process
+fails only where there is no orchestrator. SIGTERM, and likewise the approaching deadline, stores a checkpoint and ends the
+process with `ExitCode.CHECKPOINTED`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
+import shutil
 import signal
+import time
 from pathlib import Path
 
 import structlog
 from dressage.api.internal.v1 import run_service_pb2 as pb
-from dressage.api.v1 import session_pb2
 from dressage.errors import DressageError
 from dressage.sandbox import capabilities
 from dressage.serving.metrics import package_version
 
-from dressage_trainer.compiled import CompiledCache, default_folder
+from dressage_trainer.assignments import results
+from dressage_trainer.assignments.context import AssignmentContext
+from dressage_trainer.compiled import CompiledCache, Fillings, default_folder
+from dressage_trainer.exits import ExitCode
 from dressage_trainer.messages import NO_ROOM
-from dressage_trainer.outcome import ExitCode, Outcome
-from dressage_trainer.scoring import score
+from dressage_trainer.sandboxes import Sandboxes
 from dressage_trainer.settings import TrainerSettings
-from dressage_trainer.training import Training, TrainingContext
 from dressage_trainer.waiting import first_of
 from dressage_trainer.work import WorkStream
 
 _DRAIN_SECONDS = 30.0
+_LAST_DRAIN_SECONDS = 5.0
+_FILL_SECONDS = 15.0
+_MARGIN_SECONDS = 60.0
+_MARGIN = 0.1
+"""Before its deadline a trainer takes so long to checkpoint at most, and such a part of its life."""
+_KINDS = ("train", "score", "evaluate", "search")
 
 
-async def supervise(settings: TrainerSettings, scratch: Path) -> ExitCode:
-    """Runs the trainer's whole life; returns the exit status."""
+async def supervise(settings: TrainerSettings, scratch: Path, *, began: float | None = None) -> ExitCode:
+    """Run the trainer's whole life.
+
+    :param scratch: existing folder for the trainer's files.
+    :param began: when the process began, by `time.monotonic`; None: now.
+    :returns: the exit status.
+    """
     log = structlog.get_logger("dressage.trainer")
     hello = pb.Hello(
         run=settings.run,
@@ -46,20 +61,15 @@ async def supervise(settings: TrainerSettings, scratch: Path) -> ExitCode:
     )
     terminate = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate.set)
-    context = TrainingContext(
-        work=work,
-        scratch=scratch,
-        terminate=terminate,
-        allow_unsandboxed=settings.allow_unsandboxed,
-        compiled=CompiledCache(settings.compiled_cache or default_folder(os.environ)),
-    )
+    _watch_deadline(settings.deadline_seconds, time.monotonic() if began is None else began, terminate)
+    supervisor = Supervisor(settings, work=work, scratch=scratch, terminate=terminate)
     stream = asyncio.ensure_future(work.run())
-    assignments = asyncio.ensure_future(_assignments(context))
+    serving = asyncio.ensure_future(supervisor.serve())
     try:
-        await first_of(stream, assignments)
-        if stream.done() and not assignments.done():
-            stream.result()  # raises what ended the stream; if nothing did, the last assignment is being wound up
-        return await assignments
+        await first_of(stream, serving)
+        if stream.done() and not serving.done():
+            stream.result()  # raises what ended the stream; if nothing did, the supervisor finds that there is no more work
+        return await serving
     except DressageError as error:
         log.error("trainer ends", reason=error.reason, error=error.message)
         return ExitCode.FAILED
@@ -67,9 +77,10 @@ async def supervise(settings: TrainerSettings, scratch: Path) -> ExitCode:
         log.error("trainer ends", error="; ".join(str(error) for error in errors.exceptions), exc_info=errors)
         return ExitCode.FAILED
     finally:
-        for task in (assignments, stream):
+        for task in (serving, stream):
             task.cancel()
-        await asyncio.gather(assignments, stream, return_exceptions=True)
+        await asyncio.gather(serving, stream, return_exceptions=True)
+        await supervisor.close()
 
 
 def _sandbox_capabilities() -> list[str]:
@@ -78,52 +89,117 @@ def _sandbox_capabilities() -> list[str]:
     return [*landlock, *(["seccomp"] if found.seccomp else [])]
 
 
-async def _assignments(context: TrainingContext) -> ExitCode:
-    """Takes assignments until there are no more, one fails, or the trainer must leave."""
-    log = structlog.get_logger("dressage.trainer")
-    while True:
-        assignment = await _next(context)
-        if assignment is None:
-            return ExitCode.CHECKPOINTED if context.terminate.is_set() else ExitCode.DONE
-        log.info("assignment", id=assignment.id, work=assignment.WhichOneof("work"))
-        outcome = await _perform(context, assignment)
-        if outcome.report:
-            failure = session_pb2.Failure(reason=outcome.reason, message=outcome.message)
-            context.work.report(pb.Report(assignment=assignment.id, failed=failure))
-        if not await context.work.drain(_DRAIN_SECONDS):
-            log.warning("some reports were not accepted in time")
-        if not outcome.done:
-            log.warning("assignment ended early", reason=outcome.reason, message=outcome.message, tail=outcome.tail)
-            return outcome.code
+def _watch_deadline(seconds: float, began: float, terminate: asyncio.Event) -> None:
+    """Have `terminate` set shortly before a process that began then is so old; never, where ``seconds`` is 0."""
+    if seconds > 0:
+        left = began + seconds - min(_MARGIN_SECONDS, _MARGIN * seconds) - time.monotonic()
+        asyncio.get_running_loop().call_later(max(0.0, left), terminate.set)
 
 
-async def _next(context: TrainingContext) -> pb.Assignment | None:
-    """The next assignment; None when there is no more work or the trainer is told to stop."""
-    getting = asyncio.ensure_future(context.work.assignments.get())
-    try:
-        await first_of(getting, context.work.stopped, context.terminate)
-        # Looked at first: one that was got would be lost otherwise. Its work is told to leave as well.
-        return getting.result() if getting.done() else None
-    finally:
-        getting.cancel()
+class Supervisor:
+    """Does assignments one after another.
 
+    :param scratch: existing folder; each assignment gets a folder of its own in it, which is removed after it.
+    :param terminate: set on SIGTERM, and near the deadline.
+    """
 
-async def _perform(context: TrainingContext, assignment: pb.Assignment) -> Outcome:
-    try:
-        return await _work(context, assignment)
-    except OSError as error:
-        if error.errno not in NO_ROOM:
-            raise
-        return Outcome.failed("OUT_OF_DISK", f"the trainer's files: {error}", generated_code=False)
+    def __init__(self, settings: TrainerSettings, *, work: WorkStream, scratch: Path, terminate: asyncio.Event) -> None:
+        self._work, self._scratch, self._terminate = work, scratch, terminate
+        self._allow_unsandboxed = allow = settings.allow_unsandboxed
+        self._sandboxes = Sandboxes(scratch / "sandboxes", allow_unsandboxed=allow)
+        self._cache = CompiledCache(settings.compiled_cache or default_folder(os.environ))
+        self._fillings = Fillings(
+            self._cache, scratch=scratch / "warmup", filled=self._sandboxes.refill, allow_unsandboxed=allow
+        )
+        self._refilling: asyncio.Future[None] | None = None
+        self._log = structlog.get_logger("dressage.trainer")
 
+    async def serve(self) -> ExitCode:
+        """Do assignments until there are no more, or the trainer has to leave."""
+        while (assignment := await self._next()) is not None:
+            await self._do(assignment)
+        if not await self._work.drain(_LAST_DRAIN_SECONDS if self._leaving() else _DRAIN_SECONDS):
+            self._log.warning("some reports were not accepted in time")
+        return ExitCode.CHECKPOINTED if self._terminate.is_set() else ExitCode.DONE
 
-async def _work(context: TrainingContext, assignment: pb.Assignment) -> Outcome:
-    match assignment.WhichOneof("work"):
-        case "train":
-            return await Training(context, assignment).run()
-        case "score":
-            return await score(context, assignment)
-        case other:
-            return Outcome.failed(
-                "ASSIGNMENT_UNKNOWN", f"this trainer cannot do {other!r}; it trains and scores", generated_code=False
+    async def close(self) -> None:
+        """End what is kept between assignments; what is compiled at the moment may end unless the trainer has to leave."""
+        await self._fillings.close(seconds=0.0 if self._leaving() else _FILL_SECONDS)
+        await asyncio.to_thread(self._sandboxes.close)
+        if self._refilling is not None:
+            await self._refilling
+
+    def _leaving(self) -> bool:
+        return self._terminate.is_set() or self._work.stopped.is_set()
+
+    async def _next(self) -> pb.Assignment | None:
+        """Return the next assignment; None when the lease is given back, or the trainer is stopped or has to leave."""
+        if self._leaving():
+            return None
+        getting = asyncio.ensure_future(self._work.assignments.get())
+        try:
+            await first_of(getting, self._work.stopped, self._terminate)
+            return getting.result() if getting.done() else None
+        finally:
+            getting.cancel()
+
+    async def _do(self, assignment: pb.Assignment) -> None:
+        """Do one assignment and report its result, unless it is interrupted or cancelled."""
+        kind = assignment.WhichOneof("work")
+        self._log.info("assignment", id=assignment.id, name=assignment.name, work=kind)
+        scratch = self._scratch / f"assignment-{assignment.id}"
+        context = AssignmentContext(
+            work=self._work,
+            assignment=assignment,
+            scratch=scratch,
+            terminate=self._terminate,
+            cancelled=self._work.cancellation(assignment.id),
+            sandboxes=self._sandboxes,
+            allow_unsandboxed=self._allow_unsandboxed,
+            compiled=self._cache,
+            fillings=self._fillings,
+        )
+        try:
+            result = await self._result_of(context, kind)
+        finally:
+            self._work.forget(assignment.id)
+            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+        if result is not None:
+            failure = result.failure.failure
+            self._log.info("assignment ended", id=assignment.id, reason=failure.reason, message=failure.message)
+            context.report("result", result=result)
+        else:
+            self._log.info("assignment ended early", id=assignment.id, cancelled=context.cancelled.is_set())
+        if not self._leaving() and (self._refilling is None or self._refilling.done()):
+            self._refilling = asyncio.ensure_future(asyncio.to_thread(self._sandboxes.refill))
+
+    async def _result_of(self, context: AssignmentContext, kind: str | None) -> pb.AssignmentResult | None:
+        """Return how an assignment ended, also where that is an error; None if it was interrupted or cancelled."""
+        if context.cancelled.is_set():
+            return None
+        try:
+            await asyncio.to_thread(shutil.rmtree, context.scratch, ignore_errors=True)  # an earlier attempt's, killed
+            context.scratch.mkdir(parents=True)
+            return await _perform(context, kind)
+        except DressageError as error:
+            self._log.warning("assignment failed", id=context.assignment.id, reason=error.reason, error=error.message)
+            return results.infrastructure_failed(error.reason, error.message)
+        except OSError as error:
+            reason = "OUT_OF_DISK" if error.errno in NO_ROOM else "TRAINER_IO"
+            return results.infrastructure_failed(reason, f"the trainer's files: {error}")
+        except Exception as error:
+            # A defect of ours in one assignment must not take the lease from those after it.
+            self._log.exception("assignment failed", id=context.assignment.id)
+            return results.infrastructure_failed(
+                "TRAINER_FAILED", f"the trainer failed: {type(error).__name__}: {error}"
             )
+
+
+async def _perform(context: AssignmentContext, kind: str | None) -> pb.AssignmentResult | None:
+    """Do the work by the function of its name in the module of its name, imported when first needed: some are heavy."""
+    if kind not in _KINDS:
+        message = f"work: this trainer cannot do it (got {kind!r}); expected one of {', '.join(_KINDS)}"
+        return results.assignment_refused("ASSIGNMENT_UNKNOWN", message)
+    module = importlib.import_module(f"dressage_trainer.assignments.{kind}")
+    result: pb.AssignmentResult | None = await getattr(module, kind)(context)
+    return result

@@ -196,14 +196,14 @@ class WorkStream:
         elif kind == "stop":
             self.stop_reason = response.stop.reason
             self.stopped.set()
-            for event in self._state.cancellations.values():
-                event.set()
+            self._cancel_all()
         elif kind == "cancel_assignment":
             self._cancel(response.cancel_assignment.assignment)
         elif kind == "no_more_work":
             # It is said only once everything is recorded, and nothing will be accepted on this stream any more.
             self._state.unaccepted.clear()
             self._drained.set()
+            self._cancel_all()  # none is under way, or its reports would be lost
             self.assignments.put_nowait(None)
             return True
         return False
@@ -225,6 +225,10 @@ class WorkStream:
         for number in [n for n, report in self._state.unaccepted.items() if report.assignment == assignment]:
             del self._state.unaccepted[number]
         self._look_whether_drained()
+
+    def _cancel_all(self) -> None:
+        for event in self._state.cancellations.values():
+            event.set()
 
     def _look_whether_drained(self) -> None:
         if not self._state.unaccepted:

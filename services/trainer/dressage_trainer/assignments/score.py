@@ -11,70 +11,77 @@ from dressage.contracts import RewardError
 from dressage.errors import ResourceExhausted
 from dressage.policies import CARD_FILE, WEIGHTS_FILE, load
 
-from dressage_trainer.delivery import Delivery
-from dressage_trainer.evaluation import EvaluationSettings, EvaluatorPool, stopped_by
-from dressage_trainer.leaving import told_to_leave
+from dressage_trainer.assignments import results
+from dressage_trainer.assignments.context import AssignmentContext
+from dressage_trainer.assignments.delivery import Delivery, evaluation_item
+from dressage_trainer.evaluation import EVALUATOR, EvaluationSettings, EvaluatorPool, stopped_by
 from dressage_trainer.messages import MemberPolicy
-from dressage_trainer.outcome import Outcome
 from dressage_trainer.specs import options_of
-from dressage_trainer.training import TrainingContext
 from dressage_trainer.uploads import get_file
+from dressage_trainer.waiting import first_of
+
+_MAX_SPARES = 4
 
 
-async def score(context: TrainingContext, assignment: pb.Assignment) -> Outcome:
-    """Runs one `ScoreAssignment`."""
-    task = assignment.score
-    delivery = Delivery(work=context.work, assignment=assignment.id, staging=context.scratch / "staging")
+async def score(context: AssignmentContext) -> pb.AssignmentResult | None:
+    """Run a `ScoreAssignment`, but for policies that earlier attempts scored; None if it was interrupted or cancelled."""
+    task = context.assignment.score
     settings = EvaluationSettings(
         environment=task.environment,
         options=options_of(task.options),
         reward_source=task.reward_source,
-        seeds=tuple(range(task.seed, task.seed + task.episodes)),
         allow_unsandboxed=context.allow_unsandboxed,
     )
-    size = max(1, min(task.cores, len(task.policies)))
+    size = max(1, min(context.assignment.cores, len(task.policies) * task.episodes))
+    context.sandboxes.keep_ready("score", lambda: {EVALUATOR: min(size, _MAX_SPARES)})
+    pool = EvaluatorPool(settings=settings, sandboxes=context.sandboxes, scratch=context.scratch, size=size)
+    scoring = asyncio.ensure_future(_score_all(context, pool))
     try:
-        async with EvaluatorPool(settings=settings, scratch=context.scratch, size=size) as pool:
-            scoring = asyncio.ensure_future(_score_all(context, task, delivery, pool))
-            if (left := await told_to_leave(scoring, work=context.work, terminate=context.terminate)) is not None:
-                return left
-            failures = scoring.result()
+        async with pool:
+            try:
+                await first_of(scoring, context.cancelled, context.terminate)
+                return scoring.result() if scoring.done() else None
+            finally:
+                scoring.cancel()
+                await asyncio.gather(scoring, return_exceptions=True)
     except ResourceExhausted as error:  # episodes too long: another attempt would record the same
-        return Outcome.failed(error.reason, error.message, generated_code=False)
-    if failures and len(failures) == len(task.policies):
-        return Outcome.none_left(failures)
-    delivery.report(pb.Report(done=pb.AssignmentDone()))
-    return Outcome.finished(0)
+        return results.assignment_refused(error.reason, error.message)
 
 
-async def _score_all(
-    context: TrainingContext, task: pb.ScoreAssignment, delivery: Delivery, pool: EvaluatorPool
-) -> list[session_pb2.Failure]:
-    """Scores every policy; why those could not be scored that could not, in their order."""
+async def _score_all(context: AssignmentContext, pool: EvaluatorPool) -> pb.AssignmentResult:
+    task, delivery = context.assignment.score, Delivery(context)
+    stopped = dict(context.assignment.stopped)
 
-    async def one(reference: pb.PolicyRef) -> session_pb2.Failure | None:
+    async def one(reference: pb.PolicyRef) -> int:
+        """Return the number of episodes played."""
+        if context.finished(evaluation_item(reference)) or reference.member in stopped:
+            return 0
         policy = await _fetch(context, reference)
         try:
-            episodes = await pool.evaluate(policy)
+            episodes = await pool.evaluate(policy, range(task.seed, task.seed + task.episodes))
         except RewardError as error:
-            stopped = stopped_by(error, policy)
-            delivery.stopped(stopped)
-            return session_pb2.Failure(reason=stopped.reason, message=stopped.message)
-        await delivery.evaluation(reference.member, reference.env_step, episodes)
-        return None
+            message = stopped_by(error, policy)
+            delivery.stopped(message)
+            stopped[message.member] = session_pb2.Failure(reason=message.reason, message=message.message)
+            return 0
+        await delivery.evaluation(reference, episodes)
+        return len(episodes)
 
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(reference)) for reference in task.policies]
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from errors
-    return [failure for task in tasks if (failure := task.result()) is not None]
+    members = [reference.member for reference in task.policies]
+    if stopped and stopped.keys() >= set(members):
+        return results.all_members_stopped([stopped[member] for member in members])
+    return pb.AssignmentResult(score=pb.ScoreResult(episodes=sum(task.result() for task in tasks)))
 
 
-async def _fetch(context: TrainingContext, reference: pb.PolicyRef) -> MemberPolicy:
-    """Downloads a bundle."""
+async def _fetch(context: AssignmentContext, reference: pb.PolicyRef) -> MemberPolicy:
+    """Download a bundle."""
     folder: Path = context.scratch / "bundles" / reference.member
     for name in (WEIGHTS_FILE, CARD_FILE):
-        await get_file(context.work, f"{reference.bundle.rstrip('/')}/{name}", folder / name)
+        await get_file(context, f"{reference.bundle.rstrip('/')}/{name}", folder / name)
     policy = load(folder)
     return MemberPolicy(reference.member, reference.env_step, policy.card, policy.weights)

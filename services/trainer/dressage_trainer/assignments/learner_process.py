@@ -1,0 +1,108 @@
+"""The learner as the supervisor sees it: how it is started, what it resumes from, and what its end means."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import structlog
+from dressage.api.internal.v1 import run_service_pb2 as pb
+from dressage.errors import NotFound
+from dressage.limits import CHECKPOINT_INDEX
+from dressage.sandbox.limits import GIB, Limits
+from dressage.sandbox.process import Exit
+
+from dressage_trainer.assignments import results
+from dressage_trainer.assignments.context import AssignmentContext
+from dressage_trainer.assignments.delivery import Delivery
+from dressage_trainer.messages import FailedMessage, WarningMessage
+from dressage_trainer.sandboxes import SandboxSpec
+from dressage_trainer.threads import learner_environment
+from dressage_trainer.uploads import get_file
+
+LEARNER = "dressage_trainer.learner:learn"
+LEARNER_LIMITS = Limits(memory_bytes=8 * GIB, file_bytes=2 * GIB, scratch_bytes=8 * GIB)
+"""The folder has room for three of the largest checkpoints: two that are kept and one that is being written."""
+_GROUPS = {"sb3": "dressage_trainer.sb3.groups"}
+_OF_THE_MACHINE = frozenset({"OUT_OF_DISK", "LEARNER_IO"})
+
+
+def learner_sandbox(*, backend: str, cores: int, compiled: Path | None) -> SandboxSpec:
+    """Return how a learner is started.
+
+    :param compiled: folder of compiled updates, if there is one for its shapes.
+    """
+    return SandboxSpec(
+        limits=LEARNER_LIMITS,
+        threads=cores,
+        env=tuple(sorted(learner_environment(compilation_cache=compiled).items())),
+        read_only=() if compiled is None else (compiled,),
+        preload=("dressage_trainer.learner", _GROUPS.get(backend, "dressage_trainer.groups")),
+    )
+
+
+async def fetch_checkpoints(context: AssignmentContext, delivery: Delivery) -> list[Path]:
+    """Download the checkpoint to resume from and the one before it, which hold the metrics too.
+
+    :returns: the files, the newest first; none where training begins, or has to begin anew.
+    """
+    newest = context.assignment.checkpoint
+    if not newest:
+        return []
+    found = []
+    for number, key in enumerate(await _stored_checkpoints(context, delivery)):
+        try:
+            found.append(await get_file(context, key, context.scratch / f"resume-{number}.safetensors"))
+        except NotFound:
+            structlog.get_logger("dressage.trainer.training").warning("a checkpoint is missing", key=key)
+    if not found:
+        message = f"{newest} and those before it are missing; training begins anew"
+        delivery.warn(WarningMessage("CHECKPOINT_MISSING", message))
+    return found
+
+
+async def _stored_checkpoints(context: AssignmentContext, delivery: Delivery) -> list[str]:
+    """Return the keys of the checkpoint to resume from and of the one before it."""
+    newest = context.assignment.checkpoint
+    path = context.scratch / "index.json"
+    try:
+        await get_file(context, CHECKPOINT_INDEX, path)
+        listed = [str(key) for key in json.loads(path.read_text())]
+    except (NotFound, ValueError, TypeError):
+        return [newest]
+    # The index may be ahead of the last report that was accepted.
+    earlier = listed[listed.index(newest) + 1 :] if newest in listed else []
+    delivery.continue_from([newest, *earlier])
+    return [newest, *earlier[:1]]
+
+
+def failed(message: FailedMessage) -> pb.AssignmentResult:
+    """Return the result of a learner that says that it cannot continue."""
+    if message.generated_code:
+        return results.generated_code_failed(message.reason, message.message)
+    if message.reason in _OF_THE_MACHINE:
+        return results.infrastructure_failed(message.reason, message.message)
+    return results.assignment_refused(message.reason, message.message)
+
+
+def died(ended: Exit | None, algorithm: str = "") -> pb.AssignmentResult:
+    """Return what a learner's end without a last message means.
+
+    :param ended: how it ended; None if it has not.
+    :param algorithm: the training's algorithm.
+    """
+    if ended is None:
+        message = "the learner closed its channel and did not end"
+        return results.infrastructure_failed("LEARNER_CRASHED", message)
+    if ended.stderr_tail:
+        log = structlog.get_logger("dressage.trainer.training")
+        log.warning("the learner ended", reason=ended.reason, tail=ended.stderr_tail[-4000:])
+    message = f"the learner was ended: {ended.reason}"
+    if ended.kind == "memory" and algorithm == "sac":  # no reward's doing
+        advice = "SAC's replay buffers and their copies for checkpoints take most of it: train fewer members or steps"
+        return results.assignment_refused("LEARNER_OUT_OF_MEMORY", f"{message}; {advice}")
+    if ended.kind == "memory":
+        return results.generated_code_failed("LEARNER_OUT_OF_MEMORY", message)
+    if ended.bound:
+        return results.generated_code_failed("SANDBOX_LIMIT", message)
+    return results.infrastructure_failed("LEARNER_CRASHED", f"the learner ended: {ended.reason}")
