@@ -135,6 +135,52 @@ def test_export_writes_an_onnx_file(bundle: Path, tmp_path: Path, capsys: pytest
     assert Path(capsys.readouterr().out.strip()).stat().st_size > 0
 
 
+@pytest.fixture(params=["linear", "mlp", "random_features", "table"])
+def searched(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The bundle of a policy of each kind, as search methods make it."""
+    from dressage.envs.cards import load_card
+    from dressage.policies import kinds, save_bundle
+
+    spec = kinds.PolicySpec.of(request.param, load_card("CartPole-v1"), hidden=(8,))
+    kind = kinds.kind(request.param)
+    weights, card = kind.initial(spec, seed=1), kind.card(spec, environment="CartPole-v1")
+    return save_bundle(tmp_path / request.param, weights=weights, card=card)
+
+
+def test_every_kind_exports_to_onnx_and_acts_there(searched: Path, tmp_path: Path):
+    from dressage.policies import load
+
+    runtime = pytest.importorskip("onnxruntime")
+    out = tmp_path / "p" / "x.onnx"
+    assert invoke(["export", str(searched), "--format", "onnx", "-o", str(out)]) == 0
+    rows = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
+    given = np.array([3, 0, 1, 2]) if searched.name == "table" else rows
+    session = runtime.InferenceSession(str(out), providers=["CPUExecutionProvider"])
+    actions = session.run(["action"], {"observation": given})[0]
+    assert actions.tolist() == load(searched).act(given).tolist()
+
+
+def test_export_to_sb3_is_for_mlps(searched: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    if searched.name == "mlp":
+        pytest.importorskip("stable_baselines3")
+    out = tmp_path / "sb3"
+    failed = invoke(["export", str(searched), "--format", "sb3", "-o", str(out)])
+    if searched.name == "mlp":
+        assert not failed and sorted(path.name for path in out.iterdir()) == ["policy.zip", "vecnormalize.pkl"]
+        return
+    message = capsys.readouterr().err
+    assert failed == 1 and f"no policy of kind {searched.name}" in message and "--format onnx" in message
+    assert not out.exists()
+
+
+def test_eval_plays_every_kind(searched: Path, capsys: pytest.CaptureFixture[str]):
+    failed = invoke(["eval", str(searched), "--episodes", "2", "--json"])
+    if searched.name == "table":  # CartPole's observations are not discrete
+        assert failed == 1 and "a table needs discrete observations" in capsys.readouterr().err
+        return
+    assert not failed and document(capsys)["policy"]["mean_return"] > 0
+
+
 @pytest.mark.parametrize("named", [".", "policy.safetensors", "../bundle/", ".."])
 def test_export_is_named_after_the_bundles_folder(
     bundle: Path, named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
