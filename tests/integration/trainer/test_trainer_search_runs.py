@@ -6,6 +6,7 @@ import signal
 import statistics
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import gymnasium
@@ -57,57 +58,49 @@ def improvements(accepted) -> list[tuple[int, float, list[float]]]:
 
 @pytest.mark.timeout(300)
 def test_a_search_ends_alike_after_kills_and_on_more_cores(tmp_path):
-    expected, accepted = undisturbed(tmp_path / "whole", search())
-    assert expected.evaluated == 2_000 and expected.episodes == 10_000 and expected.best_score >= 475
+    expected, accepted = undisturbed(tmp_path / "whole", search(budget=10_000))
+    assert expected.evaluated == 10_000 and expected.episodes == 50_000 and expected.best_score >= 475
     streamed = improvements(accepted)
-    assert [(number, score) for number, score, _ in streamed] == [(one.evaluated, one.score) for one in expected.improvements]
+    assert [(number, score) for number, score, _ in streamed] == [
+        (one.evaluated, one.score) for one in expected.improvements
+    ]
     assert streamed[-1][2] == list(expected.best_parameters)
-    assert undisturbed(tmp_path / "cores", search(cores=2))[0] == expected
+    assert undisturbed(tmp_path / "cores", search(budget=10_000, cores=2))[0] == expected
 
-    # Stores after every block; killed after the second store, the third, and so on, until one gets to the end.
-    with FakeRunService(tmp_path / "store", search(checkpoint_seconds=1e-9)) as service:
-        attempts = 0
-        while (1, "result") not in service.accepted:
-            attempts += 1
-            trainer = service.start_trainer(tmp_path / f"scratch-{attempts}", attempt=attempts)
-            for _ in range(2):
+    # The state is stored as often as it can be. Two attempts are killed once they stored one; the third gets to the end.
+    with FakeRunService(tmp_path / "store", search(budget=10_000, checkpoint_seconds=1e-9)) as service:
+        stored = [0]
+        for attempt in (1, 2, 3):
+            trainer = service.start_trainer(tmp_path / f"scratch-{attempt}", attempt=attempt)
+            if attempt < 3:
                 _, report = service.wait_for("checkpoint", timeout=60)
-            if attempts < 3:
                 trainer.send_signal(signal.SIGKILL)
                 assert trainer.wait(30) == -9
-                assert report.checkpoint.update < 2_000
-            else:
-                service.wait_for("result")
-                assert trainer.wait(60) == 0
-        assert attempts == 3 and service.sent[-1].checkpoint == service.sent[-1].finished_items[-1].removeprefix("checkpoint/")
+                stored.append(report.checkpoint.update)
+        service.wait_for("result")
+        assert trainer.wait(60) == 0
+        assert 0 < stored[1] < stored[2] < 10_000 and service.sent[-1].checkpoint
         assert service.accepted[1, "result"].result.search == expected
         assert improvements(service.accepted) == streamed
-        # What was accepted before a kill is not said again.
-        assert set(service.repeated) <= {item for _, item in service.accepted if item.startswith("checkpoint/")}
+        assert not service.repeated
 
 
 @pytest.mark.timeout(300)
 def test_sigterm_stores_the_state_and_the_next_attempt_ends_alike(tmp_path):
-    task = search(budget=200_000)
-    with FakeRunService(tmp_path / "store", task) as service:
+    expected, _ = undisturbed(tmp_path / "whole", search(budget=20_000))
+    with FakeRunService(tmp_path / "store", search(budget=20_000)) as service:
         trainer = service.start_trainer(tmp_path / "first")
-        _, report = service.wait_for("improvement", timeout=60)
+        service.wait_for("improvement", timeout=60)
         told = time.monotonic()
         trainer.send_signal(signal.SIGTERM)
         when, report = service.wait_for("checkpoint", timeout=30)
         assert trainer.wait(30) == 75 and when - told < 20
-        assert 0 < report.checkpoint.update < 200_000
+        assert 0 < report.checkpoint.update < 20_000
+        snapshot = checkpoints.read(tmp_path / "store" / report.checkpoint.key)
+        assert snapshot.update == snapshot.facts["evaluated"] == report.checkpoint.update
         trainer = service.start_trainer(tmp_path / "second", attempt=2)
-        _, report = service.wait_for("progress", timeout=60)
-        assert report.progress.activity == "searching" and report.progress.steps_per_second > 0
-        trainer.send_signal(signal.SIGTERM)
-        _, report = service.wait_for("checkpoint", timeout=30)
-        assert trainer.wait(30) == 75
-        update, key = report.checkpoint.update, report.checkpoint.key
-    snapshot = checkpoints.read(tmp_path / "store" / key)
-    assert snapshot.update == update and snapshot.facts["evaluated"] == update
-    # The rest of a shorter search from that state, against one that was never interrupted.
-    assert snapshot.facts["task"]["budget"] == 200_000
+        _, report = service.wait_for("result")
+        assert trainer.wait(60) == 0 and report.result.search == expected
 
 
 @pytest.mark.timeout(300)
@@ -164,8 +157,8 @@ def test_what_a_search_finds_balances_on_stock_gymnasium(tmp_path):
 
 @pytest.mark.timeout(300)
 def test_a_killed_evaluation_repeats_no_finished_candidate(tmp_path):
-    parameters = [[0.0, 0.0, -scale, -scale, 0.0, 0.0, scale, scale] for scale in np.linspace(0.1, 2, 30)]
-    task = evaluate(*parameters, seeds=range(100), cores=2)
+    parameters = [[0.0, 0.0, -scale, -scale, 0.0, 0.0, scale, scale] for scale in np.linspace(0.1, 2, 16)]
+    task = evaluate(*parameters, seeds=range(60), cores=2)
     with FakeRunService(tmp_path / "store", task) as service:
         trainer = service.start_trainer(tmp_path / "first")
         for _ in range(3):
@@ -178,8 +171,8 @@ def test_a_killed_evaluation_repeats_no_finished_candidate(tmp_path):
         _, report = service.wait_for("result", timeout=200)
         assert trainer.wait(60) == 0
         assert set(service.sent[-1].finished_items) >= {item for _, item in before}
-        assert report.result.evaluate.episodes == 100 * (30 - len(service.sent[-1].finished_items))
-        assert len(service.accepted) == 31 and not service.repeated
+        assert report.result.evaluate.episodes == 60 * (16 - len(service.sent[-1].finished_items))
+        assert len(service.accepted) == 17 and not service.repeated
 
 
 @pytest.mark.timeout(300)
@@ -193,7 +186,9 @@ def test_bad_assignments_end_in_results_and_the_next_is_served(tmp_path):
         trainer = service.start_trainer(tmp_path / "scratch")
         results = [service.wait_for("result")[1].result for _ in range(4)]
         assert trainer.wait(60) == 0
-    for result, message in zip(results, ("algorithm: got 'annealing'", "policy.kind: got 'table'", "seeds: got []"), strict=False):
+    for result, message in zip(
+        results, ("algorithm: got 'annealing'", "policy.kind: got 'table'", "seeds: got []"), strict=False
+    ):
         assert result.failure.cause == pb.AssignmentFailure.CAUSE_ASSIGNMENT
         assert result.failure.failure.message.startswith(message)
     assert results[3].evaluate.episodes == 1
@@ -207,7 +202,6 @@ def test_a_trivial_candidate_on_a_live_lease_is_cheap(tmp_path):
         whens = [service.wait_for("result", timeout=60)[0] for _ in tasks]
         assert trainer.wait(60) == 0
     # From one result to the next: an assignment is sent as soon as the result before it came in.
-    seconds = statistics.median(b - a for a, b in zip(whens[2:], whens[3:], strict=False))
-    print(f"median of 99 assignments: {1000 * seconds:.1f} ms")
-    # A twentieth of this on an idle machine; here only a start of a process or of an environment for each would fail.
-    assert seconds < 0.25
+    seconds = statistics.median(later - earlier for earlier, later in pairwise(whens))
+    print(f"median of 101 assignments: {1000 * seconds:.1f} ms")
+    assert seconds < 0.05

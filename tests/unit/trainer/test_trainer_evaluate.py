@@ -154,9 +154,15 @@ async def test_a_value_beyond_single_precision_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (dict(environment="CartPool-v1"), "environment: unknown environment 'CartPool-v1'; known environments: CartPole-v1"),
+        (
+            dict(environment="CartPool-v1"),
+            "environment: unknown environment 'CartPool-v1'; known environments: CartPole-v1",
+        ),
         (dict(policy__kind="cubic"), "policy.kind: got 'cubic', expected one of mlp, linear"),
-        (dict(policy__kind="table"), "policy.kind: got 'table', expected linear, mlp or random_features for CartPole-v1"),
+        (
+            dict(policy__kind="table"),
+            "policy.kind: got 'table', expected linear, mlp or random_features for CartPole-v1",
+        ),
         (dict(seeds=()), "seeds: got [], expected 1 to 100000 seeds"),
         (dict(seeds=(3, -1)), "seeds[1]: got -1, expected an integer of at least 0"),
         (dict(kept_rollouts=-1), "kept_rollouts: got -1, expected an integer of at least 0"),

@@ -23,11 +23,13 @@ from dressage_trainer.assignments.context import AssignmentContext
 from dressage_trainer.assignments.results import assignment_refused, infrastructure_failed
 from dressage_trainer.candidates.pool import Played, PlayerPool, parts
 from dressage_trainer.candidates.requests import Evaluation, check_bundle, evaluation_of, parameters_of
+from dressage_trainer.step_rate import StepRate
 from dressage_trainer.uploads import get_file, put_files
 from dressage_trainer.waiting import first_of
 
 _STEPS_AT_ONCE = 50_000
 """Environment steps that a player is asked for in one request, at most, unless a single episode has more."""
+_PROGRESS_SECONDS = 5.0
 
 
 async def evaluate(context: AssignmentContext) -> pb.AssignmentResult | None:
@@ -37,11 +39,15 @@ async def evaluate(context: AssignmentContext) -> pb.AssignmentResult | None:
     except InvalidArgument as error:
         return assignment_refused(error.reason, error.message)
     pool = context.players or PlayerPool(context.sandboxes)
-    serving = asyncio.ensure_future(_Serving(context, evaluation, pool).run())
+    work = _Serving(context, evaluation, pool)
+    serving = asyncio.ensure_future(work.run())
     try:
-        await first_of(serving, context.terminate, context.cancelled)
-        if not serving.done():
-            return None
+        while not serving.done():
+            await first_of(serving, context.terminate, context.cancelled, timeout=_PROGRESS_SECONDS)
+            if not serving.done() and (context.terminate.is_set() or context.cancelled.is_set()):
+                return None
+            if not serving.done():
+                context.report("", progress=pb.ProgressReport(activity="evaluating", steps_per_second=work.rate()))
         return pb.AssignmentResult(evaluate=serving.result())
     except ResourceExhausted as error:  # another attempt would need as much
         return assignment_refused(error.reason, error.message)
@@ -75,7 +81,12 @@ class _Serving:
         candidates, seeds = len(context.assignment.evaluate.candidates), len(evaluation.seeds)
         # Few candidates leave cores idle unless their seeds are spread.
         spread = -(-seeds // max(1, cores // candidates))
+        self._rate = StepRate()
         self._part = max(1, min(spread, _STEPS_AT_ONCE // evaluation.task.longest_episode))
+
+    def rate(self) -> float:
+        """Environment steps per second since this was last asked for."""
+        return self._rate.at(self._result.env_steps)
 
     async def run(self) -> pb.EvaluateResult:
         """Evaluate all candidates that no earlier attempt reported.
@@ -116,8 +127,6 @@ class _Serving:
             message.lengths.extend(played.lengths)
             message.successes.extend(played.successes)
             await self._upload(message, played)
-            self._result.episodes += len(played.returns)
-            self._result.env_steps += sum(played.lengths)
         self._context.report(_item(candidate.id), candidate=message)
 
     async def _playable(self, index: int, candidate: pb.Candidate) -> _Playable:
@@ -177,7 +186,11 @@ class _Serving:
                     "recorded": min(max(0, evaluation.kept_rollouts - start), len(seeds)),
                     **playable.policy,
                 }
-                return await player.play(request, target=self._context.scratch / "rollouts" / playable.id / str(start))
+                target = self._context.scratch / "rollouts" / playable.id / str(start)
+                played = await player.play(request, target=target)
+            self._result.episodes += len(played.returns)
+            self._result.env_steps += sum(played.lengths)
+            return played
 
         split = parts(evaluation.seeds, size=self._part)
         try:

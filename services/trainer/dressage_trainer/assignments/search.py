@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from dressage_trainer.assignments.results import assignment_refused, infrastruct
 from dressage_trainer.sandboxes import SandboxSpec
 from dressage_trainer.search.messages import Alive, Ended, Improved, Refused, SearchMessage, Stored, parse
 from dressage_trainer.search.task import SearchTask, search_task
+from dressage_trainer.step_rate import StepRate
 from dressage_trainer.uploads import get_file, put_files
 from dressage_trainer.waiting import first_of
 
@@ -35,7 +35,7 @@ SANDBOX = SandboxSpec(limits=Limits(memory_bytes=2 * GIB, file_bytes=GIB), prelo
 """How a search's process is started."""
 _SILENCE_SECONDS = 300.0
 """The search says every second that it is alive, once its environment is made."""
-_LEAVING_SECONDS = 15.0
+_LEAVING_SECONDS = 20.0
 _DEFAULT_CHECKPOINT_SECONDS = 60.0
 _PARAMETERS = "best_parameters"
 
@@ -59,48 +59,72 @@ class _Serving:
     def __init__(self, context: AssignmentContext, task: SearchTask) -> None:
         self._context = context
         self._task = task
-        self._rate = _Rate()
+        self._rate = StepRate()
+        self._storing: asyncio.Future[None] | None = None
+        self._receiving: asyncio.Future[SearchMessage] | None = None
 
     async def run(self) -> pb.AssignmentResult | None:
         """Search to the end, or until it must leave.
 
         :raises DressageError: where the process failed, or the store cannot be reached.
         """
-        context, assignment = self._context, self._context.assignment.search
+        context, seconds = self._context, self._context.assignment.search.checkpoint_seconds
         state = await self._stored_state()
+        # A session that searches once is likely to search again.
+        context.sandboxes.keep_ready("search", lambda: {SANDBOX: 1})
         process = await asyncio.to_thread(context.sandboxes.start, SANDBOX, _SEARCH)
-        channel = process.channel
-        receiving: asyncio.Future[SearchMessage] | None = None
         try:
-            seconds = assignment.checkpoint_seconds or _DEFAULT_CHECKPOINT_SECONDS
-            request = {"task": self._task.to_dict(), "state": state, "checkpoint_seconds": seconds}
-            await asyncio.to_thread(channel.send, request, timeout=_SILENCE_SECONDS)
-            leaving = asyncio.Event()
-            while True:
-                receiving = receiving or asyncio.ensure_future(_receive(process))
-                waited = [] if leaving.is_set() else [context.terminate]
-                await first_of(
-                    receiving, *waited, context.cancelled, timeout=_LEAVING_SECONDS if leaving.is_set() else None
-                )
-                if context.cancelled.is_set():
-                    return None
-                if receiving.done():
-                    message, receiving = receiving.result(), None
-                    ended = await self._take(message)
-                    if ended is not None:
-                        return ended
-                    if leaving.is_set() and isinstance(message, Stored) and message.requested:
-                        return None
-                elif leaving.is_set():
-                    return None  # the state stored last has to do
-                if context.terminate.is_set() and not leaving.is_set():
-                    leaving.set()
-                    await asyncio.to_thread(channel.send, {"checkpoint": True}, timeout=_LEAVING_SECONDS)
+            request = {
+                "task": self._task.to_dict(),
+                "state": state,
+                "checkpoint_seconds": seconds or _DEFAULT_CHECKPOINT_SECONDS,
+            }
+            await asyncio.to_thread(process.channel.send, request, timeout=_SILENCE_SECONDS)
+            return await self._follow(process)
         finally:
             await asyncio.to_thread(process.kill)
-            if receiving is not None:
-                await asyncio.gather(receiving, return_exceptions=True)
+            if self._storing is not None:
+                self._storing.cancel()
+            # A thread that still waits for a message gets the end of the channel, and must have it before that is closed.
+            left = [one for one in (self._receiving, self._storing) if one is not None]
+            await asyncio.gather(*left, return_exceptions=True)
             await asyncio.to_thread(context.sandboxes.end, process)
+
+    async def _follow(self, process: SandboxProcess) -> pb.AssignmentResult | None:
+        """Take messages until the last one, or until the search must leave."""
+        context = self._context
+        while not context.terminate.is_set():
+            message = await self._next(process, context.terminate)
+            if context.cancelled.is_set():
+                return None
+            if message is not None and (result := await self._take(message)) is not None:
+                return result
+        await asyncio.to_thread(process.channel.send, {"checkpoint": True}, timeout=_LEAVING_SECONDS)
+        with contextlib.suppress(TimeoutError):  # the state that was stored last has to do
+            async with asyncio.timeout(_LEAVING_SECONDS):
+                while not context.cancelled.is_set():
+                    message = await self._next(process)
+                    if isinstance(message, Stored) and message.requested:
+                        if self._storing is not None:
+                            await asyncio.gather(self._storing, return_exceptions=True)
+                        await self._store(message)
+                        return None
+                    if message is not None and (result := await self._take(message)) is not None:
+                        return result
+        return None
+
+    async def _next(self, process: SandboxProcess, *until: asyncio.Event) -> SearchMessage | None:
+        """The next message; None if one of these events or a cancellation comes first.
+
+        :raises DressageError: where the process failed.
+        """
+        if self._receiving is None:
+            self._receiving = asyncio.ensure_future(_receive(process))
+        await first_of(self._receiving, self._context.cancelled, *until)
+        if not self._receiving.done():
+            return None
+        received, self._receiving = self._receiving, None
+        return received.result()
 
     async def _take(self, message: SearchMessage) -> pb.AssignmentResult | None:
         """Pass a message on; the result, if it is the last one."""
@@ -117,7 +141,11 @@ class _Serving:
                 progress = pb.ProgressReport(activity="searching", steps_per_second=self._rate.at(env_steps))
                 self._context.report("", progress=progress)
             case Stored():
-                await self._store(message)
+                # The search goes on meanwhile. While the store is away, states are left out: a newer one is to come.
+                if self._storing is None or self._storing.done():
+                    if self._storing is not None:
+                        self._storing.result()
+                    self._storing = asyncio.ensure_future(self._store(message))
             case Refused(reason, text):
                 return assignment_refused(reason, text)
             case Ended():
@@ -164,19 +192,6 @@ class _Serving:
             self._context.report(f"warning/checkpoint-{Path(key).stem}", warning=warning)
             return None
         return state
-
-
-class _Rate:
-    """Environment steps per second between two looks."""
-
-    def __init__(self) -> None:
-        self._time, self._steps = time.monotonic(), 0
-
-    def at(self, steps: int) -> float:
-        """The rate since the last look."""
-        before, done = self._time, steps - self._steps
-        self._time, self._steps = time.monotonic(), steps
-        return max(0.0, done / max(1e-9, self._time - before))
 
 
 async def _receive(process: SandboxProcess) -> SearchMessage:

@@ -19,6 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 from dressage.errors import InvalidArgument
+from dressage.policies.kinds import kind
 from numpy.typing import NDArray
 
 from dressage_trainer.search.algorithms import algorithm
@@ -29,6 +30,8 @@ Array = NDArray[Any]
 _BLOCK_SECONDS = 0.25
 _FIRST_BLOCK = 64
 _MAX_BLOCK = 1 << 16
+_MAX_NUMBERS = 1 << 22
+"""Parameters of a block's candidates, and returns of their episodes."""
 _TICK_SECONDS = 0.1
 
 
@@ -71,6 +74,8 @@ class Search:
         self._algorithm = algorithm(task.algorithm, task.policy, seed=task.seed, scale=task.scale)
         self._threads = ThreadPoolExecutor(task.threads, thread_name_prefix="score")
         self._block = task.threads * min(self._scorer.part, _FIRST_BLOCK)
+        width = max(kind(task.policy.kind).size(task.policy), task.episodes)
+        self._largest_block = max(self._block, min(_MAX_BLOCK, _MAX_NUMBERS // width))
         self.progress = Progress()
 
     def __enter__(self) -> Self:
@@ -95,7 +100,7 @@ class Search:
         parameters = self._algorithm.ask(count)
         improvements = self._look_at(parameters, self._score(parameters))
         if time.monotonic() - begun < _BLOCK_SECONDS / 2:
-            self._block = min(2 * self._block, _MAX_BLOCK)
+            self._block = min(2 * self._block, self._largest_block)
         return improvements
 
     def _score(self, parameters: Array) -> Scores:

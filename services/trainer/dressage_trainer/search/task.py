@@ -15,6 +15,7 @@ from dressage_trainer.candidates.requests import check_count, policy_of, task_of
 from dressage_trainer.search.algorithms import ALGORITHMS
 
 MAX_EPISODES = 10_000
+_MAX_THREADS = 64
 _MAX_SCALE = 1e30
 """Ten standard deviations of it are well within single precision."""
 
@@ -93,5 +94,5 @@ def search_task(assignment: pb.SearchAssignment, *, cores: int) -> SearchTask:
         episode_seed=check_count("episode_seed", assignment.episode_seed, least=0, most=2**63 - 1 - episodes),
         target=target,
         scale=scale,
-        threads=max(1, cores),
+        threads=min(max(1, cores), _MAX_THREADS),
     )
