@@ -234,6 +234,10 @@ class FakeOrchestrator(
         await self._record("ListRuns", request, context)
         return sessions_pb.ListRunsResponse()
 
+    async def ListAssignments(self, request, context):
+        await self._record("ListAssignments", request, context)
+        return sessions_pb.ListAssignmentsResponse()
+
     async def EstimateSession(self, request, context):
         await self._record("EstimateSession", request, context)
         answer = sessions_pb.EstimateSessionResponse()

@@ -123,6 +123,16 @@ class FakeRunService(pb_grpc.RunServiceServicer):
         """Says something to the trainer that dialled last."""
         self._out.put(response)
 
+    def cancel(self, number: int, reason: str = "superseded") -> None:
+        """Cancels an assignment, as if its result were there, and hands out the next."""
+        self.accepted[number, "result"] = pb.Report()
+        self.send(pb.WorkResponse(cancel_assignment=pb.CancelAssignment(assignment=number, reason=reason)))
+        self.send(self._next())
+
+    def results(self) -> dict[int, pb.AssignmentResult]:
+        """What was accepted as results, by assignment."""
+        return {number: report.result for (number, item), report in self.accepted.items() if item == "result"}
+
     def start_trainer(self, scratch: Path, *more: str, attempt: int = 1) -> subprocess.Popen[bytes]:
         """A real trainer process that dials this service."""
         environment = {

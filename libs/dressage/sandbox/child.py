@@ -1,6 +1,6 @@
 """Entry of a sandboxed process: lock down, then import the target and call it with the channel.
 
-Started by file name with one argument, a JSON object: ``parent`` (process id), ``target`` ("module:function", or empty where
+Started by file name with one argument, a JSON object: ``parent`` (process id), ``target`` ("module:function", or null where
 the first message names it), ``preload`` (modules to import before that message), ``read_fd``, ``write_fd``, ``max_bytes``,
 ``import_path`` (what sys.path will be), ``scratch``, ``read_only``, ``devices``, ``cpus``, ``limits``, ``unsandboxed``.
 Site initialisation is off, so that no .pth file runs before the barriers are up.

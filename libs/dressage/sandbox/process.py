@@ -140,13 +140,15 @@ class SandboxProcess:
         self._started, self._ended, self._killed = threading.Event(), threading.Event(), threading.Event()
         self._usage = Usage()
         self._begin = time.monotonic()
+        self._waits = False
+        """It has no target yet."""
         self.channel: Channel
         """Messages to and from the target."""
 
     @classmethod
     def start(
         cls,
-        target: str = "",
+        target: str | None,
         *,
         limits: Limits,
         scratch: Path,
@@ -161,7 +163,7 @@ class SandboxProcess:
     ) -> SandboxProcess:
         """Start ``target`` in a locked-down process.
 
-        :param target: "module:function"; called with the `Channel` as its only argument, after the lock-down. Empty: the
+        :param target: "module:function"; called with the `Channel` as its only argument, after the lock-down. None: the
             process is locked down, imports ``preload`` and waits for `assign`.
         :param limits: bounds, enforced from outside and by the kernel.
         :param scratch: existing folder, the only one it may write; its current folder, HOME and TMPDIR.
@@ -176,7 +178,7 @@ class SandboxProcess:
         :raises FailedPrecondition: the kernel lacks Landlock or seccomp and ``allow_unsandboxed`` is not set.
         :raises InvalidArgument: a malformed target or a scratch folder that does not exist.
         """
-        if target:
+        if target is not None:
             _check_target(target)
         if not scratch.is_dir():
             raise InvalidArgument(field="scratch", value=str(scratch), expected="an existing folder")
@@ -210,6 +212,7 @@ class SandboxProcess:
             limits=limits,
             scratch=scratch,
         )
+        process._waits = target is None
         process.channel = Channel(from_child_read, to_child_write, max_bytes=max_message_bytes)
         _widen(from_child_read, to_child_write)
         try:
@@ -230,7 +233,7 @@ class SandboxProcess:
         :raises ChannelClosed: the process has ended.
         """
         _check_target(target)
-        self._begin = time.monotonic()
+        self._begin, self._waits = time.monotonic(), False
         self.channel.send({"target": target}, timeout=_START_TIMEOUT)
 
     @property
@@ -334,7 +337,7 @@ class SandboxProcess:
         if self._killed.is_set():
             # Said before the process existed, or while it was being started.
             return "killed", "it was killed by its owner"
-        if limits.wall_seconds is not None and elapsed > limits.wall_seconds:
+        if limits.wall_seconds is not None and not self._waits and elapsed > limits.wall_seconds:
             return "timeout", f"it ran longer than {limits.wall_seconds:g} s"
         if usage.memory_bytes > limits.memory_bytes:
             return "memory", _memory_reason(usage.memory_bytes, limits)

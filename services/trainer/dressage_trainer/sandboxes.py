@@ -110,7 +110,7 @@ class Sandboxes:
         if self._closed or len(self._spares) >= _MAX_SPARES:
             return
         try:
-            process = self._launch(spec, "")
+            process = self._launch(spec, None)
         except DressageError as error:  # the assignment that needs one says so
             structlog.get_logger("dressage.trainer.sandboxes").warning("no spare process", error=error.message)
             return
@@ -128,7 +128,7 @@ class Sandboxes:
                     return process
         return None
 
-    def _launch(self, spec: SandboxSpec, target: str) -> SandboxProcess:
+    def _launch(self, spec: SandboxSpec, target: str | None) -> SandboxProcess:
         self._root.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix="p", dir=self._root))
         try:

@@ -29,7 +29,9 @@ def _set_fields(message: Message) -> dict[str, Any]:
     return {descriptor.name: value for descriptor, value in message.ListFields()}
 
 
-def train_spec(task: pb.TrainAssignment, *, cores: int, resume: Sequence[str] = (), memory_bytes: int = 0) -> TrainSpec:
+def train_spec(
+    task: pb.TrainAssignment, *, cores: int = 1, resume: Sequence[str] = (), memory_bytes: int = 0
+) -> TrainSpec:
     """Return the learner's task.
 
     :param cores: threads that it may use.

@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from dressage_trainer import evaluation, evaluator
 from dressage_trainer.evaluation import EvaluationSettings, EvaluatorPool
 from dressage_trainer.messages import EvaluateRequest, MemberPolicy
 from dressage_trainer.ppo.network import initial_weights
+from dressage_trainer.sandboxes import Sandboxes
 
 ENVIRONMENT = "InvertedPendulum-v5"
 SEEDS = (1_000_000, 1_000_001)
@@ -45,23 +47,23 @@ def hopper() -> MemberPolicy:
 
 async def play(tmp_path, *, background):
     """Returns of the stock reward, and the nice values of the processes that played."""
-    settings = EvaluationSettings(environment=ENVIRONMENT, options={}, reward_source="", seeds=SEEDS)
-    nice = []
-    start = evaluation.SandboxProcess.start
+    tmp_path.mkdir(exist_ok=True)
+    settings = EvaluationSettings(environment=ENVIRONMENT, options={}, reward_source="")
+    sandboxes, pids = Sandboxes(tmp_path / "sandboxes"), []
+    start = sandboxes.start
 
-    def noted(*args, **kwargs):
-        process = start(*args, **kwargs)
-        nice.append(process.pid)
+    def noted(*args):
+        process = start(*args)
+        pids.append(process.pid)
         return process
 
-    evaluation.SandboxProcess.start = noted
-    try:
-        async with EvaluatorPool(settings=settings, scratch=tmp_path, size=1, background=background) as pool:
-            episodes = await pool.evaluate(untrained())
-            priority = os.getpriority(os.PRIO_PROCESS, nice[-1])
-    finally:
-        evaluation.SandboxProcess.start = start
-    return [episode.stock_return for episode in episodes], len(nice), priority
+    sandboxes.start = noted
+    async with EvaluatorPool(
+        settings=settings, sandboxes=sandboxes, scratch=tmp_path, size=1, background=background
+    ) as pool:
+        episodes = await pool.evaluate(untrained(), SEEDS)
+        priority = os.getpriority(os.PRIO_PROCESS, pids[-1])
+    return [episode.stock_return for episode in episodes], len(pids), priority
 
 
 def test_a_starved_background_evaluator_comes_to_the_foreground(tmp_path, monkeypatch):
@@ -74,12 +76,39 @@ def test_a_starved_background_evaluator_comes_to_the_foreground(tmp_path, monkey
     assert starved == normal
 
 
+def test_what_an_evaluator_plays_is_played_again_in_the_foreground(tmp_path):
+    async def play_on(folder, *, interrupted):
+        folder.mkdir()
+        settings = EvaluationSettings(environment="Hopper-v5", options={}, reward_source="")
+        sandboxes = Sandboxes(folder / "sandboxes")
+        async with EvaluatorPool(
+            settings=settings, sandboxes=sandboxes, scratch=folder, size=1, background=interrupted
+        ) as pool:
+            playing = asyncio.ensure_future(pool.evaluate(hopper(), range(40)))
+            if interrupted:
+                while pool._all[0]._process is None:
+                    await asyncio.sleep(0.01)
+                before = pool._all[0]._process
+                await asyncio.sleep(0.3)
+                assert not playing.done()
+                await pool.foreground()
+                assert before.poll() is not None
+            return [episode.stock_return for episode in await asyncio.wait_for(playing, 60)]
+
+    undisturbed = asyncio.run(play_on(tmp_path / "a", interrupted=False))
+    assert asyncio.run(play_on(tmp_path / "b", interrupted=True)) == undisturbed and len(undisturbed) == 40
+
+
 def test_the_pool_can_be_left_while_an_evaluator_plays(tmp_path):
     async def leave(folder):
         options = {"max_episode_steps": 1_000_000, "terminate_when_unhealthy": False}
-        settings = EvaluationSettings(environment="Hopper-v5", options=options, reward_source="", seeds=SEEDS)
-        async with EvaluatorPool(settings=settings, scratch=folder, size=1, background=True) as pool:
-            playing = asyncio.ensure_future(pool.evaluate(hopper()))
+        folder.mkdir()
+        settings = EvaluationSettings(environment="Hopper-v5", options=options, reward_source="")
+        sandboxes = Sandboxes(folder / "sandboxes")
+        async with EvaluatorPool(
+            settings=settings, sandboxes=sandboxes, scratch=folder, size=1, background=True
+        ) as pool:
+            playing = asyncio.ensure_future(pool.evaluate(hopper(), SEEDS))
             while pool._all[0]._process is None:
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.3)
@@ -94,13 +123,15 @@ def test_the_pool_can_be_left_while_an_evaluator_plays(tmp_path):
 
 
 def test_an_evaluation_beyond_the_memory_says_what_to_lower(tmp_path, monkeypatch):
-    monkeypatch.setattr(evaluation, "_LIMITS", Limits(memory_bytes=300 << 20, file_bytes=1 << 30))
+    small = replace(evaluation.EVALUATOR, limits=Limits(memory_bytes=300 << 20, file_bytes=1 << 30))
+    monkeypatch.setattr(evaluation, "EVALUATOR", small)
     options = {"max_episode_steps": 1_000_000, "terminate_when_unhealthy": False}
-    settings = EvaluationSettings(environment="Hopper-v5", options=options, reward_source="", seeds=SEEDS)
+    settings = EvaluationSettings(environment="Hopper-v5", options=options, reward_source="")
 
     async def play_on():
-        async with EvaluatorPool(settings=settings, scratch=tmp_path, size=1) as pool:
-            await pool.evaluate(hopper())
+        sandboxes = Sandboxes(tmp_path / "sandboxes")
+        async with EvaluatorPool(settings=settings, sandboxes=sandboxes, scratch=tmp_path, size=1) as pool:
+            await pool.evaluate(hopper(), SEEDS)
 
     with pytest.raises(ResourceExhausted, match="lower max_episode_steps") as caught:
         asyncio.run(play_on())
@@ -120,11 +151,12 @@ def small_disk(tmp_path):
 
 
 def test_a_full_disk_is_the_systems_own_error(small_disk):
-    settings = EvaluationSettings(environment=ENVIRONMENT, options={}, reward_source="", seeds=SEEDS)
+    settings = EvaluationSettings(environment=ENVIRONMENT, options={}, reward_source="")
 
     async def play_on():
-        async with EvaluatorPool(settings=settings, scratch=small_disk, size=1) as pool:
-            await pool.evaluate(untrained())
+        sandboxes = Sandboxes(small_disk / "sandboxes")
+        async with EvaluatorPool(settings=settings, sandboxes=sandboxes, scratch=small_disk, size=1) as pool:
+            await pool.evaluate(untrained(), SEEDS)
 
     with pytest.raises(OSError, match="No space left on device"):
         asyncio.run(play_on())

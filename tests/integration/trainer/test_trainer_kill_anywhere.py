@@ -10,15 +10,16 @@ import pytest
 pytest.importorskip("jax")
 pytest.importorskip("mujoco")
 
+from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.envs import ENVIRONMENT_IDS
 from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.limits import Limits
 from dressage.sandbox.pipe import ChannelClosed
 from dressage.sandbox.process import SandboxProcess
 from dressage_trainer import checkpoints
+from dressage_trainer.assignments.learner_process import died
 from dressage_trainer.messages import DoneMessage, MemberTask, TrainSpec, parse
 from dressage_trainer.threads import learner_environment
-from dressage_trainer.training import _died
 
 pytestmark = pytest.mark.skipif(not capabilities().sufficient, reason="this kernel has no Landlock or seccomp")
 
@@ -117,9 +118,9 @@ def test_a_learner_without_memory_ends_with_a_clear_error_and_leaves_whole_check
     with start(tmp_path / "run", memory_bytes=700 << 20) as process:
         process.channel.send({**spec("HalfCheetah-v5", 10**6, checkpoint_seconds=0), "reward_source": GREEDY})
         ended = process.wait(150)
-    outcome = _died(ended)
-    assert outcome.report and outcome.reason == "LEARNER_OUT_OF_MEMORY"
-    assert "700 MiB" in outcome.message
+    failure = died(ended).failure
+    assert failure.cause == pb.AssignmentFailure.CAUSE_GENERATED_CODE
+    assert failure.failure.reason == "LEARNER_OUT_OF_MEMORY" and "700 MiB" in failure.failure.message
     left = sorted((tmp_path / "run/checkpoints").iterdir())
     # Nothing half-written, and what a resume asks for can be read.
     assert [path.name for path in left] == ["2.safetensors", "3.safetensors"]

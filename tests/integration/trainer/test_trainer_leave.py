@@ -34,17 +34,23 @@ def reward(state, action, next_state, memory, np):
 '''
 
 
-def assignment(*, steps, epochs, width=8, checkpoint="", **more):
+def assignment(*, steps, epochs=1, width=8, number=1, reward=REWARD, **more):
     task = pb.TrainAssignment(
-        environment="InvertedPendulum-v5", reward_source=REWARD, steps_per_member=steps, evaluations=1,
-        evaluation_episodes=2, evaluation_seed=7, cores=1, checkpoint=checkpoint, **more,
+        environment="InvertedPendulum-v5", reward_source=reward, steps_per_member=steps, evaluations=1,
+        evaluation_episodes=2, evaluation_seed=7,
     )  # fmt: skip
+    for name, value in more.items():
+        setattr(task, name, value)
     member = task.members.add(id="a-s1", config="a", seed=1)
     values = dict(num_envs=4, num_steps=16, minibatch_size=8, epochs=epochs)
     for name, value in values.items():
         setattr(member.hyperparameters, name, value)
     member.hyperparameters.hidden_sizes.extend([width, width])
-    return pb.Assignment(id=1, train=task)
+    return pb.Assignment(id=number, name=f"sessions/s1/iterations/1/assignments/{number}", cores=1, train=task)
+
+
+def weights(folder):
+    return (folder / "members/a-s1/policy/policy.safetensors").read_bytes()
 
 
 @pytest.mark.timeout(400)
@@ -66,36 +72,110 @@ def test_sigterm_in_a_long_update_stores_the_boundary_before_it(tmp_path):
         assert when - told < 0.6 * 64 / metrics["update_steps_per_second"]
         assert report.checkpoint.update == metrics["update"]
         assert trainer.wait(30) == 75
+        assert not service.results()
     snapshot = checkpoints.read(tmp_path / "store" / report.checkpoint.key)
     assert snapshot.update == metrics["update"] and snapshot.facts["groups"][0]["members"][0]["name"] == "a-s1"
     assert report.checkpoint.key in (tmp_path / "store/checkpoints/index.json").read_text()
 
 
-@pytest.mark.timeout(400)
-def test_sigterm_in_an_evaluation_stores_the_boundary_and_the_next_attempt_evaluates_first(tmp_path):
-    def task(checkpoint=""):
-        made = assignment(steps=10**6, epochs=1, checkpoint_seconds=1e9, checkpoint=checkpoint)
-        # After every 10,000 steps; starting an evaluator alone takes longer than SIGTERM to come.
-        made.train.evaluations, made.train.evaluation_episodes = 100, 20
-        return made
+@pytest.mark.timeout(500)
+def test_sigterm_with_pending_evaluations_ends_in_equal_evaluations(tmp_path):
+    def task():
+        # After every 2,500 steps; starting an evaluator alone takes longer than SIGTERM to come.
+        return assignment(
+            steps=10_000, checkpoint_seconds=1e9, evaluations=4, evaluation_episodes=20, checkpoint_episodes=10
+        )
 
+    def evaluations(service):
+        return {
+            item: report.evaluation for (_, item), report in service.accepted.items() if report.HasField("evaluation")
+        }
+
+    with FakeRunService(tmp_path / "whole", task()) as service:
+        assert service.start_trainer(tmp_path / "scratch").wait(300) == 0
+        undisturbed = evaluations(service)
     store = tmp_path / "store"
     with FakeRunService(store, task()) as service:
         trainer = service.start_trainer(tmp_path / "first")
-        while True:
-            _, report = service.wait_for("progress", timeout=200)
-            if report.progress.members and report.progress.members[0].env_step >= 10_048:
-                break
+        _, report = service.wait_for("policy", timeout=200)
         trainer.send_signal(signal.SIGTERM)
-        _, report = service.wait_for("checkpoint", timeout=60)
-        assert trainer.wait(30) == 75 and "evaluation" not in [r.WhichOneof("body") for _, r in service.reports.queue]
-        key = report.checkpoint.key
-    assert (store / key).with_suffix(".evaluations").is_file()
-    with FakeRunService(store, task(checkpoint=key)) as service:
+        assert trainer.wait(60) == 75
+        interrupted = evaluations(service)
         trainer = service.start_trainer(tmp_path / "second", attempt=2)
-        _, first = service.wait_for("evaluation", timeout=300)
-        trainer.kill()
-    assert first.evaluation.evaluation.env_step == 10_048 < report.checkpoint.env_step
+        assert trainer.wait(300) == 0
+        assert service.repeated == []
+        resumed = evaluations(service)
+        again = service.sent[1]
+    assert len(interrupted) < len(undisturbed) == 4
+    assert again.checkpoint and [ref.env_step for ref in again.pending_evaluations][:1] == [
+        report.policy.policy.env_step
+    ]
+    assert resumed == undisturbed
+    assert weights(store) == weights(tmp_path / "whole")
+    for item in undisturbed:
+        for rollout in undisturbed[item].evaluation.rollouts:
+            with np.load(store / rollout.artifact) as one, np.load(tmp_path / "whole" / rollout.artifact) as other:
+                for name in one.files:
+                    np.testing.assert_array_equal(one[name], other[name])
+
+
+BROKEN = REWARD.replace("1.0 + 0.01 * memory.steps", "np.log(memory.steps - 40.0)")
+RAISING = REWARD.replace("1.0 + 0.01 * memory.steps", "np.ones(3)[int(memory.steps.max())] + memory.steps")
+
+
+@pytest.mark.timeout(500)
+def test_failed_code_is_a_result_and_the_lease_trains_on_as_a_fresh_one_would(tmp_path):
+    with FakeRunService(tmp_path / "alone", assignment(steps=512)) as service:
+        assert service.start_trainer(tmp_path / "scratch-alone").wait(200) == 0
+    store, tasks = tmp_path / "store", [
+        assignment(steps=512, number=1, reward=RAISING), assignment(steps=512, number=2, reward=BROKEN),
+        assignment(steps=512, number=3), assignment(steps=512, number=4),
+    ]  # fmt: skip
+    with FakeRunService(store, *tasks) as service:
+        assert service.start_trainer(tmp_path / "scratch").wait(300) == 0
+        results = service.results()
+        members = [report.item for report in service.accepted.values() if report.item.startswith("member/")]
+    for number in (1, 2):
+        assert results[number].failure.cause == pb.AssignmentFailure.CAUSE_GENERATED_CODE, results[number]
+    assert [results[number].train.env_steps for number in (3, 4)] == [512, 512]
+    assert len(members) == 3  # the member whose reward is not finite is stopped, the raising one has no member to name
+    # Bit for bit as in a lease of its own, whatever ran before.
+    assert weights(store / "3") == weights(store / "4") == weights(tmp_path / "alone")
+    assert not list((tmp_path / "scratch").glob("assignment-*"))
+    assert not list((tmp_path / "scratch/sandboxes").iterdir())
+
+
+@pytest.mark.timeout(500)
+def test_near_its_deadline_a_lease_checkpoints_and_the_next_ends_with_the_same_weights(tmp_path):
+    store = tmp_path / "store"
+    with FakeRunService(store, assignment(steps=10**7, checkpoint_seconds=1e9)) as service:
+        trainer = service.start_trainer(tmp_path / "first", "--deadline-seconds", "40")
+        _, report = service.wait_for("checkpoint", timeout=120)
+        assert trainer.wait(30) == 75
+        assert report.checkpoint.update > 0
+        # The steps say only where training ends.
+        task = assignment(steps=64 * (report.checkpoint.update + 5), checkpoint_seconds=1e9)
+        service.assignments = [task]
+        trainer = service.start_trainer(tmp_path / "second", attempt=2)
+        assert trainer.wait(200) == 0
+        assert service.results()[1].train.env_steps == 64 * 5
+    with FakeRunService(tmp_path / "whole", task) as service:
+        assert service.start_trainer(tmp_path / "scratch").wait(300) == 0
+    assert weights(store) == weights(tmp_path / "whole")
+
+
+@pytest.mark.timeout(400)
+def test_a_cancelled_training_ends_its_processes_and_the_next_assignment_is_done(tmp_path):
+    tasks = [assignment(steps=10**8, number=1), assignment(steps=512, number=2)]
+    with FakeRunService(tmp_path / "store", *tasks) as service:
+        trainer = service.start_trainer(tmp_path / "scratch")
+        while not service.wait_for("progress", timeout=200)[1].progress.members:
+            pass
+        service.cancel(1)
+        assert trainer.wait(200) == 0
+        assert service.results()[2].train.env_steps == 512
+        late = [report for _, report in service.reports.queue if report.assignment == 1 and report.item]
+    assert not late
 
 
 @pytest.mark.timeout(300)
@@ -103,21 +183,22 @@ def test_a_damaged_checkpoint_in_the_store_gives_way_to_the_one_before(tmp_path)
     store = tmp_path / "store"
     with FakeRunService(store, assignment(steps=512, epochs=1, checkpoint_seconds=0)) as service:
         trainer = service.start_trainer(tmp_path / "first")
-        service.wait_for("done")
+        service.wait_for("result")
         assert trainer.wait(120) == 0
-    weights = (store / "members/a-s1/policy/policy.safetensors").read_bytes()
+    whole = weights(store)
     # Of those that waited for an upload the newest alone was stored.
     listed = json.loads((store / "checkpoints/index.json").read_text())
     newest, before = store / listed[0], int(Path(listed[1]).stem)
     assert newest.name == "8.safetensors"
     newest.write_bytes(newest.read_bytes()[:-9])
-    task = assignment(steps=512, epochs=1, checkpoint="checkpoints/8.safetensors", checkpoint_seconds=1e9)
+    task = assignment(steps=512, epochs=1, checkpoint_seconds=1e9)
+    task.checkpoint = "checkpoints/8.safetensors"
     with FakeRunService(store, task) as service:
         trainer = service.start_trainer(tmp_path / "second", attempt=2)
         warnings = [service.wait_for("warning")[1].warning for _ in range(2)]
-        _, done = service.wait_for("done")
+        _, report = service.wait_for("result")
         assert trainer.wait(120) == 0
     assert [warning.reason for warning in warnings] == ["CHECKPOINT_CORRUPT", "CHECKPOINT_FALLBACK"]
     assert f"update {before}" in warnings[1].message
-    assert done.done.env_steps == 64 * (8 - before)
-    np.testing.assert_equal((store / "members/a-s1/policy/policy.safetensors").read_bytes(), weights)
+    assert report.result.train.env_steps == 64 * (8 - before)
+    assert weights(store) == whole

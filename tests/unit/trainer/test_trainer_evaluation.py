@@ -11,6 +11,7 @@ from dressage.sandbox import capabilities
 from dressage_trainer import evaluation
 from dressage_trainer.evaluation import EvaluationSettings, EvaluatorPool, stopped_by
 from dressage_trainer.messages import MemberPolicy
+from dressage_trainer.sandboxes import Sandboxes
 
 ENVIRONMENT = "Hopper-v5"
 POLICY = MemberPolicy("main-3", 4000, {}, {})
@@ -28,15 +29,22 @@ BREAKING = PER_WAY.replace("/ moved", "/ (next_state.time - next_state.time)")
 
 @pytest.fixture
 def evaluated(tmp_path, monkeypatch):
-    def evaluate(episodes, source=""):
+    def evaluate(episodes, source="", size=1):
         async def run():
-            seeds = tuple(range(len(episodes)))
-            settings = EvaluationSettings(environment=ENVIRONMENT, options={}, reward_source=source, seeds=seeds)
-            async with EvaluatorPool(settings=settings, scratch=tmp_path, size=1) as pool:
-                return await pool.evaluate(POLICY)
+            settings = EvaluationSettings(environment=ENVIRONMENT, options={}, reward_source=source)
+            sandboxes = Sandboxes(tmp_path / "sandboxes")
+            async with EvaluatorPool(settings=settings, sandboxes=sandboxes, scratch=tmp_path, size=size) as pool:
+                return await pool.evaluate(POLICY, range(len(episodes)))
 
-        monkeypatch.setattr(evaluation._Evaluator, "play", lambda *_: list(episodes))
-        return asyncio.run(run())
+        def play(_self, _policy, seeds):
+            asked.append(tuple(seeds))
+            return [episodes[seed] for seed in seeds]
+
+        asked = []
+        monkeypatch.setattr(evaluation._Evaluator, "play", play)
+        found = asyncio.run(run())
+        evaluate.asked = sorted(asked)
+        return found
 
     return evaluate
 
@@ -50,6 +58,15 @@ def test_returns_are_added_up_in_float64(evaluated):
     episode = replace(episodes()[0], reward=np.array([2.0**24, 1.0, 1.0, 1.0], np.float32))
     (found,) = evaluated([episode])
     assert found.stock_return == found.own_return == episode.stock_return == 2.0**24 + 3.0
+
+
+@pytest.mark.parametrize(("size", "sizes"), [(1, [5]), (2, [2, 3]), (3, [1, 2, 2]), (9, [1, 1, 1, 1, 1])])
+def test_seeds_are_split_over_all_evaluators_and_put_together_in_order(evaluated, size, sizes):
+    played = [replace(episodes()[0], seed=seed) for seed in range(5)]
+    found = evaluated(played, size=size)
+    assert [episode.trajectory.seed for episode in found] == list(range(5))
+    assert [seed for part in evaluated.asked for seed in part] == list(range(5))
+    assert sorted(map(len, evaluated.asked)) == sizes
 
 
 @pytest.mark.skipif(not capabilities().sufficient, reason="no sandbox here")

@@ -1,9 +1,9 @@
-"""How a scoring ends: with scores, without any, told to leave, with an episode that is too long."""
+"""How a scoring ends: with scores, without any, told to leave, with an episode that is too long; and what is not repeated."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,93 +12,88 @@ import pytest
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.contracts import RewardError
 from dressage.errors import ResourceExhausted
-from dressage_trainer import scoring, supervisor
+from dressage_trainer.assignments import score as scoring
+from dressage_trainer.assignments.context import AssignmentContext
 from dressage_trainer.messages import MemberPolicy
-from dressage_trainer.training import TrainingContext
+
+from tests.unit.trainer import supervised
 
 
-class Work:
-    """The stream to the orchestrator."""
-
-    def __init__(self) -> None:
-        self.reports: list[pb.Report] = []
-        self.stopped = asyncio.Event()
-        self.stop_reason = "cancelled"
-
-    def report(self, report: pb.Report) -> None:
-        self.reports.append(report)
-
-
-class Pool:
-    """Evaluators that raise for some members, and for others never come back."""
+class Pool(supervised.Pool):
+    """Evaluators that raise for some members, and for others end when told to."""
 
     raised: dict[str, Exception] = {}
+    hold: asyncio.Event | None = None
     left = False
 
     def __init__(self, **_: Any) -> None:
+        super().__init__(self.hold, **self.raised)
         Pool.left = False
-
-    async def __aenter__(self) -> Pool:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         Pool.left = True
 
-    async def evaluate(self, policy: MemberPolicy) -> list[Any]:
+    async def evaluate(self, policy: MemberPolicy, seeds: Sequence[int]) -> Any:
         if policy.member in self.raised:
             raise self.raised[policy.member]
-        await asyncio.sleep(60)
-        return []
+        return await super().evaluate(policy, seeds)
 
 
 @pytest.fixture
-def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainingContext:
+def new_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     async def fetch(_: Any, reference: pb.PolicyRef) -> MemberPolicy:
         return MemberPolicy(reference.member, reference.env_step, {}, {"w": np.zeros(1)})
 
     monkeypatch.setattr(scoring, "EvaluatorPool", Pool)
     monkeypatch.setattr(scoring, "_fetch", fetch)
-    return TrainingContext(work=Work(), scratch=tmp_path, terminate=asyncio.Event())  # type: ignore[arg-type]
+
+    def make(*members: str, finished: Sequence[str] = ()) -> AssignmentContext:
+        task = pb.ScoreAssignment(environment="Hopper-v5", seed=2_000_000, episodes=2)
+        for member in members:
+            task.policies.add(member=member, env_step=64)
+        return AssignmentContext(
+            work=supervised.Work(tmp_path / "store"),  # type: ignore[arg-type]
+            assignment=pb.Assignment(id=1, cores=2, score=task, finished_items=finished),
+            scratch=tmp_path,
+            terminate=asyncio.Event(),
+            cancelled=asyncio.Event(),
+            sandboxes=supervised.Sandboxes(None),  # type: ignore[arg-type]
+        )
+
+    return make
 
 
-def assignment(*members: str) -> pb.Assignment:
-    task = pb.ScoreAssignment(environment="Hopper-v5", seed=2_000_000, episodes=2, cores=2)
-    for member in members:
-        task.policies.add(member=member, env_step=64)
-    return pb.Assignment(id=1, score=task)
-
-
-async def test_a_full_disk_is_said_in_so_many_words(context: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(Pool, "raised", {"a": OSError(errno.ENOSPC, "No space left on device", "p10.npz")})
-    outcome = await asyncio.wait_for(supervisor._perform(context, assignment("a")), 5)
-    assert (outcome.code, outcome.reason, outcome.report) == (1, "OUT_OF_DISK", True)
-    assert "No space left on device" in outcome.message and "p10.npz" in outcome.message
-    monkeypatch.setattr(Pool, "raised", {"a": OSError(errno.EIO, "Input/output error")})
-    with pytest.raises(OSError, match="Input"):
-        await asyncio.wait_for(supervisor._perform(context, assignment("a")), 5)
-
-
-@pytest.mark.parametrize(("told", "code", "reason"), [("stop", 0, "STOPPED"), ("terminate", 75, "INTERRUPTED")])
-async def test_whoever_is_told_to_leave_does_so_at_once(context: Any, told: str, code: int, reason: str):
-    ending = asyncio.ensure_future(scoring.score(context, assignment("a", "b")))
+@pytest.mark.parametrize("ending", ["cancelled", "terminate"])
+async def test_told_to_leave_it_leaves_at_once(new_context: Any, monkeypatch: pytest.MonkeyPatch, ending: str):
+    monkeypatch.setattr(Pool, "hold", asyncio.Event())
+    context = new_context("a", "b")
+    running = asyncio.ensure_future(scoring.score(context))
     await asyncio.sleep(0.05)
-    assert not ending.done()
-    (context.work.stopped if told == "stop" else context.terminate).set()
-    outcome = await asyncio.wait_for(ending, 5)
-    assert (outcome.code, outcome.reason, outcome.done) == (code, reason, False)
+    assert not running.done()
+    getattr(context, ending).set()
+    assert await asyncio.wait_for(running, 5) is None
     assert Pool.left and not context.work.reports
 
 
-async def test_an_episode_too_long_is_told_and_not_tried_again(context: Any, monkeypatch: pytest.MonkeyPatch):
+async def test_scores_are_reported_by_item_and_those_of_earlier_attempts_not_again(new_context: Any):
+    context = new_context("a", "b", finished=["evaluation/a/64"])
+    result = await asyncio.wait_for(scoring.score(context), 5)
+    assert result.score.episodes == 2 and context.work.items == ["evaluation/b/64"]
+
+
+async def test_an_episode_too_long_is_the_assignments_fault(new_context: Any, monkeypatch: pytest.MonkeyPatch):
     error = ResourceExhausted("lower max_episode_steps", reason="EPISODE_TOO_LONG")
     monkeypatch.setattr(Pool, "raised", {"b": error})
-    outcome = await asyncio.wait_for(scoring.score(context, assignment("a", "b")), 5)
-    assert outcome.report and outcome.reason == "EPISODE_TOO_LONG" and "max_episode_steps" in outcome.message
+    result = await asyncio.wait_for(scoring.score(new_context("a", "b")), 5)
+    assert result.failure.cause == pb.AssignmentFailure.CAUSE_ASSIGNMENT
+    assert result.failure.failure.reason == "EPISODE_TOO_LONG" and "max_episode_steps" in result.failure.failure.message
 
 
-async def test_a_reward_that_fails_everywhere_leaves_nobody(context: Any, monkeypatch: pytest.MonkeyPatch):
+async def test_a_reward_that_fails_everywhere_is_the_codes_fault(new_context: Any, monkeypatch: pytest.MonkeyPatch):
     error = RewardError("finite", "the term cost is not finite")
     monkeypatch.setattr(Pool, "raised", {"a": error, "b": error})
-    outcome = await asyncio.wait_for(scoring.score(context, assignment("a", "b")), 5)
-    assert outcome.reason == "ALL_MEMBERS_STOPPED" and "cost" in outcome.message
-    assert len(context.work.reports) == 2
+    context = new_context("a", "b")
+    result = await asyncio.wait_for(scoring.score(context), 5)
+    assert result.failure.cause == pb.AssignmentFailure.CAUSE_GENERATED_CODE
+    assert result.failure.failure.reason == "ALL_MEMBERS_STOPPED" and "cost" in result.failure.failure.message
+    assert sorted(context.work.items) == ["member/a", "member/b"]

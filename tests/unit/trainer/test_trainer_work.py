@@ -18,19 +18,30 @@ from dressage_trainer.work import WorkStream
 
 WELCOME = pb.WorkResponse(welcome=pb.Welcome(session="s1"))
 NO_MORE_WORK = pb.WorkResponse(no_more_work=pb.NoMoreWork())
-HELLO = pb.Hello(run="sessions/s1/iterations/1/runs/train", attempt=1, token="token")
+HELLO = pb.Hello(run="sessions/s1/runs/train", attempt=1, token="token")
 
 
 def accepted(report):
     return pb.WorkResponse(report_accepted=pb.ReportAccepted(sequence=report.sequence))
 
 
-def evaluation(member="a"):
-    return pb.Report(evaluation=pb.EvaluationReport(member=member))
+def evaluation(member="a", assignment=1):
+    item = f"evaluation/{member}/64"
+    return pb.Report(assignment=assignment, item=item, evaluation=pb.EvaluationReport(member=member))
 
 
-def done():
-    return pb.Report(done=pb.AssignmentDone())
+def done(assignment=1):
+    result = pb.AssignmentResult(train=pb.TrainResult())
+    return pb.Report(assignment=assignment, item="result", result=result)
+
+
+def failed(cause, assignment=1):
+    result = pb.AssignmentResult(failure=pb.AssignmentFailure(cause=cause))
+    return pb.Report(assignment=assignment, item="result", result=result)
+
+
+def assigned(number):
+    return pb.WorkResponse(assignment=pb.Assignment(id=number))
 
 
 class Orchestrator(pb_grpc.RunServiceServicer):
@@ -199,13 +210,13 @@ async def test_what_is_said_before_the_welcome_waits_for_its_turn():
         running = asyncio.create_task(work.run())
         await asyncio.wait_for(dialled.wait(), 20)
         work.report(done())
-        asked = asyncio.create_task(work.grants(get=["k"]))
+        asked = asyncio.create_task(work.grants(1, get=["k"]))
         await asyncio.sleep(0.3)
         go.set()
         await asyncio.wait_for(running, 20)
         assert await asked == {}
     assert early == [False]
-    assert heard == ["evaluation", "done", "transfer_request"]
+    assert heard == ["evaluation", "result", "transfer_request"]
 
 
 async def test_a_full_backlog_and_a_transfer_request_fit_one_stream(monkeypatch):
@@ -222,7 +233,7 @@ async def test_a_full_backlog_and_a_transfer_request_fit_one_stream(monkeypatch)
     async with serving(script) as (_, work):
         for member in "abc":
             work.report(evaluation(member))
-        asked = asyncio.create_task(work.grants(get=["k"]))
+        asked = asyncio.create_task(work.grants(1, get=["k"]))
         await asyncio.sleep(0)
         await asyncio.wait_for(work.run(), 20)
         assert await asyncio.wait_for(asked, 20) == {}
@@ -240,3 +251,86 @@ async def test_a_stream_that_was_cut_leaves_no_task_behind(ceilings):
         await asyncio.sleep(0.1)
         left = [task for task in asyncio.all_tasks() if "_consume_request_iterator" in repr(task.get_coro())]
     assert left == []
+
+
+async def test_an_assignment_said_twice_is_done_once_and_cut_off_it_is_not_lost():
+    async def script(dial, requests, context):
+        yield WELCOME
+        yield assigned(1)
+        if dial == 1:
+            await asyncio.sleep(0.2)  # it arrives
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "restarting")
+        yield assigned(2)
+        yield NO_MORE_WORK
+
+    async with serving(script) as (_, work):
+        await asyncio.wait_for(work.run(), 20)
+        got = [work.assignments.get_nowait() for _ in range(work.assignments.qsize())]
+    assert [assignment and assignment.id for assignment in got] == [1, 2, None]
+
+
+@pytest.mark.parametrize(
+    ("result", "again"),
+    [
+        (done(), False),
+        (failed(pb.AssignmentFailure.CAUSE_GENERATED_CODE), False),
+        (failed(pb.AssignmentFailure.CAUSE_INFRASTRUCTURE), True),
+    ],
+)
+async def test_only_an_assignment_that_the_machine_failed_may_come_again(result, again):
+    async def script(dial, requests, context):
+        yield WELCOME
+        yield assigned(1)
+        report = (await anext(requests)).report
+        yield assigned(1)  # before the report is recorded
+        yield accepted(report)
+        yield assigned(1)
+        yield NO_MORE_WORK
+
+    async with serving(script) as (_, work):
+        work.report(result)
+        await asyncio.wait_for(work.run(), 20)
+        got = [work.assignments.get_nowait() for _ in range(work.assignments.qsize())]
+    assert [assignment and assignment.id for assignment in got] == [1, *([1] if again else []), None]
+
+
+async def test_a_cancelled_assignment_is_reported_of_no_more_and_others_are():
+    heard = []
+
+    async def script(dial, requests, context):
+        yield WELCOME
+        if dial == 1:
+            yield pb.WorkResponse(cancel_assignment=pb.CancelAssignment(assignment=1, reason="superseded"))
+            await asyncio.sleep(0.2)  # it arrives
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "restarting")
+        for _ in range(1):
+            report = (await anext(requests)).report
+            heard.append((report.assignment, report.item))
+            yield accepted(report)
+        yield NO_MORE_WORK
+
+    async with serving(script) as (_, work):
+        work.report(evaluation("a", assignment=1))
+        work.report(evaluation("b", assignment=2))
+        first, second = work.cancellation(1), work.cancellation(2)
+        running = asyncio.create_task(work.run())
+        await asyncio.wait_for(first.wait(), 20)
+        assert not second.is_set()
+        await asyncio.wait_for(running, 20)
+        assert await work.drain(1)
+    assert heard == [(2, "evaluation/b/64")]
+
+
+async def test_a_stop_cancels_what_is_under_way_and_what_comes():
+    async def script(dial, requests, context):
+        yield WELCOME
+        yield pb.WorkResponse(stop=pb.Stop(reason="superseded"))
+        await asyncio.sleep(60)
+
+    async with serving(script) as (_, work):
+        under_way = work.cancellation(1)
+        running = asyncio.create_task(work.run())
+        await asyncio.wait_for(work.stopped.wait(), 20)
+        assert under_way.is_set() and work.cancellation(2).is_set() and work.stop_reason == "superseded"
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

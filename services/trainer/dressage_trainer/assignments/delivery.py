@@ -180,7 +180,8 @@ class Delivery:
         :raises FailedPrecondition: if it is larger than ``max_bytes``, no file of the learner's folder, or has no place.
         """
         folder = self._folder()
-        target = folder / "checkpoint" / Path(message.path).name
+        # Not by the path's own name, which is the sandboxed process's choice.
+        target = folder / "checkpoint" / f"{message.update}.safetensors"
         try:
             path = copy_from_sandbox(sandbox / message.path, sandbox, target, max_bytes=max_bytes)
             return StagedCheckpoint(folder, path, self.stage_records(members, sandbox, folder / "records"), message)

@@ -1,0 +1,57 @@
+"""Compiling for later assignments beside other work: one at a time, told of when done, given up when there is no time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from dressage_trainer.compiled import Filling, Fillings
+
+REQUEST = {"environment": "Hopper-v5", "threads": 1}
+
+
+class Cache:
+    """Fills once it may, or gives up when asked to."""
+
+    def __init__(self) -> None:
+        self.begun, self.may_end = 0, threading.Event()
+
+    def fill(self, key: str, request: Any, *, filling: Filling, **_: Any) -> bool:
+        self.begun += 1
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            if filling.given_up:
+                return False
+            if self.may_end.wait(0.01):
+                return True
+        raise AssertionError
+
+
+async def test_one_at_a_time_is_filled_and_what_is_new_is_told_of(tmp_path: Path):
+    cache, filled = Cache(), []
+    fillings = Fillings(cache, scratch=tmp_path, filled=lambda: filled.append(1))  # type: ignore[arg-type]
+    fillings.start(REQUEST)
+    fillings.start(REQUEST)
+    await asyncio.sleep(0.1)
+    assert cache.begun == 1 and not filled
+    cache.may_end.set()
+    await fillings.close(seconds=20)
+    assert filled == [1]
+    fillings.start(REQUEST)
+    await fillings.close(seconds=20)
+    assert cache.begun == 2
+
+
+async def test_it_is_given_up_when_there_is_no_time(tmp_path: Path):
+    cache, filled = Cache(), []
+    fillings = Fillings(cache, scratch=tmp_path, filled=lambda: filled.append(1))  # type: ignore[arg-type]
+    fillings.start(REQUEST)
+    await asyncio.wait_for(fillings.close(seconds=0.05), 10)
+    assert cache.begun == 1 and not filled
+
+
+async def test_with_nothing_to_fill_closing_is_immediate(tmp_path: Path):
+    await asyncio.wait_for(Fillings(Cache(), scratch=tmp_path, filled=lambda: None).close(seconds=60), 1)  # type: ignore[arg-type]
