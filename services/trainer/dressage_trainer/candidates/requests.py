@@ -1,7 +1,4 @@
-"""From an assignment's protobuf to checked values: environments, policy shapes, candidates.
-
-Whatever is wrong is an `InvalidArgument` whose message names the field, the value and what would be right.
-"""
+"""From an `EvaluateAssignment` to checked values: what concerns all its candidates, and each candidate for itself."""
 
 from __future__ import annotations
 
@@ -12,36 +9,13 @@ from typing import Any
 
 import numpy as np
 from dressage.api.internal.v1 import run_service_pb2 as pb
-from dressage.api.v1 import session_pb2
-from dressage.envs import own
-from dressage.envs.cards import EnvironmentCard
-from dressage.envs.options import EnvOptions
-from dressage.errors import InvalidArgument, NotFound
-from dressage.policies.card import OPTIONAL_BIAS
+from dressage.errors import InvalidArgument
 from dressage.policies.kinds import PolicySpec, kind
-from dressage.policies.kinds.spec import FEATURES, HIDDEN
 
-from dressage_trainer.specs import options_of
+from dressage_trainer.checks import Task, check_count, policy_of, task_of
 
-MAX_PARAMETERS = 100_000
-"""Numbers of one small policy, at most: they travel in reports."""
 MAX_SEEDS = 100_000
-_MAX_INTEGER = 2**63 - 1
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
-
-
-@dataclass(frozen=True)
-class Task:
-    """The environment of an assignment."""
-
-    card: EnvironmentCard
-    options: dict[str, Any]
-    """Options that are set, by name."""
-
-    @property
-    def longest_episode(self) -> int:
-        """Steps after which an episode is over at the latest."""
-        return int(self.options.get("max_episode_steps", self.card.max_episode_steps))
 
 
 @dataclass(frozen=True)
@@ -53,55 +27,6 @@ class Evaluation:
     """Shape of the candidates that are parameters; None where there are none."""
     seeds: tuple[int, ...]
     kept_rollouts: int
-
-
-def task_of(environment: str, options: session_pb2.EnvironmentOptions) -> Task:
-    """The environment with its options.
-
-    :raises InvalidArgument: for an unknown environment, or an option that it does not have.
-    """
-    values = options_of(options)
-    try:
-        return Task(EnvOptions.from_dict(values).check(environment), values)
-    except NotFound as error:
-        raise InvalidArgument(f"environment: {error.message}", field="environment", reason=error.reason) from error
-
-
-def policy_of(policy: pb.PolicySpec, card: EnvironmentCard) -> PolicySpec:
-    """The shape of a small policy for an environment.
-
-    :raises InvalidArgument: for a shape that is none, or has too many parameters.
-    """
-    if policy.kind == "table" and not card.id.startswith(own.GYMNASIUM):
-        expected = f"linear, mlp or random_features for {card.id}: a table needs discrete observations"
-        raise InvalidArgument(field="policy.kind", value=policy.kind, expected=expected)
-    try:
-        spec = PolicySpec.of(
-            policy.kind,
-            card,
-            bias=policy.bias or policy.kind not in OPTIONAL_BIAS,
-            hidden=tuple(policy.hidden_sizes) or HIDDEN,
-            features=policy.features or FEATURES,
-            seed=policy.seed,
-        )
-        size = kind(spec.kind).size(spec)
-    except InvalidArgument as error:
-        raise InvalidArgument(f"policy.{error.message}", field=f"policy.{error.field}") from error
-    if size > MAX_PARAMETERS:
-        expected = f"a policy of at most {MAX_PARAMETERS} parameters; choose smaller layers or fewer features"
-        raise InvalidArgument(field="policy", value=size, expected=expected)
-    return spec
-
-
-def check_count(name: str, value: int, *, least: int = 1, most: int = _MAX_INTEGER) -> int:
-    """The number, if it lies between these.
-
-    :raises InvalidArgument: otherwise.
-    """
-    if not least <= value <= most:
-        expected = f"an integer of at least {least}" if most == _MAX_INTEGER else f"an integer from {least} to {most}"
-        raise InvalidArgument(field=name, value=value, expected=expected)
-    return value
 
 
 def evaluation_of(assignment: pb.EvaluateAssignment) -> Evaluation:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from dressage.sandbox.pipe import ProtocolError
 
-from dressage_trainer.candidates.requests import MAX_PARAMETERS
+from dressage_trainer.checks import MAX_PARAMETERS
 
 _MAX_IMPROVEMENTS = 10_000
 _MAX_TEXT = 2_000

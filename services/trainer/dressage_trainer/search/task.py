@@ -11,7 +11,7 @@ from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.errors import InvalidArgument
 from dressage.policies.kinds import PolicySpec
 
-from dressage_trainer.candidates.requests import check_count, policy_of, task_of
+from dressage_trainer.checks import check_count, policy_of, task_of
 from dressage_trainer.search.algorithms import ALGORITHMS
 
 MAX_EPISODES = 10_000
