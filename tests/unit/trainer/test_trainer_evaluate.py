@@ -9,13 +9,17 @@ import gymnasium
 import numpy as np
 import pytest
 from dressage.api.internal.v1 import run_service_pb2 as pb
-from dressage.envs import load_card
+from dressage.envs import adding, load_card
 from dressage.envs.trajectory import Trajectory
 from dressage.policies import Policy, save_bundle
 from dressage.policies.kinds import PolicySpec, kind
 from dressage.sandbox.capabilities import capabilities
 from dressage_trainer.assignments.evaluate import evaluate
+from dressage_trainer.candidates.player import Environments, answer
+from dressage_trainer.candidates.pool import Player
+from dressage_trainer.sandboxes import Sandboxes
 
+from tests.unit.envs.test_envs_stock_player import Goal
 from tests.unit.trainer.assignment_contexts import lease
 
 pytestmark = pytest.mark.skipif(not capabilities().sufficient, reason="this kernel has no Landlock or seccomp")
@@ -95,7 +99,7 @@ async def test_a_stored_bundle_plays_as_itself_and_its_rollouts_are_kept(tmp_pat
     bundles = [
         dict(bundle=pb.PolicyRef(bundle=key)) for key in ("sessions/s1/assignments/7/members/m/policy/", "own/policy")
     ]
-    assignment = made(*bundles, environment="Hopper-v5", kept_rollouts=2)
+    assignment = made(*bundles, environment="Hopper-v5", kept_rollouts=2, cores=4)  # two parts each
     assignment.evaluate.ClearField("policy")
     _, candidates = await one(tmp_path, assignment)
     expected = stock(policy, "Hopper-v5")
@@ -232,3 +236,21 @@ async def test_an_interrupted_evaluation_ends_at_once_and_keeps_what_it_reported
         # The player that was at work is not given to the next assignment, which is served all the same.
         assert process.wait(10) is not None
         assert (await evaluate(context(made(BAD, number=2)))).evaluate.episodes == 3
+
+
+def test_successes_are_the_environments_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("DRESSAGE_ENVIRONMENTS", str(tmp_path))
+    gymnasium.register("DressageGoal-v0", entry_point=Goal, max_episode_steps=10)
+    environment = adding.add_registered("gymnasium:DressageGoal-v0").id
+    spec = PolicySpec.of("linear", load_card(environment), bias=False)
+    request = {
+        "environment": environment, "options": {}, "seeds": [1, 2, 4], "recorded": 1, "folder": str(tmp_path / "r"),
+        "policy": spec.to_dict(), "parameters": np.zeros(2),
+    }  # fmt: skip
+    reply = answer(request, Environments())
+    assert reply["successes"].tolist() == [0, 1, 1] and len(reply["paths"]) == 1
+    stored = {**reply, "paths": []}
+    checked = Player(Sandboxes(tmp_path))._checked(
+        stored, {**request, "recorded": 0}, scratch=tmp_path, target=tmp_path
+    )
+    assert checked.successes == (False, True, True) and checked.lengths == (3, 3, 3)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.envs import load_card
+from dressage.envs.adding import add_registered
 from dressage.errors import InvalidArgument
 from dressage.policies import Policy
 from dressage.policies.kinds import PolicySpec, kind
@@ -204,6 +205,27 @@ def test_stock_gymnasium_is_searched_where_there_is_no_batch():
     assert isinstance(Search(one(1))._scorer, StockScorer)
     assert equal(*states)
     assert states[0]["improvements"][-1] == [int(np.argmax(means)) + 1, max(means)]
+
+
+def test_a_table_is_searched_where_observations_are_discrete(tmp_path, monkeypatch):
+    monkeypatch.setenv("DRESSAGE_ENVIRONMENTS", str(tmp_path))
+    add_registered("gymnasium:FrozenLake-v1")
+    add_registered("gymnasium:Pendulum-v1")
+    changes = dict(policy__kind="table", budget=40, episodes=10)
+    one = task(environment="gymnasium:FrozenLake-v1", **changes)
+    state = searched(one)
+    table, env, returns = state["best_parameters"].astype(int), gymnasium.make("FrozenLake-v1"), []
+    for seed in one.seeds:
+        observation, _ = env.reset(seed=seed)
+        total, ended = 0.0, False
+        while not ended:
+            observation, reward, terminated, truncated, _ = env.step(int(table[observation]))
+            total, ended = total + float(reward), terminated or truncated
+        returns.append(total)
+    assert state["improvements"][-1][1] == np.mean(returns) > 0
+    # A card does not say whether observations are discrete: it is noticed when a policy acts.
+    with pytest.raises(InvalidArgument, match="a table needs discrete observations"):
+        searched(task(environment="gymnasium:Pendulum-v1", **changes))
 
 
 # -- parts

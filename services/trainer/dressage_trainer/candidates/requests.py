@@ -30,7 +30,7 @@ class Evaluation:
 
 
 def evaluation_of(assignment: pb.EvaluateAssignment) -> Evaluation:
-    """The checked assignment; its candidates are checked one by one, by `proposal_of`.
+    """The checked assignment; its candidates are checked one by one, by `parameters_of` and `check_bundle`.
 
     :raises InvalidArgument: for anything that concerns all candidates.
     """
