@@ -52,7 +52,7 @@ class Sandboxes:
         self._root, self._allow_unsandboxed = root, allow_unsandboxed
         self._spares: list[tuple[SandboxSpec, SandboxProcess]] = []
         self._wanted: dict[str, Wanted] = {}
-        self._lock = threading.Lock()
+        self._lock, self._refilling = threading.Lock(), threading.Lock()
         self._closed = False
 
     def keep_ready(self, use: str, wanted: Wanted) -> None:
@@ -81,6 +81,10 @@ class Sandboxes:
 
     def refill(self) -> None:
         """Start the spare processes that are wanted and missing, and end those that are not wanted any more."""
+        with self._refilling:
+            self._refill()
+
+    def _refill(self) -> None:
         with self._lock:
             wanted: Counter[SandboxSpec] = Counter()
             for numbers in [make() for make in self._wanted.values()]:

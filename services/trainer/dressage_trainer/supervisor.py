@@ -36,6 +36,8 @@ from dressage_trainer.work import WorkStream
 _DRAIN_SECONDS = 30.0
 _LAST_DRAIN_SECONDS = 5.0
 _FILL_SECONDS = 15.0
+_IDLE_SECONDS = 0.3
+"""A wait so long is used to start processes ahead. Before, they would only compete with the next assignment's own."""
 _MARGIN_SECONDS = 60.0
 _MARGIN = 0.1
 """Before its deadline a trainer takes so long to checkpoint at most, and such a part of its life."""
@@ -111,8 +113,9 @@ class Supervisor:
         self._players = PlayerPool(self._sandboxes)
         self._cache = CompiledCache(settings.compiled_cache or default_folder(os.environ))
         self._fillings = Fillings(
-            self._cache, scratch=scratch / "warmup", filled=self._sandboxes.refill, allow_unsandboxed=allow
+            self._cache, scratch=scratch / "warmup", filled=self._refill_if_idle, allow_unsandboxed=allow
         )
+        self._idle = False
         self._refilling: asyncio.Future[None] | None = None
         self._log = structlog.get_logger("dressage.trainer")
 
@@ -140,11 +143,23 @@ class Supervisor:
         if self._leaving():
             return None
         getting = asyncio.ensure_future(self._work.assignments.get())
+        events = (getting, self._work.stopped, self._terminate)
         try:
-            await first_of(getting, self._work.stopped, self._terminate)
+            await first_of(*events, timeout=_IDLE_SECONDS)
+            if not getting.done() and not self._leaving():
+                self._idle = True
+                if self._refilling is None or self._refilling.done():
+                    self._refilling = asyncio.ensure_future(asyncio.to_thread(self._sandboxes.refill))
+                await first_of(*events)
             return getting.result() if getting.done() else None
         finally:
+            self._idle = False
             getting.cancel()
+
+    def _refill_if_idle(self) -> None:
+        """Start what can be started better now that more is compiled; in a thread."""
+        if self._idle:
+            self._sandboxes.refill()
 
     async def _do(self, assignment: pb.Assignment) -> None:
         """Do one assignment and report its result, unless it is interrupted or cancelled."""
@@ -174,8 +189,6 @@ class Supervisor:
             context.report("result", result=result)
         else:
             self._log.info("assignment ended early", id=assignment.id, cancelled=context.cancelled.is_set())
-        if not self._leaving() and (self._refilling is None or self._refilling.done()):
-            self._refilling = asyncio.ensure_future(asyncio.to_thread(self._sandboxes.refill))
 
     async def _result_of(self, context: AssignmentContext, kind: str | None) -> pb.AssignmentResult | None:
         """Return how an assignment ended, also where that is an error; None if it was interrupted or cancelled."""

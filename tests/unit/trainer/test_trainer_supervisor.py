@@ -172,6 +172,25 @@ async def test_without_an_orchestrator_it_fails(lease: Any, tmp_path: Path):
     assert await lease(service, redial_seconds=0.5) == 1
 
 
+async def test_processes_are_started_ahead_in_a_wait_and_not_between_assignments(
+    lease: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(supervisor, "_IDLE_SECONDS", 2.0)
+    refills: list[float] = []
+    monkeypatch.setattr(supervisor.Sandboxes, "refill", lambda _: refills.append(time.monotonic()))
+    ended: list[float] = []
+
+    async def last(context: AssignmentContext) -> pb.AssignmentResult:
+        assert not refills
+        ended.append(time.monotonic())
+        asyncio.get_running_loop().call_later(4.0, os.kill, os.getpid(), signal.SIGTERM)
+        return await done(context)
+
+    with FakeRunService(tmp_path / "store", *assignments(3), keep=True) as service:
+        assert await lease(service, done, done, last) == 75
+    assert len(refills) == 1 and refills[0] - ended[0] > 1.9
+
+
 async def test_the_next_trainer_gets_what_was_finished(lease: Any, tmp_path: Path):
     with FakeRunService(tmp_path / "store", *assignments(1)) as service:
 
