@@ -198,24 +198,67 @@ class CartPoleBatch:
         return actions
 
 
+class CartPoleEpisodes:
+    """Many seeded episodes at once, each played once from its start to its end: what a search needs of a simulation.
+
+    Unlike `CartPoleBatch`, an episode that ended is not restarted. It stays until `keep` drops it, so that the arrays
+    shrink with the number of episodes that still run. Each row equals a stock episode to the bit.
+
+    :param starts: (N, 4) float64, from `start_states`.
+    """
+
+    def __init__(self, starts: Array) -> None:
+        self._columns: list[Array] = [np.ascontiguousarray(column) for column in starts.T]
+
+    @staticmethod
+    def start_states(seeds: Sequence[int]) -> Array:
+        """The states (N, 4) in which stock Gymnasium's ``reset(seed=...)`` starts."""
+        return np.stack([_start(random_state.generator(seed)) for seed in seeds])
+
+    def observation(self) -> Array:
+        """The stock observations as float32 columns, (4, N)."""
+        return np.stack(self._columns).astype(np.float32)
+
+    def step(self, right: Array) -> Array:
+        """Apply one action per row.
+
+        :param right: (N,) bool: action 1 (push right) or 0 (push left).
+        :returns: (N,) bool: whether the pole fell or the cart left the track in this step. Each step's reward is 1; the
+            time limit is the caller's.
+        """
+        self._columns = _euler_step(self._columns, right)
+        fallen: Array = (np.abs(self._columns[0]) > _PLACE_LIMIT) | (np.abs(self._columns[2]) > _ANGLE_LIMIT)
+        return fallen
+
+    def keep(self, rows: Array) -> None:
+        """Drop all rows but these, given by their indices."""
+        self._columns = [column[rows] for column in self._columns]
+
+
 def _start(stream: np.random.Generator) -> Array:
     return stream.uniform(low=-_START, high=_START, size=(4,))
 
 
 def _advance(values: Array, actions: Array) -> Array:
-    """One Euler step from (N, 4) states, as stock Gymnasium computes it."""
-    x, x_dot, theta, theta_dot = values.T
-    force = np.where(actions == 1, _FORCE, -_FORCE)
+    """One Euler step from (N, 4) states."""
+    return np.stack(_euler_step(values.T, actions == 1), axis=1)
+
+
+def _euler_step(values: Sequence[Array] | Array, right: Array) -> list[Array]:
+    """One Euler step, as stock Gymnasium computes it.
+
+    :param values: the four columns of the state, (N,) each.
+    :param right: (N,) bool: which carts are pushed right.
+    """
+    x, x_dot, theta, theta_dot = values
+    force = np.where(right, _FORCE, -_FORCE)
     cos, sin = np.cos(theta), np.sin(theta)
     temp = (force + _POLE_MOMENT * np.square(theta_dot) * sin) / _TOTAL_MASS
     theta_acc = (_GRAVITY * sin - cos * temp) / (_HALF_POLE * (4.0 / 3.0 - _POLE_MASS * np.square(cos) / _TOTAL_MASS))
     x_acc = temp - _POLE_MOMENT * theta_acc * cos / _TOTAL_MASS
-    return np.stack(
-        [
-            x + _TIME_STEP * x_dot,
-            x_dot + _TIME_STEP * x_acc,
-            theta + _TIME_STEP * theta_dot,
-            theta_dot + _TIME_STEP * theta_acc,
-        ],
-        axis=1,
-    )
+    return [
+        x + _TIME_STEP * x_dot,
+        x_dot + _TIME_STEP * x_acc,
+        theta + _TIME_STEP * theta_dot,
+        theta_dot + _TIME_STEP * theta_acc,
+    ]

@@ -6,8 +6,9 @@ single stock environment (`dressage.envs.stock`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from importlib import metadata as distributions
 from itertools import pairwise
 from typing import Any
@@ -140,6 +141,7 @@ class _Episode:
         self._actions: list[Array] = []
         self._rewards: list[float] = []
         self.terminated = self.truncated = False
+        self.success: bool | None = None
         self.observation: Array = self._source.flat(env.reset(seed=seed)[0])
         self._record()
 
@@ -148,9 +150,10 @@ class _Episode:
         return self.terminated or self.truncated
 
     def step(self, action: Array) -> None:
-        action = self._checked(np.asarray(action))
+        action = _checked(np.asarray(action), self.card, step=len(self._rewards))
         given = self._source.action(action)
-        observation, reward, terminated, truncated, _ = self._env.step(given)
+        observation, reward, terminated, truncated, info = self._env.step(given)
+        self.success = _success(info)
         self.observation = self._source.flat(observation)
         self.terminated, self.truncated = bool(terminated), bool(truncated)
         self._actions.append(action.astype(np.float64))
@@ -176,21 +179,99 @@ class _Episode:
             },
         )
 
-    def _checked(self, action: Array) -> Array:
-        step = len(self._rewards)
-        if self.card.action_kind == "discrete":
-            count = self.card.num_actions
-            if action.shape != () or action.dtype.kind not in "iu" or not 0 <= int(action) < count:
-                expected = f"an integer from 0 to {count - 1} at step {step}"
-                raise InvalidArgument(field="action", value=action.tolist(), expected=expected)
-        elif action.shape != (self.card.action_size,) or not np.isfinite(action).all():
-            expected = f"{self.card.action_size} finite numbers at step {step}"
-            raise InvalidArgument(field="action", value=action.tolist(), expected=expected)
-        return action
-
     def _record(self) -> None:
         """The present state as one row, with what is followed through the episode."""
         row = {name: array[None] for name, array in self._source.read(self.observation, len(self._rewards)).items()}
         for name, tracker in self._trackers.items():
             row[name] = tracker.step(self._rows[-1], row) if self._rows else tracker.start(row)
         self._rows.append(row)
+
+
+def _checked(action: Array, card: EnvironmentCard, *, step: int) -> Array:
+    """The action, if it is one.
+
+    :raises InvalidArgument: if it is not.
+    """
+    if card.action_kind == "discrete":
+        count = card.num_actions
+        if action.shape != () or action.dtype.kind not in "iu" or not 0 <= int(action) < count:
+            expected = f"an integer from 0 to {count - 1} at step {step}"
+            raise InvalidArgument(field="action", value=action.tolist(), expected=expected)
+    elif action.shape != (card.action_size,) or not np.isfinite(action).all():
+        expected = f"{card.action_size} finite numbers at step {step}"
+        raise InvalidArgument(field="action", value=action.tolist(), expected=expected)
+    return action
+
+
+def _success(info: Mapping[str, Any]) -> bool | None:
+    """Whether the goal is reached, where the environment says so, as goal environments of Gymnasium do."""
+    return bool(info["is_success"]) if "is_success" in info else None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an episode came to.
+
+    :param stock_return: sum of the stock rewards, undiscounted.
+    :param length: steps.
+    :param success: ``info["is_success"]`` of the last step; None where the environment does not give it.
+    """
+
+    stock_return: float
+    length: int
+    success: bool | None
+
+
+class StockPlayer:
+    """One stock environment, kept from episode to episode: for many short evaluations. Use as a context manager, or close it.
+
+    :param env_id: environment id.
+    :param options: passed to ``gymnasium.make``.
+    :raises NotFound: for an unknown environment.
+    :raises InvalidArgument: for a bad option.
+    """
+
+    def __init__(self, env_id: str, options: EnvOptions | None = None) -> None:
+        self._options = options or EnvOptions()
+        self.card = self._options.check(env_id)
+        self._env = make_stock(self.card, self._options)
+        self._source = source_of(self.card, self._env)
+
+    def __enter__(self) -> StockPlayer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._env.close()
+
+    def play(self, policy: Policy, seed: int) -> Outcome:
+        """Play one episode. Nothing is recorded; the outcome is that of `record`.
+
+        :param policy: from an observation (D,) float64 to an action.
+        :raises InvalidArgument: for an action of the wrong shape or not finite.
+        """
+        env, card, source = self._env, self.card, self._source
+        observation, ended = source.flat(env.reset(seed=seed)[0]), False
+        rewards: list[float] = []
+        info: Mapping[str, Any] = {}
+        while not ended:
+            action = _checked(np.asarray(policy(observation)), card, step=len(rewards))
+            state, reward, terminated, truncated, info = env.step(source.action(action))
+            observation, ended = source.flat(state), bool(terminated or truncated)
+            rewards.append(float(reward))
+        # Summed as a trajectory's rewards are: the order of additions counts in the last digit.
+        return Outcome(float(np.sum(np.array(rewards))), len(rewards), _success(info))
+
+    def record(self, policy: Policy, seed: int) -> tuple[Trajectory, Outcome]:
+        """Play one episode and record it.
+
+        :raises InvalidArgument: for an action of the wrong shape or not finite.
+        """
+        episode = _Episode(self.card, seed, self._options, self._env)
+        while not episode.done:
+            episode.step(policy(episode.observation))
+        trajectory = episode.trajectory()
+        return trajectory, Outcome(trajectory.stock_return, len(trajectory.action), episode.success)

@@ -24,6 +24,7 @@ from dressage.serving.metrics import package_version
 
 from dressage_trainer.assignments import results
 from dressage_trainer.assignments.context import AssignmentContext
+from dressage_trainer.candidates.pool import PlayerPool
 from dressage_trainer.compiled import CompiledCache, Fillings, default_folder
 from dressage_trainer.exits import ExitCode
 from dressage_trainer.messages import NO_ROOM
@@ -109,6 +110,7 @@ class Supervisor:
         self._work, self._scratch, self._terminate = work, scratch, terminate
         self._allow_unsandboxed = allow = settings.allow_unsandboxed
         self._sandboxes = Sandboxes(scratch / "sandboxes", allow_unsandboxed=allow)
+        self._players = PlayerPool(self._sandboxes)
         self._cache = CompiledCache(settings.compiled_cache or default_folder(os.environ))
         self._fillings = Fillings(
             self._cache, scratch=scratch / "warmup", filled=self._refill_if_idle, allow_unsandboxed=allow
@@ -128,6 +130,7 @@ class Supervisor:
     async def close(self) -> None:
         """End what is kept between assignments; what is compiled at the moment may end unless the trainer has to leave."""
         await self._fillings.close(seconds=0.0 if self._leaving() else _FILL_SECONDS)
+        await self._players.close()
         await asyncio.to_thread(self._sandboxes.close)
         if self._refilling is not None:
             await self._refilling
@@ -173,6 +176,7 @@ class Supervisor:
             allow_unsandboxed=self._allow_unsandboxed,
             compiled=self._cache,
             fillings=self._fillings,
+            players=self._players,
         )
         try:
             result = await self._result_of(context, kind)

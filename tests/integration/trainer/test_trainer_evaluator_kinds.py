@@ -12,6 +12,7 @@ from dressage.envs.cards import load_card
 from dressage.policies import Policy, PolicyCard, kinds
 from dressage_trainer.evaluation import EvaluationSettings, EvaluatorPool
 from dressage_trainer.messages import MemberPolicy
+from dressage_trainer.sandboxes import Sandboxes
 
 SEEDS = tuple(range(1_000_000, 1_000_006))
 
@@ -24,9 +25,12 @@ def member(name: str, environment: str) -> MemberPolicy:
 
 
 async def play(policies: list[MemberPolicy], environment: str, folder) -> list[list[float]]:
-    settings = EvaluationSettings(environment=environment, options={}, reward_source="", seeds=SEEDS)
-    async with EvaluatorPool(settings=settings, scratch=folder, size=1) as pool:
-        episodes = [await pool.evaluate(policy) for policy in policies]
+    settings = EvaluationSettings(environment=environment, options={}, reward_source="")
+    folder.mkdir(exist_ok=True)
+    sandboxes = Sandboxes(folder / "sandboxes")
+    async with EvaluatorPool(settings=settings, sandboxes=sandboxes, scratch=folder, size=1) as pool:
+        episodes = [await pool.evaluate(policy, SEEDS) for policy in policies]
+    sandboxes.close()
     return [[episode.stock_return for episode in played] for played in episodes]
 
 

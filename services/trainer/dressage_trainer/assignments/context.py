@@ -12,6 +12,7 @@ from typing import Any
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.artifacts.store import Grant
 
+from dressage_trainer.candidates.pool import PlayerPool
 from dressage_trainer.compiled import CompiledCache, Fillings
 from dressage_trainer.sandboxes import Sandboxes
 from dressage_trainer.work import WorkStream
@@ -30,6 +31,7 @@ class AssignmentContext:
     :param allow_unsandboxed: run generated code even where the kernel lacks a sandbox.
     :param compiled: compiled updates of earlier assignments.
     :param fillings: adds to them beside other work.
+    :param players: players of candidates that stay warm over the lease; None: an evaluation starts its own.
     """
 
     work: WorkStream
@@ -41,6 +43,7 @@ class AssignmentContext:
     allow_unsandboxed: bool = False
     compiled: CompiledCache | None = None
     fillings: Fillings | None = None
+    players: PlayerPool | None = None
 
     def report(self, item: str, **body: Any) -> None:
         """Queue a report about this assignment; none is queued once the assignment is cancelled.

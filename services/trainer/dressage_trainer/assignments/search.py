@@ -1,0 +1,230 @@
+"""Serving a `SearchAssignment`: a sandboxed process searches; its state is stored on a schedule and when it must leave.
+
+Improvements are items; one that an earlier attempt reported comes up again after a resume and is not repeated. A checkpoint is
+one file that is complete or absent. One that is damaged costs its search's time and nothing else: a search that begins
+anew ends in the same result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from dressage.api.internal.v1 import run_service_pb2 as pb
+from dressage.api.v1 import session_pb2
+from dressage.errors import DressageError, InvalidArgument, NotFound
+from dressage.sandbox.limits import GIB, Limits
+from dressage.sandbox.process import SandboxProcess
+
+from dressage_trainer import checkpoints
+from dressage_trainer.assignments.context import AssignmentContext
+from dressage_trainer.assignments.results import assignment_refused, infrastructure_failed
+from dressage_trainer.sandboxes import SandboxSpec
+from dressage_trainer.search.messages import Alive, Ended, Improved, Refused, SearchMessage, Stored, parse
+from dressage_trainer.search.task import SearchTask, search_task
+from dressage_trainer.step_rate import StepRate
+from dressage_trainer.uploads import get_file, put_files
+from dressage_trainer.waiting import first_of
+
+_SEARCH = "dressage_trainer.search.process:search"
+SANDBOX = SandboxSpec(limits=Limits(memory_bytes=2 * GIB, file_bytes=GIB), preload=("dressage_trainer.search.process",))
+"""How a search's process is started."""
+_SILENCE_SECONDS = 300.0
+"""The search says every second that it is alive, once its environment is made."""
+_LEAVING_SECONDS = 20.0
+_DEFAULT_CHECKPOINT_SECONDS = 60.0
+_PARAMETERS = "best_parameters"
+
+
+async def search(context: AssignmentContext) -> pb.AssignmentResult | None:
+    """Serve the assignment; None if it was interrupted, with its state stored unless it was cancelled."""
+    assignment = context.assignment.search
+    try:
+        task = search_task(assignment, cores=context.assignment.cores)
+    except InvalidArgument as error:
+        return assignment_refused(error.reason, error.message)
+    try:
+        return await _Serving(context, task).run()
+    except DressageError as error:
+        return infrastructure_failed(error.reason, error.message)
+
+
+class _Serving:
+    """One search under way."""
+
+    def __init__(self, context: AssignmentContext, task: SearchTask) -> None:
+        self._context = context
+        self._task = task
+        self._rate = StepRate()
+        self._storing: asyncio.Future[None] | None = None
+        self._receiving: asyncio.Future[SearchMessage] | None = None
+
+    async def run(self) -> pb.AssignmentResult | None:
+        """Search to the end, or until it must leave.
+
+        :raises DressageError: where the process failed, or the store cannot be reached.
+        """
+        context, seconds = self._context, self._context.assignment.search.checkpoint_seconds
+        state = await self._stored_state()
+        # A session that searches once is likely to search again.
+        context.sandboxes.keep_ready("search", lambda: {SANDBOX: 1})
+        process = await asyncio.to_thread(context.sandboxes.start, SANDBOX, _SEARCH)
+        try:
+            request = {
+                "task": self._task.to_dict(),
+                "state": state,
+                "checkpoint_seconds": seconds or _DEFAULT_CHECKPOINT_SECONDS,
+            }
+            await asyncio.to_thread(process.channel.send, request, timeout=_SILENCE_SECONDS)
+            return await self._follow(process)
+        finally:
+            await asyncio.to_thread(process.kill)
+            if self._storing is not None:
+                self._storing.cancel()
+            # A thread that still waits for a message gets the end of the channel, and must have it before that is closed.
+            left = [one for one in (self._receiving, self._storing) if one is not None]
+            await asyncio.gather(*left, return_exceptions=True)
+            await asyncio.to_thread(context.sandboxes.end, process)
+
+    async def _follow(self, process: SandboxProcess) -> pb.AssignmentResult | None:
+        """Take messages until the last one, or until the search must leave."""
+        context = self._context
+        while not context.terminate.is_set():
+            message = await self._next(process, context.terminate)
+            if context.cancelled.is_set():
+                return None
+            if message is not None and (result := await self._take(message)) is not None:
+                return result
+        await asyncio.to_thread(process.channel.send, {"checkpoint": True}, timeout=_LEAVING_SECONDS)
+        with contextlib.suppress(TimeoutError):  # the state that was stored last has to do
+            async with asyncio.timeout(_LEAVING_SECONDS):
+                while not context.cancelled.is_set():
+                    message = await self._next(process)
+                    if isinstance(message, Stored) and message.requested:
+                        if self._storing is not None:
+                            await asyncio.gather(self._storing, return_exceptions=True)
+                        await self._store(message)
+                        return None
+                    if message is not None and (result := await self._take(message)) is not None:
+                        return result
+        return None
+
+    async def _next(self, process: SandboxProcess, *until: asyncio.Event) -> SearchMessage | None:
+        """The next message; None if one of these events or a cancellation comes first.
+
+        :raises DressageError: where the process failed.
+        """
+        if self._receiving is None:
+            self._receiving = asyncio.ensure_future(_receive(process))
+        await first_of(self._receiving, self._context.cancelled, *until)
+        if not self._receiving.done():
+            return None
+        received, self._receiving = self._receiving, None
+        return received.result()
+
+    async def _take(self, message: SearchMessage) -> pb.AssignmentResult | None:
+        """Pass a message on; the result, if it is the last one."""
+        match message:
+            case Improved(evaluated, score, parameters):
+                item = f"improvement/{evaluated}"
+                if not self._context.finished(item):
+                    improvement = pb.ImprovementReport(
+                        improvement=session_pb2.SearchImprovement(evaluated=evaluated, score=score),
+                        parameters=pb.Parameters(values=parameters.tolist()),
+                    )
+                    self._context.report(item, improvement=improvement)
+            case Alive(_, env_steps):
+                progress = pb.ProgressReport(activity="searching", steps_per_second=self._rate.at(env_steps))
+                self._context.report("", progress=progress)
+            case Stored():
+                # The search goes on meanwhile. While the store is away, states are left out: a newer one is to come.
+                if self._storing is None or self._storing.done():
+                    if self._storing is not None:
+                        self._storing.result()
+                    self._storing = asyncio.ensure_future(self._store(message))
+            case Refused(reason, text):
+                return assignment_refused(reason, text)
+            case Ended():
+                return pb.AssignmentResult(search=self._result(message))
+        return None
+
+    def _result(self, ended: Ended) -> session_pb2.SearchResult:
+        return session_pb2.SearchResult(
+            evaluated=ended.evaluated,
+            episodes=ended.evaluated * self._task.episodes,
+            env_steps=ended.env_steps,
+            best_score=ended.best_score,
+            best_parameters=ended.best_parameters.tolist(),
+            improvements=[
+                session_pb2.SearchImprovement(evaluated=number, score=score) for number, score in ended.improvements
+            ],
+        )
+
+    async def _store(self, stored: Stored) -> None:
+        """Upload a state and report it."""
+        folder = self._context.scratch / "states"
+        key = await asyncio.to_thread(_write, folder, stored)
+        item = f"checkpoint/{key}"
+        if self._context.finished(item):
+            return
+        await put_files(self._context, {key: folder / key})
+        checkpoint = pb.CheckpointReport(key=key, update=stored.evaluated, env_step=stored.env_steps)
+        self._context.report(item, checkpoint=checkpoint)
+
+    async def _stored_state(self) -> Mapping[str, Any] | None:
+        """The state that an earlier attempt stored; None where there is none that can be used."""
+        key = self._context.assignment.checkpoint
+        if not key:
+            return None
+        path = self._context.scratch / "resume.safetensors"
+        try:
+            await get_file(self._context, key, path)
+            state = _read(path)
+            if state["task"] != self._task.identity():
+                raise InvalidArgument(f"the checkpoint {key} belongs to another search", reason="CHECKPOINT_CORRUPT")
+        except (InvalidArgument, NotFound) as error:
+            message = f"{error.message}; the search begins anew, with the same result"
+            warning = pb.WarningReport(reason="CHECKPOINT_CORRUPT", message=message)
+            self._context.report(f"warning/checkpoint-{Path(key).stem}", warning=warning)
+            return None
+        return state
+
+
+async def _receive(process: SandboxProcess) -> SearchMessage:
+    """The next message.
+
+    :raises DressageError: where the process ended instead.
+    """
+    try:
+        return parse(await asyncio.to_thread(process.channel.recv, timeout=_SILENCE_SECONDS))
+    except DressageError as error:
+        ended = await asyncio.to_thread(process.kill)
+        tail = f": {ended.stderr_tail[-2000:]}" if ended.stderr_tail else ""
+        raise _failure(error, ended.reason, tail) from error
+
+
+def _failure(error: DressageError, reason: str, tail: str) -> DressageError:
+    return DressageError(f"the search's process failed ({error.message}; {reason}){tail}", reason="SEARCH_FAILED")
+
+
+def _write(folder: Path, stored: Stored) -> str:
+    """Write a state as a checkpoint; returns its path relative to ``folder``, which is its key."""
+    facts = {name: value for name, value in stored.state.items() if name != _PARAMETERS}
+    arrays = {_PARAMETERS: np.asarray(stored.state[_PARAMETERS], np.float64)}
+    snapshot = checkpoints.Snapshot(update=stored.evaluated, env_step=stored.env_steps, facts=facts, arrays=arrays)
+    return checkpoints.write(folder, snapshot)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The state in a checkpoint.
+
+    :raises InvalidArgument: if it is damaged.
+    """
+    snapshot = checkpoints.read(path)
+    with contextlib.suppress(KeyError):
+        return {**snapshot.facts, "task": snapshot.facts["task"], _PARAMETERS: snapshot.arrays[_PARAMETERS]}
+    raise InvalidArgument(f"the checkpoint {path.name} holds no state of a search", reason="CHECKPOINT_CORRUPT")
