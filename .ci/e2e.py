@@ -3,9 +3,9 @@
 
     .ci/e2e.py SECONDS COMMAND...
 
-The command runs pytest on the files of `E2E_TESTS`, as `make e2e` does. Where it fails, the files with a failure run once more
-within the same limit: a shared machine may stand still for longer than a cluster waits, and what is broken fails again. Whole files
-run, since a test may look at what an earlier one of its file left behind.
+The command runs pytest on the files of `E2E_TESTS`, as `make e2e` does. Where it fails, the files with a failure run once
+more within the same limit: a shared machine may stand still for longer than a cluster waits, and what is broken fails again.
+Whole files run, since a test may look at what an earlier one of its file left behind.
 
 Exit status: 0 if tests passed and none failed, even where the limit left some out; else 1.
 """
