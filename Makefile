@@ -33,7 +33,7 @@ demo: install ## "run forward fast" on HalfCheetah-v5: a policy, its scores and 
 examples: install ## Every recorded behaviour again, trained and judged anew (about half an hour on 2 cores)
 	@PATH="$(CURDIR)/$(RUN):$$PATH" tools/examples "$(EXAMPLES_DIR)"
 
-test: ## Unit and integration tests (under 10 minutes on 2 cores)
+test: ## Unit and integration tests (at most 15 minutes on 2 cores)
 	@$(SYNC) --group dev --group reference
 	@tools/system-packages egl
 	@tools/system-packages prometheus
@@ -48,7 +48,7 @@ test-slow: ## Long proofs; their results are recorded under docs/
 images: ## The five services' container images, with docker, podman or buildah; NAMES="…" for others
 	@tools/images $(NAMES)
 
-e2e: ## End-to-end tests on the Kubernetes cluster of KUBECONFIG (docs/kubernetes.md), those that take minutes
+e2e: ## End-to-end tests on the Kubernetes cluster of KUBECONFIG (docs/kubernetes.md); 25 minutes at most on 2 cores, with images
 	@$(E2E) -m "cluster and not slow" $(E2E_TESTS)
 
 e2e-full: ## The same and the long ones: every fault in the middle of a training, an upgrade, 200 Jobs

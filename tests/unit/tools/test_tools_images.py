@@ -1,0 +1,71 @@
+"""`tools/images` with a stand-in for the builder, and what services/Dockerfile says of the five images."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+FIVE = ("orchestrator", "llm-agent", "judge", "renderer", "trainer")
+
+
+def stages() -> dict[str, str]:
+    """The text of each stage of services/Dockerfile, by its name."""
+    text = (ROOT / "services/Dockerfile").read_text()
+    return {name: body for name, body in re.findall(r"^FROM \S+ AS (\S+)\n(.*?)(?=^FROM |\Z)", text, re.M | re.S)}
+
+
+def built(tmp_path: Path, *names: str, builder: str) -> list[str]:
+    """Arguments of each build, as the builder got them."""
+    program = tmp_path / builder
+    program.write_text(f'#!/bin/bash\n[ "$1" != build ] || echo "$*" >> {tmp_path}/builds\n')
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "BUILDER": builder, "TAG": "1"}
+    subprocess.run([ROOT / "tools/images", *names], env=environment, check=True, capture_output=True, timeout=60)
+    return (tmp_path / "builds").read_text().splitlines()
+
+
+@pytest.mark.parametrize("builder", ["docker", "buildah"])
+def test_the_five_are_targets_that_share_layers(tmp_path: Path, builder: str) -> None:
+    builds = built(tmp_path, builder=builder)
+    for name, build in zip(FIVE, builds, strict=True):
+        assert build.endswith(f"-t dressage-{name}:1 -f services/Dockerfile --target {name} ."), build
+        assert ("--layers" in build) == (builder == "buildah")
+
+
+def test_other_trainers_have_files_of_their_own(tmp_path: Path) -> None:
+    for name, build in zip(
+        ("sb3", "gpu"), built(tmp_path, "trainer-sb3", "trainer-gpu", builder="docker"), strict=True
+    ):
+        assert f"-f services/trainer/Dockerfile.{name} ." in build and "--target" not in build
+        assert (ROOT / f"services/trainer/Dockerfile.{name}").is_file()
+
+
+@pytest.mark.parametrize("name", FIVE)
+def test_an_image_has_its_own_extra_and_is_not_root(name: str) -> None:
+    text = (ROOT / "services/Dockerfile").read_text()
+    assert f"\nFROM shared AS {name}\n" in text and f"\nFROM source AS {name}-code\n" in text
+    stage, code = stages()[name], stages()[f"{name}-code"]
+    folder = f"services/{name.replace('-', '_')}"
+    assert re.findall(r"--extra (\S+)", stage) == [name]
+    assert re.findall(r"^COPY (?:--from=)?(\S+)", stage, re.M) == [f"{name}-code"]
+    assert re.findall(r"^COPY (\S+)", code, re.M) == [folder]
+    assert re.findall(r"^USER (\S+)", stage, re.M) == ["10001:10001"]
+    assert f'"dressage_{name.replace("-", "_")}"' in stage and (ROOT / folder).is_dir()
+
+
+def test_packages_are_checked_by_hash() -> None:
+    for path in ("services/Dockerfile", "services/install-packages"):
+        text = (ROOT / path).read_text().replace("\\\n", " ")
+        installs = re.findall(r"pip install [^\n&]*", text)
+        assert installs
+        # The wheel that the build just made is the only file without a hash.
+        assert all(
+            "--require-hashes" in line or "--offline dist/" in line.replace(" --compile-bytecode", "")
+            for line in installs
+        )
+    assert "--extra" not in stages()["shared"]
