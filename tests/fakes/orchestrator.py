@@ -226,9 +226,9 @@ class FakeOrchestrator(
 
     async def ListIterations(self, request, context):
         await self._record("ListIterations", request, context)
-        return sessions_pb.ListIterationsResponse(
-            iterations=[session_pb2.Iteration(name=f"{request.parent}/iterations/1", number=1, author="template/v1")]
-        )
+        first = session_pb2.Iteration(name=f"{request.parent}/iterations/1", number=1, author="template/v1")
+        first.reward.latex = "r = v_x"
+        return sessions_pb.ListIterationsResponse(iterations=[first])
 
     async def ListRuns(self, request, context):
         await self._record("ListRuns", request, context)

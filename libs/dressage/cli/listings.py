@@ -107,7 +107,7 @@ def print_session(facts: dict[str, Any], *, as_json: bool) -> None:
             iteration.get("author", ""),
             f"{iteration['judgment'].get('score', 0.0):.2f}" if "judgment" in iteration else "",
             iteration.get("repairs", 0),
-            iteration.get("planned_change", "") or iteration.get("latex", ""),
+            iteration.get("planned_change", "") or iteration.get("reward", {}).get("latex", ""),
             iteration.get("failure", {}).get("message", "") or iteration.get("judgment", {}).get("diagnosis", ""),
         )
         for iteration in facts["iterations"]

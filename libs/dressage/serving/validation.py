@@ -31,7 +31,7 @@ class MessageValidator:
 
 
 def _path(violation: Any) -> str:
-    """A violation's field as a dotted path, with indices of lists and keys of maps: `spec.configs[0].id`."""
+    """A violation's field as a dotted path, with indices of lists and keys of maps: `spec.reward.configs[0].id`."""
     parts = []
     for element in violation.proto.field.elements:
         subscript = element.subscript

@@ -227,7 +227,7 @@ def test_sessions_are_listed_shown_and_acted_on(server: Background, capsys: pyte
     assert invoke(["sessions", "list"]) == 0
     assert "run forward fast" in capsys.readouterr().out
     assert invoke(["sessions", "show", "s1"]) == 0
-    assert "template/v1" in capsys.readouterr().out
+    assert "template/v1" in (text := capsys.readouterr().out) and "r = v_x" in text, "the first reward as its formula"
     assert invoke(["sessions", "show", "sessions/s1", "--json"]) == 0
     assert document(capsys)["iterations"][0]["author"] == "template/v1"
     assert invoke(["sessions", "steer", "s1", "lower"]) == 0

@@ -71,7 +71,7 @@ def history_tools(history: History) -> dict[str, Tool]:
 
     return {
         "get_iteration": numbered(_describe),
-        "get_reward_code": numbered(lambda _, entry: entry.source),
+        "get_reward_code": numbered(lambda _, entry: entry.reward.source),
         "get_dynamics": numbered(_dynamics),
         "get_judgments": numbered(_judgments),
         "get_rollouts": numbered(_rollouts),
