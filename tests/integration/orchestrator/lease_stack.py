@@ -13,13 +13,15 @@ import grpc
 from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.internal.v1 import run_service_pb2_grpc as rpc
 from dressage.api.v1 import session_pb2 as v1
+from dressage.api.v1 import session_service_pb2_grpc
 from dressage.artifacts import DirectoryStore
 from dressage.serving.server import GrpcServer
 from dressage_orchestrator.api.runs import RunServicer
-from dressage_orchestrator.database import assignments, events, runs, sessions
+from dressage_orchestrator.api.sessions import SessionServicer
+from dressage_orchestrator.database import assignments, events, executors, runs, sessions
 from dressage_orchestrator.database.engine import Database, sqlite_url
 from dressage_orchestrator.hub import Hub
-from dressage_orchestrator.launch.controller import RunController
+from dressage_orchestrator.launch.controller import ALONE, RunController
 from dressage_orchestrator.launch.local import LocalLauncher
 from dressage_orchestrator.launch.protocol import Launch, Launcher
 from dressage_orchestrator.launch.tokens import RunTokens
@@ -34,16 +36,24 @@ class LeaseStack:
     """One place for trainers, unless a launcher is given.
 
     :param idle_seconds: how long a run may be without an assignment.
+    :param url: of a database that is shared; a file in the folder if not given.
     """
 
-    def __init__(self, folder: Path, *, idle_seconds: float = 60.0, launcher: Launcher | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, idle_seconds: float = 60.0, launcher: Launcher | None = None, url: str | None = None
+    ) -> None:
         self.hub = Hub(asyncio.get_running_loop())
-        self.database = Database(sqlite_url(folder / "d.db"))
+        self.database = Database(url or sqlite_url(folder / "d.db"))
         self.database.listener = self.hub.tell
         self.store = DirectoryStore(folder / "artifacts")
         self.tokens = RunTokens(b"k" * 16)
         self.controller = RunController(
-            self.database, self.tokens, token_seconds=600, max_failures=1, idle_seconds=idle_seconds
+            self.database,
+            self.tokens,
+            token_seconds=600,
+            max_failures=1,
+            idle_seconds=idle_seconds,
+            executor=self._registered(folder.name) if url else ALONE,
         )
         self.launcher = launcher or LocalLauncher(
             log_folder=folder / "logs", on_end=self.controller.ended, max_parallel=1, command=TRAINER, stop_seconds=2.0
@@ -59,8 +69,17 @@ class LeaseStack:
         )
         self.server = GrpcServer(service_name="orchestrator", address="127.0.0.1:0", grace_seconds=0.2)
 
+    def _registered(self, name: str) -> str:
+        with self.database.begin() as tx:
+            return executors.register(tx, name)
+
     async def __aenter__(self) -> LeaseStack:
         self.server.add(rpc.add_RunServiceServicer_to_server, self.servicer, RUN_SERVICE)
+        # Of `SessionService` only what reads: there is no workflow.
+        unused: Any = None
+        sessions_api = SessionServicer(self, unused, self.hub, self.controller)  # type: ignore[arg-type]
+        name = "dressage.v1.SessionService"
+        self.server.add(session_service_pb2_grpc.add_SessionServiceServicer_to_server, sessions_api, name)
         self.controller.address = await self.server.start()
         return self
 
@@ -69,6 +88,15 @@ class LeaseStack:
         await self.servicer.close()
         await self.server.stop()
         self.database.close()
+
+    async def read(self, query: Callable[[Any], Any]) -> Any:
+        """What `Sessions.read` does."""
+
+        def run() -> Any:
+            with self.database.read() as tx:
+                return query(tx)
+
+        return await asyncio.to_thread(run)
 
     def add_session(self, session: str) -> None:
         with self.database.begin() as tx:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
+from asyncio.subprocess import PIPE, STDOUT
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -13,12 +15,17 @@ import pytest
 from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.internal.v1 import run_service_pb2_grpc as rpc
 from dressage.api.v1 import session_pb2 as v1
+from dressage.client import AsyncClient
+from dressage.errors import NotFound
 
 from tests.integration.orchestrator.lease_stack import InProcessTrainers, LeaseStack, latencies, milliseconds
+from tests.servers.postgres import postgres
 
 pytestmark = pytest.mark.asyncio
 
 GOOD = "# good reward\n"
+DRESSAGE = str(Path(sys.executable).with_name("dressage"))
+S1 = "sessions/s/iterations/1/assignments"
 
 
 @pytest.mark.parametrize("released", [True, False], ids=["waits for approval", "is between two assignments"])
@@ -123,9 +130,6 @@ async def test_an_idle_trainer_leaves_after_its_time(tmp_path: Path) -> None:
         assert run.end_time.ToMicroseconds() - stack.assignment(f"{S1}/train").end_time.ToMicroseconds() >= 500_000
 
 
-S1 = "sessions/s/iterations/1/assignments"
-
-
 class Client:
     """A trainer's side of a stream, message by message."""
 
@@ -210,6 +214,64 @@ async def test_a_second_stream_of_the_attempt_gets_the_assignment_again(tmp_path
                 assert (await client.hear("report_accepted")).report_accepted.sequence == 1
             await stack.controller.release("s")
             await client.hear("no_more_work")
+
+
+async def test_runs_and_assignments_are_listed_by_the_api_and_the_cli(tmp_path: Path) -> None:
+    async with LeaseStack(tmp_path) as stack:
+        stack.add_session("s")
+        name = await stack.train("s", "train", GOOD, members=("a", "b"))
+        candidates = [work.Candidate(id=f"c{n}", parameters=work.Parameters(values=[n])) for n in range(3)]
+        other = await stack.ask("s", "e1", evaluate=work.EvaluateAssignment(candidates=candidates, seeds=[1]))
+        await stack.ended(other)
+        async with AsyncClient.connect(stack.controller.address) as client:
+            assert [run.name async for run in client.list_runs("s")] == ["sessions/s/runs/r1"]
+            assert (await client.get_run("sessions/s/runs/r1")).attempt == 1
+            for parent in ("s", "sessions/s/iterations/1"):
+                listed = [entry async for entry in client.list_assignments(parent)]
+                assert [entry.name for entry in listed] == [name, other]
+            assert [len(member.evaluations) for member in listed[0].members] == [1, 1]
+            found = await client.get_assignment(other)
+            assert [entry.id for entry in found.candidates] == ["c0", "c1", "c2"] and found.kind == "evaluate"
+            assert [entry async for entry in client.list_assignments("sessions/s/iterations/2")] == []
+            for missing in (client.get_run("sessions/s/runs/r9"), client.get_assignment(f"{S1}/none")):
+                with pytest.raises(NotFound):
+                    await missing
+        for arguments, parts in (
+            (["list", "s"], ["s/r1", "running"]),
+            (["show", "s/r1"], ["sessions/s/runs/r1", "evaluate, succeeded"]),
+            (["assignments", "s"], ["1/train", "1/e1", "succeeded", "r1"]),
+            (["logs", "s"], ["--- attempt 1", "begins at checkpoint"]),
+        ):
+            command = [DRESSAGE, "runs", *arguments, "--address", stack.controller.address]
+            process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=STDOUT)
+            output, _ = await asyncio.wait_for(process.communicate(), 60)
+            assert process.returncode == 0 and all(part in output.decode() for part in parts), output
+
+
+async def test_a_stream_of_one_server_serves_what_another_asked_for(tmp_path: Path) -> None:
+    with postgres() as server:
+        url = server.database()
+        folders = [tmp_path / name for name in ("a", "b")]
+        for folder in folders:
+            folder.mkdir()
+        async with (
+            LeaseStack(folders[0], launcher=NoTrainers(), url=url) as first,  # type: ignore[arg-type]
+            LeaseStack(folders[1], launcher=NoTrainers(), url=url) as second,  # type: ignore[arg-type]
+        ):
+            first.add_session("s")
+            await first.train("s", "train", GOOD)
+            token = first.tokens.make("sessions/s/runs/r1", 1, expiry=int(time.time()) + 60)
+            async with grpc.aio.insecure_channel(first.controller.address) as channel:
+                client = Client(channel, "sessions/s/runs/r1", 1, token)
+                await client.hear("assignment")
+                # The other server's commits wake nobody here: polling finds them.
+                more = await second.train("s", "more", GOOD)
+                await second.controller.cancel_assignment(f"{S1}/train")
+                assert (await client.hear("cancel_assignment")).cancel_assignment.assignment == 1
+                assert (await client.hear("assignment")).assignment.name == more
+                await second.controller.cancel_assignment(more)
+                await second.controller.release("s")
+                await client.hear("no_more_work")
 
 
 async def test_a_trivial_candidate_costs_little_on_a_live_lease(tmp_path: Path) -> None:

@@ -420,7 +420,7 @@ async def test_launcher_reports_an_end_again_after_an_outage(tmp_path: Path, mon
 
     begun, reported = Flaky(lambda: True), Flaky(ends.append, times=2)
     launcher = LocalLauncher(log_folder=tmp_path, on_end=listen, max_parallel=1, command=["true"])
-    launcher.submit(Launch("sessions/s/iterations/1/runs/train", 1, "127.0.0.1:1", "token", "local"), starting)
+    launcher.submit(Launch("sessions/s/runs/r1", 1, "127.0.0.1:1", "token", "local"), starting)
     await until(lambda: bool(ends))
     assert [end.attempt for end in ends] == [1] and begun.left == reported.left == 0
     await launcher.close()
@@ -505,22 +505,22 @@ def lease(database: Database, standing: Callable[..., Any]) -> AsyncIterator[wor
         controller=unused,
         store=unused,
         progress_seconds=1.0,
-        ended=unused,
     )
     servicer.standing = standing  # type: ignore[method-assign]
+    servicer.watch_leaving = lambda hello: None  # type: ignore[method-assign]
 
     async def silence() -> AsyncIterator[work.WorkRequest]:
         await asyncio.Event().wait()
         yield work.WorkRequest()
 
-    hello = work.Hello(run="sessions/s/iterations/1/runs/train", attempt=1)
-    return runs_api._Lease(servicer, hello, "s").answers(silence())
+    hello = work.Hello(run="sessions/s/runs/r1", attempt=1)
+    return runs_api._Lease(servicer, hello, session="s", pool="local").answers(silence())
 
 
 async def test_a_trainer_is_served_again_after_an_outage(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs_api, "_LOOK_SECONDS", 0.01)
     monkeypatch.setattr(runs_api, "GOODBYE_SECONDS", 0.01)
-    flaky = Flaky(lambda *_: (Fence.DONE, [], False), times=2)
+    flaky = Flaky(lambda *_: runs_api.Standing(Fence.DONE), times=2)
     answers = lease(database, flaky)
     async with asyncio.timeout(20):
         kinds = [answer.WhichOneof("message") async for answer in answers]

@@ -13,7 +13,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, Unavailable
-from dressage_orchestrator.database import executors, runs, sessions
+from dressage_orchestrator.database import assignments, executors, runs, sessions
 from dressage_orchestrator.database.engine import Database, DatabaseLost, Fenced, sqlite_url
 from dressage_orchestrator.database.migrate import migrate, newest
 from dressage_orchestrator.database.shared_secrets import shared_secret
@@ -235,3 +235,36 @@ async def test_of_two_servers_one_makes_the_run(shared: str) -> None:
         assert len(runs.page(tx, "race", limit=9)) == 1
     first.close()
     second.close()
+
+
+async def test_releases_and_new_work_of_two_servers_lose_no_assignment(shared: str) -> None:
+    databases = [Database(shared, upgrade=False) for _ in range(2)]
+    launcher = Recorder()  # as Kubernetes is to both: one view of what runs
+    controllers = []
+    with databases[0].begin() as tx:
+        add_session(tx, "lease")
+        first = add_training(tx, "lease", "first")
+        ids = [executors.register(tx, f"lease-{number}") for number in range(2)]
+    for database, executor in zip(databases, ids, strict=True):
+        made = RunController(database, RunTokens(b"k" * 16), token_seconds=60, max_failures=1, executor=executor)
+        made.launcher = launcher
+        controllers.append(made)
+    await controllers[0].ensure("lease")
+    with databases[0].begin() as tx:
+        assignments.end(tx, first, v1.ASSIGNMENT_STATE_SUCCEEDED)
+
+    def add(number: int) -> None:
+        with databases[number % 2].begin() as tx:
+            add_training(tx, "lease", f"a{number}")
+
+    async def ask(number: int) -> None:
+        await asyncio.to_thread(add, number)
+        await controllers[number % 2].ensure("lease")
+
+    await asyncio.gather(*(controllers[n % 2].release("lease") for n in range(6)), *(ask(n) for n in range(6)))
+    with databases[1].begin() as tx:
+        live = runs.live(tx, "lease")
+        assert len(live) == 1 and len(assignments.open_of(tx, "lease")) == 6
+    assert launcher.knows(live[0].run.name, live[0].run.attempt)
+    for database in databases:
+        database.close()
