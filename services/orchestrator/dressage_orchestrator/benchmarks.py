@@ -176,7 +176,7 @@ class Benchmarks:
         with self._hub.waiter(session.name) as waiter:
             while True:
                 current = await self._service.read(lambda tx: sessions.get(tx, ident))
-                facts = (current.state, current.current_iteration, current.best_judgment.score)
+                facts = (current.state, current.current_iteration, current.best_score)
                 if facts != noted:
                     noted = facts
                     await self._note(name, index, current)
@@ -189,12 +189,14 @@ class Benchmarks:
             case = message.cases[index]
             case.cost.CopyFrom(session.cost)
             case.env_steps = session.env_steps
-            case.iteration_scores[:] = [entry.judgment.score for entry in iterations if entry.HasField("judgment")]
+            case.iteration_scores[:] = [entry.score for entry in iterations if entry.HasField("score")]
             case.reason = "" if session.state == v1.SESSION_STATE_SUCCEEDED else session.state_reason
             case.session, case.state, case.iterations = session.name, session.state, session.current_iteration
+            if session.HasField("best_score"):
+                case.score = session.best_score
             if session.HasField("best_judgment"):
                 best = session.best_judgment
-                case.score, case.interval_low, case.interval_high = best.score, best.interval_low, best.interval_high
+                case.interval_low, case.interval_high = best.interval_low, best.interval_high
             message.completed = sum(1 for entry in message.cases if entry.state in sessions.ENDED)
             message.passed = sum(1 for entry in message.cases if entry.state == v1.SESSION_STATE_SUCCEEDED)
             fill_groups(message)

@@ -32,6 +32,7 @@ from dressage_orchestrator.settings import Settings
 T = TypeVar("T")
 
 _PASS_THRESHOLD = 0.7
+_MAX_ITERATIONS = 5
 _ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 
 
@@ -102,14 +103,14 @@ class Sessions:
         if known is not None:
             return known
         spec, _ = await self.prepare(request.spec)
-        method = self._methods.of(spec).name
+        method = self._methods.of(spec)
         wanted = request.session_id or "s-" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(10))
 
         def record(tx: Transaction) -> v1.Session:
             again = _repeat(tx, "CreateSession", request.request_id, request)
             if again is not None:
                 return again
-            made = sessions.create(tx, wanted, spec, method=method)
+            made = sessions.create(tx, wanted, spec, method=method.name, goal=method.goal(spec))
             requests.remember(tx, "CreateSession", request.request_id, request, made.name)
             return made
 
@@ -260,6 +261,8 @@ class Sessions:
             env_steps_per_iteration=part.env_steps,
             minutes_per_iteration=seconds / 60,
             uses_language_model=language_model and part.model_calls > 0,
+            method=method.name,
+            goal=method.goal(full),
         )
         answer.model_calls_per_iteration = part.model_calls if language_model else 0
         if not language_model:
@@ -280,6 +283,7 @@ def filled(spec: v1.SessionSpec, method: Method, *, default_model: str, default_
     full.pool = full.pool or default_pool
     full.pass_threshold = full.pass_threshold or _PASS_THRESHOLD
     full.video_judging = full.video_judging or v1.VIDEO_JUDGING_DECIDING
+    full.max_iterations = full.max_iterations or _MAX_ITERATIONS
     method.fill(full)
     return full
 

@@ -47,6 +47,7 @@ class Event(google.protobuf.message.Message):
     ASSIGNMENT_CHANGED_FIELD_NUMBER: builtins.int
     CANDIDATE_EVALUATED_FIELD_NUMBER: builtins.int
     SEARCH_IMPROVED_FIELD_NUMBER: builtins.int
+    SCORED_FIELD_NUMBER: builtins.int
     sequence: builtins.int
     """Number in the session, from 1."""
     session: builtins.str
@@ -125,6 +126,10 @@ class Event(google.protobuf.message.Message):
     def search_improved(self) -> Global___SearchImproved:
         """A search found a better candidate."""
 
+    @property
+    def scored(self) -> Global___Scored:
+        """An iteration has its score."""
+
     def __init__(
         self,
         *,
@@ -149,10 +154,11 @@ class Event(google.protobuf.message.Message):
         assignment_changed: Global___AssignmentChanged | None = ...,
         candidate_evaluated: Global___CandidateEvaluated | None = ...,
         search_improved: Global___SearchImproved | None = ...,
+        scored: Global___Scored | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["agent_replied", b"agent_replied", "approval_given", b"approval_given", "approval_requested", b"approval_requested", "artifact_written", b"artifact_written", "assignment_changed", b"assignment_changed", "candidate_evaluated", b"candidate_evaluated", "check_finished", b"check_finished", "evaluation_finished", b"evaluation_finished", "judged", b"judged", "note_given", b"note_given", "payload", b"payload", "phase_changed", b"phase_changed", "progress", b"progress", "run_changed", b"run_changed", "screened", b"screened", "search_improved", b"search_improved", "state_changed", b"state_changed", "time", b"time", "warning", b"warning"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent_replied", b"agent_replied", "approval_given", b"approval_given", "approval_requested", b"approval_requested", "artifact_written", b"artifact_written", "assignment_changed", b"assignment_changed", "candidate_evaluated", b"candidate_evaluated", "check_finished", b"check_finished", "evaluation_finished", b"evaluation_finished", "iteration", b"iteration", "judged", b"judged", "note_given", b"note_given", "payload", b"payload", "phase_changed", b"phase_changed", "progress", b"progress", "run_changed", b"run_changed", "screened", b"screened", "search_improved", b"search_improved", "sequence", b"sequence", "session", b"session", "state_changed", b"state_changed", "time", b"time", "warning", b"warning"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["payload", b"payload"]) -> typing.Literal["state_changed", "phase_changed", "agent_replied", "check_finished", "run_changed", "progress", "evaluation_finished", "judged", "warning", "note_given", "artifact_written", "screened", "approval_requested", "approval_given", "assignment_changed", "candidate_evaluated", "search_improved"] | None: ...
+    def HasField(self, field_name: typing.Literal["agent_replied", b"agent_replied", "approval_given", b"approval_given", "approval_requested", b"approval_requested", "artifact_written", b"artifact_written", "assignment_changed", b"assignment_changed", "candidate_evaluated", b"candidate_evaluated", "check_finished", b"check_finished", "evaluation_finished", b"evaluation_finished", "judged", b"judged", "note_given", b"note_given", "payload", b"payload", "phase_changed", b"phase_changed", "progress", b"progress", "run_changed", b"run_changed", "scored", b"scored", "screened", b"screened", "search_improved", b"search_improved", "state_changed", b"state_changed", "time", b"time", "warning", b"warning"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent_replied", b"agent_replied", "approval_given", b"approval_given", "approval_requested", b"approval_requested", "artifact_written", b"artifact_written", "assignment_changed", b"assignment_changed", "candidate_evaluated", b"candidate_evaluated", "check_finished", b"check_finished", "evaluation_finished", b"evaluation_finished", "iteration", b"iteration", "judged", b"judged", "note_given", b"note_given", "payload", b"payload", "phase_changed", b"phase_changed", "progress", b"progress", "run_changed", b"run_changed", "scored", b"scored", "screened", b"screened", "search_improved", b"search_improved", "sequence", b"sequence", "session", b"session", "state_changed", b"state_changed", "time", b"time", "warning", b"warning"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["payload", b"payload"]) -> typing.Literal["state_changed", "phase_changed", "agent_replied", "check_finished", "run_changed", "progress", "evaluation_finished", "judged", "warning", "note_given", "artifact_written", "screened", "approval_requested", "approval_given", "assignment_changed", "candidate_evaluated", "search_improved", "scored"] | None: ...
 
 Global___Event: typing_extensions.TypeAlias = Event
 
@@ -498,6 +504,32 @@ class Judged(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["env_step", b"env_step", "judgment", b"judgment", "subject", b"subject"]) -> None: ...
 
 Global___Judged: typing_extensions.TypeAlias = Judged
+
+@typing.final
+class Scored(google.protobuf.message.Message):
+    """An iteration has its score, in the terms of the session's method."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SCORE_FIELD_NUMBER: builtins.int
+    PASSED_FIELD_NUMBER: builtins.int
+    CONFIRMED_FIELD_NUMBER: builtins.int
+    score: builtins.float
+    """The score."""
+    passed: builtins.bool
+    """Whether it reaches the session's goal."""
+    confirmed: builtins.bool
+    """Whether it is the score on fresh seeds."""
+    def __init__(
+        self,
+        *,
+        score: builtins.float = ...,
+        passed: builtins.bool = ...,
+        confirmed: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["confirmed", b"confirmed", "passed", b"passed", "score", b"score"]) -> None: ...
+
+Global___Scored: typing_extensions.TypeAlias = Scored
 
 @typing.final
 class Screened(google.protobuf.message.Message):

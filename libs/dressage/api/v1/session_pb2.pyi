@@ -783,6 +783,7 @@ class Session(google.protobuf.message.Message):
     WAITED_SECONDS_FIELD_NUMBER: builtins.int
     METHOD_FIELD_NUMBER: builtins.int
     BEST_SCORE_FIELD_NUMBER: builtins.int
+    GOAL_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`sessions/{session}`."""
     state: Global___SessionState.ValueType
@@ -817,6 +818,8 @@ class Session(google.protobuf.message.Message):
     """Name of its method: `reward`, `parameters`, …, or a plug-in's."""
     best_score: builtins.float
     """The best iteration's score in the method's terms; not set before."""
+    goal: builtins.str
+    """The score from which it succeeds, as its method writes it."""
     @property
     def spec(self) -> Global___SessionSpec:
         """What was asked, defaults filled in."""
@@ -902,9 +905,10 @@ class Session(google.protobuf.message.Message):
         waited_seconds: builtins.float = ...,
         method: builtins.str = ...,
         best_score: builtins.float | None = ...,
+        goal: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_best_score", b"_best_score", "best_judgment", b"best_judgment", "best_score", b"best_score", "confirmation", b"confirmation", "cost", b"cost", "create_time", b"create_time", "delete_time", b"delete_time", "end_time", b"end_time", "failure", b"failure", "label_agreement", b"label_agreement", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "update_time", b"update_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_best_score", b"_best_score", "awaiting_approval", b"awaiting_approval", "best_iteration", b"best_iteration", "best_judgment", b"best_judgment", "best_policy", b"best_policy", "best_score", b"best_score", "best_video", b"best_video", "confirmation", b"confirmation", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "current_iteration", b"current_iteration", "delete_time", b"delete_time", "end_time", b"end_time", "env_steps", b"env_steps", "env_steps_saved", b"env_steps_saved", "epoch", b"epoch", "etag", b"etag", "exhausted_budget", b"exhausted_budget", "failure", b"failure", "label_agreement", b"label_agreement", "method", b"method", "name", b"name", "phase", b"phase", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "state", b"state", "state_reason", b"state_reason", "update_time", b"update_time", "waited_seconds", b"waited_seconds"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_best_score", b"_best_score", "awaiting_approval", b"awaiting_approval", "best_iteration", b"best_iteration", "best_judgment", b"best_judgment", "best_policy", b"best_policy", "best_score", b"best_score", "best_video", b"best_video", "confirmation", b"confirmation", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "current_iteration", b"current_iteration", "delete_time", b"delete_time", "end_time", b"end_time", "env_steps", b"env_steps", "env_steps_saved", b"env_steps_saved", "epoch", b"epoch", "etag", b"etag", "exhausted_budget", b"exhausted_budget", "failure", b"failure", "goal", b"goal", "label_agreement", b"label_agreement", "method", b"method", "name", b"name", "phase", b"phase", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "state", b"state", "state_reason", b"state_reason", "update_time", b"update_time", "waited_seconds", b"waited_seconds"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_best_score", b"_best_score"]) -> typing.Literal["best_score"] | None: ...
 
 Global___Session: typing_extensions.TypeAlias = Session

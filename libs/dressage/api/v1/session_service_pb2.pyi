@@ -670,7 +670,7 @@ class LineageNode(google.protobuf.message.Message):
     parent: builtins.str
     """Its parent; empty for a root."""
     score: builtins.float
-    """Score of its best config."""
+    """Its score in the method's terms: for `reward` that of its best config."""
     planned_change: builtins.str
     """What it set out to change."""
     lesson: builtins.str
@@ -886,6 +886,8 @@ class EstimateSessionResponse(google.protobuf.message.Message):
     MODEL_CALLS_PER_ITERATION_FIELD_NUMBER: builtins.int
     DOLLARS_PER_ITERATION_FIELD_NUMBER: builtins.int
     USES_LANGUAGE_MODEL_FIELD_NUMBER: builtins.int
+    METHOD_FIELD_NUMBER: builtins.int
+    GOAL_FIELD_NUMBER: builtins.int
     env_steps_per_iteration: builtins.int
     """Environment steps of one iteration."""
     minutes_per_iteration: builtins.float
@@ -896,6 +898,10 @@ class EstimateSessionResponse(google.protobuf.message.Message):
     """US dollars of one iteration, expected; not set where the price is unknown."""
     uses_language_model: builtins.bool
     """Whether a language model is called at all."""
+    method: builtins.str
+    """Name of the method: `reward`, `parameters`, …, or a plug-in's."""
+    goal: builtins.str
+    """The score from which a session succeeds, as its method writes it."""
     @property
     def spec(self) -> dressage.api.v1.session_pb2.SessionSpec:
         """The spec with defaults filled in."""
@@ -909,9 +915,11 @@ class EstimateSessionResponse(google.protobuf.message.Message):
         model_calls_per_iteration: builtins.int = ...,
         dollars_per_iteration: builtins.float | None = ...,
         uses_language_model: builtins.bool = ...,
+        method: builtins.str = ...,
+        goal: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_dollars_per_iteration", b"_dollars_per_iteration", "dollars_per_iteration", b"dollars_per_iteration", "spec", b"spec"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_dollars_per_iteration", b"_dollars_per_iteration", "dollars_per_iteration", b"dollars_per_iteration", "env_steps_per_iteration", b"env_steps_per_iteration", "minutes_per_iteration", b"minutes_per_iteration", "model_calls_per_iteration", b"model_calls_per_iteration", "spec", b"spec", "uses_language_model", b"uses_language_model"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_dollars_per_iteration", b"_dollars_per_iteration", "dollars_per_iteration", b"dollars_per_iteration", "env_steps_per_iteration", b"env_steps_per_iteration", "goal", b"goal", "method", b"method", "minutes_per_iteration", b"minutes_per_iteration", "model_calls_per_iteration", b"model_calls_per_iteration", "spec", b"spec", "uses_language_model", b"uses_language_model"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_dollars_per_iteration", b"_dollars_per_iteration"]) -> typing.Literal["dollars_per_iteration"] | None: ...
 
 Global___EstimateSessionResponse: typing_extensions.TypeAlias = EstimateSessionResponse

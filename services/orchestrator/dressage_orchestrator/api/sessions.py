@@ -211,8 +211,9 @@ def lineage(session: v1.Session, iterations: list[v1.Iteration]) -> pb.Lineage:
             structural_rewrite=entry.structural_rewrite,
             edited=entry.edited,
         )
+        if entry.HasField("score"):
+            node.score = entry.score
         if entry.HasField("judgment"):
-            node.score = entry.judgment.score
             node.interval_low, node.interval_high = entry.judgment.interval_low, entry.judgment.interval_high
     told.lessons.extend(held.message(session.name) for held in lessons(iterations))
     return told

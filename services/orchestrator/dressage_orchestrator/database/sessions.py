@@ -32,18 +32,20 @@ def _missing(session: str) -> NotFound:
     return NotFound(f"no session {session!r}", reason="SESSION_NOT_FOUND", metadata={"session": session})
 
 
-def create(tx: Transaction, session: str, spec: v1.SessionSpec, *, method: str = "reward") -> v1.Session:
+def create(
+    tx: Transaction, session: str, spec: v1.SessionSpec, *, method: str = "reward", goal: str = ""
+) -> v1.Session:
     """A new session, PENDING.
 
     :param method: name of its method.
-
+    :param goal: the score from which it succeeds, as its method writes it.
     :raises AlreadyExists: when the id is taken.
     """
     tx.lock(names.session_name(session))
     if tx.execute(sa.select(SESSIONS.c.id).where(SESSIONS.c.id == session)).one_or_none() is not None:
         raise AlreadyExists(f"session {session!r} exists; choose another id", reason="SESSION_EXISTS")
     message = v1.Session(name=names.session_name(session), spec=spec, state=v1.SESSION_STATE_PENDING)
-    message.method = method
+    message.method, message.goal = method, goal
     message.create_time.CopyFrom(timestamp(tx.now))
     message.update_time.CopyFrom(timestamp(tx.now))
     row = {"id": session, "data": message.SerializeToString(), "state": message.state, "deleted": False, "version": 1}

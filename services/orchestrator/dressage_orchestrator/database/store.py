@@ -233,8 +233,18 @@ class SessionStore:
 
         return self._write(write)
 
+    def record_score(self, number: int, score: float) -> bool:
+        """Record an iteration's score; whether it is the session's best."""
+        self.update_iteration(number, v1.Iteration(score=score), ["score"])
+        return self.set_best(number, v1.Session(), score=score)
+
     def confirm(
-        self, number: int, *, score: float, judgment: v1.Judgment | None, returns: v1.ReturnSummary | None
+        self,
+        number: int,
+        *,
+        score: float,
+        judgment: v1.Judgment | None = None,
+        returns: v1.ReturnSummary | None = None,
     ) -> None:
         """Records an iteration's score on fresh seeds, in the iteration and in the session."""
         changes, paths = v1.Iteration(confirmed_score=score), ["confirmed_score"]

@@ -6,6 +6,7 @@ up again.
 
 from __future__ import annotations
 
+from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError
 
@@ -105,10 +106,12 @@ def _evaluate(context: SessionContext, number: int, work: MethodSession, proposa
         if evaluated.repaired is None:
             break
         proposal = evaluated.repaired
+    _announce(context, number, evaluated)
     if not evaluated.passed or evaluated.score is None:
         return evaluated
     enter(context, number, v1.PHASE_CONFIRM)
     again = work.confirm(number, proposal)
+    _announce(context, number, again, confirmed=True)
     if not again.passed:
         message = f"iteration {number} scored {evaluated.score:.2f}, but on fresh seeds {again.score:.2f}: not passed"
         context.step(
@@ -116,6 +119,15 @@ def _evaluate(context: SessionContext, number: int, work: MethodSession, proposa
             lambda: context.store.warn("NOT_CONFIRMED", message, iteration=number, key=f"confirm:{number}"),
         )
     return again
+
+
+def _announce(context: SessionContext, number: int, evaluated: Evaluated, *, confirmed: bool = False) -> None:
+    """Append the event of an iteration's score."""
+    if evaluated.score is None:
+        return
+    scored = ev.Scored(score=evaluated.score, passed=evaluated.passed, confirmed=confirmed)
+    name = f"scored:{number}" + (":confirmed" if confirmed else "")
+    context.step(name, lambda: context.store.emit(ev.Event(scored=scored), iteration=number, key=name))
 
 
 def _finish(context: SessionContext, method: Method, number: int, *, passed: bool) -> None:

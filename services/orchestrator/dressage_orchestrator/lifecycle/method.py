@@ -5,11 +5,13 @@ of one session:
 *propose, check, evaluate, revise*, and confirm. A `MethodSession` is made anew each time the workflow is taken up,
 and steps that were recorded give it what they gave before; so it may keep in attributes what its steps returned, and
 nothing else.
+
+A class that derives from `Method` or `MethodSession` inherits defaults for what many methods do not need.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from dressage.api.v1 import session_pb2 as v1
@@ -86,23 +88,23 @@ class MethodSession(Protocol):
     """A method's part of one session. Everything that decides the course happens in the context's steps."""
 
     def begin(self, first: int) -> None:
-        """Prepares what all iterations need.
+        """Prepare what all iterations need; by default nothing.
 
         :param first: number of the first iteration that is to be done.
         """
-        ...
+        return
 
     def restore(self, number: int) -> Proposal | None:
-        """The proposal that an earlier epoch had begun to evaluate for the iteration; None if there is none."""
-        ...
+        """The proposal that an earlier epoch had begun to evaluate for the iteration; None, the default, if there is none."""
+        return None
 
     def adopt(self, number: int, directions: Directions) -> Proposal:
         """A person's proposal (``directions.proposal``) for an iteration."""
-        ...
+        return Proposal(directions.proposal)
 
     def propose(self, number: int) -> Proposal:
-        """The first proposal."""
-        ...
+        """The first proposal; by default a revision without directions."""
+        return self.revise(number, Directions())
 
     def revise(self, number: int, directions: Directions) -> Proposal:
         """A later proposal.
@@ -120,7 +122,7 @@ class MethodSession(Protocol):
 
     def edited(self, proposal: Proposal, text: str) -> Proposal:
         """A person's text in the place of a proposal that waits for approval; not checked yet."""
-        ...
+        return replace(proposal, text=text, version=f"{proposal.version}-edit")
 
     def evaluate(self, number: int, proposal: Proposal) -> Evaluated:
         """Evaluates a checked proposal and records its score.
@@ -149,15 +151,15 @@ class Method(Protocol):
     spec_type: type[Message]
 
     def fill(self, spec: v1.SessionSpec) -> None:
-        """Fills in the method's defaults; shared fields that are empty may be set, too."""
-        ...
+        """Fill in the method's defaults; shared fields that are empty may be set, too."""
+        return
 
     def validate(self, spec: v1.SessionSpec) -> None:
-        """Refuses a filled spec that this method cannot serve.
+        """Refuse a filled spec that this method cannot serve; by default none.
 
         :raises InvalidArgument: naming the field.
         """
-        ...
+        return
 
     def estimate(self, spec: v1.SessionSpec, *, episode_steps: int) -> Estimate:
         """What one iteration of a filled spec spends.
@@ -167,22 +169,22 @@ class Method(Protocol):
         ...
 
     def seconds(self, spec: v1.SessionSpec, estimate: Estimate, *, cores: int, known: float | None) -> float:
-        """How long an iteration is expected to take.
+        """How long an iteration is expected to take; by default as long as its steps took earlier, 0 where that is unknown.
 
         :param known: environment steps per second of earlier runs of the estimate's kind; None if there were none.
         """
-        ...
+        return estimate.env_steps / known if known else 0.0
 
     async def check_edit(self, spec: v1.SessionSpec, text: str, *, judge: JudgeClient) -> None:
-        """Refuses a person's proposal that could not be evaluated.
+        """Refuse a person's proposal that could not be evaluated; by default none.
 
         :raises InvalidArgument: naming ``proposal_source``.
         """
-        ...
+        return
 
     def goal(self, spec: v1.SessionSpec) -> str:
-        """The score from which a session succeeds, as text."""
-        ...
+        """The score from which a session succeeds, as text; by default the threshold of passing."""
+        return f"{spec.pass_threshold:g}"
 
     def text(self, iteration: v1.Iteration) -> str:
         """The iteration's proposal as a person reads it; empty where there is none yet."""

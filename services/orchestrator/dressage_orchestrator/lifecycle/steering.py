@@ -8,6 +8,7 @@ from dressage.api.v1 import session_pb2 as v1
 
 from dressage_orchestrator.database.directions import APPROVE, CRITERIA, PROPOSAL, REBASE
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
+from dressage_orchestrator.models import USER
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,13 @@ def take(context: SessionContext, number: int) -> Directions:
 
     def look() -> Json:
         notes = store.take_notes(number) if number > 1 else []
+        if notes:
+            store.update_iteration(number, v1.Iteration(notes=notes), ["notes"])
         directed = store.take_directions(number, (PROPOSAL, CRITERIA, REBASE))
         if CRITERIA in directed:
             store.set_criteria(number, directed[CRITERIA])
         if PROPOSAL in directed:
-            store.mark_edited(number, "proposal")
+            _mark_written(context, number)
         return {"notes": notes, "proposal": directed.get(PROPOSAL, ""), "rebase": int(directed.get(REBASE, "0"))}
 
     directed = context.step(f"notes:{number}", look)
@@ -48,6 +51,12 @@ def take(context: SessionContext, number: int) -> Directions:
 def _request(context: SessionContext, number: int, tag: str) -> float:
     context.call(context.engine.controller.release(context.session))
     return context.store.request_approval(number, key=f"approval/{tag}")
+
+
+def _mark_written(context: SessionContext, number: int) -> None:
+    """Record that the iteration's proposal is a person's."""
+    context.store.mark_edited(number, "proposal")
+    context.store.update_iteration(number, v1.Iteration(author=USER), ["author"])
 
 
 def await_approval(context: SessionContext, number: int, *, text: str, version: str) -> str | None:
@@ -68,7 +77,7 @@ def await_approval(context: SessionContext, number: int, *, text: str, version: 
         given = directed.get(PROPOSAL, "")
         if given and given != text:
             store.end_approval(number, since=since, key=f"edited/{tag}", note=None)
-            store.mark_edited(number, "proposal")
+            _mark_written(context, number)
             return {"approved": False, "text": given}
         if APPROVE not in directed:
             return {"approved": False, "text": ""}

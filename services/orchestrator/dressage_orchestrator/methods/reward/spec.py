@@ -11,7 +11,6 @@ from dressage_orchestrator.lifecycle.method import Estimate
 from dressage_orchestrator.methods.reward.durations import kind_of_run
 from dressage_orchestrator.seeds import TRAINING_SEED_LIMIT
 
-MAX_ITERATIONS = 5
 SEEDS = 3
 EVALUATIONS = 4
 EVALUATION_EPISODES = 10
@@ -37,7 +36,8 @@ _REVIEWS = 1
 def fill(spec: v1.SessionSpec) -> None:
     """Fills in what is not set."""
     reward = spec.reward
-    spec.max_iterations = 1 if reward.train_only else spec.max_iterations or MAX_ITERATIONS
+    if reward.train_only:
+        spec.max_iterations = 1
     reward.algorithm = reward.algorithm or "ppo"
     reward.backend = reward.backend or ("sb3" if reward.algorithm == "sac" else "jax")
     reward.seeds = reward.seeds or SEEDS
