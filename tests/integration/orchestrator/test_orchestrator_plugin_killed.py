@@ -123,7 +123,7 @@ async def approve(stub: Any, name: str) -> None:
 
 
 def moments(folder: Path) -> dict[str, int]:
-    """The steps of a session by name, with their numbers; of the looks at an approval, whose number is a matter of time, none."""
+    """The steps of a session by name, with their numbers, but for looks at an approval: their number depends on time."""
     steps = killing.steps(folder)
     return {name: number for number, name in enumerate(steps, start=1) if not name.startswith("approval-look:")}
 
