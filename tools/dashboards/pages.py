@@ -102,12 +102,16 @@ def _training_pools() -> list[AnyPanel]:
             Query(
                 "sum by (pool, environment) (rate(dressage_env_steps_total{$N}[1h])) * 3600", "{{pool}} {{environment}}"
             ),
-            told="Counted when a run ends.",
+            told="Counted when an assignment ends.",
         ),
         lines(
             "Attempts that failed, an hour",
             Query("sum by (reason) (rate(dressage_run_failures_total{$N}[1h])) * 3600", "{{reason}}"),
-            span=24,
+        ),
+        lines(
+            "Assignments that failed, an hour",
+            Query("sum by (cause) (rate(dressage_assignment_failures_total{$N}[1h])) * 3600", "{{cause}}"),
+            told="By who is to blame: generated code, the assignment itself, or the infrastructure.",
         ),
     ]
 
