@@ -346,6 +346,8 @@ def count_failure(failure: work.AssignmentFailure) -> None:
     """Count a failed assignment, and the sandbox's part in it: trainers live too short to be scraped."""
     cause = work.AssignmentFailure.Cause.Name(failure.cause).removeprefix("CAUSE_").lower()
     metrics.ASSIGNMENT_FAILURES.labels(cause).inc()
+    if failure.cause == work.AssignmentFailure.CAUSE_INFRASTRUCTURE:
+        metrics.RUN_FAILURES.labels(failure.failure.reason).inc()  # the attempt ends by it
     if failure.failure.reason in _SANDBOX_ENDS:
         metrics.SANDBOX_KILLS.labels(_SANDBOX_ENDS[failure.failure.reason]).inc()
 

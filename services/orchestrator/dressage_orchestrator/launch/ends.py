@@ -43,11 +43,11 @@ def apply_end(tx: Transaction, ended: Ended, *, max_failures: int) -> bool:
     elif _interrupted(tx, ended):
         interrupt(tx, row)
     elif has_work or ended.kind is not ExitKind.DONE:
-        if ended.counted:
+        attempt = max(row.run.attempt, ended.attempt, ended.last_attempt)
+        if ended.counted or attempt <= row.counted_attempt:
             interrupt(tx, row)
         else:
             metrics.RUN_FAILURES.labels(failure.reason).inc()
-            attempt = max(row.run.attempt, ended.attempt, ended.last_attempt)
             _count(tx, row, attempt, failure, max_failures=max_failures)
     if not assignments.open_of(tx, row.session):
         given_back = ended.kind in (ExitKind.DONE, ExitKind.CHECKPOINTED)
