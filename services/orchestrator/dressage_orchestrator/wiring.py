@@ -63,17 +63,22 @@ _LOOPBACK = ("127.", "localhost:", "[::1]:", "unix:")
 
 
 async def start(
-    settings: Settings, *, store: ArtifactStore | None = None, fenced: Callable[[], None] | None = None
+    settings: Settings,
+    *,
+    store: ArtifactStore | None = None,
+    methods: Methods | None = None,
+    fenced: Callable[[], None] | None = None,
 ) -> RunningService:
     """Starts the orchestrator and takes up all that was under way in its data folder.
 
     :param store: the artifact store; opened from the settings if not given.
+    :param methods: those that sessions may have; the installed ones if not given.
     :param fenced: called when another server took over from this one; by default the process ends at once.
     :raises FailedPrecondition: when another server has the data folder, the address is taken, or the address is not
         loopback and no token is set.
     """
     async with AsyncExitStack() as stack:
-        service = await _start(settings, store, stack, fenced or _end_process)
+        service = await _start(settings, store, methods or Methods.installed(), stack, fenced or _end_process)
         closing = stack.pop_all()
     stopped = asyncio.Event()
 
@@ -86,7 +91,11 @@ async def start(
 
 
 async def _start(
-    settings: Settings, store: ArtifactStore | None, stack: AsyncExitStack, fenced: Callable[[], None]
+    settings: Settings,
+    store: ArtifactStore | None,
+    methods: Methods,
+    stack: AsyncExitStack,
+    fenced: Callable[[], None],
 ) -> str:
     loop = asyncio.get_running_loop()
     if settings.auth_token is None and not settings.address.startswith(_LOOPBACK):
@@ -129,7 +138,6 @@ async def _start(
         stopping=members.stopping if members else threading.Event(),
         **await _clients(settings, stack),
     )
-    methods = Methods.installed()
     workflows = Workflows(engine, methods, system_database_url=_workflow_url(settings, url), executor_id=executor)
     controller.notify = workflows.wake
     names = {settings.default_pool} if pools is None else set(pools)
