@@ -265,7 +265,7 @@ async def test_work_hears_only_the_newest_attempt_and_confines_keys(stack: Stack
         work.WorkRequest(report=told),
         work.WorkRequest(transfer_request=transfer),
     )
-    kept = {info.key.removeprefix(f"{name}/") for info in stack.store.list(f"{name}/checkpoints/")}
+    kept = {info.key.removeprefix(f"{assignment}/") for info in stack.store.list(f"{assignment}/checkpoints/")}
     assert kept == {keys[5], keys[6], keys[7], CHECKPOINT_INDEX}
     # A launcher may repeat an attempt by itself: the newest is heard, and the one before it no more.
     newer = await say(2, tokens.make(name, 2, expiry=expiry))
