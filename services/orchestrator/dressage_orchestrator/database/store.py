@@ -33,6 +33,8 @@ from dressage_orchestrator.database.tables import LABELS
 T = TypeVar("T")
 Retry = Callable[[Callable[[], T]], T]
 
+RECONCILED = "reconciled"
+"""Key by which an epoch records that the server began it: the workflow of the epoch before ended before its session."""
 _MAX_LABELS = 200
 
 
@@ -129,6 +131,13 @@ class SessionStore:
     def pulse(self) -> object:
         """A value that differs whenever the session, its events or its directions do."""
         return self._read(lambda tx: sessions.pulse(tx, self.session))
+
+    def passed_before_reconciling(self) -> bool:
+        """Whether this epoch only finishes what an earlier one, whose last iteration passed, could not record."""
+        if not self.done(RECONCILED):
+            return False
+        done = [entry for entry in self.iterations() if entry.phase == v1.PHASE_DONE]
+        return bool(done) and done[-1].passed
 
     def done(self, key: str) -> bool:
         """Whether something was recorded under the key in this epoch."""

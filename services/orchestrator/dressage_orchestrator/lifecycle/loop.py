@@ -63,6 +63,8 @@ def _run(context: SessionContext, method: Method) -> Outcome:
 
 def _iterate(context: SessionContext, method: Method, work: MethodSession) -> Outcome:
     plan = context.step("plan", lambda: _plan(context))
+    if plan["passed"]:
+        return Outcome(v1.SESSION_STATE_SUCCEEDED)
     first, last = plan["next"], plan["last"]
     work.begin(first)
     for number in range(first, last + 1):
@@ -76,7 +78,8 @@ def _iterate(context: SessionContext, method: Method, work: MethodSession) -> Ou
 
 def _plan(context: SessionContext) -> Json:
     done = [entry.number for entry in context.store.iterations() if entry.phase == v1.PHASE_DONE]
-    return {"next": max(done, default=0) + 1, "last": context.store.get().spec.max_iterations}
+    last = context.store.get().spec.max_iterations
+    return {"next": max(done, default=0) + 1, "last": last, "passed": context.store.passed_before_reconciling()}
 
 
 def _propose(context: SessionContext, number: int, work: MethodSession) -> Proposal:

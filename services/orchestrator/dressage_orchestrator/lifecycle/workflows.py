@@ -23,6 +23,7 @@ from dressage_orchestrator import metrics, names
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import assignments, effects, runs, sessions
 from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.database.store import RECONCILED
 from dressage_orchestrator.database.workflow_engine import make_workflow_engine
 from dressage_orchestrator.lifecycle.checkpoint_judging import CHECKPOINTS, judge_batch
 from dressage_orchestrator.lifecycle.context import Engine, Json, SessionContext
@@ -83,9 +84,11 @@ def session_workflow(session: str, epoch: int) -> str:
 def checkpoints_workflow(session: str, epoch: int, batch: Json) -> str:
     """Judges checkpoints of a session's training while it runs."""
     with _under_way(session, f"{_workflow_id(session, epoch)}:{batch['id']}") as engine:
-        with contextlib.closing(SessionContext(engine, session, epoch)) as context:
-            judge_batch(context, batch)
-        engine.wakeups.wake(session)  # its workflow may wait for this one
+        try:
+            with contextlib.closing(SessionContext(engine, session, epoch)) as context:
+                judge_batch(context, batch)
+        finally:
+            engine.wakeups.wake(session)  # its workflow may wait for this one
     return "done"
 
 
@@ -222,6 +225,7 @@ class Workflows:
                 _close(tx, session, status)
                 return None
             effects.first_time(tx, session, f"reconciled/{count}")
+            effects.first_time(tx, session, f"{epoch + 1}/{RECONCILED}")
             sessions.change(tx, session, _next_epoch)
             return epoch + 1
 
