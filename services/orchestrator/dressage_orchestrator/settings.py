@@ -51,9 +51,7 @@ class Settings(ServingSettings):
         60.0, ge=0, le=86400, description="how long a trainer may wait for an assignment before it is given back"
     )
     run_deadline_seconds: float = Field(
-        0.0,
-        ge=0,
-        description="how long a trainer may work before it checkpoints and a fresh one continues; 0: no bound",
+        0.0, description="how long a trainer may work before a fresh one continues: at least 60, or 0 for no bound"
     )
     checkpoint_seconds: float = Field(15.0, gt=0, description="seconds between two checkpoints of a training")
     progress_seconds: float = Field(1.0, ge=0, description="least seconds between two progress events of a training")
