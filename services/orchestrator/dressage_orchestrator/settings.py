@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from dressage.serving.settings import ServingSettings
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import SettingsConfigDict
 
 
@@ -51,9 +51,7 @@ class Settings(ServingSettings):
         60.0, ge=0, le=86400, description="how long a trainer may wait for an assignment before it is given back"
     )
     run_deadline_seconds: float = Field(
-        0.0,
-        ge=0,
-        description="how long a trainer may work before it checkpoints and a fresh one continues; 0: no bound",
+        0.0, description="how long a trainer may work before a fresh one continues: at least 60, or 0 for no bound"
     )
     checkpoint_seconds: float = Field(15.0, gt=0, description="seconds between two checkpoints of a training")
     progress_seconds: float = Field(1.0, ge=0, description="least seconds between two progress events of a training")
@@ -86,3 +84,11 @@ class Settings(ServingSettings):
     kubernetes_burst: int = Field(20, ge=1, le=1000, description="requests to the API server at once")
     kubernetes_relist_seconds: float = Field(45.0, ge=1, le=600, description="seconds between two full lists of Jobs")
     benchmark_parallel: int = Field(2, ge=1, le=64, description="sessions of a benchmark at a time")
+
+    @field_validator("run_deadline_seconds")
+    @classmethod
+    def _long_enough_for_a_checkpoint(cls, value: float) -> float:
+        # Attempts that end at their deadline are not counted: one too short for any progress would be repeated for ever.
+        if value != 0 and not value >= 60:
+            raise ValueError("must be 0 or at least 60 seconds")
+        return value

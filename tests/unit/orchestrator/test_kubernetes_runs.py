@@ -16,6 +16,7 @@ from dressage_orchestrator.launch.controller import RunController
 from dressage_orchestrator.launch.protocol import Ended, ExitKind, Notice
 from dressage_orchestrator.launch.tokens import RunTokens
 from dressage_orchestrator.settings import Settings
+from pydantic import ValidationError
 
 from tests.unit.orchestrator.leases import (
     Recorder,
@@ -198,3 +199,7 @@ def test_settings_are_checked_at_start(tmp_path: Path) -> None:
     for bad in ({}, {"kubernetes_pools_file": path, "default_pool": "gpu"}):
         with pytest.raises(InvalidArgument):
             pools_of(Settings(launcher="kubernetes", **bad))  # type: ignore[arg-type]
+    assert Settings(run_deadline_seconds=60).run_deadline_seconds == 60
+    for seconds in (-1, 5, float("nan")):
+        with pytest.raises(ValidationError, match="at least 60"):
+            Settings(run_deadline_seconds=seconds)
