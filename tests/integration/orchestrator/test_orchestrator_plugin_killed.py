@@ -122,12 +122,6 @@ async def approve(stub: Any, name: str) -> None:
         await asyncio.sleep(0.05)
 
 
-def moments(folder: Path) -> dict[str, int]:
-    """The steps of a session by name, with their numbers; of the looks at an approval, whose number is a matter of time, none."""
-    steps = killing.steps(folder)
-    return {name: number for number, name in enumerate(steps, start=1) if not name.startswith("approval-look:")}
-
-
 @pytest.mark.timeout(300)
 async def test_some_steps(stack: Stack) -> None:
     """In the conversation, paid for and not recorded; in the score, stored and not recorded; and in the end."""
@@ -145,9 +139,9 @@ async def test_some_steps(stack: Stack) -> None:
 async def test_every_step(stack: Stack) -> None:
     await warm()
     calm = await lived(stack, step=0)
-    found = moments(stack.folder / "killed-0")
+    steps = killing.steps(stack.folder / "killed-0")
     assert {"begin", "plan", "ask:2", "check:2:0", "approval:2:0", "evaluate:3", "scored:3", "confirm:3", "end"} <= set(
         found
     )
-    for name, number in found.items():
+    for number, name in enumerate(steps, start=1):
         assert await lived(stack, step=number) == calm, name
