@@ -259,6 +259,7 @@ _WRITERS: dict[str, Any] = {
     "run_changed": _say_run,
     "progress": _say_progress,
     "evaluation_finished": _say_evaluation,
+    "phase_changed": lambda changed: phase_text(changed.phase),
     "judged": _say_judged,
     "scored": lambda scored: _say_scored(scored),
     "warning": lambda warning: f"warning: {warning.message}",
