@@ -98,8 +98,13 @@ class SessionContext:
         self.log = structlog.get_logger("dressage.workflow").bind(session=session)
         self.store = SessionStore(engine.database, session, epoch, retry=engine.retry)
         self._children = dict(children or {})
-        self._generation = engine.wakeups.generation(session)
+        self._generation = engine.wakeups.hold(session)
+        self._replayed = False
         self.refresh()
+
+    def close(self) -> None:
+        """Ends the use of the context."""
+        self.engine.wakeups.release(self.session)
 
     def refresh(self) -> None:
         """Reads the spec again, after a step that changed it."""
@@ -128,9 +133,11 @@ class SessionContext:
         """
 
         def recorded() -> Json:
+            self._replayed = False
             reason = None if final else self.store.cancel_reason()
             return self._result(name, work) if reason is None else {"cancelled": reason}
 
+        self._replayed = True
         result = DBOS.run_step({"name": name}, lambda: self.engine.retry(recorded))
         if "cancelled" in result:
             raise Cancelled(result["cancelled"])
@@ -203,10 +210,13 @@ class SessionContext:
     def wait(self, seconds: float) -> None:
         """Waits until something about the session changed since the last wait, or so long. Outside of steps.
 
-        A hint: whoever waits looks afterwards, in a step.
+        A hint: the caller looks before and afterwards, in a step. After a look that was recorded before this process
+        began, there is no wait: the change that it did not see may have come since.
 
         :raises Interrupted: when this server stops.
         """
+        if self._replayed:
+            return
         wakeups, poll = self.engine.wakeups, self.store.pulse if self.engine.database.shared else None
         self._generation = wakeups.wait(self.session, self._generation, seconds=seconds, poll=poll)
         if self.engine.stopping.is_set():

@@ -64,6 +64,6 @@ class Methods:
             if method.spec_type.DESCRIPTOR.full_name == wanted:
                 return method
         message = (
-            f"spec.custom: no installed method has settings of type {wanted!r}; installed: {', '.join(self.names)}"
+            f"spec.custom: no installed method has such settings (got {wanted}); installed: {', '.join(self.names)}"
         )
         raise InvalidArgument(message, field="spec.custom", reason="METHOD_NOT_AVAILABLE")

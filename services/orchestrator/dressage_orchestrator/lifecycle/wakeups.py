@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 
 _POLL_SECONDS = 0.5
@@ -18,24 +19,29 @@ class Wakeups:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._generations: dict[str, int] = {}
+        self._holders: Counter[str] = Counter()
         self._closed = False
 
-    def generation(self, session: str) -> int:
-        """The session's generation; from now on it is counted."""
+    def hold(self, session: str) -> int:
+        """Counts the session's changes until `release`; its generation."""
         with self._changed:
+            self._holders[session] += 1
             return self._generations.setdefault(session, 0)
 
+    def release(self, session: str) -> None:
+        """Undoes one `hold`: one epoch's workflow may end while the next one's has begun."""
+        with self._changed:
+            self._holders[session] -= 1
+            if self._holders[session] <= 0:
+                del self._holders[session]
+                self._generations.pop(session, None)
+
     def wake(self, session: str) -> None:
-        """Ends the waits for a session; nothing where none is counted. Callable from any thread."""
+        """Ends the waits for a session; nothing where none is held. Callable from any thread."""
         with self._changed:
             if session in self._generations:
                 self._generations[session] += 1
                 self._changed.notify_all()
-
-    def forget(self, session: str) -> None:
-        """Stops counting a session."""
-        with self._changed:
-            self._generations.pop(session, None)
 
     def close(self) -> None:
         """Ends all waits, those to come as well."""
@@ -55,7 +61,7 @@ class Wakeups:
             with self._changed:
                 pause = left if poll is None else min(left, _POLL_SECONDS)
                 self._changed.wait_for(lambda: self._closed or self._generations.get(session, seen) != seen, pause)
-                now = self._generations.setdefault(session, seen)
+                now = self._generations.get(session, seen)
                 if self._closed or now != seen:
                     return now
             if time.monotonic() >= deadline or (poll is not None and poll() != before):

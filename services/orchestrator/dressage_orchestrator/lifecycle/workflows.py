@@ -75,17 +75,16 @@ def session_workflow(session: str, epoch: int) -> str:
     """The workflow of one session in one epoch."""
     with _under_way(session, _workflow_id(session, epoch)) as engine:
         context = SessionContext(engine, session, epoch, children={CHECKPOINTS: checkpoints_workflow})
-        try:
+        with contextlib.closing(context):
             return run_session(context, _Here.methods.of(context.spec))
-        finally:
-            engine.wakeups.forget(session)
 
 
 @DBOS.workflow(name="judge_checkpoints", max_recovery_attempts=_RECOVERY_ATTEMPTS)
 def checkpoints_workflow(session: str, epoch: int, batch: Json) -> str:
     """Judges checkpoints of a session's training while it runs."""
     with _under_way(session, f"{_workflow_id(session, epoch)}:{batch['id']}") as engine:
-        judge_batch(SessionContext(engine, session, epoch), batch)
+        with contextlib.closing(SessionContext(engine, session, epoch)) as context:
+            judge_batch(context, batch)
         engine.wakeups.wake(session)  # its workflow may wait for this one
     return "done"
 
