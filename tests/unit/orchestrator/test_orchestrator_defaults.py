@@ -47,9 +47,7 @@ def test_what_is_set_stays_and_training_alone_has_one_iteration() -> None:
 def test_a_method_that_is_not_installed_is_refused(method: str) -> None:
     spec = v1.SessionSpec(environment="environments/Hopper-v5")
     getattr(spec, method).SetInParent()
-    with pytest.raises(
-        InvalidArgument, match=rf"spec\.method_spec: .*got {method}.*expected reward"
-    ) as error:
+    with pytest.raises(InvalidArgument, match=rf"spec\.method_spec: .*got {method}.*expected reward") as error:
         Methods.installed().of(spec)
     assert (error.value.field, error.value.reason) == ("spec.method_spec", "METHOD_NOT_AVAILABLE")
 
