@@ -32,7 +32,9 @@ def _missing(session: str) -> NotFound:
     return NotFound(f"no session {session!r}", reason="SESSION_NOT_FOUND", metadata={"session": session})
 
 
-def create(tx: Transaction, session: str, spec: v1.SessionSpec, *, method: str = "reward", goal: str = "") -> v1.Session:
+def create(
+    tx: Transaction, session: str, spec: v1.SessionSpec, *, method: str = "reward", goal: str = ""
+) -> v1.Session:
     """A new session, PENDING.
 
     :param method: name of its method.
