@@ -35,6 +35,14 @@ EnvOption = Annotated[
         help="max_episode_steps, terminate_when_unhealthy or reset_noise_scale of the environment; repeatable.",
     ),
 ]
+Method = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="How policies are found; another one's settings are given by --set [reward]."),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="A setting of the method; repeatable, also for lists."),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before model calls that cost money.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Leave once the session has begun (needs a running server).")]
 
@@ -49,6 +57,8 @@ def run(
         str, typer.Option(metavar="NAME", help="Language model as litellm names it; template/v1: none.")
     ] = "",
     api_base: Annotated[str | None, typer.Option(metavar="URL", help="Endpoint of the model's provider.")] = None,
+    method: Method = "",
+    set_: Set = None,
     seeds: Seeds = None,
     seed: Seed = 0,
     steps: Steps = None,
@@ -89,7 +99,7 @@ def run(
     tune: Annotated[
         bool, typer.Option(help="Let a model change hyperparameters; an iteration inherits its parent's winner's.")
     ] = False,
-    approve: Annotated[bool, typer.Option(help="Wait for `dressage sessions approve` before each training.")] = False,
+    approve: Annotated[bool, typer.Option(help="Wait for `dressage sessions approve` before each evaluation.")] = False,
     video: Annotated[
         str, typer.Option(metavar="deciding|none|all", help="Rollouts that a model with eyes looks at.")
     ] = "deciding",
@@ -109,7 +119,7 @@ def run(
         for name, given in (("argument 'INTENT'", intent), ("option '--env'", env)):
             if not given:
                 raise typer.BadParameter(f"Missing {name} (or --replay with a recorded session).")
-    recording = None if replay is None else recorded(replay, intent=intent, environment=env, model=model)
+    recording = None if replay is None else recorded(replay, intent=intent, environment=env, model=model, method=method)
     spec = make_spec(
         SpecOptions(
             intent=intent,
@@ -136,6 +146,8 @@ def run(
             tune=tune,
             approve=approve,
             video=video,
+            method=method,
+            settings=set_ or (),
         ),
         recording,
     )

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from importlib import metadata, util
 from pathlib import Path
 
-from dressage.cli import output
+from dressage.cli import methods, output
 
 _LOCAL = "pip install 'dressage[local]'"
 _SB3 = "pip install 'dressage[sb3]' (optional)"
@@ -82,6 +82,7 @@ def examine(data_dir: Path, environ: Mapping[str, str]) -> list[Finding]:
         lambda: _package("stable-baselines3", _SB3, required=False),
         lambda: _package("litellm", _LOCAL),
         lambda: _package("dbos", _LOCAL),
+        _methods,
         lambda: _keys(environ),
         lambda: _disk(data_dir),
         _cores,
@@ -119,6 +120,14 @@ def _package(name: str, remedy: str, *, least: tuple[int, ...] = (), required: b
         return Finding(name, "not installed", works=False, remedy=remedy, required=required)
     numbers = tuple(int(part) for part in version.split(".")[: len(least)] if part.isdigit())
     return Finding(name, version, numbers >= least, remedy, required)
+
+
+def _methods() -> Finding:
+    """The methods that are registered; a plug-in that cannot be imported would keep a server from starting."""
+    names = sorted(entry.name for entry in metadata.entry_points(group=methods.GROUP))
+    broken = methods.broken_plugins()
+    found = ", ".join(names) + (f"; cannot be imported: {'; '.join(broken)}" if broken else "")
+    return Finding("methods", found or "none", bool(names) and not broken, "repair or uninstall the plug-in")
 
 
 def _egl() -> Finding:

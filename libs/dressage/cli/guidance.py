@@ -14,7 +14,7 @@ from dressage.api.v1 import session_pb2 as pb
 from dressage.api.v1 import session_service_pb2 as sessions_pb
 from dressage.cli import output
 from dressage.cli.connection import Connection
-from dressage.cli.progress import return_text
+from dressage.cli.progress import return_text, score_text
 from dressage.cli.specs import read_source
 from dressage.client.names import session_name
 
@@ -163,8 +163,8 @@ def pair(session: str, first: int, second: int) -> Callable[[Connection], Awaita
 def print_diff(first: pb.Iteration, second: pb.Iteration, *, as_json: bool) -> None:
     """Scores, hyperparameters and the diff of two iterations."""
     lines = difflib.unified_diff(
-        first.reward.source.splitlines(),
-        second.reward.source.splitlines(),
+        _proposal(first).splitlines(),
+        _proposal(second).splitlines(),
         f"iteration {first.number}",
         f"iteration {second.number}",
         lineterm="",
@@ -180,7 +180,22 @@ def print_diff(first: pb.Iteration, second: pb.Iteration, *, as_json: bool) -> N
     for name in sorted(set(sides[0]["hyperparameters"]) | set(sides[1]["hyperparameters"])):
         rows.append((name, *(str(side["hyperparameters"].get(name, "preset")) for side in sides)))
     output.print_table(("", str(first.number), str(second.number)), rows)
-    print(text or "the rewards are the same")
+    print(text or "the proposals are the same")
+
+
+def _score(iteration: pb.Iteration) -> float | None:
+    if iteration.HasField("score"):
+        return iteration.score
+    return iteration.judgment.score if iteration.HasField("judgment") else None
+
+
+def _proposal(iteration: pb.Iteration) -> str:
+    """What an iteration evaluates, as text: its source, else its message as JSON."""
+    chosen = iteration.WhichOneof("proposal")
+    if chosen is None:
+        return ""
+    source: str = getattr(getattr(iteration, chosen), "source", "")
+    return source or json.dumps(output.message_dict(iteration)[chosen], indent=2)
 
 
 def _side(iteration: pb.Iteration) -> dict[str, Any]:
@@ -191,7 +206,7 @@ def _side(iteration: pb.Iteration) -> dict[str, Any]:
     told = MessageToDict(best[0].hyperparameters, preserving_proto_field_name=True) if best else {}
     return {
         "iteration": iteration.number,
-        "score": iteration.judgment.score if iteration.HasField("judgment") else None,
+        "score": _score(iteration),
         "criteria": {entry.name: entry.score for entry in iteration.judgment.criteria},
         "config": reward.best_config,
         "hyperparameters": told,
@@ -199,4 +214,4 @@ def _side(iteration: pb.Iteration) -> dict[str, Any]:
 
 
 def _shown(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}"
+    return "–" if value is None else score_text(value)

@@ -13,7 +13,7 @@ from dressage.api.v1 import session_pb2 as pb
 from dressage.api.v1 import session_service_pb2 as sessions_pb
 from dressage.cli import output, run, summary
 from dressage.cli.connection import Connection
-from dressage.cli.progress import short
+from dressage.cli.progress import score_text, short
 
 _INTENT_SHOWN = 48
 
@@ -55,7 +55,7 @@ def print_sessions(found: list[Listed], *, as_json: bool) -> None:
             short(session.spec.environment),
             cut(session.spec.intent),
             f"{session.current_iteration}/{session.spec.max_iterations}",
-            f"{session.best_judgment.score:.2f}" if session.HasField("best_judgment") else "",
+            _best_score(session),
             session.create_time.ToDatetime().strftime("%Y-%m-%d %H:%M"),
         )
         for listed in found
@@ -69,6 +69,32 @@ def print_sessions(found: list[Listed], *, as_json: bool) -> None:
     if interrupted is not None:
         name = short(interrupted.session.name)
         print(f"\ninterrupted: no server runs here; to go on: dressage sessions watch {name}{interrupted.flags}")
+
+
+def _best_score(session: pb.Session) -> str:
+    if session.HasField("best_score"):
+        return score_text(session.best_score)
+    return score_text(session.best_judgment.score) if session.HasField("best_judgment") else ""
+
+
+def _score(iteration: dict[str, Any]) -> str:
+    """An iteration's score in its method's terms, as JSON has it."""
+    score = iteration.get("score", iteration.get("judgment", {}).get("score"))
+    if score is None:
+        return "0.00" if "judgment" in iteration else ""
+    return score_text(float(score))
+
+
+def _change(iteration: dict[str, Any]) -> str:
+    """What an iteration set out to change, else the proposal where it fits into a line."""
+    custom = {name: value for name, value in iteration.get("custom", {}).items() if name != "@type"}
+    values = iteration.get("parameters", {}).get("values", [])
+    return (
+        iteration.get("planned_change", "")
+        or iteration.get("reward", {}).get("latex", "")
+        or cut(", ".join(f"{name} {value}" for name, value in custom.items()))
+        or cut(", ".join(f"{value:g}" for value in values))
+    )
 
 
 def cut(text: str) -> str:
@@ -105,9 +131,9 @@ def print_session(facts: dict[str, Any], *, as_json: bool) -> None:
             iteration.get("number", ""),
             iteration.get("phase", "").removeprefix("PHASE_").lower(),
             iteration.get("author", ""),
-            f"{iteration['judgment'].get('score', 0.0):.2f}" if "judgment" in iteration else "",
+            _score(iteration),
             iteration.get("repairs", 0),
-            iteration.get("planned_change", "") or iteration.get("reward", {}).get("latex", ""),
+            _change(iteration),
             iteration.get("failure", {}).get("message", "") or iteration.get("judgment", {}).get("diagnosis", ""),
         )
         for iteration in facts["iterations"]
@@ -204,7 +230,7 @@ def print_lineage(tree: sessions_pb.Lineage, *, as_json: bool) -> None:
     root = Tree("iterations", hide_root=True)
     branches = {"": root}
     for node in tree.nodes:
-        score = f"{node.score:.2f}" if node.HasField("score") else "  – "
+        score = score_text(node.score) if node.HasField("score") else "  – "
         text = Text(f"{short(node.iteration)}  {score}", style="bold green" if node.best else "")
         for part in filter(None, _lineage_parts(node)):
             text.append(f"  {part}", style="not bold default")

@@ -5,6 +5,7 @@ Results go to standard output, everything else to standard error. Rich is import
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
@@ -27,7 +28,10 @@ def message_dict(message: Message) -> dict[str, Any]:
     from google.protobuf.descriptor import FieldDescriptor
     from google.protobuf.json_format import MessageToDict
 
-    plain: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
+    try:
+        plain: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
+    except TypeError:  # a plug-in's message, of which this process knows no descriptor yet
+        plain = MessageToDict(_readable(message), preserving_proto_field_name=True)
     wide = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
 
     # proto3's JSON writes 64-bit integers as strings, for JavaScript's sake; readers here expect numbers.
@@ -46,6 +50,40 @@ def message_dict(message: Message) -> dict[str, Any]:
 
     mend(plain, message.DESCRIPTOR)
     return plain
+
+
+def _readable(message: Message) -> Message:
+    """A copy in which messages of plug-ins can be read; one that is not installed here is shown by its type and its bytes."""
+    from google.protobuf import descriptor_pool
+    from google.protobuf.any_pb2 import Any as AnyMessage
+    from google.protobuf.struct_pb2 import Struct
+
+    from dressage.cli.methods import import_plugins
+
+    import_plugins()
+    copy = type(message)()
+    copy.CopyFrom(message)
+
+    def mend(part: Message) -> None:
+        for field, value in part.ListFields():
+            if field.message_type is None or field.message_type.GetOptions().map_entry:
+                continue
+            for entry in value if field.is_repeated else [value]:
+                if isinstance(entry, AnyMessage):
+                    _show_unknown(entry)
+                else:
+                    mend(entry)
+
+    def _show_unknown(entry: AnyMessage) -> None:
+        try:
+            descriptor_pool.Default().FindMessageTypeByName(entry.TypeName())
+        except KeyError:
+            shown = Struct()
+            shown.update({"type": entry.TypeName(), "base64": base64.b64encode(entry.value).decode()})
+            entry.Pack(shown)
+
+    mend(copy)
+    return copy
 
 
 def print_json(document: Any) -> None:

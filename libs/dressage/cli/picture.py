@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dressage.api.v1 import session_pb2
-from dressage.cli.progress import PHASES, MemberView, View, duration, return_text, short
+from dressage.cli.progress import MemberView, View, duration, phase_text, return_text, score_text, short
 
 _BAR_WIDTH = 24
 
@@ -29,15 +29,17 @@ def _headline(view: View, now: float) -> Text:
     state = session_pb2.SessionState.Name(view.state).removeprefix("SESSION_STATE_").lower()
     text = Text(short(view.session), style="bold")
     text.append(f"  iteration {view.iteration}{of}" if view.iteration else f"  {state}", style="not bold")
-    if view.phase in PHASES:
-        text.append(f"  {PHASES[view.phase]}", style="cyan not bold")
+    doing = phase_text(view.phase, view.method)
+    if doing is not None:
+        text.append(f"  {doing}", style="cyan not bold")
     details = [duration(now - view.started)]
     if view.steps_per_second > 0:
         details.append(f"{view.steps_per_second:,.0f} steps/s")
     if view.seconds_left > 0:
         details.append(f"{duration(view.seconds_left)} left")
     if view.best_score is not None:
-        details.append(f"best score {view.best_score:.2f}")
+        goal = f" of {view.goal}" if view.goal else ""
+        details.append(f"best score {score_text(view.best_score)}{goal}")
     if view.dollars > 0:
         details.append(f"{view.dollars:.4f} $")
     text.append("  " + " · ".join(details), style="dim not bold")

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from dressage.api.v1 import session_service_pb2 as pb
+from dressage.cli import output
+from dressage.cli.methods import REWARD
 from dressage.cli.progress import counted, duration, short
 
 TEMPLATE = "template/v1"
@@ -22,6 +24,9 @@ def plan_dict(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
         "model": spec.model,
         "uses_language_model": estimate.uses_language_model,
         "max_iterations": iterations,
+        "method": estimate.method or REWARD,
+        "goal": estimate.goal,
+        "settings": _settings(estimate),
         "seeds": spec.reward.seeds,
         "configs": max(len(spec.reward.configs), 1),
         "pass_threshold": spec.pass_threshold,
@@ -32,6 +37,15 @@ def plan_dict(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
         "dollars_per_iteration": dollars,
         "max_dollars": None if dollars is None else dollars * iterations,
     }
+
+
+def _settings(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
+    """The settings of a method other than `reward`."""
+    spec = output.message_dict(estimate.spec)
+    chosen = estimate.spec.WhichOneof("method_spec")
+    if chosen in (None, REWARD):
+        return {}
+    return {name: value for name, value in spec[chosen].items() if not name.startswith("@")}
 
 
 def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
@@ -46,8 +60,13 @@ def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
     text.append(f"  in {plan['environment']}\n")
     minutes = duration(60 * plan["minutes_per_iteration"])
     steps = counted(plan["env_steps_per_iteration"], "environment step")
-    seeds = f"{counted(plan['configs'], 'config')} × {counted(plan['seeds'], 'seed')}"
-    text.append(f"  training  {steps} ({seeds}), about {minutes} an iteration{times}\n")
+    if plan["method"] == REWARD:
+        seeds = f"{counted(plan['configs'], 'config')} × {counted(plan['seeds'], 'seed')}"
+        text.append(f"  training  {steps} ({seeds}), about {minutes} an iteration{times}\n")
+    else:
+        settings = "".join(f", {name} {value}" for name, value in plan["settings"].items())
+        text.append(f"  method    {plan['method']}{settings}; succeeds from a score of {plan['goal']}\n")
+        text.append(f"  search    {steps}, about {minutes} an iteration{times}\n")
     text.append(f"  author    {_author(plan, train_only=estimate.spec.reward.train_only)}\n")
     return text
 

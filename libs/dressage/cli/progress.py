@@ -28,6 +28,22 @@ PHASES = {
 }
 
 
+SEARCH_PHASES = {
+    **PHASES,
+    session_pb2.PHASE_PROPOSE: "proposing",
+    session_pb2.PHASE_EVALUATE: "evaluating",
+}
+"""Of methods other than `reward`."""
+
+
+def phase_text(phase: session_pb2.Phase.ValueType, method: str = "") -> str | None:
+    """What a session is doing; None for a phase that says nothing.
+
+    :param method: name of its method; empty counts as `reward`.
+    """
+    return (PHASES if method in ("", "reward") else SEARCH_PHASES).get(phase)
+
+
 @dataclass(frozen=True)
 class MemberView:
     """One policy in training, as shown."""
@@ -48,6 +64,8 @@ class View:
     session: str
     started: float
     max_iterations: int = 0
+    method: str = ""
+    goal: str = ""
     iteration: int = 0
     state: session_pb2.SessionState.ValueType = session_pb2.SESSION_STATE_PENDING
     phase: session_pb2.Phase.ValueType = session_pb2.PHASE_UNSPECIFIED
@@ -83,6 +101,9 @@ def advance(view: View, event: event_pb2.Event) -> View:
         view = _evaluated(view, event.evaluation_finished)
     elif kind == "judged":
         view = _judged(view, event.judged)
+    elif kind == "scored" and not event.scored.confirmed:
+        best = event.scored.score if view.best_score is None else max(event.scored.score, view.best_score)
+        view = replace(view, best_score=best)
     said = None if kind in ("progress", "phase_changed", "state_changed", "evaluation_finished") else line(event)
     news = said is not None and view.lines[-1:] != (said,)
     return replace(view, lines=(*view.lines, str(said))[-_KEPT_LINES:]) if news else view
@@ -145,16 +166,27 @@ def return_text(value: float, *, decimals: int = 0) -> str:
     return f"{value:.{decimals}f}" if abs(value) < 1e9 else f"{value:.3g}"
 
 
+def score_text(value: float) -> str:
+    """A score, which for some methods is a return: two decimals where it is small."""
+    return f"{value:.2f}" if abs(value) < 100 else return_text(value)
+
+
 def mean(values: Any) -> float | None:
     """The mean of numbers; None of none."""
     return sum(values) / len(values) if len(values) else None
 
 
-def line(event: event_pb2.Event) -> str | None:
-    """An event in one line; None for one that says nothing to a person."""
+def line(event: event_pb2.Event, *, method: str = "") -> str | None:
+    """An event in one line; None for one that says nothing to a person.
+
+    :param method: name of the session's method; empty counts as `reward`.
+    """
     kind = event.WhichOneof("payload")
     writer = _WRITERS.get(kind or "")
-    said = writer(getattr(event, kind)) if writer is not None and kind else None
+    if kind == "phase_changed":
+        said = phase_text(event.phase_changed.phase, method)
+    else:
+        said = writer(getattr(event, kind)) if writer is not None and kind else None
     if said is None:
         return None
     said = " ".join(said.split())
@@ -245,7 +277,6 @@ def _say_judged(judged: event_pb2.Judged) -> str | None:
 
 _WRITERS: dict[str, Any] = {
     "state_changed": _say_state,
-    "phase_changed": lambda changed: PHASES.get(changed.phase),
     "agent_replied": _say_reply,
     "check_finished": _say_check,
     "run_changed": _say_run,
@@ -254,7 +285,9 @@ _WRITERS: dict[str, Any] = {
     "search_improved": _say_improvement,
     "progress": _say_progress,
     "evaluation_finished": _say_evaluation,
+    "phase_changed": lambda changed: phase_text(changed.phase),
     "judged": _say_judged,
+    "scored": lambda scored: _say_scored(scored),
     "warning": lambda warning: f"warning: {warning.message}",
     "note_given": lambda given: _say_note(given),
     "screened": lambda screened: _say_screened(screened),
@@ -272,6 +305,11 @@ def _say_note(given: event_pb2.NoteGiven) -> str:
         *(f"set: {what}" for what in given.set),
     ]
     return "; ".join(told)
+
+
+def _say_scored(scored: event_pb2.Scored) -> str:
+    seeds = " on fresh seeds" if scored.confirmed else ""
+    return f"score{seeds} {score_text(scored.score)}, {'passed' if scored.passed else 'not yet'}"
 
 
 def _say_screened(screened: event_pb2.Screened) -> str | None:

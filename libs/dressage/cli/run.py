@@ -185,7 +185,13 @@ async def show(name: str, connection: Connection, *, as_json: bool) -> None:
     session = await connection.client.get_session(name)
     # A session that is joined late has run for a while; a clock that differs must not make that negative.
     ran = max(0.0, time.time() - session.start_time.ToSeconds()) if session.HasField("start_time") else 0.0
-    view = progress.View(session=name, started=time.monotonic() - ran, max_iterations=session.spec.max_iterations)
+    view = progress.View(
+        session=name,
+        started=time.monotonic() - ran,
+        max_iterations=session.spec.max_iterations,
+        method=session.method,
+        goal=session.goal,
+    )
     screen = _lines(as_json) if as_json or not sys.stdout.isatty() else _live(view)
     with screen as update:
         async for response in connection.client.watch_session(name):
@@ -219,12 +225,12 @@ def _lines(as_json: bool) -> Iterator[Update]:
     stream = sys.stderr if as_json else sys.stdout
     said, last = [float("-inf")], [""]
 
-    def update(_: progress.View, event: Any) -> None:
+    def update(view: progress.View, event: Any) -> None:
         if event.WhichOneof("payload") == "progress":
             if time.monotonic() - said[0] < _PROGRESS_LINE_SECONDS:
                 return
             said[0] = time.monotonic()
-        text = progress.line(event)
+        text = progress.line(event, method=view.method)
         if text and text != last[0]:
             last[0] = text
             print(text, file=stream, flush=True)

@@ -109,7 +109,13 @@ def steer(
     session: Name,
     note: Annotated[str, typer.Argument(help="What the next revision must heed.")] = "",
     reward: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Train this reward next; replaces a proposal that waits.")
+        Path | None,
+        typer.Option(
+            "--reward",
+            "--proposal",
+            metavar="FILE",
+            help="Evaluate this reward, or the proposal of another method, next; replaces a proposal that waits.",
+        ),
     ] = None,
     criteria: Annotated[
         Path | None,
@@ -123,7 +129,7 @@ def steer(
     address: Address = None,
     token: Token = None,
 ) -> None:
-    """Steer the next iteration: a note, a reward, criteria, an iteration to start from."""
+    """Steer the next iteration: a note, a proposal, criteria, an iteration to start from."""
     from dressage.cli import guidance
 
     told = guidance.Told(note=note, reward=reward, criteria=criteria, rebase_to=rebase_to)
@@ -140,10 +146,10 @@ def approve(
     address: Address = None,
     token: Token = None,
 ) -> None:
-    """Let the proposal that waits be trained (see `run --approve`)."""
+    """Let the proposal that waits be evaluated (see `run --approve`)."""
     _act(
         lambda client: client.approve_session(session, iteration=iteration, note=note),
-        "trains its proposal",
+        "evaluates its proposal",
         as_json,
         address,
         token,
@@ -190,7 +196,7 @@ def diff(
     address: Address = None,
     token: Token = None,
 ) -> None:
-    """Two iterations side by side: scores, hyperparameters and the unified diff of their rewards."""
+    """Two iterations side by side: scores, hyperparameters and the unified diff of their proposals."""
     from dressage.cli import guidance
 
     pair = _with(guidance.pair(session, first, second), address, token, data_dir)

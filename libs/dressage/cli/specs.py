@@ -11,6 +11,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from dressage import errors
 from dressage.api.v1 import session_pb2 as pb
+from dressage.cli import methods
 from dressage.client.names import environment_name
 
 _MAX_SOURCE_BYTES = 262_144
@@ -47,22 +48,41 @@ class SpecOptions:
     backend: str = ""
     algorithm: str = ""
     pool: str = ""
+    method: str = ""
+    settings: Sequence[str] = field(default=())
 
 
-def recorded(folder: Path, *, intent: str, environment: str, model: str) -> pb.SessionSpec:
+_OF_REWARD = {
+    "seeds": "--seeds",
+    "steps": "--steps",
+    "configs": "--config",
+    "reward": "--reward",
+    "variants": "--variants",
+    "tune": "--tune",
+    "backend": "--backend",
+    "algorithm": "--algorithm",
+    "evaluation_episodes": "--evaluation-episodes",
+}
+"""Options that are settings of the method `reward`."""
+
+
+def recorded(folder: Path, *, intent: str, environment: str, model: str, method: str = "") -> pb.SessionSpec:
     """The spec of a recorded session: its folder's `session.json`, with the recording as the model.
 
     :raises InvalidArgument: if it is no recording, or something is said that the recording says.
     """
-    for field_, given in (("INTENT", intent), ("--env", environment), ("--model", model)):
+    for field_, given in (("INTENT", intent), ("--env", environment), ("--model", model), ("--method", method)):
         if given:
             raise errors.InvalidArgument(field=field_, value=given, expected="nothing: --replay brings its own")
     from google.protobuf.json_format import Parse, ParseError
 
     path = folder / "session.json"
+    text = read_source(path, field="--replay")
+    if '"@type"' in text:
+        methods.import_plugins()  # a plug-in's settings are read by its own message
     try:
-        spec = Parse(read_source(path, field="--replay"), pb.SessionSpec())
-    except ParseError as error:
+        spec = Parse(text, pb.SessionSpec())
+    except (ParseError, TypeError) as error:
         raise errors.InvalidArgument(
             field="--replay", value=str(path), expected=f"a session's spec ({error})"
         ) from error
@@ -74,7 +94,7 @@ def make_spec(options: SpecOptions, base: pb.SessionSpec | None = None) -> pb.Se
     """The spec of a session.
 
     :param base: what holds where the options say nothing.
-    :raises InvalidArgument: for an empty or overlong intent, an unreadable file, a malformed --config or --env-option.
+    :raises InvalidArgument: for an empty or overlong intent, an unreadable file, a malformed --config, --env-option or --set.
     """
     if base is not None:
         options = replace(options, intent=base.intent, environment=base.environment, model=base.model)
@@ -92,8 +112,12 @@ def make_spec(options: SpecOptions, base: pb.SessionSpec | None = None) -> pb.Se
         pool=options.pool,
         approve_before_evaluation=options.approve,
         video_judging=_video(options.video),
-        reward=_reward(options),
     )
+    method = options.method or (methods.REWARD if base is None else methods.method_of(base))
+    if method == methods.REWARD:
+        spec.reward.CopyFrom(_reward(options))
+    else:
+        _refuse_reward_options(options, method)
     for text in options.environment_options:
         set_environment_option(spec.environment_options, text)
     if options.judge is not None:
@@ -108,7 +132,18 @@ def make_spec(options: SpecOptions, base: pb.SessionSpec | None = None) -> pb.Se
         spec.budget.wall_time.FromMilliseconds(round(60_000 * options.budget_minutes))
     if options.budget_tokens or options.budget_steps:
         spec.budget.tokens, spec.budget.env_steps = options.budget_tokens, options.budget_steps
-    return spec if base is None else _merged(base, spec)
+    spec = spec if base is None else _merged(base, spec)
+    if options.settings or (base is None and method != methods.REWARD):
+        methods.set_method(spec, method, options.settings)
+    return spec
+
+
+def _refuse_reward_options(options: SpecOptions, method: str) -> None:
+    for name, option in _OF_REWARD.items():
+        value = getattr(options, name)
+        if value:
+            expected = f"nothing: it is a setting of the method 'reward'; those of {method!r} are given by --set"
+            raise errors.InvalidArgument(field=option, value=str(value), expected=expected)
 
 
 def _reward(options: SpecOptions) -> pb.RewardSpec:
@@ -231,12 +266,11 @@ _OPTION_KINDS = {
     FieldDescriptor.TYPE_DOUBLE: "a number",
     FieldDescriptor.TYPE_INT32: _WHOLE_NUMBER,
 }
-_TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
 def _option_value(kind: int, text: str) -> int | float | bool:
     if kind == FieldDescriptor.TYPE_BOOL:
-        return _TRUTH[text.lower()]
+        return methods.TRUTH[text.lower()]
     return float(text) if kind == FieldDescriptor.TYPE_DOUBLE else int(text)
 
 

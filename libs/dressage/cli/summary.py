@@ -9,7 +9,7 @@ from typing import Any
 from dressage.api.v1 import session_pb2 as pb
 from dressage.cli import output
 from dressage.cli.connection import Connection
-from dressage.cli.progress import counted, duration, return_text, short
+from dressage.cli.progress import counted, duration, return_text, score_text, short
 
 CURVE_FILE = "learning_curve.png"
 """Picture of the learning curve, beside the policy."""
@@ -37,6 +37,8 @@ async def collect(session: pb.Session, connection: Connection, *, curve: Picture
         "session": output.message_dict(session),
         "state": state_now(session, connection),
         "score": judgment_dict(session.best_judgment) if session.HasField("best_judgment") else None,
+        "best_score": session.best_score if session.HasField("best_score") else None,
+        "goal": session.goal,
         "confirmation": judgment_dict(session.confirmation) if session.HasField("confirmation") else None,
         "returns": output.message_dict(session.returns) if session.HasField("returns") else None,
         "seconds": _seconds(session),
@@ -122,7 +124,11 @@ def text(facts: dict[str, Any]) -> Any:
     for reason in filter(None, (session.get("state_reason"), *_failure(session))):
         state.append(f"  {reason}", style="not bold")
     rows: list[tuple[str, Any]] = [("session", short(session["name"])), ("state", state)]
-    rows += [("score", _score(facts["score"]))] if facts["score"] else []
+    if facts["score"]:
+        rows.append(("score", _score(facts["score"])))
+    elif facts.get("best_score") is not None:
+        goal = f" (succeeds from {facts['goal']})" if facts["goal"] else ""
+        rows.append(("score", f"{score_text(facts['best_score'])}{goal}"))
     rows += [("confirmed", _score(facts["confirmation"]))] if facts["confirmation"] else []
     rows += _returns(facts["returns"])
     if facts["seconds"] is not None:

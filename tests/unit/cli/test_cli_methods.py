@@ -1,0 +1,141 @@
+"""`--method` and `--set`: settings of any method by the descriptor of its message."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dressage import errors
+from dressage.api.v1 import session_pb2 as pb
+from dressage.cli import methods, output
+from dressage.cli.specs import SpecOptions, make_spec, recorded
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.json_format import MessageToJson
+
+PLUGIN = Path(__file__).parents[2] / "plugin"
+
+
+@pytest.fixture
+def plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests' plug-in is installed."""
+    monkeypatch.syspath_prepend(str(PLUGIN))
+    methods._spec_type.cache_clear()
+
+
+def options(**more: Any) -> SpecOptions:
+    return SpecOptions(**{"intent": "balance", "environment": "CartPole-v1", **more})
+
+
+def test_settings_of_a_method_of_the_api_are_set_by_its_descriptor():
+    spec = make_spec(options(method="parameters", settings=["target=475.5"]))
+    assert spec.WhichOneof("method_spec") == "parameters" and spec.parameters.target == 475.5
+    assert make_spec(options(method="code")).WhichOneof("method_spec") == "code"
+
+
+def test_reward_is_the_default_and_takes_settings_too():
+    spec = make_spec(options(seeds=4, settings=["judge-last-only=yes", "backend=sb3"]))
+    assert (spec.reward.seeds, spec.reward.judge_last_only, spec.reward.backend) == (4, True, "sb3")
+    assert make_spec(options()).WhichOneof("method_spec") == "reward"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["speed=1"], "--set: got 'speed', expected one of reward_source, train_only"),
+        (["seeds"], "FIELD=VALUE with a field of reward_source"),
+        (["seeds=four"], "--set seeds: got 'four', expected a whole number of 32 bits"),
+        (["seeds=1.5"], "a whole number of 32 bits"),
+        (["seeds=99999999999"], "a whole number of 32 bits"),
+        (["train_only=maybe"], "--set train_only: got 'maybe', expected true or false"),
+        (["seeds=1", "seeds=2"], "--set seeds: got 'seeds=2', expected it once only"),
+        (["configs=a"], "lists of messages cannot be given by --set"),
+        (["seeds.first=1"], "seeds, which has no fields of its own"),
+    ],
+)
+def test_a_wrong_setting_names_field_value_and_what_is_expected(settings: list[str], said: str):
+    with pytest.raises(errors.InvalidArgument, match=said):
+        make_spec(options(settings=settings))
+
+
+def test_lists_enums_and_messages_within_are_set():
+    spec = pb.SessionSpec()
+    methods.set_fields(spec, ["video_judging=ALL", "budget.tokens=5000", "budget.dollars=0.5", "model=m"])
+    assert (spec.video_judging, spec.budget.tokens, spec.budget.dollars) == (pb.VIDEO_JUDGING_ALL, 5000, 0.5)
+    proposal = pb.ParameterProposal(values=[9.0])
+    methods.set_fields(proposal, ["values=1", "values=-2.5e-3"])
+    assert list(proposal.values) == [1.0, -0.0025]  # what was there is replaced
+    with pytest.raises(errors.InvalidArgument, match="'some', expected one of deciding, none, all"):
+        methods.set_fields(spec, ["video_judging=some"])
+    with pytest.raises(errors.InvalidArgument, match=r"one of budget\.env_steps"):
+        methods.set_fields(spec, ["budget=5"])
+    for text in ("nan", "inf", "1e999"):
+        with pytest.raises(errors.InvalidArgument, match="a number"):
+            methods.set_fields(proposal, [f"values={text}"])
+
+
+def test_an_unknown_method_names_the_known_ones(plugin: None):
+    with pytest.raises(
+        errors.InvalidArgument, match="'magic', expected one of reward, parameters, code, program, number"
+    ):
+        make_spec(options(method="magic"))
+
+
+def test_options_of_the_reward_method_are_refused_for_another():
+    with pytest.raises(errors.InvalidArgument, match=r"--seeds: got '3', expected nothing.*given by --set"):
+        make_spec(options(method="parameters", seeds=3))
+
+
+def test_a_plug_in_is_found_by_its_entry_point(plugin: None):
+    spec = make_spec(options(method="number", settings=["target=7", "start=2.5"]))
+    from number_method import NumberSpec
+
+    found = NumberSpec()
+    assert spec.custom.Unpack(found) and (found.target, found.start, found.scale) == (7.0, 2.5, 0.0)
+    assert methods.method_of(spec) == "number"
+    with pytest.raises(errors.InvalidArgument, match="one of target, start, scale"):
+        make_spec(options(method="number", settings=["steps=7"]))
+
+
+def test_a_plug_in_is_imported_only_when_it_is_asked_for(plugin: None, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(methods, "_spec_type", lambda name: pytest.fail(f"{name} is imported"))
+    make_spec(options(method="parameters", settings=["target=1"]))
+    make_spec(options(seeds=2))
+
+
+def test_a_broken_plug_in_is_said_to_be_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = tmp_path / "broken-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text("[dressage.methods]\nbroken = no_such_module:METHOD\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(errors.FailedPrecondition, match=r"'broken' .*cannot be imported: ModuleNotFoundError"):
+        make_spec(options(method="broken"))
+    assert methods.broken_plugins() == [
+        "the plug-in 'broken' (no_such_module:METHOD) cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"
+    ]
+
+
+def test_a_recording_keeps_its_method(plugin: None, tmp_path: Path):
+    spec = make_spec(options(method="number", settings=["target=7", "start=2"]))
+    (tmp_path / "session.json").write_text(MessageToJson(spec))
+    base = recorded(tmp_path, intent="", environment="", model="")
+    again = make_spec(SpecOptions(intent="", environment="", settings=["start=3"]), base)
+    from number_method import NumberSpec
+
+    found = NumberSpec()
+    assert again.custom.Unpack(found) and (found.target, found.start) == (7.0, 3.0)
+    assert make_spec(SpecOptions(intent="", environment=""), base).custom == base.custom
+    with pytest.raises(errors.InvalidArgument, match="--method"):
+        recorded(tmp_path, intent="", environment="", model="", method="reward")
+    with pytest.raises(errors.InvalidArgument, match="--seeds"):
+        make_spec(SpecOptions(intent="", environment="", seeds=2), base)
+
+
+def test_a_message_of_a_plug_in_that_is_not_installed_is_printed():
+    session = pb.Session(name="sessions/s1", method="other", env_steps=2**40)
+    session.spec.custom.CopyFrom(AnyMessage(type_url="type.googleapis.com/other.Spec", value=b"\x01"))
+    shown = json.loads(json.dumps(output.message_dict(session)))
+    assert shown["spec"]["custom"]["value"] == {"type": "other.Spec", "base64": "AQ=="}
+    assert shown["env_steps"] == 2**40 and session.spec.custom.TypeName() == "other.Spec"
