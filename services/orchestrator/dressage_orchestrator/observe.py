@@ -7,6 +7,7 @@ maximum over replicas, never the sum.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 import sqlalchemy as sa
 import structlog
@@ -24,9 +25,12 @@ _SESSION_STATES = {n: name.removeprefix("SESSION_STATE_").lower() for name, n in
 _RUN_STATES = {n: name.removeprefix("RUN_STATE_").lower() for name, n in v1.RunState.items() if n}
 
 
-async def keep_gauges(database: Database, *, seconds: float = _SECONDS) -> None:
-    """Counts rows now and then, until cancelled."""
-    gauges = Gauges(database)
+async def keep_gauges(database: Database, *, methods: Collection[str] = (), seconds: float = _SECONDS) -> None:
+    """Counts rows now and then, until cancelled.
+
+    :param methods: names of the installed methods.
+    """
+    gauges = Gauges(database, methods)
     log = structlog.get_logger("dressage.gauges")
     while True:
         try:
@@ -39,10 +43,14 @@ async def keep_gauges(database: Database, *, seconds: float = _SECONDS) -> None:
 
 
 class Gauges:
-    """Counts rows; what was once counted goes to 0, it does not vanish."""
+    """Counts rows; what was once counted goes to 0, it does not vanish.
 
-    def __init__(self, database: Database) -> None:
+    :param methods: names of methods whose sessions are counted from the beginning.
+    """
+
+    def __init__(self, database: Database, methods: Collection[str] = ()) -> None:
         self._database = database
+        self._counted_methods = set(methods)
         self._methods: dict[str, str] = {}  # of sessions that are not deleted: a method never changes
         self._pools: set[str] = set()
         self._speeds: set[tuple[str, str]] = set()
@@ -56,7 +64,8 @@ class Gauges:
             speeds = _speeds(tx)
             self._pools |= {row.run.pool for row in live} | _newest_pool(tx)
             now = tx.now.timestamp()
-        for method in {"reward", *self._methods.values()}:
+        self._counted_methods |= set(self._methods.values())
+        for method in self._counted_methods:
             for state in _SESSION_STATES.values():
                 metrics.SESSIONS.labels(state, method).set(sessions.get((state, method), 0))
         metrics.SESSION_SILENCE.set(silence)

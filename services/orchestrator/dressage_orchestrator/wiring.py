@@ -168,7 +168,7 @@ async def _start(
     if settings.recover:
         await _start_workers(settings, launcher, workflows, controller, benchmarks, members, stack)
     stack.push_async_callback(benchmarks.close)
-    gauges = asyncio.create_task(keep_gauges(database))
+    gauges = asyncio.create_task(keep_gauges(database, methods=methods.names))
     stack.push_async_callback(_cancelled, gauges)
     lock.announce(address)
     return address

@@ -46,6 +46,9 @@ async def test_repaired_judged_too_low_revised_and_confirmed(stack: Stack) -> No
     assert phases(events) == one + two
     states = [event.state_changed.state for event in events if event.HasField("state_changed")]
     assert states == [v1.SESSION_STATE_PENDING, v1.SESSION_STATE_RUNNING, v1.SESSION_STATE_SUCCEEDED]
+    scored = [(e.iteration, e.scored.score, e.scored.confirmed) for e in events if e.HasField("scored")]
+    approximate = [(1, pytest.approx(0.3), False), (2, pytest.approx(0.9), False), (2, pytest.approx(0.85), True)]
+    assert scored == approximate and created.goal == "0.7"
     checks = [(e.check_finished.subject, e.check_finished.ok) for e in events if e.HasField("check_finished")]
     assert sorted(checks[:3]) == [("judge", True), ("reward", False), ("reward", True)] and checks[3:] == [
         ("reward", True)

@@ -193,3 +193,19 @@ def test_one_of_a_thing_is_said_as_one():
 def test_returns_of_many_digits_are_said_by_powers_of_ten():
     assert [progress.return_text(value) for value in (0.4, -12345.6, 1e300)] == ["0", "-12346", "1e+300"]
     assert progress.return_text(2.345, decimals=1) == "2.3"
+
+
+def test_the_view_of_a_search_has_scores_and_a_goal_and_no_members():
+    view = View(session="sessions/a", started=0.0, method="number", goal="475")
+    for sequence, (score, confirmed) in enumerate([(-12345.6, False), (412.5, False), (300.0, True)], start=1):
+        scored = pb.Scored(score=score, confirmed=confirmed)
+        view = advance(view, pb.Event(sequence=sequence, iteration=sequence, scored=scored))
+    phase = pb.PhaseChanged(phase=session_pb2.PHASE_EVALUATE)
+    view = advance(view, pb.Event(sequence=4, iteration=3, phase_changed=phase))
+    console = Console(width=160)
+    with console.capture() as capture:
+        console.print(render(view, now=1.0))
+    text = capture.get()
+    assert "best score 412 of 475" in text and "evaluating" in text and "member" not in text
+    assert "[1] score -12346, not yet" in text and "[3] score on fresh seeds 300, not yet" in text
+    assert line(pb.Event(phase_changed=phase)) == "training"

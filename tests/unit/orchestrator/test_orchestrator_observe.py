@@ -69,12 +69,17 @@ def test_sessions_by_state_and_method(database: Database) -> None:
     gauges.update()
     assert read("dressage_sessions", state="running", method="reward") == 1
     assert read("dressage_sessions", state="running", method="parameters") == 1
+    assert read("dressage_sessions", state="running", method="code") is None
     assert read("dressage_sessions", state="failed", method="reward") == 1
     assert read("dressage_sessions", state="succeeded", method="reward") == 0
     with database.begin() as tx:
-        sessions.change(tx, "c", lambda s: s.delete_time.FromDatetime(NOW))
+        for name in ("b", "c"):
+            sessions.change(tx, name, lambda s: s.delete_time.FromDatetime(NOW))
     gauges.update()
     assert read("dressage_sessions", state="failed", method="reward") == 0
+    assert read("dressage_sessions", state="running", method="parameters") == 0  # its last session is deleted
+    observe.Gauges(database, ["reward", "code"]).update()
+    assert read("dressage_sessions", state="running", method="code") == 0
 
 
 def test_silence_is_the_longest_of_running_sessions(database: Database, clock: Clock) -> None:
