@@ -197,7 +197,7 @@ def test_ctrl_c_cancels_the_session_and_leaves_nothing_running(tmp_path: Path):
     seen = []
     for line in process.stdout:  # ends with the process
         seen.append(line)
-        if "run train running" in line:
+        if "run r1 running" in line:
             process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130, "".join(seen)
     shown = json.loads(run_cli("sessions", "list", "--data-dir", str(tmp_path), "--json").stdout)
