@@ -64,6 +64,7 @@ def wait(context: SessionContext, name: str, *, kind: str = "", companion: Compa
     parts = names.parse_assignment(name)
     tag = f"{parts.iteration}:{parts.assignment}"
     looks = 0
+    _wait_for_news(context, name)
     while True:
         looks += 1
         seen = context.step(f"look:{tag}:{looks}", lambda: _look(context, name, companion))
@@ -78,6 +79,21 @@ def wait(context: SessionContext, name: str, *, kind: str = "", companion: Compa
     return context.store.assignment(name)
 
 
+def _wait_for_news(context: SessionContext, name: str) -> None:
+    """Waits before the first look, which would find nothing: a trivial candidate's result is there with one look less.
+
+    These reads are no steps: they decide how long is waited, never the course.
+    """
+    if not context.store.assignment(name).ended:
+        context.wait(_patience(context, context.store.get()))
+
+
+def _patience(context: SessionContext, session: v1.Session) -> float:
+    """Seconds until the next look, unless something changes: at the latest when the session's wall-clock time is used up."""
+    patience, end = context.engine.settings.wait_seconds, end_of_time(session)
+    return patience if end is None else min(patience, max(0.1, end - context.store.now().timestamp()))
+
+
 def _cancel(context: SessionContext, name: str) -> None:
     context.call(context.engine.controller.cancel_assignment(name))
 
@@ -87,13 +103,10 @@ def _look(context: SessionContext, name: str, companion: Companion | None) -> Js
     followed = companion.look() if companion is not None else None
     now = context.store.now()
     late = not row.ended and out_of_time(session, now=now)
-    patience = context.engine.settings.wait_seconds
     if not row.ended and not late:
         # Also starts a trainer for an assignment that should have one and, for whatever reason, has none.
         context.call(context.engine.controller.ensure(context.session))
-        end = end_of_time(session)
-        if end is not None:
-            patience = min(patience, max(0.1, end - now.timestamp()))
+    patience = _patience(context, session)
     return {"ended": row.ended, "late": late, "patience": patience, "companion": followed}
 
 
