@@ -54,7 +54,9 @@ def _run(context: SessionContext, method: Method) -> Outcome:
         if exhausted.kind:
             metrics.BUDGET_EXHAUSTED.labels(exhausted.kind).inc()
         outcome = _exhausted(context, exhausted)
-    except DressageError:
+    except Cancelled:
+        raise
+    except Exception:  # a domain error, or a fault of ours: `run_session` says which
         _deliver_after_failure(context, work)
         raise
     deliver(context, work)
