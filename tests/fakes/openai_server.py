@@ -12,7 +12,8 @@ Or as a program, with a Python file that defines ``SCRIPT`` (a list of answers, 
     python tests/fakes/openai_server.py --script tests/fakes/scripts/repair_then_revise.py --port 8900
 
 Each request takes the first answer not yet used whose ``when`` accepts it. A request that none accepts gets status 400 and is
-kept in ``unexpected``: a client must not retry that, so a test fails where the script and the client part ways.
+kept in ``unexpected``: a client must not retry that, so a test fails where the script and the client part ways. A request whose
+client leaves before a delayed answer is kept in ``abandoned``: it was asked and not answered.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from __future__ import annotations
 import argparse
 import json
 import runpy
+import select
 import signal
 import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
@@ -85,6 +87,8 @@ class Answer:
     :param fault: ``stall`` (never answers), ``cut`` (closes the connection within the body), ``truncate`` (half of the JSON,
         as if whole), ``huge`` (10 MB of text), ``drip`` (half of the body, then nothing more), ``endless`` (a body without a
         declared length that goes on for half a gigabyte, as long as somebody reads).
+    :param delay: seconds before it is sent. If the client closes the connection meanwhile, nothing is sent; the answer serves
+        the next such request, at once.
     :param repeat: whether it may be used again and again.
     """
 
@@ -97,6 +101,7 @@ class Answer:
     input_tokens: int = 100
     output_tokens: int = 50
     finish_reason: str = ""
+    delay: float = 0.0
     repeat: bool = False
 
     def accepts(self, request: Request) -> bool:
@@ -119,6 +124,7 @@ class ScriptedServer:
     ) -> None:
         self.requests: list[Request] = []
         self.unexpected: list[Request] = []
+        self.abandoned: list[Request] = []
         self.unauthorised = 0
         self.endless_bytes = 0
         self._left = list(script)
@@ -174,6 +180,13 @@ class ScriptedServer:
             self.unexpected.append(request)
             return Answer("the script has no answer for this request", status=400)
 
+    def give_back(self, request: Request, answer: Answer) -> None:
+        """Notes that the client left before its answer; the answer serves the next such request, without a delay."""
+        with self._lock:
+            self.abandoned.append(request)
+            if not answer.repeat:
+                self._left.insert(0, replace(answer, delay=0.0))
+
     def stall(self) -> None:
         """Waits until the server stops."""
         self._stopping.wait(600)
@@ -190,10 +203,24 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:  # noqa: C
                 self._send(404, _error(f"no such path: {self.path}", 404))
                 return
             headers = {name.lower(): value for name, value in self.headers.items()}
-            self._answer(server.take(Request(body, headers)), str(body.get("model", "")))
+            request = Request(body, headers)
+            answer = server.take(request)
+            if answer.delay and self._left_within(answer.delay):
+                server.give_back(request, answer)
+                self.close_connection = True
+                return
+            self._answer(answer, str(body.get("model", "")))
 
         def do_GET(self) -> None:
             self._send(200, json.dumps(server.counts()).encode())
+
+        def _left_within(self, seconds: float) -> bool:
+            """Waits so long, or until the client closes the connection; whether it did."""
+            readable, _, _ = select.select([self.connection], [], [], seconds)
+            try:
+                return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
+            except ConnectionError:
+                return True
 
         def _answer(self, answer: Answer, model: str) -> None:
             if answer.fault == "stall":

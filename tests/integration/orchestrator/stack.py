@@ -38,7 +38,6 @@ class Stack:
         address = self.neighbours.address
         return Settings(
             data_dir=self.folder,
-            llm_agent_address=address,
             judge_address=address,
             renderer_address=address,
             trainer_command=TRAINER,
@@ -47,7 +46,7 @@ class Stack:
             grace_seconds=0.5,
             stop_seconds=2.0,
             default_model="test/model",
-            **{"max_reviews": 0, **self.options},
+            **{"llm_agent_address": address, "max_reviews": 0, **self.options},
         )
 
     async def start(self) -> None:

@@ -89,8 +89,11 @@ class Told:
 
 
 @asynccontextmanager
-async def server(folder: Path, neighbours: str, agent: str, step: int) -> AsyncIterator[subprocess.Popen[bytes]]:
-    environment = {**os.environ, "KILL_FOLDER": str(folder), "KILL_STEP": str(step)}
+async def server(
+    folder: Path, neighbours: str, agent: str, step: int | str, *, reply: int = 0
+) -> AsyncIterator[subprocess.Popen[bytes]]:
+    """A server that dies in a step, or after a reply (see `killing`); 0: neither."""
+    environment = {**os.environ, "KILL_FOLDER": str(folder), "KILL_STEP": str(step), "KILL_REPLY": str(reply)}
     command = [sys.executable, str(SERVER), str(folder), neighbours, agent]
     process = subprocess.Popen(command, env=environment, cwd=Path(__file__).parents[3])
     try:
