@@ -146,7 +146,11 @@ def test_a_session_amid_all_faults_ends_as_one_without(installed: Installation) 
 
 def test_a_run_out_of_memory_says_so(installed: Installation) -> None:
     asked(installed, lambda client: client.create_session(training(20_000, pool="tiny"), session_id="tiny"))
-    assert ended(installed, "tiny").state == pb.SESSION_STATE_FAILED
+    session = ended(installed, "tiny")
+    assert session.state == pb.SESSION_STATE_FAILED
+    name = "sessions/tiny/iterations/1/assignments/train"
+    assignment = asked(installed, lambda client: client.get_assignment(name))
+    for failure in (session.failure, assignment.failure):
+        assert failure.reason == "OOM_KILLED" and "resources.limits.memory" in failure.remedy, failure
     run = asked(installed, lambda client: client.get_run(run_of("tiny")))
-    assert run.failure.reason == "OOM_KILLED" and "resources.limits.memory" in run.failure.remedy
     assert "OOM_KILLED" in [condition.type for condition in run.conditions]

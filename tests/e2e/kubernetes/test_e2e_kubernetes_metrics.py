@@ -60,7 +60,7 @@ def test_metrics_tell_what_the_session_did(installed: Installation, prometheus: 
         "the end of the session is not scraped",
     )
     added = {name: (prometheus.value(text) or 0.0) - before[name] for name, text in COUNTED.items()}
-    assert added["iterations"] == added["runs"] == 2 and added["failures"] == 0, added
+    assert added["iterations"] == 2 and added["runs"] == 1 and added["failures"] == 0, added  # one lease for all
     assert added["steps"] == session.env_steps >= 40_000
     assert added["requests"] == session.cost.requests > 3
     assert added["dollars"] == pytest.approx(session.cost.dollars) and session.cost.dollars > 0
