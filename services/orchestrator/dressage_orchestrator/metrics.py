@@ -50,7 +50,5 @@ for _reason in ("TRAINER_FAILED", "TRAINER_LEFT_EARLY", "TRAINER_SILENT"):
     RUN_FAILURES.labels(_reason)
 for _cause in ("generated_code", "assignment", "infrastructure"):
     ASSIGNMENT_FAILURES.labels(_cause)
-for _cause in ("generated_code", "assignment", "infrastructure"):
-    ASSIGNMENT_FAILURES.labels(_cause)
 for _kind in ("dollars", "env_steps", "tokens", "wall_time"):
     BUDGET_EXHAUSTED.labels(_kind)
