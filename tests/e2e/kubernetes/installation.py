@@ -25,7 +25,8 @@ SELECTOR = f"app.kubernetes.io/instance={RELEASE}"
 # What the chart needs of a cluster as small as a laptop's: two cores, all pods and a training on them.
 _LITTLE = {"requests": {"cpu": "20m", "memory": "64Mi"}}
 _TRAINER = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"cpu": "2", "memory": "2Gi"}}
-_TINY = {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "160Mi"}}
+# Less than a supervisor and a learner hold that imports JAX. Not just less: at the limit the kernel evicts and reads code for ever.
+_TINY = {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "112Mi"}}
 
 
 def values(space: Namespace) -> dict[str, Any]:
