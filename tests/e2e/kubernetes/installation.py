@@ -25,7 +25,7 @@ SELECTOR = f"app.kubernetes.io/instance={RELEASE}"
 # What the chart needs of a cluster as small as a laptop's: two cores, all pods and a training on them.
 _LITTLE = {"requests": {"cpu": "20m", "memory": "64Mi"}}
 _TRAINER = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"cpu": "2", "memory": "2Gi"}}
-# Less than a supervisor and a learner hold that imports JAX. Not just less: at the limit the kernel evicts and reads code for ever.
+# Clearly less than a supervisor and a learner need: just below it the kernel evicts code and reads it again instead of killing.
 _TINY = {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "112Mi"}}
 
 
