@@ -455,6 +455,9 @@ def test_a_bound_is_the_codes_doing_and_a_crash_the_machines():
     for number in (signal.SIGSEGV, signal.SIGKILL):
         crashed = died(Exit("killed", -number, "it was ended", ""))
         assert crashed.failure.cause == Failure.CAUSE_INFRASTRUCTURE
+    killed = died(Exit("killed", -signal.SIGKILL, "it was ended by SIGKILL", "")).failure
+    assert (killed.failure.reason, killed.cause) == ("OOM_KILLED", Failure.CAUSE_INFRASTRUCTURE)
+    assert "resources.limits.memory" in killed.failure.remedy
     assert died(None).failure.cause == Failure.CAUSE_INFRASTRUCTURE
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import structlog
@@ -19,6 +20,10 @@ from dressage_trainer.messages import FailedMessage, WarningMessage
 from dressage_trainer.sandboxes import SandboxSpec
 from dressage_trainer.threads import learner_environment
 from dressage_trainer.uploads import get_file
+
+_OUT_OF_MEMORY_REMEDY = (
+    "raise the memory of trainers (the pool's resources.limits.memory on Kubernetes), or train fewer members"
+)
 
 LEARNER = "dressage_trainer.learner:learn"
 LEARNER_LIMITS = Limits(memory_bytes=8 * GIB, file_bytes=2 * GIB, scratch_bytes=8 * GIB)
@@ -105,4 +110,9 @@ def died(ended: Exit | None, algorithm: str = "") -> pb.AssignmentResult:
         return results.generated_code_failed("LEARNER_OUT_OF_MEMORY", message)
     if ended.bound:
         return results.generated_code_failed("SANDBOX_LIMIT", message)
+    if (
+        ended.code == -signal.SIGKILL
+    ):  # not ours: a pod's memory limit kills the largest process, and leaves the supervisor
+        message = "the learner was killed, most likely by the kernel because memory ran out"
+        return results.infrastructure_failed("OOM_KILLED", message, remedy=_OUT_OF_MEMORY_REMEDY)
     return results.infrastructure_failed("LEARNER_CRASHED", f"the learner ended: {ended.reason}")

@@ -29,9 +29,14 @@ def assignment_refused(reason: str, message: str) -> pb.AssignmentResult:
     return failed(reason, message, pb.AssignmentFailure.CAUSE_ASSIGNMENT)
 
 
-def infrastructure_failed(reason: str, message: str) -> pb.AssignmentResult:
-    """Return the result where the machine is to blame."""
-    return failed(reason, message, pb.AssignmentFailure.CAUSE_INFRASTRUCTURE)
+def infrastructure_failed(reason: str, message: str, *, remedy: str = "") -> pb.AssignmentResult:
+    """Return the result where the machine is to blame.
+
+    :param remedy: what the user can do about it.
+    """
+    result = failed(reason, message, pb.AssignmentFailure.CAUSE_INFRASTRUCTURE)
+    result.failure.failure.remedy = remedy
+    return result
 
 
 def all_members_stopped(failures: Sequence[Failure]) -> pb.AssignmentResult:
