@@ -100,14 +100,14 @@ def _number(group: pb.BenchmarkGroup, name: str) -> object:
 
 def curves_csv(curves: Curves) -> str:
     """One line for each point of each iteration's learning curve."""
-    head = ["case", "iteration", "env_step", "score", "own_return", "return"]
+    head = ["case", "iteration", "env_step", "score", "proposed_return", "return"]
     rows = (
         [
             case,
             iteration,
             point.env_step,
             round(point.score, 6) if point.HasField("score") else "",
-            point.own_return,
+            point.proposed_return,
             getattr(point, "return"),
         ]
         for case, iterations in curves.items()

@@ -84,7 +84,9 @@ def combine(members: Sequence[tuple[Array, Array]]) -> Curve | None:
 def combine_evaluations(members: Sequence[pb.Member]) -> Curve | None:
     """Mean and deviation over seeds of the evaluations' mean returns by the trained reward, at the steps that all members
     with an evaluation have; None where there is none."""
-    returns = [{e.env_step: float(np.mean(e.own_returns)) for e in m.evaluations if e.own_returns} for m in members]
+    returns = [
+        {e.env_step: float(np.mean(e.proposed_returns)) for e in m.evaluations if e.proposed_returns} for m in members
+    ]
     evaluated = [found for found in returns if found]
     steps = sorted(set.intersection(*(set(found) for found in evaluated))) if evaluated else []
     if not steps:

@@ -126,7 +126,7 @@ def _rollout(entry: pb.Rollout, step: int) -> dict[str, Any]:
         "rollout": entry.artifact,
         "env_step": step,
         "return": getattr(entry, "return"),
-        "own_return": entry.own_return,
+        "proposed_return": entry.proposed_return,
         "score": entry.judgment.score if entry.HasField("judgment") else None,
         **{kind: scores.get(kind) for kind in _KINDS.values()},
     }

@@ -207,7 +207,7 @@ class VideoJudge:
         described = await self._agent.describe(model)
         if not described.language_model or not described.configured:
             return f"{described.problem or f'{model} is not configured'}: judged by code alone"
-        if not described.can_see:
+        if not described.supports_images:
             return f"{model} is not known to see pictures: judged by code alone"
         return ""
 

@@ -149,13 +149,13 @@ class Agent:
         :raises FailedPrecondition: ``LLM_CANNOT_SEE``.
         """
         described = await self._provider.describe(model)
-        if not described.can_see:
+        if not described.supports_images:
             message = (
                 f"{model} is not known to see pictures; name a model that does, or list it in "
                 "DRESSAGE_LLM_AGENT_VISION_MODELS if it does all the same"
             )
             raise FailedPrecondition(message, reason="LLM_CANNOT_SEE", metadata={"model": model})
-        dialect = self._vision.dialect(model, can_watch=described.can_watch)
+        dialect = self._vision.dialect(model, supports_video=described.supports_video)
         return replace(task, footage=replace(task.footage, dialect=dialect))
 
     async def describe(self, model: str) -> ModelDescription:

@@ -273,7 +273,7 @@ class Revision:
     hyperparameter_reasoning: str = ""
     lesson_tier: str = ""
     lesson_updates: tuple[LessonUpdate, ...] = ()
-    heeded_notes: tuple[str, ...] = ()
+    addressed_notes: tuple[str, ...] = ()
     structural_rewrite: bool = False
 
 

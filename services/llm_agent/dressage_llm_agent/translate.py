@@ -111,8 +111,8 @@ def from_description(description: ModelDescription) -> agent.DescribeModelRespon
         language_model=description.language_model,
         configured=description.configured,
         problem=description.problem,
-        can_see=description.can_see,
-        can_watch=description.can_watch,
+        supports_images=description.supports_images,
+        supports_video=description.supports_video,
     )
     if description.input_dollars_per_million is not None:
         message.input_dollars_per_million = description.input_dollars_per_million
@@ -220,7 +220,7 @@ def _revision(revision: Revision) -> agent.Revision:
         lesson_updates=[
             agent.LessonUpdate(number=u.number, tier=u.tier, reason=u.reason) for u in revision.lesson_updates
         ],
-        heeded_notes=revision.heeded_notes,
+        addressed_notes=revision.addressed_notes,
         structural_rewrite=revision.structural_rewrite,
     )
     if revision.hyperparameters:

@@ -106,9 +106,9 @@ class EvaluatorPool:
             raise errors.exceptions[0] from errors
         trajectories = [trajectory for task in tasks for trajectory in task.result()]
         async with self._scoring:
-            own = await asyncio.to_thread(self._own_returns, trajectories)
+            own = await asyncio.to_thread(self._proposed_returns, trajectories)
         return [
-            Episode(trajectory=trajectory, stock_return=trajectory.stock_return, own_return=value)
+            Episode(trajectory=trajectory, stock_return=trajectory.stock_return, proposed_return=value)
             for trajectory, value in zip(trajectories, own, strict=True)
         ]
 
@@ -119,7 +119,7 @@ class EvaluatorPool:
         finally:
             self._idle.put_nowait(evaluator)
 
-    def _own_returns(self, trajectories: Sequence[Trajectory]) -> list[float]:
+    def _proposed_returns(self, trajectories: Sequence[Trajectory]) -> list[float]:
         if not self._settings.reward_source:
             return [trajectory.stock_return for trajectory in trajectories]
         scores = score_in_sandbox(

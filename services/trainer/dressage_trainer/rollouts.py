@@ -17,22 +17,22 @@ class Episode:
     """One evaluated episode.
 
     :param stock_return: sum of the environment's own rewards.
-    :param own_return: sum of the proposal's rewards; the stock return where there is no proposal.
+    :param proposed_return: sum of the proposal's rewards; the stock return where there is no proposal.
     """
 
     trajectory: Trajectory
     stock_return: float
-    own_return: float
+    proposed_return: float
 
 
-def representative(own_returns: Sequence[float]) -> dict[str, int]:
+def representative(proposed_returns: Sequence[float]) -> dict[str, int]:
     """Indices of the episodes nearest the 10 %, 50 % and 90 % quantile of the own returns (ties: the first).
 
     :raises ValueError: if there is no episode.
     """
-    if not own_returns:
+    if not proposed_returns:
         raise ValueError("no episode to choose from")
-    order = np.argsort(np.asarray(own_returns), kind="stable")
+    order = np.argsort(np.asarray(proposed_returns), kind="stable")
     last = len(order) - 1
     return {label: int(order[round(quantile * last)]) for label, quantile in LABELS.items()}
 
@@ -55,18 +55,18 @@ def evaluation(episodes: Sequence[Episode], *, env_step: int, keys: Mapping[str,
     message = session_pb2.Evaluation(env_step=env_step)
     for episode in episodes:
         message.returns.append(episode.stock_return)
-        message.own_returns.append(episode.own_return)
+        message.proposed_returns.append(episode.proposed_return)
         message.lengths.append(len(episode.trajectory.action))
         speed = mean_speed(episode.trajectory)
         if speed is not None:
             message.speeds.append(speed)
-    for label, index in representative([episode.own_return for episode in episodes]).items():
+    for label, index in representative([episode.proposed_return for episode in episodes]).items():
         chosen = episodes[index]
         message.rollouts.add(
             artifact=keys[label],
             label=label,
             seed=chosen.trajectory.seed,
-            own_return=chosen.own_return,
+            proposed_return=chosen.proposed_return,
             **{"return": chosen.stock_return},
         )
     return message

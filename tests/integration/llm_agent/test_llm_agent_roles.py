@@ -88,7 +88,7 @@ async def test_a_model_that_cannot_see_and_pictures_that_are_not_there(tmp_path)
             missing = await client.fails(vote_task())
         assert not server.requests
     assert blind.reason == "LLM_CANNOT_SEE" and "VISION_MODELS" in blind.message
-    assert missing.reason == "PICTURE_NOT_FOUND" and described.can_see and not described.can_watch
+    assert missing.reason == "PICTURE_NOT_FOUND" and described.supports_images and not described.supports_video
 
 
 async def test_a_review_repairs_or_approves(tmp_path):

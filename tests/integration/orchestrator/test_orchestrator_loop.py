@@ -66,7 +66,7 @@ async def test_five_iterations_with_review_screening_rebase_variants_and_lessons
             lesson_tier="STRONG",
             planned_change="back to the second",
             source="# fourth # score=0.4\n",
-            heeded_notes=["“start again from the second”: it does"],
+            addressed_notes=["“start again from the second”: it does"],
             hyperparameters=v1.Hyperparameters(epochs=4),
             hyperparameter_reasoning="more passes",
         ),

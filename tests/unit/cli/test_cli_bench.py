@@ -58,8 +58,8 @@ def finished() -> pb.Benchmark:
 
 
 def test_the_report_says_what_is_known_and_unknown(tmp_path: Path) -> None:
-    point = v1.CurvePoint(env_step=500, own_return=3.0, score=0.5)
-    curves = {1: [(1, [point, v1.CurvePoint(env_step=1000, own_return=4.0)])]}
+    point = v1.CurvePoint(env_step=500, proposed_return=3.0, score=0.5)
+    curves = {1: [(1, [point, v1.CurvePoint(env_step=1000, proposed_return=4.0)])]}
     files = bench_report.write_report(finished(), curves, tmp_path / "out")
     assert {file.name for file in files} >= {"report.md", "cases.csv", "groups.csv", "curves.csv"}
     text = (tmp_path / "out" / "report.md").read_text()

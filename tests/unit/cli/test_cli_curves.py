@@ -44,7 +44,7 @@ def member(config, seed, returns):
     """As a run tells it; the stock return, which is of another reward, is 1000 more."""
     found = session_pb2.Member(name=f"{RUN}/{config}-s{seed}", config=config, seed=seed)
     for step, own in returns.items():
-        found.evaluations.add(env_step=step, own_returns=own, returns=[value + 1000.0 for value in own])
+        found.evaluations.add(env_step=step, proposed_returns=own, returns=[value + 1000.0 for value in own])
     return found
 
 

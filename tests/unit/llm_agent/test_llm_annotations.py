@@ -39,11 +39,13 @@ def test_lessons_change_their_tiers_with_a_reason():
 
 def test_notes_are_quoted_with_how_they_are_heeded():
     problems: list[str] = []
-    heeded = said.heeded_notes("1. a term for the knees\n2) no change: it does", ["bend the\nknees", "go on"], problems)
+    heeded = said.addressed_notes(
+        "1. a term for the knees\n2) no change: it does", ["bend the\nknees", "go on"], problems
+    )
     assert heeded == ("“bend the knees”: a term for the knees", "“go on”: no change: it does") and not problems
-    assert said.heeded_notes("A new term.", ["knees"], problems) == ("“knees”: A new term.",)
-    assert said.heeded_notes("1. yes", ["a", "b"], problems) == () and "number 2 is missing" in problems[0]
-    assert said.heeded_notes("", [], []) == ()
+    assert said.addressed_notes("A new term.", ["knees"], problems) == ("“knees”: A new term.",)
+    assert said.addressed_notes("1. yes", ["a", "b"], problems) == () and "number 2 is missing" in problems[0]
+    assert said.addressed_notes("", [], []) == ()
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def test_lessons_are_bounded_and_firmest_first(count: int, random: object) -> No
 def member(points: list[tuple[int, float, float | None]], **metrics: float) -> v1.Member:
     made = v1.Member(config="default", metrics=metrics)
     for step, own, score in points:
-        entry = made.evaluations.add(env_step=step, own_returns=[own], returns=[own])
+        entry = made.evaluations.add(env_step=step, proposed_returns=[own], returns=[own])
         rollout = entry.rollouts.add(label="median", artifact=f"r{step}")
         if score is not None:
             rollout.judgment.score = score

@@ -57,7 +57,7 @@ def episodes():
 def test_returns_are_added_up_in_float64(evaluated):
     episode = replace(episodes()[0], reward=np.array([2.0**24, 1.0, 1.0, 1.0], np.float32))
     (found,) = evaluated([episode])
-    assert found.stock_return == found.own_return == episode.stock_return == 2.0**24 + 3.0
+    assert found.stock_return == found.proposed_return == episode.stock_return == 2.0**24 + 3.0
 
 
 @pytest.mark.parametrize(("size", "sizes"), [(1, [5]), (2, [2, 3]), (3, [1, 2, 2]), (9, [1, 1, 1, 1, 1])])
@@ -73,7 +73,9 @@ def test_seeds_are_split_over_all_evaluators_and_put_together_in_order(evaluated
 def test_episodes_of_unequal_length_are_scored_over_their_own_steps(evaluated):
     found = evaluated(episodes(), PER_WAY)
     alone = [evaluated([episode], PER_WAY)[0] for episode in episodes()]
-    assert [episode.own_return for episode in found] == pytest.approx([episode.own_return for episode in alone])
+    assert [episode.proposed_return for episode in found] == pytest.approx(
+        [episode.proposed_return for episode in alone]
+    )
 
 
 @pytest.mark.skipif(not capabilities().sufficient, reason="no sandbox here")

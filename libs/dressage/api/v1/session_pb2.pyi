@@ -1020,23 +1020,23 @@ class CurvePoint(google.protobuf.message.Message):
 
     ENV_STEP_FIELD_NUMBER: builtins.int
     SCORE_FIELD_NUMBER: builtins.int
-    OWN_RETURN_FIELD_NUMBER: builtins.int
+    PROPOSED_RETURN_FIELD_NUMBER: builtins.int
     RETURN_FIELD_NUMBER: builtins.int
     env_step: builtins.int
     """Environment steps of the checkpoints."""
     score: builtins.float
     """Mean judgment over seeds; not set where they were not judged."""
-    own_return: builtins.float
+    proposed_return: builtins.float
     """Mean return by the proposal's own reward."""
     def __init__(
         self,
         *,
         env_step: builtins.int = ...,
         score: builtins.float | None = ...,
-        own_return: builtins.float = ...,
+        proposed_return: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_score", b"_score", "score", b"score"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_score", b"_score", "env_step", b"env_step", "own_return", b"own_return", "return", b"return", "score", b"score"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_score", b"_score", "env_step", b"env_step", "proposed_return", b"proposed_return", "return", b"return", "score", b"score"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_score", b"_score"]) -> typing.Literal["score"] | None: ...
 
 Global___CurvePoint: typing_extensions.TypeAlias = CurvePoint
@@ -1152,7 +1152,7 @@ class Iteration(google.protobuf.message.Message):
     CONFIRMATION_FIELD_NUMBER: builtins.int
     ASSIGNMENTS_FIELD_NUMBER: builtins.int
     NOTES_FIELD_NUMBER: builtins.int
-    HEEDED_NOTES_FIELD_NUMBER: builtins.int
+    ADDRESSED_NOTES_FIELD_NUMBER: builtins.int
     EDITED_FIELD_NUMBER: builtins.int
     STRUCTURAL_REWRITE_FIELD_NUMBER: builtins.int
     WARNINGS_FIELD_NUMBER: builtins.int
@@ -1218,7 +1218,7 @@ class Iteration(google.protobuf.message.Message):
         """Notes that a person gave for this revision."""
 
     @property
-    def heeded_notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+    def addressed_notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """How each note is heeded, in the reviser's words, with the note quoted."""
 
     @property
@@ -1290,7 +1290,7 @@ class Iteration(google.protobuf.message.Message):
         confirmation: Global___Judgment | None = ...,
         assignments: collections.abc.Iterable[builtins.str] | None = ...,
         notes: collections.abc.Iterable[builtins.str] | None = ...,
-        heeded_notes: collections.abc.Iterable[builtins.str] | None = ...,
+        addressed_notes: collections.abc.Iterable[builtins.str] | None = ...,
         edited: collections.abc.Iterable[builtins.str] | None = ...,
         structural_rewrite: builtins.bool = ...,
         warnings: collections.abc.Iterable[builtins.str] | None = ...,
@@ -1307,7 +1307,7 @@ class Iteration(google.protobuf.message.Message):
         custom: google.protobuf.any_pb2.Any | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_confirmed_score", b"_confirmed_score", "_score", b"_score", "code", b"code", "confirmation", b"confirmation", "confirmed_score", b"confirmed_score", "cost", b"cost", "create_time", b"create_time", "custom", b"custom", "end_time", b"end_time", "failure", b"failure", "judgment", b"judgment", "parameters", b"parameters", "program", b"program", "proposal", b"proposal", "reward", b"reward", "score", b"score"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_confirmed_score", b"_confirmed_score", "_score", b"_score", "assignments", b"assignments", "author", b"author", "code", b"code", "confirmation", b"confirmation", "confirmed_score", b"confirmed_score", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "custom", b"custom", "diagnosis", b"diagnosis", "diff", b"diff", "edited", b"edited", "end_time", b"end_time", "failure", b"failure", "heeded_notes", b"heeded_notes", "judgment", b"judgment", "lesson", b"lesson", "lesson_tier", b"lesson_tier", "lesson_updates", b"lesson_updates", "name", b"name", "notes", b"notes", "number", b"number", "parameters", b"parameters", "parent", b"parent", "passed", b"passed", "phase", b"phase", "planned_change", b"planned_change", "program", b"program", "proposal", b"proposal", "repairs", b"repairs", "reward", b"reward", "score", b"score", "structural_rewrite", b"structural_rewrite", "warnings", b"warnings"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_confirmed_score", b"_confirmed_score", "_score", b"_score", "addressed_notes", b"addressed_notes", "assignments", b"assignments", "author", b"author", "code", b"code", "confirmation", b"confirmation", "confirmed_score", b"confirmed_score", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "custom", b"custom", "diagnosis", b"diagnosis", "diff", b"diff", "edited", b"edited", "end_time", b"end_time", "failure", b"failure", "judgment", b"judgment", "lesson", b"lesson", "lesson_tier", b"lesson_tier", "lesson_updates", b"lesson_updates", "name", b"name", "notes", b"notes", "number", b"number", "parameters", b"parameters", "parent", b"parent", "passed", b"passed", "phase", b"phase", "planned_change", b"planned_change", "program", b"program", "proposal", b"proposal", "repairs", b"repairs", "reward", b"reward", "score", b"score", "structural_rewrite", b"structural_rewrite", "warnings", b"warnings"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_confirmed_score", b"_confirmed_score"]) -> typing.Literal["confirmed_score"] | None: ...
     @typing.overload
@@ -1863,7 +1863,7 @@ class Evaluation(google.protobuf.message.Message):
 
     ENV_STEP_FIELD_NUMBER: builtins.int
     RETURNS_FIELD_NUMBER: builtins.int
-    OWN_RETURNS_FIELD_NUMBER: builtins.int
+    PROPOSED_RETURNS_FIELD_NUMBER: builtins.int
     LENGTHS_FIELD_NUMBER: builtins.int
     ROLLOUTS_FIELD_NUMBER: builtins.int
     SPEEDS_FIELD_NUMBER: builtins.int
@@ -1874,7 +1874,7 @@ class Evaluation(google.protobuf.message.Message):
         """Stock returns, one per episode."""
 
     @property
-    def own_returns(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+    def proposed_returns(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """Returns by the proposal's own reward, one per episode."""
 
     @property
@@ -1894,12 +1894,12 @@ class Evaluation(google.protobuf.message.Message):
         *,
         env_step: builtins.int = ...,
         returns: collections.abc.Iterable[builtins.float] | None = ...,
-        own_returns: collections.abc.Iterable[builtins.float] | None = ...,
+        proposed_returns: collections.abc.Iterable[builtins.float] | None = ...,
         lengths: collections.abc.Iterable[builtins.int] | None = ...,
         rollouts: collections.abc.Iterable[Global___Rollout] | None = ...,
         speeds: collections.abc.Iterable[builtins.float] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["env_step", b"env_step", "lengths", b"lengths", "own_returns", b"own_returns", "returns", b"returns", "rollouts", b"rollouts", "speeds", b"speeds"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["env_step", b"env_step", "lengths", b"lengths", "proposed_returns", b"proposed_returns", "returns", b"returns", "rollouts", b"rollouts", "speeds", b"speeds"]) -> None: ...
 
 Global___Evaluation: typing_extensions.TypeAlias = Evaluation
 
@@ -1913,7 +1913,7 @@ class Rollout(google.protobuf.message.Message):
     LABEL_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
     RETURN_FIELD_NUMBER: builtins.int
-    OWN_RETURN_FIELD_NUMBER: builtins.int
+    PROPOSED_RETURN_FIELD_NUMBER: builtins.int
     JUDGMENT_FIELD_NUMBER: builtins.int
     VIDEO_FIELD_NUMBER: builtins.int
     artifact: builtins.str
@@ -1922,7 +1922,7 @@ class Rollout(google.protobuf.message.Message):
     """`p10`, `median` or `p90`."""
     seed: builtins.int
     """Evaluation seed."""
-    own_return: builtins.float
+    proposed_return: builtins.float
     """Return by the proposal's own reward."""
     video: builtins.str
     """Artifact key of its video, if there is one."""
@@ -1936,12 +1936,12 @@ class Rollout(google.protobuf.message.Message):
         artifact: builtins.str = ...,
         label: builtins.str = ...,
         seed: builtins.int = ...,
-        own_return: builtins.float = ...,
+        proposed_return: builtins.float = ...,
         judgment: Global___Judgment | None = ...,
         video: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["judgment", b"judgment"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["artifact", b"artifact", "judgment", b"judgment", "label", b"label", "own_return", b"own_return", "return", b"return", "seed", b"seed", "video", b"video"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["artifact", b"artifact", "judgment", b"judgment", "label", b"label", "proposed_return", b"proposed_return", "return", b"return", "seed", b"seed", "video", b"video"]) -> None: ...
 
 Global___Rollout: typing_extensions.TypeAlias = Rollout
 

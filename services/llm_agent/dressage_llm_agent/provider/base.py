@@ -119,8 +119,8 @@ class Reply:
 class ModelDescription:
     """What is known of a model; prices are per million tokens, None where unknown.
 
-    :param can_see: it takes pictures.
-    :param can_watch: it takes video as a file.
+    :param supports_images: it takes pictures.
+    :param supports_video: it takes video as a file.
     """
 
     model: str
@@ -129,8 +129,8 @@ class ModelDescription:
     input_dollars_per_million: float | None = None
     output_dollars_per_million: float | None = None
     problem: str = ""
-    can_see: bool = False
-    can_watch: bool = False
+    supports_images: bool = False
+    supports_video: bool = False
 
 
 class ProviderFault(Exception):

@@ -86,7 +86,7 @@ class LitellmProvider:
             return ModelDescription(model, language_model=True, configured=False, problem=problem)
         sent, received = _prices(litellm, model)
         missing = [] if self._api_key else _missing_keys(litellm, model)
-        can_see, can_watch = describe_sight(litellm, model, self._vision)
+        supports_images, supports_video = describe_sight(litellm, model, self._vision)
         problem = f"no key is configured: set {', '.join(missing)}" if missing else ""
         return ModelDescription(
             model,
@@ -95,8 +95,8 @@ class LitellmProvider:
             input_dollars_per_million=sent,
             output_dollars_per_million=received,
             problem=problem,
-            can_see=can_see,
-            can_watch=can_watch,
+            supports_images=supports_images,
+            supports_video=supports_video,
         )
 
     def _arguments(self, request: CompletionRequest) -> dict[str, Any]:

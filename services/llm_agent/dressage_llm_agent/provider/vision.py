@@ -35,12 +35,12 @@ class Vision:
         """
         return known or any(fnmatchcase(model.lower(), pattern.lower()) for pattern in self.models)
 
-    def dialect(self, model: str, *, can_watch: bool) -> Dialect:
+    def dialect(self, model: str, *, supports_video: bool) -> Dialect:
         """How a model is shown an episode: those that watch get a clip, all others numbered pages."""
         for pattern, dialect in self.dialects.items():
             if fnmatchcase(model.lower(), pattern.lower()):
                 return dialect
-        return "video" if can_watch else "grid"
+        return "video" if supports_video else "grid"
 
 
 def describe_sight(litellm: Any, model: str, vision: Vision) -> tuple[bool, bool]:

@@ -221,5 +221,5 @@ def lineage(session: v1.Session, iterations: list[v1.Iteration]) -> pb.Lineage:
 
 def _notes(iteration: v1.Iteration) -> list[str]:
     """A person's notes; where the reviser said how it heeds one, that, as it quotes the note."""
-    heeded = list(iteration.heeded_notes)
+    heeded = list(iteration.addressed_notes)
     return [*heeded, *list(iteration.notes)[len(heeded) :]]

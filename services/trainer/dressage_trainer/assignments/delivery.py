@@ -127,7 +127,7 @@ class Delivery:
 
     async def evaluation(self, reference: pb.PolicyRef, episodes: Sequence[Episode]) -> None:
         """Upload the p10, median and p90 rollouts, and report the evaluation."""
-        chosen = representative([episode.own_return for episode in episodes])
+        chosen = representative([episode.proposed_return for episode in episodes])
         folder = f"members/{reference.member}/rollouts"
         keys = {label: f"{folder}/{reference.env_step}_{label}.npz" for label in LABELS}
         files = {}

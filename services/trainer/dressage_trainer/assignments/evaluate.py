@@ -212,7 +212,7 @@ class _Serving:
         for seed, path, value in zip(self._evaluation.seeds, played.rollouts, played.returns, strict=False):
             key = f"candidates/{message.id}/rollouts/{seed}.npz"
             files[key] = path
-            message.rollouts.add(artifact=key, seed=seed, own_return=value, **{"return": value})
+            message.rollouts.add(artifact=key, seed=seed, proposed_return=value, **{"return": value})
         if files:
             await put_files(self._context, files)
             shutil.rmtree(self._context.scratch / "rollouts" / message.id, ignore_errors=True)

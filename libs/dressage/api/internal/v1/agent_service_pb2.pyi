@@ -1014,7 +1014,7 @@ class Revision(google.protobuf.message.Message):
     HYPERPARAMETER_REASONING_FIELD_NUMBER: builtins.int
     LESSON_TIER_FIELD_NUMBER: builtins.int
     LESSON_UPDATES_FIELD_NUMBER: builtins.int
-    HEEDED_NOTES_FIELD_NUMBER: builtins.int
+    ADDRESSED_NOTES_FIELD_NUMBER: builtins.int
     STRUCTURAL_REWRITE_FIELD_NUMBER: builtins.int
     diagnosis: builtins.str
     """What is wrong with what it is based on."""
@@ -1041,7 +1041,7 @@ class Revision(google.protobuf.message.Message):
         """Lessons in force whose tier is to change."""
 
     @property
-    def heeded_notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+    def addressed_notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """For each note that a person gave, in order: the note, quoted, and how it is heeded."""
 
     def __init__(
@@ -1056,11 +1056,11 @@ class Revision(google.protobuf.message.Message):
         hyperparameter_reasoning: builtins.str = ...,
         lesson_tier: builtins.str = ...,
         lesson_updates: collections.abc.Iterable[Global___LessonUpdate] | None = ...,
-        heeded_notes: collections.abc.Iterable[builtins.str] | None = ...,
+        addressed_notes: collections.abc.Iterable[builtins.str] | None = ...,
         structural_rewrite: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["based_on", b"based_on", "diagnosis", b"diagnosis", "heeded_notes", b"heeded_notes", "hyperparameter_reasoning", b"hyperparameter_reasoning", "hyperparameters", b"hyperparameters", "lesson", b"lesson", "lesson_tier", b"lesson_tier", "lesson_updates", b"lesson_updates", "planned_change", b"planned_change", "source", b"source", "structural_rewrite", b"structural_rewrite"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["addressed_notes", b"addressed_notes", "based_on", b"based_on", "diagnosis", b"diagnosis", "hyperparameter_reasoning", b"hyperparameter_reasoning", "hyperparameters", b"hyperparameters", "lesson", b"lesson", "lesson_tier", b"lesson_tier", "lesson_updates", b"lesson_updates", "planned_change", b"planned_change", "source", b"source", "structural_rewrite", b"structural_rewrite"]) -> None: ...
 
 Global___Revision: typing_extensions.TypeAlias = Revision
 
@@ -1363,8 +1363,8 @@ class DescribeModelResponse(google.protobuf.message.Message):
     INPUT_DOLLARS_PER_MILLION_FIELD_NUMBER: builtins.int
     OUTPUT_DOLLARS_PER_MILLION_FIELD_NUMBER: builtins.int
     PROBLEM_FIELD_NUMBER: builtins.int
-    CAN_SEE_FIELD_NUMBER: builtins.int
-    CAN_WATCH_FIELD_NUMBER: builtins.int
+    SUPPORTS_IMAGES_FIELD_NUMBER: builtins.int
+    SUPPORTS_VIDEO_FIELD_NUMBER: builtins.int
     model: builtins.str
     """Its name, the default filled in."""
     language_model: builtins.bool
@@ -1377,9 +1377,9 @@ class DescribeModelResponse(google.protobuf.message.Message):
     """US dollars per million tokens received; not set where unknown."""
     problem: builtins.str
     """What is wrong with it, if something is."""
-    can_see: builtins.bool
+    supports_images: builtins.bool
     """Whether it takes pictures."""
-    can_watch: builtins.bool
+    supports_video: builtins.bool
     """Whether it takes video."""
     def __init__(
         self,
@@ -1390,11 +1390,11 @@ class DescribeModelResponse(google.protobuf.message.Message):
         input_dollars_per_million: builtins.float | None = ...,
         output_dollars_per_million: builtins.float | None = ...,
         problem: builtins.str = ...,
-        can_see: builtins.bool = ...,
-        can_watch: builtins.bool = ...,
+        supports_images: builtins.bool = ...,
+        supports_video: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_input_dollars_per_million", b"_input_dollars_per_million", "_output_dollars_per_million", b"_output_dollars_per_million", "input_dollars_per_million", b"input_dollars_per_million", "output_dollars_per_million", b"output_dollars_per_million"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_input_dollars_per_million", b"_input_dollars_per_million", "_output_dollars_per_million", b"_output_dollars_per_million", "can_see", b"can_see", "can_watch", b"can_watch", "configured", b"configured", "input_dollars_per_million", b"input_dollars_per_million", "language_model", b"language_model", "model", b"model", "output_dollars_per_million", b"output_dollars_per_million", "problem", b"problem"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_input_dollars_per_million", b"_input_dollars_per_million", "_output_dollars_per_million", b"_output_dollars_per_million", "configured", b"configured", "input_dollars_per_million", b"input_dollars_per_million", "language_model", b"language_model", "model", b"model", "output_dollars_per_million", b"output_dollars_per_million", "problem", b"problem", "supports_images", b"supports_images", "supports_video", b"supports_video"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_input_dollars_per_million", b"_input_dollars_per_million"]) -> typing.Literal["input_dollars_per_million"] | None: ...
     @typing.overload

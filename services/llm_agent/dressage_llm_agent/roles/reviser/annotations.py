@@ -44,7 +44,7 @@ def lesson_updates(text: str, known: Sequence[KnownLesson], problems: list[str])
     return tuple(updates)
 
 
-def heeded_notes(text: str, notes: Sequence[str], problems: list[str]) -> tuple[str, ...]:
+def addressed_notes(text: str, notes: Sequence[str], problems: list[str]) -> tuple[str, ...]:
     """For each note its words, quoted, and how the revision heeds them.
 
     :param text: the section, with a numbered line for each note.

@@ -86,7 +86,7 @@ class Reviser:
         changes = _hyperparameters(text, problems, _offered(task)) if task.tune_hyperparameters else {}
         if changes and not found.get("hyperparameters"):
             problems.append("'## Hyperparameters' must say why each of them changes")
-        heeded = said.heeded_notes(found.get("notes", ""), task.notes, problems)
+        heeded = said.addressed_notes(found.get("notes", ""), task.notes, problems)
         updates = said.lesson_updates(found.get("lesson updates", ""), task.known_lessons, problems)
         if problems:
             raise ReplyProblem(*problems)
@@ -96,7 +96,7 @@ class Reviser:
             lesson=lesson,
             lesson_tier=tier,
             lesson_updates=updates,
-            heeded_notes=heeded,
+            addressed_notes=heeded,
             structural_rewrite=task.iterations_without_improvement >= STUCK,
             planned_change=found["planned change"],
             source=source,

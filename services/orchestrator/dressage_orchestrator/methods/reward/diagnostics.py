@@ -44,7 +44,7 @@ def curve(members: Sequence[v1.Member]) -> list[v1.CurvePoint]:
     for step in sorted(points):
         group = points[step]
         point = v1.CurvePoint(env_step=step)
-        point.own_return = mean([mean(entry.own_returns or entry.returns) for entry in group])
+        point.proposed_return = mean([mean(entry.proposed_returns or entry.returns) for entry in group])
         setattr(point, "return", mean([mean(entry.returns) for entry in group]))
         scores = [score for entry in group if (score := checkpoint_score(entry)) is not None]
         if scores:
@@ -82,13 +82,13 @@ def _reward_hacking(points: Sequence[v1.CurvePoint]) -> list[Diagnostic]:
         return []
     peak = max(judged, key=lambda point: point.score)
     last = judged[-1]
-    reach = max(p.own_return for p in judged) - min(p.own_return for p in judged)
+    reach = max(p.proposed_return for p in judged) - min(p.proposed_return for p in judged)
     fell = peak.score - last.score
-    rose = last.own_return - peak.own_return
+    rose = last.proposed_return - peak.proposed_return
     if last is peak or fell < _FALL or rose <= 0 or rose < _RISE * reach:
         return []
     message = (
-        f"the return rose from {peak.own_return:.4g} to {last.own_return:.4g} while the judgment fell from {peak.score:.2f} "
+        f"the return rose from {peak.proposed_return:.4g} to {last.proposed_return:.4g} while the judgment fell from {peak.score:.2f} "
         f"(at {peak.env_step} steps) to {last.score:.2f}: the reward pays for something else than the behaviour"
     )
     return [Diagnostic("REWARD_HACKING", message)]
@@ -98,7 +98,7 @@ def _plateau(points: Sequence[v1.CurvePoint]) -> list[Diagnostic]:
     """The second half of the curve gains next to nothing of the curve's own range."""
     if len(points) < 4:
         return []
-    values = [point.own_return for point in points]
+    values = [point.proposed_return for point in points]
     reach = max(values) - min(values)
     middle = len(values) // 2
     gain = max(values[middle:]) - max(values[:middle])

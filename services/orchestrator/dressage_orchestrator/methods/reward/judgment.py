@@ -113,7 +113,7 @@ def record_unjudged(context: SessionContext, number: int, row: AssignmentRow) ->
     groups: dict[str, list[float]] = {}
     for member in row.assignment.members:
         last = member.evaluations[-1] if member.evaluations else v1.Evaluation()
-        groups.setdefault(member.config, []).append(mean(last.own_returns or last.returns))
+        groups.setdefault(member.config, []).append(mean(last.proposed_returns or last.returns))
     best = max(groups, key=lambda config: mean(groups[config]))
     winners = [member for member in row.assignment.members if member.config == best]
     record = v1.Iteration(reward=v1.RewardProposal(best_config=best))

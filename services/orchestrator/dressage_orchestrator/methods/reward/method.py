@@ -36,7 +36,7 @@ from dressage_orchestrator.statistics import mean
 _NONE = Code("", "")
 _PROPOSAL_JSON = (
     *("name", "number", "parent", "author", "diagnosis", "planned_change", "lesson", "lesson_tier", "notes"),
-    *("heeded_notes", "structural_rewrite", "edited"),
+    *("addressed_notes", "structural_rewrite", "edited"),
 )
 _REWARD_JSON = ("latex", "terms", "configs", "hyperparameter_reasoning")
 
@@ -255,7 +255,7 @@ def best_member(members: list[v1.Member]) -> v1.Member | None:
 
     def rank(member: v1.Member) -> tuple[float, float]:
         last = member.evaluations[-1] if member.evaluations else v1.Evaluation()
-        returns = last.returns if member.HasField("judgment") else last.own_returns or last.returns
+        returns = last.returns if member.HasField("judgment") else last.proposed_returns or last.returns
         return (member.judgment.score if member.HasField("judgment") else 0.0, mean(returns))
 
     return max((member for member in members if member.policy), key=rank, default=None)

@@ -23,7 +23,7 @@ _HISTORY = 6
 _CHANGES = 30
 _DIRECTED = ("author", "planned_change", "notes", "parent", "reward.configs")
 _REVISED = (
-    *("parent", "author", "diagnosis", "lesson", "planned_change", "lesson_tier", "notes", "heeded_notes"),
+    *("parent", "author", "diagnosis", "lesson", "planned_change", "lesson_tier", "notes", "addressed_notes"),
     *("structural_rewrite", "lesson_updates", "reward.hyperparameter_reasoning", "reward.configs"),
 )
 
@@ -131,7 +131,7 @@ def _record(
         planned_change=revision.planned_change,
         lesson_tier=revision.lesson_tier,
         notes=directions.notes,
-        heeded_notes=revision.heeded_notes,
+        addressed_notes=revision.addressed_notes,
         structural_rewrite=stuck or revision.structural_rewrite,
     )
     for update in revision.lesson_updates:

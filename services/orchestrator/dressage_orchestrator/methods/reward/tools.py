@@ -114,7 +114,7 @@ def _dynamics(history: History, iteration: v1.Iteration) -> dict[str, Any]:
         course = [
             {
                 "env_step": entry.env_step,
-                "own_return": round(mean(entry.own_returns or entry.returns), 4),
+                "proposed_return": round(mean(entry.proposed_returns or entry.returns), 4),
                 "return": round(mean(entry.returns), 4),
             }
             for entry in member.evaluations[-_MAX_COURSE:]
@@ -175,7 +175,7 @@ def _rollouts(history: History, iteration: v1.Iteration) -> list[dict[str, Any]]
             "env_step": evaluation.env_step,
             "label": rollout.label,
             "return": round(getattr(rollout, "return"), 4),
-            "own_return": round(rollout.own_return, 4),
+            "proposed_return": round(rollout.proposed_return, 4),
             "score": round(rollout.judgment.score, 4) if rollout.HasField("judgment") else None,
             "diagnosis": rollout.judgment.diagnosis,
             "verdicts": _verdicts(rollout.judgment),
@@ -259,7 +259,7 @@ def dynamics(members: Sequence[v1.Member]) -> str:
     lines = []
     for member in members:
         course = ", ".join(
-            f"{entry.env_step}: {mean(entry.own_returns or entry.returns):.4g}" for entry in member.evaluations
+            f"{entry.env_step}: {mean(entry.proposed_returns or entry.returns):.4g}" for entry in member.evaluations
         )
         last = ", ".join(f"{name} {value:.4g}" for name, value in sorted(member.metrics.items()))
         broke = f"; stopped: {member.failure.message}" if member.HasField("failure") else ""
