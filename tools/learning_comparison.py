@@ -75,15 +75,15 @@ def train(
     from dressage.contracts.reward import load_reward
     from dressage.envs.batch import EnvOptions, make_batch
     from dressage.envs.cards import load_card
+    from dressage_trainer.backends.group import MemberSetup
     from dressage_trainer.messages import MemberTask, TrainSpec
-    from dressage_trainer.run_members import MemberSetup
     from support.ours import REWARDS, stock_returns
 
     build: Any
     if backend == "sb3":
-        from dressage_trainer.sb3.groups import build_groups as build
+        from dressage_trainer.backends.sb3.groups import build_groups as build
     else:
-        from dressage_trainer.groups import build_groups as build
+        from dressage_trainer.backends.stacked import build_groups as build
     card, source = load_card(environment), REWARDS[environment]
     values = hyperparameters(environment)
     members = tuple(MemberTask(f"s{seed}", values, seed) for seed in seeds)

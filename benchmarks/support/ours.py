@@ -109,9 +109,9 @@ def build(given: dict[str, Any], root: Path) -> list[Any]:
     from dressage.contracts.reward import load_reward
     from dressage.envs.batch import EnvOptions, make_batch
     from dressage.envs.cards import load_card
-    from dressage_trainer.groups import build_groups
+    from dressage_trainer.backends.group import MemberSetup
+    from dressage_trainer.backends.stacked import build_groups
     from dressage_trainer.messages import MemberTask, TrainSpec
-    from dressage_trainer.run_members import MemberSetup
 
     environment = given["environment"]
     card, source = load_card(environment), REWARDS[environment]

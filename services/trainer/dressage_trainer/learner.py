@@ -24,6 +24,8 @@ from dressage.errors import DressageError, InvalidArgument
 from dressage.sandbox.pipe import Channel, ChannelClosed
 
 from dressage_trainer import checkpoints
+from dressage_trainer.backends.group import MemberSetup, TrainedGroup, minibatch_warnings, stopped_message
+from dressage_trainer.backends.reward import STALLED_SECONDS, CallWatch, thread_clock
 from dressage_trainer.checkpoints import Snapshot
 from dressage_trainer.messages import (
     NO_ROOM,
@@ -40,8 +42,6 @@ from dressage_trainer.messages import (
     TrainSpec,
     WarningMessage,
 )
-from dressage_trainer.run_members import MemberSetup, TrainedGroup, minibatch_warnings, stopped_message
-from dressage_trainer.stall import STALLED_SECONDS, CallWatch, thread_clock
 
 _PROGRESS_SECONDS = 0.5
 _WATCH_SECONDS = 5.0
@@ -87,14 +87,14 @@ def spec_from_message(message: Mapping[str, Any]) -> TrainSpec:
 def _build_groups(setup: MemberSetup, resumed: Snapshot | None) -> list[TrainedGroup]:
     """The backend's groups. Backends are imported here, since each brings a heavy library."""
     if setup.spec.backend == "sb3":
-        from dressage_trainer.sb3.groups import build_groups as build_sb3
+        from dressage_trainer.backends.sb3.groups import build_groups as build_sb3
 
         return list(build_sb3(setup, make_batch=make_batch, resumed=resumed))
     if setup.spec.algorithm not in ("", "ppo"):
         raise InvalidArgument(
             field="algorithm", value=setup.spec.algorithm, expected="ppo; the sb3 backend has sac too"
         )
-    from dressage_trainer.groups import build_groups
+    from dressage_trainer.backends.stacked import build_groups
 
     return list(build_groups(setup, make_batch=make_batch, resumed=resumed))
 

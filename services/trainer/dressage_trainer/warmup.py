@@ -12,9 +12,9 @@ from dressage.envs.batch import EnvOptions, make_batch
 from dressage.errors import DressageError
 from dressage.sandbox.pipe import Channel
 
+from dressage_trainer.backends.group import member_specs
 from dressage_trainer.messages import MemberTask, TrainSpec
 from dressage_trainer.ppo.members import group_members
-from dressage_trainer.run_members import member_specs
 
 FOLDER = "compiled"
 _TIMEOUT = 60.0

@@ -10,9 +10,9 @@ import pytest
 from dressage.envs.adding import add_registered
 from dressage.envs.cards import load_card
 from dressage.policies import Policy, PolicyCard, kinds
-from dressage_trainer.evaluation import EvaluationSettings, EvaluatorPool
+from dressage_trainer.evaluation.evaluator_pool import EvaluationSettings, EvaluatorPool
+from dressage_trainer.lease.sandboxes import Sandboxes
 from dressage_trainer.messages import MemberPolicy
-from dressage_trainer.sandboxes import Sandboxes
 
 SEEDS = tuple(range(1_000_000, 1_000_006))
 

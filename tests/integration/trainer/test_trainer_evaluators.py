@@ -14,11 +14,12 @@ from dressage.errors import ResourceExhausted
 from dressage.policies import PolicyCard
 from dressage.sandbox.limits import Limits
 from dressage.sandbox.pipe import ChannelClosed
-from dressage_trainer import evaluation, evaluator
-from dressage_trainer.evaluation import EvaluationSettings, EvaluatorPool
+from dressage_trainer.evaluation import evaluator
+from dressage_trainer.evaluation import evaluator_pool as evaluation
+from dressage_trainer.evaluation.evaluator_pool import EvaluationSettings, EvaluatorPool
+from dressage_trainer.lease.sandboxes import Sandboxes
 from dressage_trainer.messages import EvaluateRequest, MemberPolicy
 from dressage_trainer.ppo.network import initial_weights
-from dressage_trainer.sandboxes import Sandboxes
 
 ENVIRONMENT = "InvertedPendulum-v5"
 SEEDS = (1_000_000, 1_000_001)

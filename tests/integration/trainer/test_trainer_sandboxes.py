@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "unit/sandbox"))
 
 from dressage.errors import FailedPrecondition
 from dressage.sandbox import Limits, capabilities
-from dressage_trainer.sandboxes import Sandboxes, SandboxSpec
+from dressage_trainer.lease.sandboxes import Sandboxes, SandboxSpec
 
 pytestmark = pytest.mark.skipif(not capabilities().sufficient, reason="this kernel has no Landlock or seccomp")
 SPEC = SandboxSpec(limits=Limits(memory_bytes=1 << 30, wall_seconds=60), preload=("dressage.envs.trajectory",))
@@ -126,7 +126,7 @@ def test_where_there_is_no_sandbox_a_refill_does_not_raise_and_a_start_does(sand
     def refused(*_, **__):
         raise FailedPrecondition("no barrier", reason="SANDBOX_UNAVAILABLE")
 
-    monkeypatch.setattr("dressage_trainer.sandboxes.SandboxProcess.start", refused)
+    monkeypatch.setattr("dressage_trainer.lease.sandboxes.SandboxProcess.start", refused)
     sandboxes.keep_ready("test", lambda: {SPEC: 1})
     sandboxes.refill()
     with pytest.raises(FailedPrecondition, match="no barrier"):

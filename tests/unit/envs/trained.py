@@ -16,9 +16,9 @@ from dressage.errors import InvalidArgument
 from dressage.policies import Policy, PolicyCard
 from dressage_llm_agent.tasks import Brief
 from dressage_llm_agent.template.author import write_reward
-from dressage_trainer.groups import build_groups
+from dressage_trainer.backends.group import MemberSetup
+from dressage_trainer.backends.stacked import build_groups
 from dressage_trainer.messages import MemberTask, TrainSpec
-from dressage_trainer.run_members import MemberSetup
 
 
 def reward_for(env_id: str) -> str:

@@ -72,7 +72,7 @@ def test_variants_stand_around_the_trainers_preset() -> None:
 
 def test_variants_of_sac_have_what_sac_has() -> None:
     pytest.importorskip("torch")
-    from dressage_trainer.sb3.models import complete
+    from dressage_trainer.backends.sb3.models import complete
 
     told = spec(config_variants=True, environment="environments/Hopper-v5", backend="sb3", algorithm="sac")
     rates = []

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 from dressage.artifacts.store import Grant
 from dressage_trainer.assignments.context import AssignmentContext
-from dressage_trainer.candidates.pool import PlayerPool
-from dressage_trainer.sandboxes import Sandboxes
+from dressage_trainer.evaluation.player_pool import PlayerPool
+from dressage_trainer.lease.sandboxes import Sandboxes
 
 
 class FakeWork:

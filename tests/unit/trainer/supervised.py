@@ -17,9 +17,9 @@ from dressage.policies import PolicyCard
 from dressage.sandbox.pipe import ChannelClosed
 from dressage_trainer.assignments.context import AssignmentContext
 from dressage_trainer.assignments.train import Training
+from dressage_trainer.evaluation.rollouts import Episode
 from dressage_trainer.messages import CheckpointMessage, MemberPolicy, Message
 from dressage_trainer.ppo.network import initial_weights
-from dressage_trainer.rollouts import Episode
 
 STEPS = 1024
 """Environment steps of each member."""

@@ -9,9 +9,9 @@ pytest.importorskip("mujoco")
 
 from dressage.contracts.reward import load_reward
 from dressage.envs import EnvOptions, load_card, make_batch
+from dressage_trainer.backends.group import MemberSetup, divergence_warnings
 from dressage_trainer.checkpoints import Snapshot
 from dressage_trainer.messages import MemberTask, TrainSpec
-from dressage_trainer.run_members import MemberSetup, divergence_warnings
 
 ENVIRONMENT = "InvertedPendulum-v5"
 REWARD = '''
@@ -47,7 +47,9 @@ def backend(name):
     if name == "sb3":
         pytest.importorskip("torch")
         pytest.importorskip("stable_baselines3")
-    return __import__("dressage_trainer.sb3.groups" if name == "sb3" else "dressage_trainer.groups", fromlist=["_"])
+    return __import__(
+        "dressage_trainer.backends.sb3.groups" if name == "sb3" else "dressage_trainer.backends.stacked", fromlist=["_"]
+    )
 
 
 def restless(*arguments, **values):

@@ -15,9 +15,9 @@ from dressage.policies import Policy, save_bundle
 from dressage.policies.kinds import PolicySpec, kind
 from dressage.sandbox.capabilities import capabilities
 from dressage_trainer.assignments.evaluate import evaluate
-from dressage_trainer.candidates.player import Environments, answer
-from dressage_trainer.candidates.pool import Player
-from dressage_trainer.sandboxes import Sandboxes
+from dressage_trainer.evaluation.player import Environments, answer
+from dressage_trainer.evaluation.player_pool import Player
+from dressage_trainer.lease.sandboxes import Sandboxes
 
 from tests.unit.envs.test_envs_stock_player import Goal
 from tests.unit.trainer.assignment_contexts import lease

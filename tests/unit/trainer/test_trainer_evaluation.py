@@ -8,10 +8,10 @@ import pytest
 from dressage.contracts import RewardError
 from dressage.envs.trajectory import load_check_trajectories
 from dressage.sandbox import capabilities
-from dressage_trainer import evaluation
-from dressage_trainer.evaluation import EvaluationSettings, EvaluatorPool, stopped_by
+from dressage_trainer.evaluation import evaluator_pool as evaluation
+from dressage_trainer.evaluation.evaluator_pool import EvaluationSettings, EvaluatorPool, stopped_by
+from dressage_trainer.lease.sandboxes import Sandboxes
 from dressage_trainer.messages import MemberPolicy
-from dressage_trainer.sandboxes import Sandboxes
 
 ENVIRONMENT = "Hopper-v5"
 POLICY = MemberPolicy("main-3", 4000, {}, {})

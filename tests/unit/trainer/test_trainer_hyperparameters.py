@@ -11,10 +11,10 @@ from dressage.api.buf.validate import validate_pb2
 from dressage.api.v1 import session_pb2
 from dressage.errors import InvalidArgument
 from dressage.serving.validation import MessageValidator
+from dressage_trainer.backends.group import minibatch_warnings
 from dressage_trainer.messages import MemberTask, TrainSpec
 from dressage_trainer.ppo.hyperparameters import Hyperparameters
 from dressage_trainer.ppo.presets import DEFAULT, PRESETS, preset
-from dressage_trainer.run_members import minibatch_warnings
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -115,7 +115,7 @@ def test_the_api_takes_a_number_if_and_only_if_the_trainer_does(told):
 
 def test_stable_baselines3_takes_minibatches_of_one_sample_as_our_ppo_does():
     pytest.importorskip("stable_baselines3")
-    from dressage_trainer.sb3 import models
+    from dressage_trainer.backends.sb3 import models
     from stable_baselines3.common.env_util import make_vec_env
 
     h = Hyperparameters(num_envs=2, num_steps=1, minibatch_size=1, epochs=1, hidden_sizes=(4,), discount=0.0)

@@ -12,7 +12,8 @@ pytest.importorskip("jax")
 pytest.importorskip("mujoco")
 
 from dressage.policies import Policy, PolicyCard
-from dressage_trainer import checkpoints, groups, learner
+from dressage_trainer import checkpoints, learner
+from dressage_trainer.backends import stacked as groups
 from dressage_trainer.messages import MemberTask, TrainSpec
 
 from tests.unit.trainer.event_files import scalars

@@ -18,8 +18,8 @@ pytest.importorskip("jax")
 from dressage.contracts.reward import load_reward  # noqa: E402
 from dressage.envs.batch import EnvOptions, make_batch  # noqa: E402
 from dressage.envs.cards import load_card  # noqa: E402
+from dressage_trainer.backends.group import MemberSetup  # noqa: E402
 from dressage_trainer.messages import MemberTask, TrainSpec  # noqa: E402
-from dressage_trainer.run_members import MemberSetup  # noqa: E402
 
 ERROR_RATE = 1e-4
 """How likely a test is to fail where the distributions are one, over all of its comparisons (Bonferroni)."""
@@ -52,7 +52,9 @@ SEEDS = 30
 def first_updates(folder: Path, members: list[MemberTask], *, backend: str = "jax") -> dict[str, np.ndarray]:
     """Figures of each member's first updates, ``[members, updates]`` by name."""
     card = load_card("Walker2d-v5")
-    build = importlib.import_module("dressage_trainer.groups" if backend == "jax" else "dressage_trainer.sb3.groups")
+    build = importlib.import_module(
+        "dressage_trainer.backends.stacked" if backend == "jax" else "dressage_trainer.backends.sb3.groups"
+    )
     spec = TrainSpec(
         environment="Walker2d-v5", reward_source=REWARD, members=tuple(members), threads=1, backend=backend
     )

@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from dressage_trainer import learner, monitor
+from dressage_trainer import learner
+from dressage_trainer.backends import monitor
+from dressage_trainer.backends.monitor import Monitor
 from dressage_trainer.messages import MemberTask, TrainSpec, parse
-from dressage_trainer.monitor import Monitor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -65,8 +65,8 @@ def run(folder, monkeypatch, *, algorithm, steps, members=None, reward=REWARD, *
 @pytest.mark.parametrize(("algorithm", "steps"), [("ppo", 256), ("sac", 160)])
 def test_trains_resumes_to_the_same_bits_and_acts(tmp_path, monkeypatch, algorithm, steps):
     # The replay buffer's size and SAC's reports, made small.
-    monkeypatch.setattr("dressage_trainer.sb3.models._SAC_BUFFER", 400)
-    monkeypatch.setattr("dressage_trainer.sb3.models.SAC_STEPS", 40)
+    monkeypatch.setattr("dressage_trainer.backends.sb3.models._SAC_BUFFER", 400)
+    monkeypatch.setattr("dressage_trainer.backends.sb3.models.SAC_STEPS", 40)
     known = dict(algorithm=algorithm, evaluations=2)
     whole = run(tmp_path / "whole", monkeypatch, steps=steps, checkpoint_seconds=1e9, **known)
     assert {m.type for m in whole} >= {"progress", "evaluate", "done"}, whole[-1]
@@ -131,6 +131,6 @@ def test_bad_requests_are_refused_by_name(tmp_path, monkeypatch, algorithm, give
 
 def test_a_missing_package_is_named_with_its_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.delitem(sys.modules, "dressage_trainer.sb3.groups", raising=False)
+    monkeypatch.delitem(sys.modules, "dressage_trainer.backends.sb3.groups", raising=False)
     with pytest.raises(FailedPrecondition, match=r"pip install 'dressage\[sb3\]'"):
-        __import__("dressage_trainer.sb3.groups")
+        __import__("dressage_trainer.backends.sb3.groups")

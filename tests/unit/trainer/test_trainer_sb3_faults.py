@@ -16,9 +16,9 @@ pytest.importorskip("stable_baselines3")
 sys.path.insert(0, str(Path(__file__).parent))
 
 from dressage.limits import SAC_HYPERPARAMETERS
+from dressage_trainer.backends.sb3 import groups, models
+from dressage_trainer.backends.sb3.vecenv import MemberStopped, RewardedVecEnv, StoppingNormalizer
 from dressage_trainer.messages import MemberTask
-from dressage_trainer.sb3 import groups, models
-from dressage_trainer.sb3.vecenv import MemberStopped, RewardedVecEnv, StoppingNormalizer
 from fake_environment import FakeBatch, FakeReward
 from test_trainer_sb3_backend import PPO, REWARD, SAC, run
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from dressage.artifacts.store import Grant
 from dressage.errors import PermissionDenied, Unavailable
-from dressage_trainer import uploads
+from dressage_trainer.lease import files as uploads
 from tenacity import wait_none
 
 

@@ -13,8 +13,8 @@ import pytest
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.api.internal.v1 import run_service_pb2_grpc as pb_grpc
 from dressage.errors import Unavailable
-from dressage_trainer import work as trainer_work
-from dressage_trainer.work import WorkStream
+from dressage_trainer.lease import work as trainer_work
+from dressage_trainer.lease.work import WorkStream
 
 WELCOME = pb.WorkResponse(welcome=pb.Welcome(session="s1"))
 NO_MORE_WORK = pb.WorkResponse(no_more_work=pb.NoMoreWork())

@@ -12,10 +12,10 @@ from typing import Any
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.artifacts.store import Grant
 
-from dressage_trainer.candidates.pool import PlayerPool
 from dressage_trainer.compiled import CompiledCache, Fillings
-from dressage_trainer.sandboxes import Sandboxes
-from dressage_trainer.work import WorkStream
+from dressage_trainer.evaluation.player_pool import PlayerPool
+from dressage_trainer.lease.sandboxes import Sandboxes
+from dressage_trainer.lease.work import WorkStream
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class AssignmentContext:
         return frozenset(self.assignment.finished_items)
 
     async def grants(self, *, put: Sequence[str] = (), get: Sequence[str] = ()) -> dict[str, Grant]:
-        """Ask where to put and get files of this assignment; `uploads.put_files` and `uploads.get_file` take this context.
+        """Ask where to put and get files of this assignment; `files.put_files` and `files.get_file` take this context.
 
         :param put: keys relative to the assignment.
         :param get: keys relative to the assignment, or full ones below its session.

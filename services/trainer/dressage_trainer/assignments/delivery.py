@@ -21,9 +21,9 @@ from dressage.limits import CHECKPOINT_INDEX, CHECKPOINTS_INDEXED
 from dressage.policies import CARD_FILE, WEIGHTS_FILE, PolicyCard, load, save_bundle, to_onnx
 
 from dressage_trainer.assignments.context import AssignmentContext
+from dressage_trainer.evaluation.rollouts import LABELS, Episode, evaluation, representative
+from dressage_trainer.lease.files import copy_from_sandbox, get_file, put_files
 from dressage_trainer.messages import CheckpointMessage, MemberPolicy, MemberStoppedMessage, WarningMessage
-from dressage_trainer.rollouts import LABELS, Episode, evaluation, representative
-from dressage_trainer.uploads import copy_from_sandbox, get_file, put_files
 
 _ONNX_FILE = "policy.onnx"
 _MAX_TENSORBOARD_FILES = 50

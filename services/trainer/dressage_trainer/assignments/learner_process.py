@@ -16,10 +16,10 @@ from dressage.sandbox.process import Exit
 from dressage_trainer.assignments import results
 from dressage_trainer.assignments.context import AssignmentContext
 from dressage_trainer.assignments.delivery import Delivery
+from dressage_trainer.lease.files import get_file
+from dressage_trainer.lease.sandboxes import SandboxSpec
 from dressage_trainer.messages import FailedMessage, WarningMessage
-from dressage_trainer.sandboxes import SandboxSpec
 from dressage_trainer.threads import learner_environment
-from dressage_trainer.uploads import get_file
 
 _OUT_OF_MEMORY_REMEDY = (
     "raise the memory of trainers (the pool's resources.limits.memory on Kubernetes), or train fewer members"
@@ -28,7 +28,7 @@ _OUT_OF_MEMORY_REMEDY = (
 LEARNER = "dressage_trainer.learner:learn"
 LEARNER_LIMITS = Limits(memory_bytes=8 * GIB, file_bytes=2 * GIB, scratch_bytes=8 * GIB)
 """The folder has room for three of the largest checkpoints: two that are kept and one that is being written."""
-_GROUPS = {"sb3": "dressage_trainer.sb3.groups"}
+_GROUPS = {"sb3": "dressage_trainer.backends.sb3.groups"}
 _OF_THE_MACHINE = frozenset({"OUT_OF_DISK", "LEARNER_IO"})
 
 
@@ -42,7 +42,7 @@ def learner_sandbox(*, backend: str, cores: int, compiled: Path | None) -> Sandb
         threads=cores,
         env=tuple(sorted(learner_environment(compilation_cache=compiled).items())),
         read_only=() if compiled is None else (compiled,),
-        preload=("dressage_trainer.learner", _GROUPS.get(backend, "dressage_trainer.groups")),
+        preload=("dressage_trainer.learner", _GROUPS.get(backend, "dressage_trainer.backends.stacked")),
     )
 
 

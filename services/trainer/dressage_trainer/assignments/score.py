@@ -14,10 +14,10 @@ from dressage.policies import CARD_FILE, WEIGHTS_FILE, load
 from dressage_trainer.assignments import results
 from dressage_trainer.assignments.context import AssignmentContext
 from dressage_trainer.assignments.delivery import Delivery, evaluation_item
-from dressage_trainer.evaluation import EVALUATOR, EvaluationSettings, EvaluatorPool, stopped_by
+from dressage_trainer.evaluation.evaluator_pool import EVALUATOR, EvaluationSettings, EvaluatorPool, stopped_by
+from dressage_trainer.lease.files import get_file
 from dressage_trainer.messages import MemberPolicy
 from dressage_trainer.specs import options_of
-from dressage_trainer.uploads import get_file
 from dressage_trainer.waiting import first_of
 
 _MAX_SPARES = 4

@@ -22,16 +22,16 @@ from dressage.errors import DeadlineExceeded, DressageError, Internal, InvalidAr
 from dressage.sandbox.limits import GIB, Limits
 from dressage.sandbox.process import SandboxProcess
 
-from dressage_trainer.sandboxes import Sandboxes, SandboxSpec
-from dressage_trainer.uploads import copy_from_sandbox
+from dressage_trainer.lease.files import copy_from_sandbox
+from dressage_trainer.lease.sandboxes import Sandboxes, SandboxSpec
 
-_PRELOAD = ("dressage_trainer.candidates.player",)
+_PRELOAD = ("dressage_trainer.evaluation.player",)
 _LIMITS = Limits(memory_bytes=2 * GIB, file_bytes=GIB)
 SANDBOX = SandboxSpec(limits=_LIMITS, preload=_PRELOAD)
 """How a player's process is started."""
 _REPLY_SECONDS = 600.0
 """For a part of an evaluation, see `assignments.evaluate`; none should take a tenth of it."""
-_PLAYER = "dressage_trainer.candidates.player:play"
+_PLAYER = "dressage_trainer.evaluation.player:play"
 
 
 @dataclass(frozen=True)

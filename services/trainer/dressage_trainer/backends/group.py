@@ -13,6 +13,7 @@ from dressage.envs.batch import EnvOptions
 from dressage.envs.cards import EnvironmentCard
 from dressage.errors import InvalidArgument
 
+from dressage_trainer.backends.reward import CallWatch
 from dressage_trainer.checkpoints import Snapshot
 from dressage_trainer.messages import MemberPolicy, MemberState, MemberStoppedMessage, TrainSpec, WarningMessage
 from dressage_trainer.ppo.actions import action_space_of
@@ -21,7 +22,6 @@ from dressage_trainer.ppo.hyperparameters import Hyperparameters
 from dressage_trainer.ppo.interfaces import Arrays, Environment
 from dressage_trainer.ppo.members import MemberSpec
 from dressage_trainer.ppo.presets import preset
-from dressage_trainer.stall import CallWatch
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,7 @@ from typing import Any
 import numpy as np
 from dressage.policies import PolicyCard
 
-from dressage_trainer.checkpoints import Snapshot
-from dressage_trainer.messages import MemberPolicy, MemberState, WarningMessage
-from dressage_trainer.metrics import MemberMetrics
-from dressage_trainer.monitor import Monitor
-from dressage_trainer.ppo.faults import Stop
-from dressage_trainer.ppo.interfaces import Arrays
-from dressage_trainer.ppo.members import MemberSpec, group_members
-from dressage_trainer.ppo.normalizer import CLIP, EPSILON
-from dressage_trainer.ppo.stacked import Metrics, StackedPPO
-from dressage_trainer.reward_adapter import fields_read
-from dressage_trainer.run_members import (
+from dressage_trainer.backends.group import (
     MemberSetup,
     Outcome,
     action_facts,
@@ -30,7 +20,17 @@ from dressage_trainer.run_members import (
     stopped_message,
     versions_of,
 )
-from dressage_trainer.stall import WatchedReward
+from dressage_trainer.backends.metrics import MemberMetrics
+from dressage_trainer.backends.monitor import Monitor
+from dressage_trainer.backends.reward import WatchedReward
+from dressage_trainer.checkpoints import Snapshot
+from dressage_trainer.messages import MemberPolicy, MemberState, WarningMessage
+from dressage_trainer.ppo.faults import Stop
+from dressage_trainer.ppo.interfaces import Arrays
+from dressage_trainer.ppo.members import MemberSpec, group_members
+from dressage_trainer.ppo.normalizer import CLIP, EPSILON
+from dressage_trainer.ppo.stacked import Metrics, StackedPPO
+from dressage_trainer.reward_adapter import fields_read
 from dressage_trainer.stepping import SteppedBatch, stepped
 
 __all__ = ["Group", "MemberSetup", "Outcome", "build_groups"]

@@ -13,18 +13,7 @@ from dressage.errors import FailedPrecondition, InvalidArgument, ResourceExhaust
 from dressage.policies import PolicyCard
 from dressage.sandbox.limits import GIB
 
-from dressage_trainer.checkpoints import Snapshot
-from dressage_trainer.messages import MemberPolicy, MemberState, WarningMessage
-from dressage_trainer.metrics import MemberMetrics
-from dressage_trainer.monitor import Monitor
-from dressage_trainer.ppo.faults import Stop
-from dressage_trainer.ppo.generators import member_streams
-from dressage_trainer.ppo.interfaces import Arrays
-from dressage_trainer.ppo.members import MemberSpec
-from dressage_trainer.ppo.normalizer import CLIP, EPSILON
-from dressage_trainer.ppo.presets import preset
-from dressage_trainer.reward_adapter import fields_read
-from dressage_trainer.run_members import (
+from dressage_trainer.backends.group import (
     MemberSetup,
     Outcome,
     action_facts,
@@ -34,13 +23,24 @@ from dressage_trainer.run_members import (
     stopped_message,
     versions_of,
 )
-from dressage_trainer.stall import WatchedReward
+from dressage_trainer.backends.metrics import MemberMetrics
+from dressage_trainer.backends.monitor import Monitor
+from dressage_trainer.backends.reward import WatchedReward
+from dressage_trainer.checkpoints import Snapshot
+from dressage_trainer.messages import MemberPolicy, MemberState, WarningMessage
+from dressage_trainer.ppo.faults import Stop
+from dressage_trainer.ppo.generators import member_streams
+from dressage_trainer.ppo.interfaces import Arrays
+from dressage_trainer.ppo.members import MemberSpec
+from dressage_trainer.ppo.normalizer import CLIP, EPSILON
+from dressage_trainer.ppo.presets import preset
+from dressage_trainer.reward_adapter import fields_read
 
 try:
     import torch
 
-    from dressage_trainer.sb3 import models
-    from dressage_trainer.sb3.vecenv import MemberStopped, RewardedVecEnv, StoppingNormalizer
+    from dressage_trainer.backends.sb3 import models
+    from dressage_trainer.backends.sb3.vecenv import MemberStopped, RewardedVecEnv, StoppingNormalizer
 except ImportError as error:
     raise FailedPrecondition(
         "the backend sb3 needs torch and stable-baselines3 where training runs: pip install 'dressage[sb3]'",

@@ -25,18 +25,20 @@ from dressage.sandbox.limits import GIB, Limits
 from dressage.sandbox.pipe import ChannelClosed
 from dressage.sandbox.process import SandboxProcess
 
+from dressage_trainer.evaluation.rollouts import Episode
+from dressage_trainer.lease.files import copy_from_sandbox
+from dressage_trainer.lease.sandboxes import Sandboxes, SandboxSpec
 from dressage_trainer.messages import EvaluateRequest, MemberPolicy, MemberStoppedMessage
-from dressage_trainer.rollouts import Episode
-from dressage_trainer.sandboxes import Sandboxes, SandboxSpec
-from dressage_trainer.uploads import copy_from_sandbox
 
 _EPISODES_SECONDS = 600.0
 _BACKGROUND_SECONDS = 60.0
 """On a machine with other work a background evaluator may hardly run at all: then it has to come to the foreground."""
 _BACKGROUND_NICE = 19
-_TARGET = "dressage_trainer.evaluator:evaluate"
+_TARGET = "dressage_trainer.evaluation.evaluator:evaluate"
 
-EVALUATOR = SandboxSpec(limits=Limits(memory_bytes=2 * GIB, file_bytes=GIB), preload=("dressage_trainer.evaluator",))
+EVALUATOR = SandboxSpec(
+    limits=Limits(memory_bytes=2 * GIB, file_bytes=GIB), preload=("dressage_trainer.evaluation.evaluator",)
+)
 """How evaluators are started."""
 
 

@@ -14,7 +14,7 @@ from typing import TextIO
 
 import numpy as np
 
-from dressage_trainer.eventfile import EventFile
+from dressage_trainer.backends.eventfile import EventFile
 
 Row = Mapping[str, float | None]
 

@@ -1,0 +1,1 @@
+"""Episodes on stock Gymnasium: evaluators for policies in training, players for candidates, both in sandboxes."""
