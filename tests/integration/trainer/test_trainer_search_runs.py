@@ -115,7 +115,7 @@ def test_a_damaged_state_costs_time_and_nothing_else(tmp_path):
         with FakeRunService(store, task) as service:
             trainer = service.start_trainer(tmp_path / "scratch", attempt=2)
             _, report = service.wait_for("warning", timeout=60)
-            assert report.warning.reason == "CHECKPOINT_CORRUPT" and "begins anew" in report.warning.message
+            assert report.warning.reason == "CHECKPOINT_CORRUPT" and "restarts" in report.warning.message
             _, report = service.wait_for("result")
             assert trainer.wait(60) == 0 and report.result.search == expected
 

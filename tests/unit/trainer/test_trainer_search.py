@@ -14,11 +14,12 @@ from dressage.errors import InvalidArgument
 from dressage.policies import Policy
 from dressage.policies.kinds import PolicySpec, kind
 from dressage.sandbox.pipe import encode, unpack
+from dressage_trainer.assignments.requests import search_task
 from dressage_trainer.search.algorithms import RandomSearch
 from dressage_trainer.search.engine import Search
+from dressage_trainer.search.messages import SearchTask
+from dressage_trainer.search.networks import Stacked
 from dressage_trainer.search.scoring import CartPoleScorer, Scores, StockScorer, policy_of
-from dressage_trainer.search.stacked import Stacked
-from dressage_trainer.search.task import SearchTask, search_task
 
 
 def assignment(**changes) -> pb.SearchAssignment:
