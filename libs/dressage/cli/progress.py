@@ -289,17 +289,17 @@ _WRITERS: dict[str, Any] = {
     "judged": _say_judged,
     "scored": lambda scored: _say_scored(scored),
     "warning": lambda warning: f"warning: {warning.message}",
-    "note_given": lambda given: _say_note(given),
+    "note_added": lambda given: _say_note(given),
     "screened": lambda screened: _say_screened(screened),
     "approval_requested": lambda asked: (
         f"waits for approval: dressage sessions approve {asked.iteration.split('/')[1]}"
     ),
-    "approval_given": lambda given: "approved" + (f": {given.note}" if given.note else ""),
+    "approval_granted": lambda given: "approved" + (f": {given.note}" if given.note else ""),
     "artifact_written": lambda written: f"{written.kind}: {written.artifact}",
 }
 
 
-def _say_note(given: event_pb2.NoteGiven) -> str:
+def _say_note(given: event_pb2.NoteAdded) -> str:
     told = [
         *([f"note for the next revision: {given.note}"] if given.note else []),
         *(f"set: {what}" for what in given.set),
@@ -316,7 +316,7 @@ def _say_screened(screened: event_pb2.Screened) -> str | None:
     found = screened.screening
     if not found.HasField("agreement"):
         return None
-    ending = ": sent back to its author" if screened.outcome == "sent_back" else ""
+    ending = ": sent back to its author" if screened.outcome == "rejected" else ""
     count = found.trajectories
     return f"reward tried on {count} stored trajectories, rank agreement {found.agreement:.2f}{ending}"
 

@@ -97,7 +97,7 @@ async def test_five_iterations_with_review_screening_rebase_variants_and_lessons
     events = await watching
     session = await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name))
     assert session.state == v1.SESSION_STATE_SUCCEEDED, session.state_reason
-    assert session.current_iteration == 5 and session.confirmation.passed and session.waited_seconds > 0
+    assert session.current_iteration == 5 and session.confirmation.passed and session.approval_wait_seconds > 0
 
     found = [
         await stack.sessions.GetIteration(pb.GetIterationRequest(name=f"{created.name}/iterations/{n}"))
@@ -114,7 +114,7 @@ async def test_five_iterations_with_review_screening_rebase_variants_and_lessons
     assert [(p.env_step, round(p.score, 2)) for p in found[0].reward.curve] == [(500, 0.5), (1000, 0.3)]
     # The second reward was ordered backwards: it went back once, and the steps of a training were spared.
     outcomes = [s.outcome for s in of_kind(events, "screened") if s.screening.HasField("agreement")]
-    assert outcomes[0] == "sent_back" and "trained" in outcomes and outcomes.count("sent_back") == 1
+    assert outcomes[0] == "rejected" and "trained" in outcomes and outcomes.count("rejected") == 1
     assert found[1].reward.screening.rounds == 1 and found[1].reward.screening.agreement > 0 and found[1].repairs == 1
     assert session.env_steps_saved == 3 * 1000
     fixer = next(task.fixer for task in stack.neighbours.agent.tasks if task.HasField("fixer"))

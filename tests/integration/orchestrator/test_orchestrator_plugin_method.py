@@ -192,13 +192,13 @@ async def test_people_steer_edit_and_approve(server: Stack) -> None:
     await stub.ApproveSession(pb.ApproveSessionRequest(name=created.name))
     session, iterations, events = await ended(server, created)
     assert session.state == v1.SESSION_STATE_EXHAUSTED and "is below 0.7" in session.state_reason
-    assert values(iterations) == [20.0, 1.0, 2.0] and session.waited_seconds > 0
+    assert values(iterations) == [20.0, 1.0, 2.0] and session.approval_wait_seconds > 0
     assert (iterations[0].author, list(iterations[0].edited)) == ("user", ["proposal"])
     assert list(iterations[0].notes) == ["fine"] and list(iterations[2].notes) == ["try a small one"]
     assert [entry.parent.rpartition("/")[2] for entry in iterations] == ["", "1", "1"]
     told = server.neighbours.agent.tasks[1].reward_author.brief.intent
     assert "try a small one" in told and "20 scores" in told
-    assert [e.approval_given.note for e in events if e.HasField("approval_given")] == ["fine", "", ""]
+    assert [e.approval_granted.note for e in events if e.HasField("approval_granted")] == ["fine", "", ""]
     assert session.best_iteration == iterations[0].name and session.best_policy == f"{iterations[0].name}/policy"
 
     # An ended session keeps a person's number for when it is extended.

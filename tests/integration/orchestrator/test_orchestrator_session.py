@@ -216,7 +216,7 @@ async def test_cancel_resume_steer_delete(stack: Stack) -> None:
     assert len(found) == 2 and all(entry.run == "sessions/slow/runs/r2" for entry in found)
     log = (stack.folder / "logs" / "sessions_slow_runs_r2.log").read_text()
     assert "begins at checkpoint 'checkpoints/5.safetensors'" in log
-    assert any(event.note_given.note == "keep the back level" for event in events)
+    assert any(event.note_added.note == "keep the back level" for event in events)
     assert len(stack.neighbours.judge.checks) == 3  # the reward, checked once, was not checked again
 
     with pytest.raises(grpc.aio.AioRpcError) as stale:

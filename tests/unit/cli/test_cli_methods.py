@@ -35,8 +35,8 @@ def test_settings_of_a_method_of_the_api_are_set_by_its_descriptor():
 
 
 def test_reward_is_the_default_and_takes_settings_too():
-    spec = make_spec(options(seeds=4, settings=["judge-last-only=yes", "backend=sb3"]))
-    assert (spec.reward.seeds, spec.reward.judge_last_only, spec.reward.backend) == (4, True, "sb3")
+    spec = make_spec(options(seeds=4, settings=["judge-last-checkpoint-only=yes", "backend=sb3"]))
+    assert (spec.reward.seeds, spec.reward.judge_last_checkpoint_only, spec.reward.backend) == (4, True, "sb3")
     assert make_spec(options()).WhichOneof("method_spec") == "reward"
 
 

@@ -79,7 +79,7 @@ def test_events_have_no_gaps_and_no_change_is_lost(database: Database) -> None:
         for _ in range(5):
             with database.begin() as tx:
                 sessions.change(tx, "s", lambda s: setattr(s, "env_steps", s.env_steps + 1))
-                events.append(tx, "s", ev.Event(note_given=ev.NoteGiven(note=str(number))))
+                events.append(tx, "s", ev.Event(note_added=ev.NoteAdded(note=str(number))))
 
     together(edit)
     with database.begin() as tx:
@@ -96,7 +96,7 @@ def test_a_transaction_that_fails_leaves_no_event_and_tells_nobody(database: Dat
 
     def fail() -> None:
         with database.begin() as tx:
-            events.append(tx, "s", ev.Event(note_given=ev.NoteGiven(note="x")))
+            events.append(tx, "s", ev.Event(note_added=ev.NoteAdded(note="x")))
             sessions.get(tx, "none")
 
     with pytest.raises(NotFound):
@@ -105,7 +105,7 @@ def test_a_transaction_that_fails_leaves_no_event_and_tells_nobody(database: Dat
         assert len(events.after(tx, "s", 0)) == before
     assert not told
     with database.begin() as tx:
-        events.append(tx, "s", ev.Event(note_given=ev.NoteGiven(note="x")))
+        events.append(tx, "s", ev.Event(note_added=ev.NoteAdded(note="x")))
     assert told == [{"sessions/s"}]
 
 

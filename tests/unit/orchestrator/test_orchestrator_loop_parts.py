@@ -206,12 +206,12 @@ def test_screening_sends_back_what_is_ordered_backwards_only() -> None:
     for sign, backwards in ((1.0, False), (-1.0, True)):
         found = screening.pairs(*answer([(sign * score, score) for score in judged]))
         result = screening.screen(found, rounds=0)
-        assert result.agreement == pytest.approx(sign) and result.backwards is backwards
+        assert result.agreement == pytest.approx(sign) and result.inverted is backwards
         assert "rank correlation" in screening.failure(found, result).message
     alike = screening.pairs(*answer([(-score, 0.5) for score in judged]))
     assert not screening.screen(alike, rounds=0).HasField("agreement")
     few = screening.pairs(*answer([(-1.0, 0.1), (1.0, 0.9)]))
-    assert not screening.screen(few, rounds=0).backwards
+    assert not screening.screen(few, rounds=0).inverted
 
 
 def test_a_short_control_counts_as_if_it_went_on_but_a_fall_counts_as_it_is() -> None:

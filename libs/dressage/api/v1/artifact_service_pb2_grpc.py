@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ArtifactServiceStub(object):
-    """Reading artifacts.
+    """Reads artifacts.
     """
 
     def __init__(self, channel):
@@ -53,25 +53,25 @@ class ArtifactServiceStub(object):
 
 
 class ArtifactServiceServicer(object):
-    """Reading artifacts.
+    """Reads artifacts.
     """
 
     def ListArtifacts(self, request, context):
-        """Artifacts below a prefix, by key.
+        """Lists the artifacts below a prefix, ordered by key.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetArtifact(self, request, context):
-        """One artifact's facts.
+        """Gets the metadata of an artifact.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadArtifact(self, request, context):
-        """One artifact's bytes, in order, in chunks of at most 1 MiB.
+        """Streams the bytes of an artifact in order, in chunks of at most 1 MiB.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,7 +104,7 @@ def add_ArtifactServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ArtifactService(object):
-    """Reading artifacts.
+    """Reads artifacts.
     """
 
     @staticmethod

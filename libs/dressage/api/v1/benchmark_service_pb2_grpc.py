@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class BenchmarkServiceStub(object):
-    """Benchmarks.
+    """Runs benchmarks.
     """
 
     def __init__(self, channel):
@@ -63,39 +63,39 @@ class BenchmarkServiceStub(object):
 
 
 class BenchmarkServiceServicer(object):
-    """Benchmarks.
+    """Runs benchmarks.
     """
 
     def CreateBenchmark(self, request, context):
-        """Starts a benchmark: one session per case. Safe to repeat with the same request_id.
+        """Starts a benchmark: one session per case. A request may be repeated with the same request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetBenchmark(self, request, context):
-        """One benchmark, with its table.
+        """Gets a benchmark with its table.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListBenchmarks(self, request, context):
-        """Benchmarks, newest first.
+        """Lists benchmarks, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchBenchmark(self, request, context):
-        """Streams the benchmark each time a case changes, until all have ended.
+        """Streams the benchmark each time a case changes, until all cases have ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelBenchmark(self, request, context):
-        """Ends a benchmark and its sessions.
+        """Cancels a benchmark and its sessions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -138,7 +138,7 @@ def add_BenchmarkServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class BenchmarkService(object):
-    """Benchmarks.
+    """Runs benchmarks.
     """
 
     @staticmethod

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class EnvironmentServiceStub(object):
-    """Environment cards.
+    """Reads environment cards.
     """
 
     def __init__(self, channel):
@@ -48,18 +48,18 @@ class EnvironmentServiceStub(object):
 
 
 class EnvironmentServiceServicer(object):
-    """Environment cards.
+    """Reads environment cards.
     """
 
     def GetEnvironment(self, request, context):
-        """One environment.
+        """Gets an environment.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListEnvironments(self, request, context):
-        """Environments, by name.
+        """Lists environments, ordered by name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -87,7 +87,7 @@ def add_EnvironmentServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class EnvironmentService(object):
-    """Environment cards.
+    """Reads environment cards.
     """
 
     @staticmethod

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class IntentServiceStub(object):
-    """Elicitation of criteria.
+    """Elicits criteria.
     """
 
     def __init__(self, channel):
@@ -43,11 +43,11 @@ class IntentServiceStub(object):
 
 
 class IntentServiceServicer(object):
-    """Elicitation of criteria.
+    """Elicits criteria.
     """
 
     def Elicit(self, request, context):
-        """Proposes criteria for an intent; the caller chooses and edits them, and passes them to CreateSession.
+        """Proposes criteria for an intent. The caller selects and edits them and passes them to CreateSession.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -70,7 +70,7 @@ def add_IntentServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class IntentService(object):
-    """Elicitation of criteria.
+    """Elicits criteria.
     """
 
     @staticmethod

@@ -27,7 +27,7 @@ if _version_not_supported:
 
 
 class SessionServiceStub(object):
-    """Sessions and what lies below them.
+    """Manages sessions and their iterations, runs and assignments.
     """
 
     def __init__(self, channel):
@@ -139,102 +139,102 @@ class SessionServiceStub(object):
 
 
 class SessionServiceServicer(object):
-    """Sessions and what lies below them.
+    """Manages sessions and their iterations, runs and assignments.
     """
 
     def CreateSession(self, request, context):
-        """Starts a session. Safe to repeat with the same request_id.
+        """Starts a session. A request may be repeated with the same request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetSession(self, request, context):
-        """One session.
+        """Gets a session.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListSessions(self, request, context):
-        """Sessions, newest first.
+        """Lists sessions, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSession(self, request, context):
-        """Marks an ended session as deleted; with force, cancels it first.
+        """Marks an ended session as deleted; with `force`, cancels it first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UndeleteSession(self, request, context):
-        """Takes a deletion back.
+        """Reverts a deletion.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelSession(self, request, context):
-        """Ends a session; what it has so far stays.
+        """Cancels a session; its results so far are kept.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeSession(self, request, context):
-        """Takes an ended session up again, from its recorded iterations.
+        """Resumes an ended session from its recorded iterations.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SteerSession(self, request, context):
-        """Steers the next iteration: a note to heed, a reward to take, other criteria, a past iteration to start from.
+        """Steers the next iteration by a note, a proposal, other criteria or an earlier iteration to start from.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ApproveSession(self, request, context):
-        """Approves the proposal that waits for it (see SessionSpec.approve_before_evaluation).
+        """Approves the proposal that waits for approval (see SessionSpec.approve_before_evaluation).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchSession(self, request, context):
-        """Streams a session's events: those recorded, then live ones until the session ends.
+        """Streams a session's events: recorded ones first, then live ones until the session ends.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetIteration(self, request, context):
-        """One iteration.
+        """Gets an iteration.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListIterations(self, request, context):
-        """Iterations of a session, in order.
+        """Lists the iterations of a session, in order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetRun(self, request, context):
-        """One run.
+        """Gets a run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListRuns(self, request, context):
-        """Runs of an iteration; `sessions/{s}/iterations/-` lists those of all.
+        """Lists the runs of a session, oldest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -255,14 +255,14 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReadRunLog(self, request, context):
-        """The end of the log of a run's trainers.
+        """Reads the end of the log of a run's trainers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetLineage(self, request, context):
-        """The tree of iterations with scores and lessons.
+        """Gets the tree of iterations with scores and lessons.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -276,7 +276,7 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def EstimateSession(self, request, context):
-        """Says what a session would spend, without starting it.
+        """Estimates what a session would use, without starting it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -394,7 +394,7 @@ def add_SessionServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SessionService(object):
-    """Sessions and what lies below them.
+    """Manages sessions and their iterations, runs and assignments.
     """
 
     @staticmethod

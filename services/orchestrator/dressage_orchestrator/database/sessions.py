@@ -210,7 +210,7 @@ def add_note(tx: Transaction, session: str, text: str, *, set_: Sequence[str] = 
     if text:
         count = tx.execute(sa.select(sa.func.count()).where(NOTES.c.session == session)).scalar_one()
         tx.execute(sa.insert(NOTES).values(session=session, number=count + 1, text=text))
-    events.append(tx, session, ev.Event(note_given=ev.NoteGiven(note=text, set=set_)))
+    events.append(tx, session, ev.Event(note_added=ev.NoteAdded(note=text, set=set_)))
 
 
 def take_notes(tx: Transaction, session: str, number: int) -> list[str]:

@@ -380,7 +380,7 @@ class SessionStore:
 
             def stop(session: v1.Session) -> None:
                 session.awaiting_approval = 0
-                session.waited_seconds += max(0.0, tx.now.timestamp() - since)
+                session.approval_wait_seconds += max(0.0, tx.now.timestamp() - since)
 
             sessions.change(tx, self.session, stop)
             if note is None:
@@ -390,8 +390,8 @@ class SessionStore:
                 iteration.notes.extend([note] if note else [])
 
             iteration = sessions.put_iteration(tx, self.session, number, remark)
-            given = ev.ApprovalGiven(iteration=iteration.name, note=note)
-            events.append(tx, self.session, ev.Event(approval_given=given), iteration=number)
+            given = ev.ApprovalGranted(iteration=iteration.name, note=note)
+            events.append(tx, self.session, ev.Event(approval_granted=given), iteration=number)
 
         self._write(write)
 

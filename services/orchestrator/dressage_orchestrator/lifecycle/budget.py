@@ -30,7 +30,7 @@ def out_of_time(session: v1.Session, *, now: datetime) -> bool:
     """Whether the session has run for its wall-clock time."""
     if not session.spec.budget.HasField("wall_time") or not session.HasField("start_time"):
         return False
-    elapsed = now.timestamp() - session.start_time.ToMicroseconds() / 1e6 - session.waited_seconds
+    elapsed = now.timestamp() - session.start_time.ToMicroseconds() / 1e6 - session.approval_wait_seconds
     return elapsed >= session.spec.budget.wall_time.ToTimedelta().total_seconds()
 
 
@@ -53,4 +53,4 @@ def end_of_time(session: v1.Session) -> float | None:
     if not session.spec.budget.HasField("wall_time") or not session.HasField("start_time"):
         return None
     begin = session.start_time.ToMicroseconds() / 1e6
-    return begin + session.waited_seconds + session.spec.budget.wall_time.ToTimedelta().total_seconds()
+    return begin + session.approval_wait_seconds + session.spec.budget.wall_time.ToTimedelta().total_seconds()

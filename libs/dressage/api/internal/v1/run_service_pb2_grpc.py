@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class RunServiceStub(object):
-    """Runs, as a trainer sees them.
+    """Serves assignments to trainers and accepts their reports.
     """
 
     def __init__(self, channel):
@@ -43,13 +43,13 @@ class RunServiceStub(object):
 
 
 class RunServiceServicer(object):
-    """Runs, as a trainer sees them.
+    """Serves assignments to trainers and accepts their reports.
     """
 
     def Work(self, request_iterator, context):
-        """One lease of a trainer: it says hello, receives assignments one after another, streams reports, asks for upload URLs, until it
-        is given back. Assignments and reports are rows of the orchestrator's database, so any
-        replica can serve the stream, and a trainer that is cut off dials again.
+        """One lease of a trainer. The trainer sends Hello, receives assignments one after another, streams reports and requests upload
+        URLs until the lease ends. Assignments and reports are rows of the orchestrator's database, so any replica can serve the
+        stream, and a disconnected trainer reconnects.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -72,7 +72,7 @@ def add_RunServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RunService(object):
-    """Runs, as a trainer sees them.
+    """Serves assignments to trainers and accepts their reports.
     """
 
     @staticmethod

@@ -43,7 +43,7 @@ def _screen(context: SessionContext, number: int, reward: Code, judge_source: st
         return {"failure": None}
     found = screening.pairs(answer, scores)
     result = screening.screen(found, rounds=rounds)
-    back = result.backwards and rounds < screening.MAX_ROUNDS and reward.author not in (USER, TEMPLATE)
+    back = result.inverted and rounds < screening.MAX_ROUNDS and reward.author not in (USER, TEMPLATE)
     back = back and reward.repairs < context.engine.settings.max_repairs
     _record(context, number, reward, result, back=back)
     return {"failure": MessageToDict(screening.failure(found, result)) if back else None}
@@ -59,9 +59,9 @@ def _record(context: SessionContext, number: int, reward: Code, result: v1.Scree
         saved = saved or env_steps_per_iteration(context.spec)
         if store.add_saved_steps(saved, key=f"saved/{tag}"):
             metrics.ENV_STEPS_SAVED.labels(context.environment).inc(saved)
-    screened = ev.Screened(screening=result, outcome="sent_back" if back else "trained")
+    screened = ev.Screened(screening=result, outcome="rejected" if back else "trained")
     store.emit(ev.Event(screened=screened), iteration=number, key=f"screened/{tag}")
-    if result.backwards and not back:
+    if result.inverted and not back:
         message = (
             f"the reward orders {result.trajectories} stored trajectories backwards (rank correlation "
             f"{result.agreement:.2f}); it is trained nevertheless"

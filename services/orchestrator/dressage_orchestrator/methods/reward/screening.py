@@ -94,7 +94,7 @@ def screen(found: Sequence[Scored], *, rounds: int) -> v1.Screening:
     agreement = spearman([entry.returned for entry in found], judged)
     if agreement is not None:
         screening.agreement = agreement
-        screening.backwards = agreement <= _BACKWARDS
+        screening.inverted = agreement <= _BACKWARDS
     return screening
 
 

@@ -59,7 +59,7 @@ def train(context: SessionContext, number: int, *, tries: int, source: str, judg
     ]
     assign(context, number, training_id(tries), work.Assignment(train=task), members=members)
     judging = None
-    if judge and not context.spec.reward.judge_last_only:
+    if judge and not context.spec.reward.judge_last_checkpoint_only:
         judging = CheckpointJudging(context, number, name, judge)
     return wait(context, name, kind=kind_of_run(context.spec), companion=judging)
 
