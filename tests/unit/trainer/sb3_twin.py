@@ -17,8 +17,8 @@ from dressage.contracts.reward import BatchReward, load_reward
 from dressage.envs.batch import EnvOptions, make_batch
 from dressage.envs.cards import load_card
 from dressage.policies import Policy, PolicyCard
+from dressage.training.hyperparameters import Hyperparameters
 from dressage_trainer.ppo.generators import member_streams
-from dressage_trainer.ppo.hyperparameters import Hyperparameters
 from dressage_trainer.ppo.stacked import MemberSpec, StackedPPO
 from dressage_trainer.run_members import action_facts
 from dressage_trainer.sb3.models import make_model
