@@ -105,10 +105,10 @@ def measure_peer(cores: int, seconds: float) -> dict[str, float]:
 
 def measure_limit(cores: int, seconds: float) -> dict[str, float]:
     """Environment steps per second of bare batched simulation with random actions."""
-    from dressage_trainer.ppo.presets import preset
+    from dressage.training.preset import load_preset
     from support.bare import rate
 
-    return {"rate": rate(ENVIRONMENT, MEMBERS * preset(ENVIRONMENT).num_envs, cores, seconds)}
+    return {"rate": rate(ENVIRONMENT, MEMBERS * load_preset(ENVIRONMENT).ppo.num_envs, cores, seconds)}
 
 
 def measure_peer_one_thread(cores: int, seconds: float) -> dict[str, float]:

@@ -23,8 +23,8 @@ import time
 from typing import Any
 
 import numpy as np
-from dressage_trainer.ppo.hyperparameters import Hyperparameters
-from dressage_trainer.ppo.presets import preset
+from dressage.training.hyperparameters import Hyperparameters
+from dressage.training.preset import load_preset
 from support.children import available, measure, measure_together, versions
 
 ENVIRONMENT = "HalfCheetah-v5"
@@ -93,7 +93,7 @@ def one_setting(name: str, *, cores: int, repeats: int, seconds: float) -> dict[
             for i in range(min(cores, SEEDS * len(CONFIGS)))
         ]
         peer.append(sum(result["rate"] for result in measure_together("peer", told, threads=1, cores=cores)))
-    h = Hyperparameters.from_dict(values, base=preset(ENVIRONMENT))
+    h = Hyperparameters.from_dict(values, base=load_preset(ENVIRONMENT).ppo)
     flops, physics = flops_per_step(h), statistics.median(result["bare_rate"] for result in ours)
     arithmetic = arithmetic_speed() / flops
     mine = statistics.median(result["rate"] for result in ours)

@@ -41,7 +41,7 @@ def pair(environment: str, seed: int, *, steps: int, episodes: int) -> dict[str,
     """
     import pytest
     from dressage.envs.batch import EnvOptions
-    from dressage_trainer.ppo.hyperparameters import Hyperparameters
+    from dressage.training.hyperparameters import Hyperparameters
     from sb3_twin import Twin
     from support.ours import REWARDS, returns_of
 

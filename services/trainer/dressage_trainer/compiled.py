@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from dressage import training
 from dressage.envs.cards import load_card
 from dressage.errors import DressageError
 from dressage.sandbox.limits import GIB, Limits
@@ -91,8 +92,9 @@ def key_of(request: Mapping[str, Any]) -> str:
 
 
 def _sources_digest() -> str:
-    """Of what is compiled, and of the presets: members are told by what differs from these."""
-    sources = sorted((Path(__file__).parent / "ppo").glob("*.py"))
+    """Digest of the compiled code's sources and of the presets, because members carry only what differs from a preset."""
+    folders = (Path(__file__).parent / "ppo", Path(training.__file__).parent)
+    sources = sorted(path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".toml"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 

@@ -43,7 +43,7 @@ class MemberTask:
     member: str
     """Id of the member; also the name of its folder, ``members/{member}``."""
     hyperparameters: dict[str, Any]
-    """Fields of `ppo.Hyperparameters` that differ from the environment's preset."""
+    """Fields of `training.Hyperparameters` that differ from the environment's preset."""
     seed: int
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("jax")
 pytest.importorskip("mujoco")
 
+from dressage import training
 from dressage.envs.cards import load_card
 from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.limits import Limits
@@ -43,6 +46,18 @@ def test_keys_tell_shapes_apart_and_nothing_else():
     assert key == key_of(request_of(spec(learning_rate=1.0, discount=0.5)))
     assert key != key_of(request_of(spec(num_steps=32)))
     assert "reward" not in str(request_of(spec())) and "LATEX" not in str(request_of(spec()))
+
+
+@pytest.mark.parametrize("name", ["presets/Hopper-v5.toml", "hyperparameters.py"])
+def test_keys_change_with_the_presets_and_the_rules(name, tmp_path, monkeypatch):
+    copied = tmp_path / "training"
+    shutil.copytree(Path(training.__file__).parent, copied, ignore=shutil.ignore_patterns("__pycache__"))
+    key = key_of(request_of(spec()))
+    monkeypatch.setattr(training, "__file__", str(copied / "__init__.py"))
+    assert key_of(request_of(spec())) == key
+    with (copied / name).open("a") as file:
+        file.write("# changed\n")
+    assert key_of(request_of(spec())) != key
 
 
 def test_an_own_environment_of_another_size_has_another_key(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 from dressage.contracts.source import lint_reward
 from dressage.envs.cards import load_card
 from dressage.errors import FailedPrecondition
-from dressage.limits import SAC_HYPERPARAMETERS
+from dressage.training import sac
 from dressage_llm_agent.tasks import Brief, FixerTask, PastIteration, ReviserTask
 from dressage_llm_agent.template.author import answer, write_reward
 from dressage_llm_agent.template.parser import parse
@@ -73,7 +73,7 @@ def test_it_ends_by_saying_that_it_knows_nothing_better(environment, intent, tun
         tuned += bool(revision.hyperparameters)
         assert revision.source not in seen or revision.hyperparameters
         assert tune or not revision.hyperparameters
-        assert algorithm == "ppo" or set(revision.hyperparameters) <= set(SAC_HYPERPARAMETERS) - {"entropy_coef"}
+        assert algorithm == "ppo" or set(revision.hyperparameters) <= set(sac.HYPERPARAMETERS) - {"entropy_coef"}
         seen.add(revision.source)
         past = replace(history[0], number=number, source=revision.source, score=0.1)
         history.append(replace(past, hyperparameters=revision.hyperparameters))

@@ -10,6 +10,8 @@ from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
 from dressage.api.v1 import benchmark_service_pb2 as bench_pb
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
+from dressage.training import sac
+from dressage.training.preset import load_preset, preset_names
 from dressage_orchestrator import benchmark_table
 from dressage_orchestrator.database.directions import APPROVE, PROPOSAL, add, take
 from dressage_orchestrator.database.engine import Database, sqlite_url
@@ -57,28 +59,23 @@ def spec(**more: object) -> v1.SessionSpec:
     return reward_session(**{**base, "configs": [v1.Config(id="default")], **more})
 
 
-def test_variants_stand_around_the_trainers_preset() -> None:
-    from dressage_trainer.ppo import presets
-
-    for environment in ("Pendulum-v1", *presets.PRESETS):
+def test_variants_lie_on_both_sides_of_the_preset() -> None:
+    for environment in ("Pendulum-v1", *preset_names()):
         told = spec(config_variants=True, environment=f"environments/{environment}")
         base, conservative, aggressive = configs.first_configs(told)
         assert base.id == "default" and not base.hyperparameters.ByteSize()
-        rate = presets.preset(environment).learning_rate
+        rate = load_preset(environment).ppo.learning_rate
         low, high = (c.hyperparameters.learning_rate for c in (conservative, aggressive))
         assert (low, high) == pytest.approx((rate / 2, rate * 2))
         assert not conservative.hyperparameters.hidden_sizes  # one shape: they train as one batch
 
 
 def test_variants_of_sac_have_what_sac_has() -> None:
-    pytest.importorskip("torch")
-    from dressage_trainer.backends.sb3.models import complete
-
     told = spec(config_variants=True, environment="environments/Hopper-v5", backend="sb3", algorithm="sac")
     rates = []
     for config in configs.first_configs(told):
         given = {field.name: value for field, value in config.hyperparameters.ListFields()}
-        rates.append(complete("sac", given, base=None).learning_rate)  # type: ignore[arg-type]
+        rates.append(sac.complete(given).learning_rate)
     assert rates == pytest.approx([3e-4, 1.5e-4, 6e-4])
 
 

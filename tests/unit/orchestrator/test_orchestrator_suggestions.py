@@ -1,4 +1,4 @@
-"""What a model suggests is brought into bounds, and only what has to be."""
+"""A model's suggestions are clamped to the recommended ranges, and only where they are outside."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import math
 import protovalidate
 import pytest
 from dressage.api.v1 import session_pb2 as v1
-from dressage_orchestrator.methods.reward.suggestions import BOUNDS, clamp, clamped_message
+from dressage.training.hyperparameters import RULES
+from dressage_orchestrator.methods.reward.suggestions import clamp, clamped_message
 from hypothesis import given
 from hypothesis import strategies as st
 
-WHOLE = {"num_steps", "minibatch_size", "epochs"}
+BOUNDS = {name: rule.recommended for name, rule in RULES.items() if rule.recommended is not None}
 NUMBERS = {
-    name: st.integers(-(2**31), 2**31 - 1) if name in WHOLE else st.floats(allow_nan=True) for name in sorted(BOUNDS)
+    name: st.integers(-(2**31), 2**31 - 1) if RULES[name].whole else st.floats(allow_nan=True)
+    for name in sorted(BOUNDS)
 }
 
 

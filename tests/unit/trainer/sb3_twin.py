@@ -17,11 +17,11 @@ from dressage.contracts.reward import BatchReward, load_reward
 from dressage.envs.batch import EnvOptions, make_batch
 from dressage.envs.cards import load_card
 from dressage.policies import Policy, PolicyCard
+from dressage.training.hyperparameters import Hyperparameters
 from dressage_trainer.backends.group import action_facts
 from dressage_trainer.backends.sb3.models import make_model
 from dressage_trainer.backends.sb3.vecenv import RewardedVecEnv
 from dressage_trainer.ppo.generators import member_streams
-from dressage_trainer.ppo.hyperparameters import Hyperparameters
 from dressage_trainer.ppo.stacked import MemberSpec, StackedPPO
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecNormalize

@@ -13,9 +13,9 @@ pytest.importorskip("gymnasium")
 sys.path.insert(0, str(Path(__file__).parent))
 
 from dressage.errors import InvalidArgument
+from dressage.training.hyperparameters import Hyperparameters
 from dressage_trainer.ppo.collect import Collector, Faults
 from dressage_trainer.ppo.generators import member_streams, pack_generator, unpack_generator
-from dressage_trainer.ppo.hyperparameters import Hyperparameters
 from dressage_trainer.ppo.network import initial_weights, stack
 from dressage_trainer.ppo.stacked import MemberSpec, StackedPPO, group_members
 from fake_environment import LIMIT, A, D, FakeBatch, FakeReward, OneEnv

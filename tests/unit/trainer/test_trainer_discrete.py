@@ -16,9 +16,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from dressage.errors import InvalidArgument  # noqa: E402
 from dressage.policies import Policy, PolicyCard, load, save_bundle, to_onnx, to_sb3  # noqa: E402
+from dressage.training.hyperparameters import Hyperparameters  # noqa: E402
 from dressage_trainer.backends.group import action_facts  # noqa: E402
 from dressage_trainer.ppo.actions import action_space_of, log_softmax  # noqa: E402
-from dressage_trainer.ppo.hyperparameters import Hyperparameters  # noqa: E402
 from dressage_trainer.ppo.lanes import LaneUpdate  # noqa: E402
 from dressage_trainer.ppo.network import initial_weights, stack  # noqa: E402
 from dressage_trainer.ppo.stacked import MemberSpec, StackedPPO  # noqa: E402

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 pytest.importorskip("stable_baselines3")
 sys.path.insert(0, str(Path(__file__).parent))
 
-from dressage.limits import SAC_HYPERPARAMETERS
+from dressage.training import sac
 from dressage_trainer.backends.sb3 import groups, models
 from dressage_trainer.backends.sb3.vecenv import MemberStopped, RewardedVecEnv, StoppingNormalizer
 from dressage_trainer.messages import MemberTask
@@ -226,7 +226,7 @@ def test_sac_states_what_it_trained_with_and_only_that(tmp_path, monkeypatch, sh
     known = dict(algorithm="sac", steps=200)
     tuned = run(tmp_path / "run", monkeypatch, members=(MemberTask("a", PLAIN, 1),), checkpoint_seconds=0, **known)
     told = tuned[-1].policies[0].card["provenance"]["hyperparameters"]
-    assert set(told) == {*SAC_HYPERPARAMETERS, "normalize_observation"} and told["entropy_coef"] == "auto"
+    assert set(told) == {*sac.HYPERPARAMETERS, "normalize_observation"} and told["entropy_coef"] == "auto"
     resume = [m.path for m in tuned if m.type == "checkpoint"][-1]
     other = run(tmp_path / "run", monkeypatch, members=(MemberTask("a", fixed, 1),), resume=resume, **known)
     assert other[-1].type == "failed" and other[-1].reason == "CHECKPOINT_MISMATCH"

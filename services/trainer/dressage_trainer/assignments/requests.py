@@ -47,7 +47,7 @@ def options_of(options: session_pb2.EnvironmentOptions) -> dict[str, Any]:
 
 
 def hyperparameters_of(hyperparameters: session_pb2.Hyperparameters) -> dict[str, Any]:
-    """Return the hyperparameters that are set, as `ppo.Hyperparameters` names them."""
+    """Return the hyperparameters that are set, as `training.Hyperparameters` names them."""
     values = _set_fields(hyperparameters)
     if "hidden_sizes" in values:
         values["hidden_sizes"] = list(values["hidden_sizes"])

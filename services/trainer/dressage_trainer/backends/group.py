@@ -12,16 +12,16 @@ from dressage.contracts.reward import RewardModule
 from dressage.envs.batch import EnvOptions
 from dressage.envs.cards import EnvironmentCard
 from dressage.errors import InvalidArgument
+from dressage.training.hyperparameters import Hyperparameters
+from dressage.training.preset import load_preset
 
 from dressage_trainer.backends.reward import CallWatch
 from dressage_trainer.checkpoints import Snapshot
 from dressage_trainer.messages import MemberPolicy, MemberState, MemberStoppedMessage, TrainSpec, WarningMessage
 from dressage_trainer.ppo.actions import action_space_of
 from dressage_trainer.ppo.faults import Stop
-from dressage_trainer.ppo.hyperparameters import Hyperparameters
 from dressage_trainer.ppo.interfaces import Arrays, Environment
 from dressage_trainer.ppo.members import MemberSpec
-from dressage_trainer.ppo.presets import preset
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def member_specs(spec: TrainSpec) -> list[MemberSpec]:
 
     :raises InvalidArgument: for bad hyperparameters or a repeated name.
     """
-    base = preset(spec.environment)
+    base = load_preset(spec.environment).ppo
     members = []
     for task in spec.members:
         try:

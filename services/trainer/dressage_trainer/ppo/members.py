@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dressage_trainer.ppo.hyperparameters import Hyperparameters
+from dressage.training.hyperparameters import Hyperparameters
 
 
 @dataclass(frozen=True)

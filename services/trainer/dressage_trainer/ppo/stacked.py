@@ -19,12 +19,12 @@ from typing import Any
 import jax
 import numpy as np
 from dressage.errors import InvalidArgument
+from dressage.training.hyperparameters import Hyperparameters
 
 from dressage_trainer.ppo.actions import action_space_of
 from dressage_trainer.ppo.collect import Collector
 from dressage_trainer.ppo.faults import Faults, Stop
 from dressage_trainer.ppo.generators import member_streams, pack_generator, unpack_generator
-from dressage_trainer.ppo.hyperparameters import Hyperparameters
 from dressage_trainer.ppo.interfaces import Arrays, Environment, Reward
 from dressage_trainer.ppo.lanes import LaneUpdate
 from dressage_trainer.ppo.members import MemberSpec, group_members

@@ -10,7 +10,8 @@ from typing import Any
 
 from dressage.contracts.namespace import REWARD_NAMES
 from dressage.envs.cards import EnvironmentCard
-from dressage.limits import SAC_HYPERPARAMETERS
+from dressage.training import sac
+from dressage.training.hyperparameters import RULES
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
@@ -25,20 +26,10 @@ STUCK = 3
 
 TOOL_ROUNDS = 16
 _Bounds = tuple[float, float, bool]
-# Name to (lowest, highest, whole number), as the model is told; the orchestrator brings what lies outside into these bounds.
 _HYPERPARAMETERS: dict[str, _Bounds] = {
-    "learning_rate": (1e-6, 3e-3, False),
-    "num_steps": (16, 8192, True),
-    "minibatch_size": (32, 8192, True),
-    "epochs": (3, 20, True),
-    "discount": (0.95, 0.999, False),
-    "gae_lambda": (0.8, 1.0, False),
-    "clip_range": (0.1, 0.4, False),
-    "entropy_coef": (1e-4, 0.1, False),
-    "value_coef": (0.1, 2.0, False),
-    "max_grad_norm": (0.1, 5.0, False),
-    "target_kl": (0.001, 0.05, False),
+    name: (*rule.recommended, rule.whole) for name, rule in RULES.items() if rule.recommended is not None
 }
+"""Lowest and highest value and whether it is whole, by name, for the prompt; the orchestrator clamps what is outside."""
 _LARGEST = 2**31 - 1
 
 
@@ -126,7 +117,7 @@ def _offered(task: ReviserTask) -> Mapping[str, _Bounds]:
     """SAC is offered what it has, but for its entropy coefficient, which it tunes by itself unless one is given."""
     if task.algorithm != "sac":
         return _HYPERPARAMETERS
-    has = set(SAC_HYPERPARAMETERS) - {"entropy_coef"}
+    has = set(sac.HYPERPARAMETERS) - {"entropy_coef"}
     return {name: bounds for name, bounds in _HYPERPARAMETERS.items() if name in has}
 
 

@@ -1,10 +1,10 @@
 """Which configs an iteration trains. Pure.
 
-The base config is trained always. With variants, a conservative and an aggressive one stand beside it; they differ in
-learning rate, clip range and entropy bonus alone (with SAC in learning rate), so that all members have one shape and
-train as one batch. With tuning on, the base of a revision is its parent's winner, and what a model proposes is a
-config of its own, to be held against the base. With tuning off every iteration trains the same configs: nothing is
-inherited, nothing proposed.
+The base config is always trained. With variants, a conservative and an aggressive config train as well; they differ only in
+learning rate, clip range and entropy bonus (with SAC in learning rate), so that all members have one shape and train as
+one batch. With tuning on, the base of a revision is its parent's winner, and a model's proposal is a config of its own,
+which is compared with the base. With tuning off every iteration trains the same configs: nothing is inherited, nothing
+proposed.
 """
 
 from __future__ import annotations
@@ -12,27 +12,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dressage.api.v1 import session_pb2 as v1
+from dressage.training import sac
+from dressage.training.hyperparameters import Hyperparameters
+from dressage.training.preset import load_preset
 
 from dressage_orchestrator.methods.reward.spec import VARIANTS
 
 BASE, PROPOSED = "base", "proposed"
 CONSERVATIVE, AGGRESSIVE = VARIANTS
 
-_CLIP_RANGE = 0.2
 _FACTOR = 2.0
 _MAX_LEARNING_RATE = 1e-2
 _MIN_ENTROPY = 0.004
-_LEARNING_RATES = {
-    "HalfCheetah-v5": 7e-4,
-    "InvertedPendulum-v5": 1e-3,
-    "Pusher-v5": 1e-3,
-    "Reacher-v5": 1e-3,
-    "Swimmer-v5": 6e-4,
-    "Walker2d-v5": 4e-4,
-}
-"""Learning rates of the trainer's presets, from which variants move where a config sets none (a test compares)."""
-_LEARNING_RATE = 5e-4
-_SAC_LEARNING_RATE = 3e-4
 
 
 def first_configs(spec: v1.SessionSpec) -> list[v1.Config]:
@@ -71,14 +62,11 @@ def winner_of(iteration: v1.Iteration, spec: v1.SessionSpec) -> v1.Config:
 
 def _with_variants(spec: v1.SessionSpec, configs: Sequence[v1.Config]) -> list[v1.Config]:
     """The configs, and variants of the first one where no config has their names."""
-    found = list(configs)
     if not spec.reward.config_variants:
-        return found
-    taken = {config.id for config in found}
-    for variant in (_conservative(found[0], spec), _aggressive(found[0], spec)):
-        if variant.id not in taken:
-            found.append(variant)
-    return found
+        return list(configs)
+    taken = {config.id for config in configs}
+    variants = (_conservative(configs[0], spec), _aggressive(configs[0], spec))
+    return [*configs, *(variant for variant in variants if variant.id not in taken)]
 
 
 def _copy(config: v1.Config, ident: str = "") -> v1.Config:
@@ -88,12 +76,21 @@ def _copy(config: v1.Config, ident: str = "") -> v1.Config:
     return copied
 
 
-def _learning_rate(config: v1.Config, spec: v1.SessionSpec) -> float:
-    if config.hyperparameters.HasField("learning_rate"):
-        return config.hyperparameters.learning_rate
+def _defaults(spec: v1.SessionSpec) -> Hyperparameters:
+    """The values that a config trains with where it sets none."""
     if spec.reward.algorithm == "sac":
-        return _SAC_LEARNING_RATE
-    return _LEARNING_RATES.get(spec.environment.removeprefix("environments/"), _LEARNING_RATE)
+        return sac.DEFAULTS
+    return load_preset(spec.environment.removeprefix("environments/")).ppo
+
+
+def _learning_rate(config: v1.Config, spec: v1.SessionSpec) -> float:
+    given = config.hyperparameters
+    return given.learning_rate if given.HasField("learning_rate") else _defaults(spec).learning_rate
+
+
+def _clip_range(config: v1.Config, spec: v1.SessionSpec) -> float:
+    given = config.hyperparameters
+    return given.clip_range if given.HasField("clip_range") else _defaults(spec).clip_range
 
 
 def _conservative(base: v1.Config, spec: v1.SessionSpec) -> v1.Config:
@@ -101,7 +98,7 @@ def _conservative(base: v1.Config, spec: v1.SessionSpec) -> v1.Config:
     changed = config.hyperparameters
     changed.learning_rate = _learning_rate(base, spec) / _FACTOR
     if spec.reward.algorithm != "sac":
-        changed.clip_range = (changed.clip_range if changed.HasField("clip_range") else _CLIP_RANGE) / _FACTOR
+        changed.clip_range = _clip_range(base, spec) / _FACTOR
     return config
 
 
@@ -109,7 +106,7 @@ def _aggressive(base: v1.Config, spec: v1.SessionSpec) -> v1.Config:
     config = _copy(base, AGGRESSIVE)
     changed = config.hyperparameters
     changed.learning_rate = min(_FACTOR * _learning_rate(base, spec), _MAX_LEARNING_RATE)
-    if spec.reward.algorithm != "sac":  # it tunes its entropy coefficient by itself, and clips nothing
-        changed.clip_range = 1.5 * (changed.clip_range if changed.HasField("clip_range") else _CLIP_RANGE)
+    if spec.reward.algorithm != "sac":  # SAC tunes its entropy coefficient by itself, and clips nothing
+        changed.clip_range = 1.5 * _clip_range(base, spec)
         changed.entropy_coef = max(_FACTOR * changed.entropy_coef, _MIN_ENTROPY)
     return config

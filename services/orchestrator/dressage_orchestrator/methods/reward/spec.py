@@ -5,7 +5,9 @@ from __future__ import annotations
 from dressage.api.v1 import session_pb2 as v1
 from dressage.envs.cards import load_card
 from dressage.errors import InvalidArgument
-from dressage.limits import MAX_UPDATE_SAMPLES, MAX_UPDATE_VISITS, SAC_HYPERPARAMETERS
+from dressage.training import sac
+from dressage.training.hyperparameters import check_sizes
+from dressage.training.preset import load_preset
 
 from dressage_orchestrator.lifecycle.method import Estimate
 from dressage_orchestrator.methods.reward.durations import kind_of_run
@@ -15,18 +17,9 @@ SEEDS = 3
 EVALUATIONS = 4
 EVALUATION_EPISODES = 10
 CHECKPOINT_EPISODES = 3
-STEPS_PER_MEMBER = 500_000
 DEFAULT_CONFIG = "default"
 VARIANTS = ("conservative", "aggressive")
 """Ids of the variants of a base config."""
-
-ENVIRONMENT_STEPS: dict[str, int] = {
-    "InvertedPendulum-v5": 60_000,
-    "InvertedDoublePendulum-v5": 100_000,
-    "Reacher-v5": 150_000,
-    "Swimmer-v5": 350_000,
-}
-"""Environment steps for each member, where the preset of an environment differs from the general one."""
 
 _TOKENS_PER_CALL = (6_000, 2_000)
 _REVIEWS = 1
@@ -45,7 +38,7 @@ def fill(spec: v1.SessionSpec) -> None:
     reward.evaluation_episodes = reward.evaluation_episodes or EVALUATION_EPISODES
     reward.checkpoint_episodes = reward.checkpoint_episodes or min(CHECKPOINT_EPISODES, reward.evaluation_episodes)
     environment = spec.environment.removeprefix("environments/")
-    reward.steps_per_member = reward.steps_per_member or ENVIRONMENT_STEPS.get(environment, STEPS_PER_MEMBER)
+    reward.steps_per_member = reward.steps_per_member or load_preset(environment).steps_per_member
     if not reward.configs:
         reward.configs.add(id=DEFAULT_CONFIG)
 
@@ -96,9 +89,10 @@ def validate(spec: v1.SessionSpec) -> None:
         raise InvalidArgument(field="spec.seed", value=spec.seed, expected=expected)
     if reward.algorithm == "sac":
         _check_sac(spec)
-    else:
-        for index, config in enumerate(reward.configs):
-            _check_sizes(f"spec.reward.configs[{index}].hyperparameters", config.hyperparameters)
+    for index, config in enumerate(reward.configs):
+        _check_hyperparameters(
+            config.hyperparameters, reward.algorithm, f"spec.reward.configs[{index}].hyperparameters"
+        )
     needed = env_steps_per_iteration(spec)
     if spec.budget.env_steps and spec.budget.env_steps < needed:
         expected = f"at least {needed}, one iteration's (configs × seeds × steps_per_member), or 0 for no bound"
@@ -112,35 +106,19 @@ def _check_sac(spec: v1.SessionSpec) -> None:
     if load_card(spec.environment.removeprefix("environments/")).num_actions:
         expected = f"'ppo', as {spec.environment} has discrete actions"
         raise InvalidArgument(field="spec.reward.algorithm", value="sac", expected=expected)
-    for index, config in enumerate(spec.reward.configs):
-        for descriptor, value in config.hyperparameters.ListFields():
-            if descriptor.name not in SAC_HYPERPARAMETERS:
-                field = f"spec.reward.configs[{index}].hyperparameters.{descriptor.name}"
-                expected = f"none, or 'ppo': sac has {', '.join(SAC_HYPERPARAMETERS)}"
-                raise InvalidArgument(field=field, value=value, expected=expected)
 
 
-def _check_sizes(field: str, sizes: v1.Hyperparameters) -> None:
-    """Refuses sizes that are legal one by one and of which no update can be made.
-
-    Only what is set is compared; with any preset's value for the other, neither ``num_envs`` nor ``num_steps`` is too much.
-
-    :param field: path of the hyperparameters.
-    """
-    if not (sizes.HasField("num_envs") and sizes.HasField("num_steps")):
-        return
-    samples = sizes.num_envs * sizes.num_steps
-    if samples > MAX_UPDATE_SAMPLES:
-        most = MAX_UPDATE_SAMPLES // sizes.num_envs
-        expected = f"at most {most} beside num_envs of {sizes.num_envs} (num_envs × num_steps ≤ {MAX_UPDATE_SAMPLES})"
-        raise InvalidArgument(field=f"{field}.num_steps", value=sizes.num_steps, expected=expected)
-    if samples < 2:
-        expected = "at least 2 beside num_envs of 1 (num_envs × num_steps ≥ 2)"
-        raise InvalidArgument(field=f"{field}.num_steps", value=sizes.num_steps, expected=expected)
-    if samples * sizes.epochs > MAX_UPDATE_VISITS:
-        most = MAX_UPDATE_VISITS // samples
-        expected = f"at most {most} beside {samples} samples (num_envs × num_steps × epochs ≤ {MAX_UPDATE_VISITS})"
-        raise InvalidArgument(field=f"{field}.epochs", value=sizes.epochs, expected=expected)
-    if sizes.minibatch_size > samples:
-        expected = f"at most {samples} (num_envs × num_steps)"
-        raise InvalidArgument(field=f"{field}.minibatch_size", value=sizes.minibatch_size, expected=expected)
+def _check_hyperparameters(hyperparameters: v1.Hyperparameters, algorithm: str, path: str) -> None:
+    """Refuses values that are legal one by one and with which the algorithm cannot train."""
+    given = {
+        descriptor.name: list(value) if descriptor.name == "hidden_sizes" else value
+        for descriptor, value in hyperparameters.ListFields()
+    }
+    try:
+        if algorithm == "sac":
+            sac.complete(given)
+        else:
+            check_sizes(given)
+    except InvalidArgument as error:
+        field = f"{path}.{error.field}"
+        raise InvalidArgument(f"{path}.{error.message}", field=field, expected=error.expected) from error

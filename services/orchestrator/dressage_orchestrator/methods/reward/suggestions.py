@@ -1,7 +1,8 @@
-"""Bounds of the hyperparameters that a model suggests. Pure.
+"""Clamping of the hyperparameters that a model suggests. Pure.
 
-A person may set any value that the algorithm can compute with; what a language model suggests is brought into the range in
-which training is known to behave, and what was changed becomes a warning. There is no bound on the number of steps.
+A person may set any value that the algorithm can compute with. A language model's suggestion is clamped to the
+recommended range of its rule (`dressage.training.hyperparameters.RULES`), in which training behaves well, and each change
+becomes a warning.
 """
 
 from __future__ import annotations
@@ -10,23 +11,8 @@ import math
 from dataclasses import dataclass
 
 from dressage.api.v1 import session_pb2 as v1
-from dressage.limits import SAC_HYPERPARAMETERS
-
-BOUNDS: dict[str, tuple[float, float]] = {
-    "learning_rate": (1e-6, 3e-3),
-    "entropy_coef": (1e-4, 0.1),
-    "value_coef": (0.1, 2.0),
-    "clip_range": (0.1, 0.4),
-    "max_grad_norm": (0.1, 5.0),
-    "gae_lambda": (0.8, 1.0),
-    "discount": (0.95, 0.999),
-    # Steps of each of many environments, where others count those of one: 16 x 16 samples are as few as 256 x 1.
-    "num_steps": (16, 8192),
-    "minibatch_size": (32, 8192),
-    "epochs": (3, 20),
-    "target_kl": (0.001, 0.05),
-}
-"""Lowest and highest value of each hyperparameter that a model may change."""
+from dressage.training import sac
+from dressage.training.hyperparameters import RULES
 
 
 @dataclass(frozen=True)
@@ -43,18 +29,21 @@ class Clamped:
 
 
 def clamp(suggested: v1.Hyperparameters, *, algorithm: str = "ppo") -> tuple[v1.Hyperparameters, list[Clamped]]:
-    """A copy within the bounds, and what had to be changed. A value that is no number is left out, and so is what the
-    algorithm does not have."""
+    """Return a copy within the recommended ranges, and the changes.
+
+    Values that are no numbers and hyperparameters that the algorithm does not have are left out.
+    """
     allowed = v1.Hyperparameters()
     allowed.CopyFrom(suggested)
     changed = []
     for descriptor, value in suggested.ListFields() if algorithm == "sac" else ():
-        if descriptor.name not in SAC_HYPERPARAMETERS:
+        if descriptor.name not in sac.HYPERPARAMETERS:
             allowed.ClearField(descriptor.name)  # type: ignore[arg-type]
             changed.append(Clamped(descriptor.name, value, math.nan))
-    for name, (low, high) in BOUNDS.items():
-        if not allowed.HasField(name):  # type: ignore[arg-type]
+    for name, rule in RULES.items():
+        if rule.recommended is None or not allowed.HasField(name):  # type: ignore[arg-type]
             continue
+        low, high = rule.recommended
         value = getattr(allowed, name)
         if math.isnan(value):
             allowed.ClearField(name)  # type: ignore[arg-type]
@@ -68,5 +57,5 @@ def clamp(suggested: v1.Hyperparameters, *, algorithm: str = "ppo") -> tuple[v1.
 
 
 def clamped_message(changed: list[Clamped]) -> str:
-    """One sentence about what was changed."""
-    return "hyperparameters that the model suggested were brought into what may be set: " + ", ".join(map(str, changed))
+    """Return one sentence about the changes."""
+    return "the model's hyperparameter suggestions were changed to allowed values: " + ", ".join(map(str, changed))

@@ -12,6 +12,7 @@ import numpy as np
 from dressage.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from dressage.policies import PolicyCard
 from dressage.sandbox.limits import GIB
+from dressage.training.preset import load_preset
 
 from dressage_trainer.backends.group import (
     MemberSetup,
@@ -33,7 +34,6 @@ from dressage_trainer.ppo.generators import member_streams
 from dressage_trainer.ppo.interfaces import Arrays
 from dressage_trainer.ppo.members import MemberSpec
 from dressage_trainer.ppo.normalizer import CLIP, EPSILON
-from dressage_trainer.ppo.presets import preset
 
 try:
     import torch
@@ -86,7 +86,7 @@ def _members(setup: MemberSetup, algorithm: str) -> list[MemberSpec]:
     members = []
     for task in setup.spec.members:
         try:
-            values = models.complete(algorithm, task.hyperparameters, preset(setup.spec.environment))
+            values = models.complete(algorithm, task.hyperparameters, load_preset(setup.spec.environment).ppo)
         except InvalidArgument as error:
             raise InvalidArgument(f"member {task.member}: {error.message}", field=error.field) from error
         members.append(MemberSpec(task.member, values, task.seed))

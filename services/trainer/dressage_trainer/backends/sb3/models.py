@@ -4,37 +4,23 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from dressage.errors import InvalidArgument
-from dressage.limits import SAC_HYPERPARAMETERS
 from dressage.policies import PolicyCard
 from dressage.policies.bundle import tensor_shapes
 from dressage.policies.sb3_export import sb3_name
+from dressage.training import sac
+from dressage.training.hyperparameters import Hyperparameters
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv
 
-from dressage_trainer.ppo.hyperparameters import Hyperparameters
-
 ALGORITHMS = ("ppo", "sac")
 SAC_STEPS = 1_000
 """Environment steps of SAC between two reports, approximately; it learns after every step."""
-_SAC_BUFFER = 1_000_000
-_SAC_BASE = Hyperparameters(
-    learning_rate=3e-4,
-    num_envs=8,
-    num_steps=128,
-    minibatch_size=256,
-    hidden_sizes=(256, 256),
-    normalize_observation=False,
-    normalize_reward=False,
-)
-_SAC_USES = {*SAC_HYPERPARAMETERS, "normalize_observation"}
 _REPLAY = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
 
@@ -45,15 +31,7 @@ def complete(algorithm: str, given: Mapping[str, Any], base: Hyperparameters) ->
     """
     if algorithm == "ppo":
         return Hyperparameters.for_run(given, base=base)
-    for name in given:
-        if name not in _SAC_USES:
-            expected = f"one that sac has: {', '.join(SAC_HYPERPARAMETERS)}"
-            raise InvalidArgument(field="hyperparameters", value=name, expected=expected)
-    # SAC draws minibatches from the replay buffer, whatever the number of environments.
-    size = {"minibatch_size": given.get("minibatch_size", _SAC_BASE.minibatch_size)}
-    drawn = Hyperparameters.from_dict(size, base=replace(_SAC_BASE, num_envs=1, num_steps=_SAC_BUFFER))
-    whole = Hyperparameters.from_dict({**given, "minibatch_size": 1}, base=_SAC_BASE)
-    return replace(whole, minibatch_size=drawn.minibatch_size)
+    return sac.complete(given)
 
 
 def stated(algorithm: str, h: Hyperparameters, *, tuned_entropy: bool) -> dict[str, Any]:
@@ -61,7 +39,7 @@ def stated(algorithm: str, h: Hyperparameters, *, tuned_entropy: bool) -> dict[s
     values = h.to_dict()
     if algorithm == "ppo":
         return values
-    own = {name: value for name, value in values.items() if name in _SAC_USES}
+    own = {name: value for name, value in values.items() if name in sac.USED}
     return {**own, "entropy_coef": "auto"} if tuned_entropy else own
 
 
@@ -80,7 +58,7 @@ def buffer_size(h: Hyperparameters, steps: int) -> int:
 
     :param steps: environment steps of the run.
     """
-    return min(_SAC_BUFFER, steps + chunk_steps("sac", h))
+    return min(sac.REPLAY_SIZE, steps + chunk_steps("sac", h))
 
 
 def transition_bytes(observation_size: int, action_size: int) -> int:
@@ -89,15 +67,17 @@ def transition_bytes(observation_size: int, action_size: int) -> int:
 
 
 def make_model(
-    algorithm: str, h: Hyperparameters, env: VecEnv, *, seed: int, tuned_entropy: bool, steps: int = _SAC_BUFFER
+    algorithm: str, h: Hyperparameters, env: VecEnv, *, seed: int, tuned_entropy: bool, steps: int = sac.REPLAY_SIZE
 ) -> BaseAlgorithm:
     """Create a model.
 
     :param tuned_entropy: SAC: tune the entropy coefficient, instead of using the given one.
     :param steps: environment steps of the training.
     """
-    sac = algorithm == "sac"
-    model = _sac(h, env, seed=seed, tuned_entropy=tuned_entropy, steps=steps) if sac else _ppo(h, env, seed=seed)
+    if algorithm == "sac":
+        model = _sac(h, env, seed=seed, tuned_entropy=tuned_entropy, steps=steps)
+    else:
+        model = _ppo(h, env, seed=seed)
     silence(model)
     return model
 

@@ -1,0 +1,238 @@
+"""PPO's hyperparameters and the rules for their values.
+
+Each number of `Hyperparameters` declares its rule in place: the values that PPO can compute with, and the narrower range into
+which a language model's suggestion is clamped. `RULES` holds them by name. The trainer checks what it is given with them, the
+service limits suggestions with them, and a test compares the rules of ``protos/dressage/v1/session.proto`` with them.
+`check_sizes` is the one rule across fields.
+
+Members that differ in the `Hyperparameters.shape_key` differ in array shapes and train in separate groups; all other values
+are numbers of one compiled update.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from dressage.errors import InvalidArgument
+
+MAX_UPDATE_SAMPLES = 2**26
+"""Upper bound of a member's samples in one update, num_envs × num_steps."""
+MAX_UPDATE_VISITS = 2**30
+"""Upper bound of an update's samples over all its epochs, whose orders are drawn together."""
+MAX_HIDDEN_LAYERS = 8
+
+_LARGEST = 1e30  # single precision ends at 3e38
+
+ShapeKey = tuple[int, int, int, tuple[int, ...], bool, bool]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The values that a number may have.
+
+    :param low: the lowest value.
+    :param high: the highest value.
+    :param above: exclude ``low`` itself.
+    :param whole: allow integers only.
+    :param optional: allow None as well.
+    :param recommended: lowest and highest value that a language model may choose; None: it may not change this one.
+    """
+
+    low: float
+    high: float
+    above: bool = False
+    whole: bool = False
+    optional: bool = False
+    recommended: tuple[float, float] | None = None
+
+    @property
+    def expected(self) -> str:
+        """The rule in words."""
+        kind = "an integer" if self.whole else "a number"
+        bounds = (
+            f"above {self.low:g}, at most {self.high:g}" if self.above else f"from {self.low:g} to {self.high:.10g}"
+        )
+        return f"{kind} {bounds}{', or none' if self.optional else ''}"
+
+    def allows(self, value: object) -> bool:
+        """Return whether a value follows the rule; true and false are no numbers."""
+        if value is None:
+            return self.optional
+        if isinstance(value, bool) or not isinstance(value, int if self.whole else int | float):
+            return False
+        return (self.low < value if self.above else self.low <= value) and value <= self.high
+
+
+HIDDEN_SIZE = Rule(1, 4096, whole=True)
+"""The rule for each hidden layer's size."""
+
+
+def _number(default: float | None, low: float, high: float = _LARGEST, **rule: Any) -> Any:
+    """Declare a number with its default and its rule."""
+    return dataclasses.field(default=default, metadata={"rule": Rule(low, high, **rule)})
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What one member trains with; the defaults are Stable-Baselines3's, on 16 environments."""
+
+    learning_rate: float = _number(3e-4, 0, above=True, recommended=(1e-6, 3e-3))
+    """Step size of Adam."""
+    num_envs: int = _number(16, 1, 4096, whole=True)
+    """Environments from which the member collects at once."""
+    # A recommendation counts steps of many environments: 16 × 16 samples are as few as 256 × 1.
+    num_steps: int = _number(128, 1, 65_536, whole=True, recommended=(16, 8192))
+    """Steps per environment between two updates; an update has num_envs × num_steps samples."""
+    minibatch_size: int = _number(64, 1, MAX_UPDATE_SAMPLES, whole=True, recommended=(32, 8192))
+    """Samples per gradient step, at most num_envs × num_steps; a last, smaller minibatch is used as SB3 uses it.
+    Advantages are normalised over a minibatch, except over one of a single sample, which has no deviation."""
+    epochs: int = _number(10, 1, 10_000, whole=True, recommended=(3, 20))
+    """Passes over the samples in an update."""
+    discount: float = _number(0.99, 0, 1, recommended=(0.95, 0.999))
+    """Gamma."""
+    gae_lambda: float = _number(0.95, 0, 1, recommended=(0.8, 1.0))
+    """Lambda of generalised advantage estimation."""
+    clip_range: float = _number(0.2, 0, above=True, recommended=(0.1, 0.4))
+    """Bound of the probability ratio's change."""
+    entropy_coef: float = _number(0.0, 0, recommended=(1e-4, 0.1))
+    """Weight of the entropy bonus."""
+    value_coef: float = _number(0.5, 0, recommended=(0.1, 2.0))
+    """Weight of the value loss."""
+    max_grad_norm: float = _number(0.5, 0, above=True, recommended=(0.1, 5.0))
+    """Bound of the gradient's norm over all weights."""
+    target_kl: float | None = _number(None, 0, above=True, optional=True, recommended=(0.001, 0.05))
+    """The update ends early once a minibatch's approximate KL exceeds 1.5 times this; None: never."""
+    initial_log_std: float = _number(0.0, -10, 5)
+    """Logarithm of the policy's standard deviation before training."""
+    hidden_sizes: tuple[int, ...] = (64, 64)
+    """Units of each hidden layer of the policy and of the value network, 1 to 8 layers."""
+    normalize_observation: bool = True
+    """Normalise observations by their running mean and variance."""
+    normalize_reward: bool = True
+    """Divide rewards by the running standard deviation of the discounted return."""
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of one update."""
+        return self.num_envs * self.num_steps
+
+    @property
+    def shape_key(self) -> ShapeKey:
+        """Members with equal keys share one compiled update. The number of epochs is not part of it."""
+        return (
+            self.num_envs,
+            self.num_steps,
+            self.minibatch_size,
+            self.hidden_sizes,
+            self.normalize_observation,
+            self.normalize_reward,
+        )
+
+    def validate(self) -> Hyperparameters:
+        """Return self if all values follow the rules.
+
+        :raises InvalidArgument: naming the first field that does not.
+        """
+        for name, rule in RULES.items():
+            _check(name, getattr(self, name), rule.allows(getattr(self, name)), rule.expected)
+        for name in ("normalize_observation", "normalize_reward"):
+            _check(name, getattr(self, name), isinstance(getattr(self, name), bool), "true or false")
+        sizes = self.hidden_sizes
+        fits = isinstance(sizes, tuple) and 1 <= len(sizes) <= MAX_HIDDEN_LAYERS and all(map(HIDDEN_SIZE.allows, sizes))
+        expected = f"1 to {MAX_HIDDEN_LAYERS} layer sizes, each {HIDDEN_SIZE.expected}"
+        _check("hidden_sizes", sizes, fits, expected)
+        check_sizes(vars(self))
+        return self
+
+    @classmethod
+    def for_run(cls, values: Mapping[str, Any], *, base: Hyperparameters) -> Hyperparameters:
+        """As `from_dict`, but a minibatch larger than the rollout becomes the whole rollout, as in Stable-Baselines3.
+
+        Rollout and minibatch often come from two places, a preset and a person or a model, neither of which has both.
+        """
+        whole = cls.from_dict({**values, "minibatch_size": 1}, base=base)
+        size = minibatch_size(values, base=base)
+        return replace(whole, minibatch_size=min(size, whole.batch_size))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values, the inverse of `from_dict`."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        values["hidden_sizes"] = list(self.hidden_sizes)
+        return values
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], *, base: Hyperparameters | None = None) -> Hyperparameters:
+        """Build and validate from plain values; what is missing comes from ``base`` (or the defaults).
+
+        :raises InvalidArgument: for an unknown name or an impossible value.
+        """
+        known = {item.name for item in fields(cls)}
+        for name in values:
+            if name not in known:
+                raise InvalidArgument(field=str(name), value=values[name], expected=f"one of {sorted(known)}")
+        return replace(base or cls(), **{name: _plain(name, value) for name, value in values.items()}).validate()
+
+
+RULES: Mapping[str, Rule] = {item.name: item.metadata["rule"] for item in fields(Hyperparameters) if item.metadata}
+"""The rule of each hyperparameter that is a number, by name."""
+
+
+def check_sizes(sizes: Mapping[str, Any]) -> None:
+    """Refuse sizes that are legal one by one and of which no update can be made.
+
+    Only given values are compared: with any preset's value for the other, neither ``num_envs`` nor ``num_steps`` is too much.
+
+    :param sizes: legal values by name.
+    :raises InvalidArgument: naming the field.
+    """
+    if "num_envs" not in sizes or "num_steps" not in sizes:
+        return
+    envs, steps, epochs, minibatch = (
+        sizes.get(name, 1) for name in ("num_envs", "num_steps", "epochs", "minibatch_size")
+    )
+    samples = envs * steps
+    expected = (
+        f"at most {MAX_UPDATE_SAMPLES // envs} with num_envs of {envs} (num_envs × num_steps ≤ {MAX_UPDATE_SAMPLES})"
+    )
+    _check("num_steps", steps, samples <= MAX_UPDATE_SAMPLES, expected)
+    # As in SB3: an update of one sample in all has no deviation by which to normalise advantages.
+    _check("num_steps", steps, samples >= 2, "at least 2 with num_envs of 1 (num_envs × num_steps ≥ 2)")
+    expected = f"at most {MAX_UPDATE_VISITS // samples} with {samples} samples "
+    expected += f"(num_envs × num_steps × epochs ≤ {MAX_UPDATE_VISITS})"
+    _check("epochs", epochs, samples * epochs <= MAX_UPDATE_VISITS, expected)
+    _check("minibatch_size", minibatch, minibatch <= samples, f"at most {samples} (num_envs × num_steps)")
+
+
+def minibatch_size(values: Mapping[str, Any], *, base: Hyperparameters) -> int:
+    """Return the size of a minibatch from plain values or ``base``, whatever the size of the rollout.
+
+    :raises InvalidArgument: for an impossible value.
+    """
+    size: int = _plain("minibatch_size", values.get("minibatch_size", base.minibatch_size))
+    _check("minibatch_size", size, RULES["minibatch_size"].allows(size), RULES["minibatch_size"].expected)
+    return size
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Undo what JSON and protobuf do to values: lists for tuples, 64.0 for 64, 1 for 1.0."""
+    if name == "hidden_sizes":
+        if not isinstance(value, list | tuple):
+            raise InvalidArgument(field=name, value=value, expected="a list of layer sizes")
+        return tuple(_integral(size) for size in value)
+    if name in RULES and RULES[name].whole:
+        return _integral(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    return value
+
+
+def _integral(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _check(field: str, value: object, fits: bool, expected: str) -> None:
+    if not fits:
+        raise InvalidArgument(field=field, value=value, expected=expected)
