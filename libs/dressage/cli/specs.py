@@ -233,7 +233,7 @@ def parse_config(text: str) -> pb.Config:
                 field=f"--config {identifier}", value=name, expected=f"one of {', '.join(known)}"
             )
         if name in said:
-            raise errors.InvalidArgument(field=f"--config {identifier} {name}", value=pair, expected="it once only")
+            raise errors.InvalidArgument(field=f"--config {identifier} {name}", value=pair, expected="one value")
         said.add(name)
         _set(config.hyperparameters, known[name], value)
     return config
@@ -251,7 +251,7 @@ def set_environment_option(options: pb.EnvironmentOptions, text: str) -> None:
         expected = f"NAME=VALUE with one of {', '.join(known)}; `dressage envs show ID` says which it has"
         raise errors.InvalidArgument(field="--env-option", value=text, expected=expected)
     if descriptor in (said for said, _ in options.ListFields()):
-        raise errors.InvalidArgument(field=f"--env-option {descriptor.name}", value=text, expected="it once only")
+        raise errors.InvalidArgument(field=f"--env-option {descriptor.name}", value=text, expected="one value")
     try:
         setattr(options, descriptor.name, _option_value(descriptor.type, value))
     except (ValueError, KeyError) as error:

@@ -283,7 +283,9 @@ def test_a_place_that_nothing_can_be_fetched_to_is_named(
     server.fake.artifacts = {f"{POLICY}/card.json": b"{}", VIDEO: b"film"}
     (Path.cwd() / "file").write_text("")
     assert invoke([*command, "-o", "file/below"]) == 1
-    assert capsys.readouterr().err.startswith("error: --out: got 'file/below', expected a place that can be written to")
+    assert capsys.readouterr().err.startswith(
+        "error: --out: cannot be written: Not a directory (got 'file/below'); expected a path"
+    )
 
 
 def test_render_fetches_a_session_s_video(server: Background, capsys: pytest.CaptureFixture[str]):

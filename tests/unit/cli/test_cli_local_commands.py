@@ -238,7 +238,7 @@ def test_what_a_registered_environment_does_not_take_is_refused(
     here = ["--data-dir", str(tmp_path / "other")]
     assert invoke(["envs", "add", "gymnasium:Pendulum-v1", option, value, *here]) == 1
     said = capsys.readouterr().err
-    assert said.startswith(f"error: {option}: got ") and value in said and "a model's .xml file" in said
+    assert said.startswith(f"error: {option}: invalid value (got ") and value in said and "a model's .xml file" in said
     assert ("--env-option max_episode_steps=N" in said) == (option == "--episode-steps")
     assert not list((tmp_path / "other").rglob("card.json"))
 
@@ -259,7 +259,7 @@ def test_a_place_that_cannot_be_written_to_is_named_with_its_option(
     out = tmp_path / "file" / "below"
     assert invoke(["export", str(bundle), "--format", form, "-o", str(out)]) == 1
     said = capsys.readouterr().err
-    assert said.startswith("error: --out: got ") and "expected a place that can be written to (" in said
+    assert said.startswith(f"error: --out: cannot be written: Not a directory (got '{out}'); expected a path")
     assert "a fault of dressage" not in said
 
 
