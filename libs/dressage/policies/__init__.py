@@ -1,4 +1,4 @@
-"""The policy bundle: a policy of any kind (`dressage.policies.kinds`) as plain files, and what one does with it.
+"""The policy bundle: a policy of any kind (`dressage.policies.kinds`) as plain files: load, act, export.
 
 ``load(path).act(observation)`` needs numpy and safetensors only; `to_onnx` and `to_sb3` import their libraries when
 called.

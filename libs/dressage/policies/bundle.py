@@ -1,8 +1,8 @@
-"""Saving, loading and acting with numpy and safetensors alone.
+"""Saves, loads and runs policies with numpy and safetensors only.
 
 A bundle is a folder with ``policy.safetensors`` and ``card.json``. The card names the kind of policy; its module in
 `dressage.policies.kinds` documents the tensors. Weights are float32, statistics of observations float64 (``obs_mean``,
-``obs_var``). Nothing in a bundle can execute.
+``obs_var``). A bundle contains no code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Policy:
     """A trained policy: deterministic actions from raw observations.
 
     :param weights: tensors of the bundle, by name.
-    :raises InvalidArgument: where a tensor is missing, has another shape than the card says, or is not finite.
+    :raises InvalidArgument: if a tensor is missing, has another shape than the card requires, or is not finite.
     """
 
     def __init__(self, *, weights: Mapping[str, Array], card: PolicyCard) -> None:
@@ -49,26 +49,26 @@ class Policy:
         return self.description.to_dict()
 
     def act(self, observation: ArrayLike) -> Array:
-        """The deterministic action: the mean, brought into the action bounds, or the index of the most likely action.
+        """Return the deterministic action: the mean within the action bounds, or the index of the most likely action.
 
-        :param observation: (D,) or (N, D), in the environment's own units. A table takes an integer or (N,) integers, or
-            the one-hot form of them, (D,) or (N, D) floating.
+        :param observation: (D,) or (N, D), not normalised. A table takes an integer or (N,) integers, or their one-hot
+            form, (D,) or (N, D) floating.
         :returns: (A,) or (N, A) float32; discrete actions: () or (N,) int64.
-        :raises InvalidArgument: for another shape, or observations that a table does not have.
+        :raises InvalidArgument: for another shape, or an observation that is not in the table.
         """
         return self._act(observation)
 
 
 def tensor_shapes(card: PolicyCard) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every tensor of a bundle."""
+    """Return the name and shape of every tensor of a bundle."""
     return kind(card.kind).tensors(card)
 
 
 def save_bundle(path: str | os.PathLike[str], *, weights: Mapping[str, Array], card: PolicyCard) -> Path:
-    """Write the bundle into the folder ``path`` (made if absent), each file at once or not at all.
+    """Write the bundle into the folder ``path`` (created if absent), each file atomically.
 
     :returns: the folder.
-    :raises InvalidArgument: where weights and card do not fit each other.
+    :raises InvalidArgument: if weights and card do not match.
     """
     policy_kind = kind(card.kind)
     policy_kind.validate(weights, card)
@@ -83,8 +83,8 @@ def load(path: str | os.PathLike[str]) -> Policy:
     """Load a bundle.
 
     :param path: its folder, or its ``policy.safetensors``.
-    :raises NotFound: where a file of the bundle is missing.
-    :raises InvalidArgument: where a file is damaged or cannot be read, or the files do not fit each other.
+    :raises NotFound: if a file of the bundle is missing.
+    :raises InvalidArgument: if a file is damaged or cannot be read, or the files do not match.
     """
     folder = Path(path)
     if folder.name == WEIGHTS_FILE:
@@ -102,7 +102,7 @@ def load(path: str | os.PathLike[str]) -> Policy:
         card = PolicyCard.from_dict(json.loads(raw_card))
     except ValueError as error:
         raise InvalidArgument(f"{folder / CARD_FILE}: not JSON ({error})", field=CARD_FILE) from error
-    except RecursionError as error:  # of the parser, or of what shows a deep value in an error
+    except RecursionError as error:  # of the parser, or of the representation of a deep value
         raise InvalidArgument(f"{folder / CARD_FILE}: nested too deep", field=CARD_FILE) from error
     try:
         weights = decode_tensors(raw_weights)
@@ -112,7 +112,7 @@ def load(path: str | os.PathLike[str]) -> Policy:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write ``data`` under another name in the same folder, make it durable, then rename it to ``path``."""
+    """Write ``data`` to a temporary file in the same folder, sync it, then rename it to ``path``."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
     try:
         with os.fdopen(handle, "wb") as file:
