@@ -82,6 +82,15 @@ class LoopThread:
         self._stop()
 
 
+def run_blocking(work: Coroutine[Any, Any, T]) -> T:
+    """Return the coroutine's result, as `asyncio.run` does, also where an event loop runs in this thread already."""
+    loop = LoopThread()
+    try:
+        return loop.run(work)
+    finally:
+        loop.stop()
+
+
 def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread, pid: int) -> None:
     if os.getpid() != pid or not loop.is_running():
         return
