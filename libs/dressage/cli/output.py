@@ -58,7 +58,7 @@ def _readable(message: Message) -> Message:
     from google.protobuf.any_pb2 import Any as AnyMessage
     from google.protobuf.struct_pb2 import Struct
 
-    from dressage.cli.methods import import_plugins
+    from dressage.sdk.methods import import_plugins
 
     import_plugins()
     copy = type(message)()

@@ -4,9 +4,19 @@
 called.
 """
 
-from dressage.policies.bundle import CARD_FILE, WEIGHTS_FILE, Policy, load, save_bundle
+from dressage.policies.bundle import CARD_FILE, WEIGHTS_FILE, Policy, from_bytes, load, save_bundle
 from dressage.policies.card import PolicyCard
 from dressage.policies.onnx_export import to_onnx
 from dressage.policies.sb3_export import to_sb3
 
-__all__ = ["CARD_FILE", "WEIGHTS_FILE", "Policy", "PolicyCard", "load", "save_bundle", "to_onnx", "to_sb3"]
+__all__ = [
+    "CARD_FILE",
+    "WEIGHTS_FILE",
+    "Policy",
+    "PolicyCard",
+    "from_bytes",
+    "load",
+    "save_bundle",
+    "to_onnx",
+    "to_sb3",
+]

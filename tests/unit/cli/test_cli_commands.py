@@ -19,9 +19,9 @@ import pytest
 from dressage.api.v1 import environment_service_pb2, session_pb2, session_service_pb2
 from dressage.cli import listings
 from dressage.cli import run as work
-from dressage.cli.connection import Connection
 from dressage.cli.main import invoke
 from dressage.client import AsyncClient
+from dressage.local.connection import Connection
 
 from tests.fakes.orchestrator import Background, FakeOrchestrator, Fault
 
@@ -395,7 +395,7 @@ def test_what_a_session_that_nothing_goes_on_with_is_told_waits(
         async with AsyncClient.connect(server.address) as client:
             yield Connection(client, "stack", None, " --data-dir here", only_looks=True)
 
-    monkeypatch.setattr("dressage.cli.connection.connect", looks)
+    monkeypatch.setattr("dressage.local.connection.connect", looks)
     capsys.readouterr()
     assert invoke(["sessions", action[0], "s1", *action[1:]]) == 0
     out = capsys.readouterr().out

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from dressage import errors
 from dressage.api.v1 import session_pb2 as pb
-from dressage.cli import methods, output
-from dressage.cli.specs import SpecOptions, make_spec, recorded
+from dressage.cli import output
+from dressage.sdk import methods
+from dressage.sdk.specs import SpecOptions, make_spec, recorded
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.json_format import MessageToJson
 

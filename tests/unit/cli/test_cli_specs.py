@@ -10,7 +10,7 @@ import pytest
 import typer
 from dressage import errors
 from dressage.cli.options import parse_count
-from dressage.cli.specs import SpecOptions, make_spec, parse_config, recorded
+from dressage.sdk.specs import SpecOptions, make_spec, parse_config, recorded
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dressage.api.internal.v1 import run_service_pb2
-from dressage.cli.specs import SpecOptions, make_spec
 from dressage.envs import EnvOptions, make_batch
 from dressage.errors import InvalidArgument
+from dressage.sdk.specs import SpecOptions, make_spec
 from dressage_orchestrator.service import _check_options
 from dressage_trainer.specs import options_of, train_spec
 
