@@ -1,7 +1,7 @@
 """Domain errors, raised by logic and mapped to gRPC statuses in one place (`dressage.serving.errors`).
 
-Every error carries a ``reason`` (UPPER_SNAKE, stable, for programs) and a message (for people); `InvalidArgument`
-also names the field, the value seen and what would be right. Nothing here imports gRPC.
+Every error carries a ``reason`` (UPPER_SNAKE, stable, for programs) and a message (for people). `InvalidArgument` also
+carries the field and the expected value. Nothing here imports gRPC.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _SHOWN_VALUE = 80
+_NO_VALUE = object()
 
 
 class DressageError(Exception):
@@ -29,7 +30,17 @@ class DressageError(Exception):
 
 
 class InvalidArgument(DressageError):
-    """A value that can never be right; names the field, the value and what is expected."""
+    """A value that can never be right.
+
+    Without ``message``, the message is ``field: problem (got value); expected what. Remedy.``
+
+    :param message: the whole message, where the parts do not fit.
+    :param field: name of the argument, option or field, as the user wrote it.
+    :param problem: what is wrong.
+    :param value: the value received; shown shortened. Leave it out where there is none to show.
+    :param expected: what would be right, as a noun phrase.
+    :param remedy: what to do, as a sentence.
+    """
 
     default_reason = "INVALID_ARGUMENT"
 
@@ -38,19 +49,26 @@ class InvalidArgument(DressageError):
         message: str = "",
         *,
         field: str = "",
-        value: object = None,
+        problem: str = "invalid value",
+        value: object = _NO_VALUE,
         expected: str = "",
+        remedy: str = "",
         reason: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> None:
-        shown = repr(value)
-        if len(shown) > _SHOWN_VALUE:
-            shown = shown[: _SHOWN_VALUE - 3] + "..."
-        if not message:
-            message = f"{field}: got {shown}, expected {expected}"
-        super().__init__(message, reason=reason, metadata=metadata)
+        super().__init__(message or _message(field, problem, value, expected, remedy), reason=reason, metadata=metadata)
         self.field = field
         self.expected = expected
+
+
+def _message(field: str, problem: str, value: object, expected: str, remedy: str) -> str:
+    text = f"{field}: {problem}"
+    if value is not _NO_VALUE:
+        shown = repr(value)
+        text += f" (got {shown if len(shown) <= _SHOWN_VALUE else shown[: _SHOWN_VALUE - 3] + '...'})"
+    if expected:
+        text += f"; expected {expected}"
+    return f"{text}. {remedy}" if remedy else text
 
 
 class NotFound(DressageError):
@@ -66,31 +84,31 @@ class AlreadyExists(DressageError):
 
 
 class FailedPrecondition(DressageError):
-    """The request is sound, but not in the resource's present state."""
+    """The request is valid, but not in the current state of the resource."""
 
     default_reason = "FAILED_PRECONDITION"
 
 
 class Aborted(DressageError):
-    """A concurrent change won (a stale etag); read again and repeat."""
+    """The resource changed meanwhile (a stale etag); read it again and retry."""
 
     default_reason = "ABORTED"
 
 
 class ResourceExhausted(DressageError):
-    """A quota, budget or bound is used up."""
+    """A quota, budget or limit is reached."""
 
     default_reason = "RESOURCE_EXHAUSTED"
 
 
 class DeadlineExceeded(DressageError):
-    """The work did not end in time."""
+    """The work did not end before its deadline."""
 
     default_reason = "DEADLINE_EXCEEDED"
 
 
 class Unavailable(DressageError):
-    """A service or provider cannot be reached now; a later try may succeed."""
+    """A service or provider cannot be reached now; a retry may succeed."""
 
     default_reason = "UNAVAILABLE"
 
@@ -108,6 +126,6 @@ class Unauthenticated(DressageError):
 
 
 class Internal(DressageError):
-    """A fault of ours."""
+    """An error in Dressage itself."""
 
     default_reason = "INTERNAL"

@@ -1,7 +1,7 @@
-"""From a failed call back to the domain error that the server raised.
+"""Maps a failed call to the domain error that the server raised.
 
-Servers answer with a `google.rpc.Status` in the trailing metadata: its `ErrorInfo` carries reason and metadata, its
-`BadRequest` the fields at fault. A status without details (a proxy's, an older server's, gRPC's own) maps by its code.
+Servers send a `google.rpc.Status` in the trailing metadata: its `ErrorInfo` has reason and metadata, its `BadRequest` the
+invalid fields. A status without details (of a proxy, an older server, or gRPC itself) maps by its code.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _REASON_WITHOUT_DETAILS = {
 
 
 def from_rpc(error: grpc.RpcError, *, address: str = "") -> errors.DressageError:
-    """The domain error that a failed call stands for.
+    """Return the domain error of a failed call.
 
-    :param error: what a stub of `grpc` or `grpc.aio` raised.
-    :param address: the server asked; named in the message when it could not be reached.
+    :param error: the exception of a `grpc` or `grpc.aio` stub.
+    :param address: of the server; part of the message if it could not be reached.
     """
     code = error.code() or grpc.StatusCode.UNKNOWN
     text = error.details() or code.name.lower().replace("_", " ")
@@ -64,7 +64,7 @@ def from_rpc(error: grpc.RpcError, *, address: str = "") -> errors.DressageError
 
 
 def _with_violations(text: str, violations: list[error_details_pb2.BadRequest.FieldViolation]) -> str:
-    """The message, with those violations that it does not name already."""
+    """Return the message and the violations that are not part of it."""
     missing = [f"{v.field}: {v.description}" for v in violations if v.description not in text]
     if not missing:
         return text
@@ -74,7 +74,7 @@ def _with_violations(text: str, violations: list[error_details_pb2.BadRequest.Fi
 def _details(
     error: grpc.RpcError,
 ) -> tuple[error_details_pb2.ErrorInfo | None, list[error_details_pb2.BadRequest.FieldViolation]]:
-    """ErrorInfo and field violations of the status in the trailing metadata, as far as there are any."""
+    """Return the ErrorInfo and the field violations of the status in the trailing metadata."""
     raw = next((value for key, value in error.trailing_metadata() or () if key == _DETAILS_KEY), None)
     info: error_details_pb2.ErrorInfo | None = None
     violations: list[error_details_pb2.BadRequest.FieldViolation] = []
@@ -82,7 +82,7 @@ def _details(
         return info, violations
     try:
         status = status_pb2.Status.FromString(raw)
-    except DecodeError:  # a proxy's garbage must not hide the status itself
+    except DecodeError:  # malformed details of a proxy must not hide the status
         return info, violations
     for detail in status.details:
         if detail.Is(error_details_pb2.ErrorInfo.DESCRIPTOR):

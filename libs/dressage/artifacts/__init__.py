@@ -1,7 +1,7 @@
-"""Where sessions keep their files: one small protocol, a directory behind it on one machine, S3 on a cluster.
+"""The artifact store: files of sessions by key, in a directory on one machine or in S3 on a cluster.
 
-Readers never see half a file: every write goes to a temporary name and is renamed (or linked) into place.
-Keys are relative POSIX paths of a narrow alphabet; `check_key` refuses all else before a file system sees it.
+Readers never see a partial file: every write goes to a temporary name and is renamed (or linked) into place.
+Keys are relative POSIX paths with a restricted alphabet; `check_key` refuses all others before any file access.
 """
 
 from dressage.artifacts.directory import DirectoryStore

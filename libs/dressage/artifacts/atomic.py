@@ -1,4 +1,4 @@
-"""Writing a file so that a reader, or a crash, sees the old contents or the new and nothing between."""
+"""Atomic writes: after a crash, and for every reader, a file has its old contents or its new ones."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 TEMPORARY_PREFIX = ".tmp-"
-"""Names of files not yet in place begin so; no key does."""
+"""Prefix of temporary files; no key begins with it."""
 
 
 def write(path: Path, fill: Callable[[BinaryIO], None], *, if_absent: bool = False) -> bool:
-    """Fills a temporary file beside ``path``, makes it durable, then moves it into place.
+    """Fill a temporary file in the folder of ``path``, sync it, then rename it to ``path``.
 
-    :param if_absent: leave a file that is there as it is (decided atomically, by a hard link).
+    :param if_absent: do not replace an existing file (decided atomically, by a hard link).
     :return: whether the file was written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def write(path: Path, fill: Callable[[BinaryIO], None], *, if_absent: bool = Fal
 
 
 def write_bytes(path: Path, data: bytes, *, if_absent: bool = False) -> bool:
-    """`write` of the given bytes."""
+    """Write the given bytes; see `write`."""
 
     def fill(file: BinaryIO) -> None:
         file.write(data)
@@ -51,7 +51,7 @@ def write_bytes(path: Path, data: bytes, *, if_absent: bool = False) -> bool:
 
 
 def copy(source: Path, path: Path, *, if_absent: bool = False) -> bool:
-    """`write` of another file's contents."""
+    """Write the contents of another file; see `write`."""
 
     def fill(file: BinaryIO) -> None:
         with source.open("rb") as opened:
@@ -61,7 +61,7 @@ def copy(source: Path, path: Path, *, if_absent: bool = False) -> bool:
 
 
 def _sync_directory(directory: Path) -> None:
-    # Without this a power cut may forget the rename although the file's bytes are on disk.
+    # Without this, a power failure may lose the rename although the contents are on disk.
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

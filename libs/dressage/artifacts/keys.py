@@ -1,4 +1,4 @@
-"""The keys of artifacts: which strings are one, so that no store ever sees a path that leads elsewhere."""
+"""Validation of artifact keys, so that no key refers to a file outside the store."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import re
 from dressage.errors import InvalidArgument
 
 MAX_KEY_LENGTH = 500
-"""Longest key in characters."""
+"""Maximum length of a key in characters."""
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:=+@-]*\Z")
 _EXPECTED = (
-    "segments of letters, digits and '_.:=+@-' joined by '/', none of them beginning with a dot, "
+    "segments of letters, digits and '_.:=+@-' joined by '/', none of which begins with a dot, "
     f"at most {MAX_KEY_LENGTH} characters"
 )
 
 
 def check_key(key: str) -> str:
-    """The key itself, if it is one.
+    """Return the key if it is valid.
 
     :param key: such as ``sessions/s-1/iterations/1/reward.py``.
-    :raises InvalidArgument: when it is empty, absolute, too long, or has a segment that is empty, begins with a
+    :raises InvalidArgument: if it is empty, absolute, too long, or has a segment that is empty, begins with a
         dot (which rules out ``..``) or holds other characters.
     """
     if not key or len(key) > MAX_KEY_LENGTH or not all(_SEGMENT.match(part) for part in key.split("/")):
@@ -29,7 +29,7 @@ def check_key(key: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """The prefix itself, if it is one: empty, a key, a key with a slash behind it, or the beginning of a key.
+    """Return the prefix if it is valid: empty, a key, a key with a trailing slash, or the beginning of a key.
 
     :raises InvalidArgument: otherwise.
     """

@@ -1,4 +1,4 @@
-"""From a setting to a store."""
+"""Opens the artifact store that a setting names."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _EXPECTED = "a path, file:///path or s3://bucket/prefix (a bucket of 3-63 lower-
 
 
 def open_store(url: str, *, s3: S3Options | None = None, check: bool = True) -> ArtifactStore:
-    """The store that a setting names.
+    """Return the store that a setting names.
 
     :param url: a path, ``file:///path`` or ``s3://bucket/prefix``.
-    :param s3: how an S3 store is reached; from ``DRESSAGE_S3_*`` if None.
-    :param check: see that the bucket is there.
-    :raises InvalidArgument: when it is empty or of another scheme, or a setting of the S3 store is wrong.
-    :raises Unavailable: when the S3 store cannot be used, naming the setting to correct.
+    :param s3: options of an S3 store; from ``DRESSAGE_S3_*`` if None.
+    :param check: check that the bucket exists.
+    :raises InvalidArgument: if it is empty or has another scheme, or a setting of the S3 store is invalid.
+    :raises Unavailable: if the S3 store cannot be used, naming the setting to correct.
     :raises FailedPrecondition: when the S3 client is not installed.
     """
     parts = urlsplit(url)
@@ -51,9 +51,9 @@ def _open_s3(bucket: str, prefix: str, options: S3Options | None, *, check: bool
 
 
 def s3_options() -> S3Options:
-    """The options from the environment and the mounted file.
+    """Return the options from the environment and the mounted file.
 
-    :raises InvalidArgument: when one is wrong, naming it and never showing a secret.
+    :raises InvalidArgument: naming an invalid option; the message has no secret.
     """
     from pydantic import ValidationError
 

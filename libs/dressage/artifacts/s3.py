@@ -1,4 +1,4 @@
-"""The artifact store of a cluster: objects of a bucket in any S3 store, by key below a prefix."""
+"""The artifact store of a cluster: objects in an S3 bucket, by key below a prefix."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dressage.errors import DressageError, InvalidArgument, NotFound, Unavailabl
 T = TypeVar("T")
 
 OPEN_SECONDS = 20.0
-"""How long `S3Store` waits for a store that cannot be reached when it is opened."""
+"""How long `S3Store` waits on opening for a store that cannot be reached."""
 
 _LONGEST_WAIT = 5.0
 
@@ -35,15 +35,15 @@ _LONGEST_WAIT = 5.0
 class S3Store:
     """Artifacts in a bucket; see `ArtifactStore` for the methods.
 
-    A request that the store could not answer is repeated, with growing waits, for `S3Options.retry_seconds`; wrong
-    credentials, a missing bucket, wrong clocks and certificates are told at once.
+    Failed requests are retried with exponential backoff for `S3Options.retry_seconds`. Wrong credentials, a missing bucket,
+    clock skew and certificate errors are raised at once.
 
-    :param bucket: its name.
-    :param prefix: of all keys in the bucket; may be empty.
-    :param check: look whether the bucket is there and may be used, and make it if the options allow it.
-    :param sleep: waits between two tries.
-    :raises Unavailable: when the check fails, naming the setting to correct.
-    :raises InvalidArgument: when there are no credentials.
+    :param bucket: name of the bucket.
+    :param prefix: prefix of all keys in the bucket; may be empty.
+    :param check: check access to the bucket, and create it if the options allow it.
+    :param sleep: waits between two attempts.
+    :raises Unavailable: if the check fails, naming the setting to correct.
+    :raises InvalidArgument: if there are no credentials.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class S3Store:
             self._open()
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """Writes the bytes; whether they were written (see `ArtifactStore.put`)."""
+        """Write the bytes; return whether they were written (see `ArtifactStore.put`)."""
         return self._write(check_key(key), s3_upload.Contents.of(data), if_absent=if_absent)
 
     def put_file(self, key: str, path: Path, *, if_absent: bool = False) -> bool:
-        """Writes a file's contents; whether they were written."""
+        """Write the contents of a file; return whether they were written."""
         check_key(key)
         try:
             contents = s3_upload.Contents.of(path)
@@ -81,18 +81,18 @@ class S3Store:
         return self._write(key, contents, if_absent=if_absent)
 
     def get(self, key: str) -> bytes:
-        """The bytes of an artifact."""
+        """Return the bytes of an artifact."""
         return b"".join(self.read(key))
 
     def read(self, key: str, chunk: int = DEFAULT_CHUNK, *, offset: int = 0) -> Iterator[bytes]:
-        """The bytes from ``offset`` on, in chunks; what is read from the beginning is checked against its SHA-256."""
+        """Yield the bytes from ``offset`` on, in chunks; with offset 0, the SHA-256 is checked."""
         if chunk < 1 or offset < 0:
             raise InvalidArgument(field="chunk, offset", value=(chunk, offset), expected=">= 1 and >= 0")
         name = self._name(key)
         facts = self._do("read", key, lambda: self._client.stat_object(self.bucket, name))
         expected = facts.metadata.get(s3_upload.DIGEST_HEADER) if facts.metadata and offset == 0 else None
         digest, at, end = hashlib.sha256(), offset, int(facts.size or 0)
-        # Only the object that was looked at is read: one written over it meanwhile would give half of each.
+        # Read only the version that stat_object returned: a concurrent write would otherwise mix two versions.
         same = {"If-Match": f'"{facts.etag}"'} if facts.etag else {}
         while at < end:
             before = at
@@ -101,32 +101,32 @@ class S3Store:
                 at += len(piece)
                 yield piece
             if at == before:
-                raise Unavailable(f"the store gave nothing of artifact {key!r}", reason="ARTIFACT_STORE_FAILED")
+                raise Unavailable(f"the store returned no data for artifact {key!r}", reason="ARTIFACT_STORE_FAILED")
         if expected is not None and digest.hexdigest() != expected:
-            message = f"artifact {key!r} is damaged: its SHA-256 is not the one it was written with"
+            message = f"artifact {key!r} is damaged: its SHA-256 differs from the one recorded when it was written"
             raise Unavailable(message, reason="ARTIFACT_DAMAGED", metadata={"key": key})
 
     def info(self, key: str) -> ArtifactInfo:
-        """An artifact's facts, with its SHA-256 if it was written through a store (not by a grant)."""
+        """Return size and time of an artifact, and its SHA-256 if a store wrote it (not a grant)."""
         name = self._name(key)
         facts = self._do("read", key, lambda: self._client.stat_object(self.bucket, name))
         return _info(key, facts)
 
     def list(self, prefix: str = "") -> list[ArtifactInfo]:
-        """The artifacts whose keys begin with the prefix, in order of keys; page by page from the store."""
+        """Return the artifacts whose keys begin with the prefix, in order of keys."""
         check_prefix(prefix)
-        wanted = self.prefix + prefix
+        full_prefix = self.prefix + prefix
 
         def collect() -> list[ArtifactInfo]:
-            found = self._client.list_objects(self.bucket, prefix=wanted, recursive=True)
-            keyed = [(str(entry.object_name)[len(self.prefix) :], entry) for entry in found]
-            # What others keep in the bucket under names that are no keys is none of ours.
+            objects = self._client.list_objects(self.bucket, prefix=full_prefix, recursive=True)
+            keyed = [(str(entry.object_name)[len(self.prefix) :], entry) for entry in objects]
+            # Skip objects of other programs, whose names are no keys.
             return [_info(key, entry) for key, entry in keyed if _is_key(key)]
 
         return sorted(self._do("list", prefix, collect), key=lambda info: info.key)
 
     def exists(self, key: str) -> bool:
-        """Whether there is such an artifact."""
+        """Return whether the artifact exists."""
         try:
             self.info(key)
         except NotFound:
@@ -134,27 +134,27 @@ class S3Store:
         return True
 
     def delete_prefix(self, prefix: str) -> int:
-        """Deletes the artifacts whose keys begin with the prefix, a thousand in a request; how many they were."""
+        """Delete the artifacts whose keys begin with the prefix, a thousand a request; return their number."""
         if not prefix:
             raise InvalidArgument(field="prefix", value=prefix, expected="a prefix that is not empty")
-        doomed = [self._name(info.key) for info in self.list(prefix)]
+        names = [self._name(info.key) for info in self.list(prefix)]
 
         def remove() -> None:
-            errors = list(self._client.remove_objects(self.bucket, [DeleteObject(name) for name in doomed]))
+            errors = list(self._client.remove_objects(self.bucket, [DeleteObject(name) for name in names]))
             if errors:
-                message = f"{len(errors)} artifacts were not deleted, the first of them because of {errors[0].code}"
+                message = f"{len(errors)} artifacts were not deleted; the first error is {errors[0].code}"
                 raise Unavailable(message, reason="ARTIFACT_STORE_FAILED")
 
-        if doomed:
+        if names:
             self._do("delete", prefix, remove)
-        return len(doomed)
+        return len(names)
 
     def grant_put(self, key: str) -> Grant:
-        """Leave to write that key: a presigned URL."""
+        """Return a grant to write the key: a presigned URL."""
         return self._grant("PUT", key)
 
     def grant_get(self, key: str) -> Grant:
-        """Leave to read that key: a presigned URL."""
+        """Return a grant to read the key: a presigned URL."""
         return self._grant("GET", key)
 
     def _name(self, key: str) -> str:
@@ -166,11 +166,11 @@ class S3Store:
         return Grant(url=url)
 
     def _write(self, key: str, contents: s3_upload.Contents, *, if_absent: bool) -> bool:
-        name, writer, tries = self._name(key), secrets.token_hex(8), 0
+        name, writer, attempts = self._name(key), secrets.token_hex(8), 0
 
         def attempt() -> bool:
-            nonlocal tries
-            tries += 1
+            nonlocal attempts
+            attempts += 1
             try:
                 s3_upload.write(
                     self._client,
@@ -184,8 +184,8 @@ class S3Store:
             except S3Error as error:
                 if not if_absent or not s3_errors.precondition_failed(error):
                     raise
-                # Refused after an answer was lost: perhaps it is our own earlier try that is there.
-                return tries > 1 and self._writer(name) == writer
+                # If an earlier response was lost, the existing object may be the one that this call wrote.
+                return attempts > 1 and self._writer(name) == writer
             return True
 
         return self._do("write", key, attempt)
@@ -195,27 +195,27 @@ class S3Store:
         return metadata.get(s3_upload.WRITER_HEADER) if metadata else None
 
     def _stream(self, key: str, offset: int, chunk: int, same: dict[str, str]) -> Iterator[bytes]:
-        """Bytes until the end, or until the connection breaks; the caller goes on from there."""
+        """Yield bytes until the end or until the connection breaks, after which the caller continues at that offset."""
         name = self._name(key)
 
-        def ask() -> Any:
+        def request() -> Any:
             return self._client.get_object(self.bucket, name, offset=offset, request_headers=dict(same))
 
-        response = self._do("read", key, ask)
-        began = False
+        response = self._do("read", key, request)
+        received = False
         try:
             for piece in response.stream(chunk):
-                began = True
+                received = True
                 yield piece
         except s3_errors.FAILURES as error:
-            if not began or not s3_errors.transient(error):
-                raise s3_errors.told("read", key, error, self.options, self.bucket) from None
+            if not received or not s3_errors.transient(error):
+                raise s3_errors.domain_error("read", key, error, self.options, self.bucket) from None
         finally:
             response.close()
             response.release_conn()
 
     def _do(self, verb: str, key: str, work: Callable[[], T], *, seconds: float | None = None) -> T:
-        """Does it, again while the failure is a passing one; maps what remains to domain errors."""
+        """Run a request, retry while its error is transient, and map the last error to a domain error."""
         allowed = self.options.retry_seconds if seconds is None else seconds
         retrying = Retrying(
             retry=retry_if_exception(s3_errors.transient),
@@ -230,14 +230,14 @@ class S3Store:
             raise
         except s3_errors.FAILURES as error:
             if s3_errors.precondition_failed(error):
-                message = f"artifact {key!r} was written anew while it was read; read it again"
+                message = f"artifact {key!r} was replaced while it was read; read it again"
                 raise Unavailable(message, reason="ARTIFACT_CHANGED", metadata={"key": key}) from None
-            raise s3_errors.told(verb, key, error, self.options, self.bucket) from None
+            raise s3_errors.domain_error(verb, key, error, self.options, self.bucket) from None
 
     def _open(self) -> None:
         seconds = min(OPEN_SECONDS, self.options.retry_seconds)
         try:
-            # A listing, not a HEAD: only its answer has a body that says what is wrong.
+            # A listing, not a HEAD, because only its response has a body with the error code.
             self._do(
                 "open", "", lambda: next(self._client.list_objects(self.bucket, self.prefix), None), seconds=seconds
             )
@@ -263,7 +263,7 @@ class S3Store:
             try:
                 self._client.set_bucket_lifecycle(self.bucket, LifecycleConfig([rule]))
             except S3Error as error:
-                # Some stores know no such rule (MinIO drops unfinished uploads by itself); the bucket serves all the same.
+                # Some stores do not support this rule (MinIO drops unfinished uploads by itself); the bucket works without it.
                 if error.code not in ("NotImplemented", "MalformedXML", "InvalidArgument", "MethodNotAllowed"):
                     raise
 

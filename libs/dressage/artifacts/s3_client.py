@@ -1,4 +1,4 @@
-"""Clients of an S3 store: connections, credentials and addressing as the options say."""
+"""Clients of an S3 store: connections, credentials and addressing according to the options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROLE_VARIABLES = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_REL
 
 
 class FileProvider(Provider):
-    """Credentials in two mounted files, read again when one has changed (a rotated Secret)."""
+    """Credentials in two mounted files, read again when one changes (a rotated Secret)."""
 
     def __init__(self, access_key_file: Path, secret_key_file: Path) -> None:
         self._files = (access_key_file, secret_key_file)
@@ -28,9 +28,9 @@ class FileProvider(Provider):
         self._credentials: Credentials | None = None
 
     def retrieve(self) -> Credentials:
-        """The credentials.
+        """Return the credentials.
 
-        :raises FailedPrecondition: when a file cannot be read or is empty, naming it.
+        :raises FailedPrecondition: if a file cannot be read or is empty, naming it.
         """
         try:
             seen = tuple(path.stat().st_mtime_ns for path in self._files)
@@ -47,9 +47,9 @@ class FileProvider(Provider):
 
 
 def credentials(options: S3Options) -> Provider:
-    """Where the credentials come from: settings, then mounted files, then AWS's own variables or role.
+    """Return the source of credentials: settings, else mounted files, else the variables or role of AWS.
 
-    :raises InvalidArgument: when there are none, or only half of them.
+    :raises InvalidArgument: if credentials are missing or incomplete.
     """
     if options.access_key_file is not None and options.secret_key_file is not None:
         provider: Provider = FileProvider(options.access_key_file, options.secret_key_file)
@@ -73,9 +73,9 @@ def credentials(options: S3Options) -> Provider:
 
 
 def make_client(options: S3Options, *, endpoint: str | None = None, provider: Provider | None = None) -> Minio:
-    """A client that never repeats a request by itself: `S3Store` does, for all errors alike.
+    """Return a client without retries of its own: `S3Store` retries, for all errors alike.
 
-    :param endpoint: instead of the options'.
+    :param endpoint: replaces that of the options.
     """
     parts = urlsplit(endpoint or options.endpoint)
     pool = urllib3.PoolManager(
@@ -88,7 +88,7 @@ def make_client(options: S3Options, *, endpoint: str | None = None, provider: Pr
     client = Minio(
         parts.netloc,
         secure=parts.scheme == "https",
-        region=options.region,  # said, so that the client never asks the store for it
+        region=options.region,  # explicit, so that the client does not request it from the store
         credentials=provider or credentials(options),
         http_client=pool,
     )

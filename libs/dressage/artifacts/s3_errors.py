@@ -1,4 +1,4 @@
-"""What went wrong with an S3 store, in words that name the setting and the remedy; and whether to try again."""
+"""Errors of an S3 store as domain errors that name the setting and the remedy, and which of them are transient."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dressage.artifacts.s3_options import S3Options
 from dressage.errors import DressageError, NotFound, Unavailable
 
 FAILURES: tuple[type[Exception], ...] = (MinioException, urllib3.exceptions.HTTPError, OSError)
-"""What the client raises when a request fails."""
+"""Exceptions that the client raises."""
 
 _MISSING = frozenset({"NoSuchKey", "NoSuchVersion", "NotFound"})
 _TRANSIENT_CODES = frozenset(
@@ -27,7 +27,7 @@ _TRANSIENT_CODES = frozenset(
         "RequestTimeout",
         "OperationAborted",
         "ConditionalRequestConflict",
-        "BadDigest",  # damaged on its way: sent again
+        "BadDigest",  # damaged in transit
         "IncompleteBody",
         "XAmzContentSHA256Mismatch",
         "TooManyRequests",
@@ -37,17 +37,17 @@ _TRANSIENT_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 
 
 def missing(error: Exception) -> bool:
-    """Whether the store says that there is no such object."""
+    """Return whether the object does not exist."""
     return isinstance(error, S3Error) and error.code in _MISSING
 
 
 def precondition_failed(error: Exception) -> bool:
-    """Whether a conditional request was refused because its condition does not hold."""
+    """Return whether the condition of a conditional request is false."""
     return isinstance(error, S3Error) and (error.code == "PreconditionFailed" or error.response.status == 412)
 
 
 def transient(error: BaseException) -> bool:
-    """Whether the same request may succeed a little later."""
+    """Return whether a retry may succeed."""
     if isinstance(error, S3Error):
         return error.code in _TRANSIENT_CODES or error.response.status in _TRANSIENT_STATUSES
     if isinstance(error, ServerError):
@@ -59,8 +59,8 @@ def transient(error: BaseException) -> bool:
     return isinstance(error, urllib3.exceptions.HTTPError | OSError)
 
 
-def told(verb: str, key: str, error: Exception, options: S3Options, bucket: str) -> DressageError:
-    """The domain error that says it: `NotFound` for a missing artifact, else `Unavailable`."""
+def domain_error(verb: str, key: str, error: Exception, options: S3Options, bucket: str) -> DressageError:
+    """Return the domain error: `NotFound` for a missing artifact, else `Unavailable`."""
     if missing(error):
         return NotFound(f"no artifact {key!r}", reason="ARTIFACT_NOT_FOUND", metadata={"key": key})
     reason, why = _why(error, options, bucket)
@@ -77,21 +77,24 @@ def _why(error: Exception, options: S3Options, bucket: str) -> tuple[str, str]:
         if "CERTIFICATE_VERIFY_FAILED" in str(tls):
             remedy = "set DRESSAGE_S3_CA_FILE to the PEM file of the authority that signed it, and use its host name"
             return "S3_TLS_FAILED", f"the certificate of {endpoint} is not trusted; {remedy}"
-        return "S3_TLS_FAILED", f"{endpoint} speaks no TLS; if it is meant so, write http:// in DRESSAGE_S3_ENDPOINT"
+        return (
+            "S3_TLS_FAILED",
+            f"{endpoint} does not use TLS; if this is intended, write http:// in DRESSAGE_S3_ENDPOINT",
+        )
     if isinstance(error, InvalidResponseError | ServerError):
         if _status(error) == 400 and endpoint.startswith("http://"):
-            return "S3_TLS_FAILED", f"{endpoint} answers as a TLS server does; write https:// in DRESSAGE_S3_ENDPOINT"
+            return "S3_TLS_FAILED", f"{endpoint} is a TLS server; write https:// in DRESSAGE_S3_ENDPOINT"
         hint = "is DRESSAGE_S3_ENDPOINT an S3 server's address?"
-        return "ARTIFACT_STORE_FAILED", f"{endpoint} answered HTTP {_status(error)}, not as an S3 store does; {hint}"
-    remedy = "see that it runs and that DRESSAGE_S3_ENDPOINT is right and reachable from here"
+        return "ARTIFACT_STORE_FAILED", f"{endpoint} answered HTTP {_status(error)}, unlike an S3 store; {hint}"
+    remedy = "check that it runs and that DRESSAGE_S3_ENDPOINT is correct and reachable from here"
     return "S3_UNREACHABLE", f"{endpoint} cannot be reached ({_short(error)}); {remedy}"
 
 
 def _refusal(error: S3Error, options: S3Options, bucket: str) -> tuple[str, str]:
-    said = {
+    causes = {
         "NoSuchBucket": (
             "S3_BUCKET_MISSING",
-            f"there is no bucket {bucket!r} at {options.endpoint}; make it, correct store_url, or set "
+            f"there is no bucket {bucket!r} at {options.endpoint}; create it, correct store_url, or set "
             "DRESSAGE_S3_CREATE_BUCKET=true",
         ),
         "InvalidAccessKeyId": (
@@ -100,7 +103,7 @@ def _refusal(error: S3Error, options: S3Options, bucket: str) -> tuple[str, str]
         ),
         "SignatureDoesNotMatch": (
             "S3_CREDENTIALS_REFUSED",
-            "the secret key does not fit the access key; correct DRESSAGE_S3_SECRET_KEY (or its file)",
+            "the secret key does not match the access key; correct DRESSAGE_S3_SECRET_KEY (or its file)",
         ),
         "ExpiredToken": (
             "S3_CREDENTIALS_REFUSED",
@@ -108,11 +111,11 @@ def _refusal(error: S3Error, options: S3Options, bucket: str) -> tuple[str, str]
         ),
         "RequestTimeTooSkewed": (
             "S3_CLOCK_SKEW",
-            "this machine's clock and the store's differ by more than 15 minutes; set the clocks right (NTP)",
+            "the clocks of this machine and of the store differ by more than 15 minutes; synchronise them (NTP)",
         ),
         "AuthorizationHeaderMalformed": (
             "S3_REGION_WRONG",
-            f"the store is of another region than {options.region!r}; correct DRESSAGE_S3_REGION",
+            f"the store is in another region than {options.region!r}; correct DRESSAGE_S3_REGION",
         ),
         "AccessDenied": (
             "S3_ACCESS_DENIED",
@@ -120,7 +123,7 @@ def _refusal(error: S3Error, options: S3Options, bucket: str) -> tuple[str, str]
             "and delete there, and check the key, the secret and the clock",
         ),
     }
-    known = said.get(error.code or "")
+    known = causes.get(error.code or "")
     if known is not None:
         return known
     return "ARTIFACT_STORE_FAILED", f"the store answered {error.code} ({error.message})"
@@ -150,7 +153,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _short(error: BaseException) -> str:
-    """The innermost cause, which names no URL and so no signature."""
+    """Return the innermost cause, which has no URL and so no signature."""
     *_, last = _chain(error)
     text = str(last).rpartition(": ")[2] or type(last).__name__
     return text[:120]

@@ -1,4 +1,4 @@
-"""How to reach an S3 store: settings from ``DRESSAGE_S3_*``, alike in every service that uses one."""
+"""Settings of the S3 store, from ``DRESSAGE_S3_*``, the same in every service."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ class S3Options(BaseSettings):
 
     endpoint: str = Field(_AWS, description="http:// or https:// address of the store")
     public_endpoint: str | None = Field(
-        None, description="the store's address as trainers see it, in presigned URLs; as `endpoint` if not set"
+        None, description="address of the store in presigned URLs, which trainers use; default: `endpoint`"
     )
     region: str = Field("us-east-1", min_length=1, description="region that requests are signed for")
     access_key: SecretStr | None = Field(None, description="access key; see also access_key_file")
     secret_key: SecretStr | None = Field(None, description="secret key; see also secret_key_file")
     session_token: SecretStr | None = Field(None, description="token of temporary credentials")
     access_key_file: Path | None = Field(
-        None, description="mounted file that holds the access key; read anew when changed"
+        None, description="mounted file with the access key; read again when it changes"
     )
     secret_key_file: Path | None = Field(
-        None, description="mounted file that holds the secret key; read anew when changed"
+        None, description="mounted file with the secret key; read again when it changes"
     )
-    ca_file: Path | None = Field(None, description="PEM file of the authority that signed the store's certificate")
+    ca_file: Path | None = Field(None, description="PEM file of the certificate authority of the store")
     addressing: Literal["auto", "path", "virtual"] = Field(
-        "auto", description="where the bucket stands: in the path, in the host name, or as the endpoint's kind asks for"
+        "auto", description="place of the bucket in URLs: the path, the host name, or chosen by the endpoint"
     )
-    create_bucket: bool = Field(False, description="make the bucket if it is missing")
+    create_bucket: bool = Field(False, description="create the bucket if it is missing")
     abort_incomplete_days: int = Field(
         2,
         ge=0,
         le=365,
-        description="days after which the store drops unfinished uploads, of buckets made here; 0: never",
+        description="days after which buckets created here drop unfinished uploads; 0: never",
     )
     part_bytes: int = Field(
-        16 << 20, ge=5 << 20, le=512 << 20, description="larger files are sent in parts of this size"
+        16 << 20, ge=5 << 20, le=512 << 20, description="larger files are uploaded in parts of this size"
     )
-    grant_seconds: int = Field(3600, ge=60, le=604_800, description="how long a presigned URL is good for")
-    connect_seconds: float = Field(5.0, gt=0, le=120, description="how long a connection may take")
-    read_seconds: float = Field(60.0, gt=0, le=3600, description="how long the store may stay silent")
+    grant_seconds: int = Field(3600, ge=60, le=604_800, description="lifetime of a presigned URL")
+    connect_seconds: float = Field(5.0, gt=0, le=120, description="timeout for connecting")
+    read_seconds: float = Field(60.0, gt=0, le=3600, description="timeout for reading")
     retry_seconds: float = Field(
-        60.0, ge=0, le=3600, description="how long a request is repeated while the store is away"
+        60.0, ge=0, le=3600, description="how long a request is retried while the store is unavailable"
     )
 
     @field_validator("endpoint", "public_endpoint")
@@ -68,7 +68,7 @@ class S3Options(BaseSettings):
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
             raise ValueError("expected http://host:port or https://host:port without a path")
         if parts.username or parts.password:
-            raise ValueError("expected no credentials in it; they go to DRESSAGE_S3_ACCESS_KEY and _SECRET_KEY")
+            raise ValueError("expected a URL without credentials; set them in DRESSAGE_S3_ACCESS_KEY and _SECRET_KEY")
         return f"{parts.scheme}://{parts.netloc}"
 
     @field_validator("ca_file")
@@ -87,7 +87,7 @@ class S3Options(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments before environment before the mounted file."""
+        """Order of precedence: arguments, environment, mounted file."""
         return (init_settings, env_settings, InitSettingsSource(settings_cls, _mounted()))
 
 

@@ -1,6 +1,6 @@
-"""Writing one object: in one request, or in parts when it is large; conditionally if asked.
+"""Writes one object: in one request, or in parts if it is large; conditionally on request.
 
-The client's own `put_object` takes no ``If-None-Match``, so its lower-level requests are used here, and only here.
+The client's `put_object` has no ``If-None-Match``, so this module uses its lower-level requests.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dressage.artifacts.s3_errors import FAILURES
 from dressage.errors import Aborted
 
 DIGEST_HEADER = "x-amz-meta-sha256"
-"""Keeps the contents' SHA-256, hex."""
+"""SHA-256 of the contents, hex."""
 
 WRITER_HEADER = "x-amz-meta-writer"
-"""Tells a conditional write that was repeated after a lost answer from somebody else's write."""
+"""Identifies the writer, so that a conditional write retried after a lost response recognises its own object."""
 
 _MAX_PARTS = 10_000
 _IF_ABSENT = {"If-None-Match": "*"}
@@ -30,11 +30,11 @@ _IF_ABSENT = {"If-None-Match": "*"}
 
 @dataclass(frozen=True)
 class Contents:
-    """What is to be written.
+    """Contents to write.
 
-    :param source: the bytes, or the file that holds them.
+    :param source: the bytes, or a file with them.
     :param size: in bytes.
-    :param sha256: of all of it, hex.
+    :param sha256: of the contents, hex.
     """
 
     source: bytes | Path
@@ -43,9 +43,9 @@ class Contents:
 
     @classmethod
     def of(cls, source: bytes | Path) -> Contents:
-        """Reads the source once.
+        """Read the source once.
 
-        :raises OSError: when the file cannot be read.
+        :raises OSError: if the file cannot be read.
         """
         if isinstance(source, bytes):
             return cls(source, len(source), hashlib.sha256(source).hexdigest())
@@ -54,7 +54,7 @@ class Contents:
             return cls(source, file.tell(), digest)
 
     def parts(self, size: int) -> Iterator[bytes]:
-        """The contents in parts, each full but the last; at least one."""
+        """Yield the contents in parts of ``size`` bytes, the last one shorter; at least one."""
         if isinstance(self.source, bytes):
             for start in range(0, max(1, len(self.source)), size):
                 yield self.source[start : start + size]
@@ -73,13 +73,13 @@ def _parts(file: BinaryIO, size: int) -> Iterator[bytes]:
 def write(
     client: Minio, bucket: str, name: str, contents: Contents, *, part_bytes: int, writer: str, if_absent: bool
 ) -> None:
-    """Writes an object, whole or not at all.
+    """Write an object atomically.
 
     The store verifies each request against its signed SHA-256 (plain HTTP) or its Content-MD5 (TLS).
 
-    :param part_bytes: what fits is sent in one request.
-    :raises S3Error: of code ``PreconditionFailed`` when ``if_absent`` and the object exists.
-    :raises Aborted: when the file changed while it was read.
+    :param part_bytes: larger contents are uploaded in parts.
+    :raises S3Error: with code ``PreconditionFailed`` if ``if_absent`` is set and the object exists.
+    :raises Aborted: if the file changed while it was read.
     """
     headers = {DIGEST_HEADER: contents.sha256, WRITER_HEADER: writer, "Content-Type": "application/octet-stream"}
     condition = dict(_IF_ABSENT) if if_absent else {}
@@ -98,7 +98,7 @@ def write(
         _check(contents, total)
         _complete(client, bucket, name, upload, tags, condition)
     except BaseException:
-        # What is left of an upload costs space until the bucket's lifecycle drops it: so it is dropped now, if possible.
+        # Abort the upload, because its parts use space until the bucket's lifecycle drops them.
         with suppress(*FAILURES):
             client._abort_multipart_upload(bucket, name, upload)
         raise
@@ -106,7 +106,7 @@ def write(
 
 def _check(contents: Contents, read: hashlib._Hash) -> None:
     if read.hexdigest() != contents.sha256:
-        raise Aborted("the file changed while it was written to the store", reason="ARTIFACT_SOURCE_CHANGED")
+        raise Aborted("the file changed while it was uploaded", reason="ARTIFACT_SOURCE_CHANGED")
 
 
 def _complete(client: Minio, bucket: str, name: str, upload: str, tags: list[str], condition: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""The protocol that every artifact store fulfils."""
+"""The protocol of artifact stores."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Protocol
 
 DEFAULT_CHUNK = 1 << 20
-"""Bytes in a chunk of `ArtifactStore.read`."""
+"""Size in bytes of a chunk of `ArtifactStore.read`."""
 
 
 @dataclass(frozen=True)
 class ArtifactInfo:
-    """What a store knows about one artifact.
+    """Size, time and digest of one artifact.
 
     :param size: in bytes.
     :param modified: when it was written, UTC.
-    :param sha256: in hex, where the store keeps it without reading the file.
+    :param sha256: in hex; None where the store does not keep it.
     """
 
     key: str
@@ -29,10 +29,10 @@ class ArtifactInfo:
 
 @dataclass(frozen=True)
 class Grant:
-    """Leave to put or get one artifact without the store's credentials.
+    """Permission to put or get one artifact without the credentials of the store.
 
     :param url: ``file://`` where the store is a directory, else a presigned ``https://`` URL.
-    :param headers: to send with the request.
+    :param headers: headers to send with the request.
     """
 
     url: str
@@ -42,58 +42,58 @@ class Grant:
 class ArtifactStore(Protocol):
     """Files by key.
 
-    Every method raises `InvalidArgument` for what is no key and `Unavailable` when the store fails.
+    Every method raises `InvalidArgument` for an invalid key and `Unavailable` if the store fails.
     """
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """Writes the bytes, whole or not at all.
+        """Write the bytes atomically.
 
-        :param if_absent: leave an artifact that is there as it is.
-        :return: whether the bytes were written; False only with ``if_absent``, when the key existed.
+        :param if_absent: do not replace an existing artifact.
+        :return: whether the bytes were written; False only with ``if_absent``, if the key exists.
         """
         ...
 
     def put_file(self, key: str, path: Path, *, if_absent: bool = False) -> bool:
-        """Writes a file's contents; otherwise as `put`."""
+        """Write the contents of a file; otherwise as `put`."""
         ...
 
     def get(self, key: str) -> bytes:
-        """The bytes.
+        """Return the bytes.
 
-        :raises NotFound: when there is no such artifact.
+        :raises NotFound: if there is no such artifact.
         """
         ...
 
     def read(self, key: str, chunk: int = DEFAULT_CHUNK, *, offset: int = 0) -> Iterator[bytes]:
-        """The bytes from ``offset`` on, in chunks of at most ``chunk`` bytes.
+        """Yield the bytes from ``offset`` on, in chunks of at most ``chunk`` bytes.
 
-        :raises NotFound: at the first chunk, when there is no such artifact.
+        :raises NotFound: at the first chunk, if there is no such artifact.
         """
         ...
 
     def info(self, key: str) -> ArtifactInfo:
-        """Its facts.
+        """Return size, time and digest.
 
-        :raises NotFound: when there is no such artifact.
+        :raises NotFound: if there is no such artifact.
         """
         ...
 
     def list(self, prefix: str = "") -> list[ArtifactInfo]:
-        """The artifacts whose keys begin with the prefix, in order of keys."""
+        """Return the artifacts whose keys begin with the prefix, in order of keys."""
         ...
 
     def exists(self, key: str) -> bool:
-        """Whether there is such an artifact."""
+        """Return whether the artifact exists."""
         ...
 
     def delete_prefix(self, prefix: str) -> int:
-        """Deletes the artifacts whose keys begin with the prefix (not empty); how many they were."""
+        """Delete the artifacts whose keys begin with the prefix (not empty); return their number."""
         ...
 
     def grant_put(self, key: str) -> Grant:
-        """Leave to write that key."""
+        """Return a grant to write the key."""
         ...
 
     def grant_get(self, key: str) -> Grant:
-        """Leave to read that key; whether it exists shows on use."""
+        """Return a grant to read the key; the key need not exist."""
         ...

@@ -1,4 +1,4 @@
-"""Using a grant: how a process without the store's credentials puts and gets files."""
+"""Uploads and downloads with a grant, for processes without the credentials of the store."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from dressage.artifacts.store import Grant
 from dressage.errors import InvalidArgument, NotFound, PermissionDenied, Unavailable
 
 TIMEOUT = 60.0
-"""Seconds that a socket may stay silent."""
+"""Timeout of a socket operation in seconds."""
 
 CA_VARIABLE = "DRESSAGE_S3_CA_FILE"
-"""Names the PEM file of the authority that signed the store's certificate, where the system does not know it."""
+"""Variable with the PEM file of the certificate authority of the store, where it is not one of the system's."""
 
 _NOT_FOUND = 404
 _DENIED = (401, 403)
@@ -33,11 +33,11 @@ _SHA256_HEADER = "x-amz-meta-sha256"
 
 
 def upload(grant: Grant, path: Path, *, timeout: float = TIMEOUT) -> None:
-    """Puts a file where the grant says.
+    """Upload a file with a grant.
 
-    :param timeout: seconds that the other side may stay silent.
-    :raises NotFound: when the file is missing.
-    :raises Unavailable: when the store cannot be reached or refuses.
+    :param timeout: timeout of a socket operation in seconds.
+    :raises NotFound: if the file is missing.
+    :raises Unavailable: if the store cannot be reached or refuses.
     """
     if not path.is_file():
         raise NotFound(f"no file {path.name!r} to upload", reason="UPLOAD_SOURCE_MISSING")
@@ -52,21 +52,21 @@ def upload(grant: Grant, path: Path, *, timeout: float = TIMEOUT) -> None:
         digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False))
         size = file.tell()
         file.seek(0)
-        # The store refuses contents that were damaged on their way; a file that grew meanwhile fails the same check.
+        # The store refuses contents that were damaged in transit; a file that grew meanwhile fails the same check.
         check = base64.b64encode(digest.digest()).decode()
         headers = {**grant.headers, "Content-Length": str(size), "Content-MD5": check}
         request = urllib.request.Request(grant.url, data=file, headers=headers, method="PUT")
         with _open(request, "upload", path.name, timeout) as response:
             stored = _content_md5(response)
     if stored is not None and stored != digest.hexdigest():
-        raise _unavailable("upload", path.name, "the store has other contents than were sent")
+        raise _unavailable("upload", path.name, "the stored contents differ from those sent")
 
 
 def download(grant: Grant, path: Path, *, timeout: float = TIMEOUT) -> None:
-    """Gets the granted file and writes it to ``path``, whole or not at all.
+    """Download the granted file and write it to ``path`` atomically.
 
-    :raises NotFound: when the artifact is missing.
-    :raises Unavailable: when the store cannot be reached or refuses.
+    :raises NotFound: if the artifact is missing.
+    :raises Unavailable: if the store cannot be reached or refuses.
     """
     source = _local_path(grant)
     if source is not None:
@@ -90,7 +90,7 @@ def download(grant: Grant, path: Path, *, timeout: float = TIMEOUT) -> None:
 
 
 def _receive(response: http.client.HTTPResponse, file: BinaryIO, name: str) -> None:
-    """Writes the body and checks its length and, where the store told them, its digests."""
+    """Write the body and check its length and the digests in the response headers."""
     md5, sha256, size = hashlib.md5(usedforsecurity=False), hashlib.sha256(), 0
     while data := response.read(_CHUNK):
         md5.update(data)
@@ -100,13 +100,13 @@ def _receive(response: http.client.HTTPResponse, file: BinaryIO, name: str) -> N
     length = response.headers.get("Content-Length")
     if length is not None and size != int(length):
         raise _unavailable("download", name, f"the connection broke after {size} of {length} bytes")
-    told = {_content_md5(response): md5.hexdigest(), response.headers.get(_SHA256_HEADER): sha256.hexdigest()}
-    if any(said is not None and said != seen for said, seen in told.items()):
-        raise _unavailable("download", name, "what arrived is not what was stored")
+    digests = {_content_md5(response): md5.hexdigest(), response.headers.get(_SHA256_HEADER): sha256.hexdigest()}
+    if any(stored is not None and stored != received for stored, received in digests.items()):
+        raise _unavailable("download", name, "the contents received differ from those stored")
 
 
 def _content_md5(response: http.client.HTTPResponse) -> str | None:
-    """The contents' MD5 by the ETag; None where the ETag is none (sent in parts, or encrypted with a key of the store)."""
+    """Return the MD5 in the ETag; None where the ETag is another value (uploaded in parts, or encrypted by the store)."""
     encrypted = response.headers.get("x-amz-server-side-encryption", "AES256") != "AES256"
     tag = response.headers.get("ETag", "").strip('"').lower()
     return tag if _MD5.match(tag) and not encrypted else None

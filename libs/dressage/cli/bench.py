@@ -12,10 +12,11 @@ from dressage.api.v1 import benchmark_service_pb2 as pb
 from dressage.api.v1 import session_pb2
 from dressage.cli import output
 from dressage.cli.bench_report import Curves, write_report
-from dressage.cli.connection import Connection, Where, execute
-from dressage.cli.specs import read_source
 from dressage.cli.tables import print_benchmark, read_cases
 from dressage.client.names import environment_name
+from dressage.local.connection import Connection, execute
+from dressage.local.connection import ServerOptions as Where
+from dressage.sdk.files import read_source
 
 COLUMNS = ("env_id", "instruction", "category", "difficulty")
 _NEEDED = COLUMNS[:2]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from dressage.api.v1 import benchmark_service_pb2 as pb
 from dressage.api.v1 import session_pb2
-from dressage.cli.progress import short
 from dressage.cli.summary import state_name
+from dressage.sdk.progress import short
 
 Curves = Mapping[int, Sequence[tuple[int, Sequence[session_pb2.CurvePoint]]]]
 """By case, from 1: each iteration's number and its curve."""

@@ -9,9 +9,10 @@ from typing import Any
 
 from dressage import errors
 from dressage.cli import output
-from dressage.cli.connection import Connection, Where, execute
 from dressage.cli.options import ENVIRONMENTS
-from dressage.cli.progress import short
+from dressage.local.connection import Connection, execute
+from dressage.local.connection import ServerOptions as Where
+from dressage.sdk.progress import short
 
 
 def all_cards(address: str | None, token: str | None) -> list[dict[str, Any]]:

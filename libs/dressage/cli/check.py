@@ -6,8 +6,8 @@ import tempfile
 from pathlib import Path
 
 from dressage.cli import output
-from dressage.cli.progress import short
-from dressage.cli.specs import read_source
+from dressage.sdk.files import read_source
+from dressage.sdk.progress import short
 
 
 def check(path: Path, environment: str, *, allow_unsandboxed: bool, as_json: bool) -> int:

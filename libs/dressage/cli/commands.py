@@ -112,8 +112,8 @@ def run(
 ) -> None:
     """Train a policy for a behaviour described in words."""
     from dressage.cli import run as work
-    from dressage.cli.connection import Where
-    from dressage.cli.specs import SpecOptions, make_spec, recorded
+    from dressage.local.connection import ServerOptions as Where
+    from dressage.sdk.specs import SpecOptions, make_spec, recorded
 
     if replay is None:
         for name, given in (("argument 'INTENT'", intent), ("option '--env'", env)):
@@ -172,7 +172,7 @@ def elicit(
 ) -> None:
     """Propose measurable criteria for a behaviour, and say what it leaves open."""
     from dressage.cli import criteria
-    from dressage.cli.connection import Where
+    from dressage.local.connection import ServerOptions as Where
 
     criteria.elicit(intent, env, Where(address, token, data_dir, api_base), model=model, out=out, as_json=as_json)
 
@@ -198,8 +198,8 @@ def train(
 ) -> None:
     """Train on a reward file: no author, no judge, one training."""
     from dressage.cli import run as work
-    from dressage.cli.connection import Where
-    from dressage.cli.specs import SpecOptions, make_spec
+    from dressage.local.connection import ServerOptions as Where
+    from dressage.sdk.specs import SpecOptions, make_spec
 
     spec = make_spec(
         SpecOptions(
@@ -261,7 +261,7 @@ def bench(
     """Run a session for each case of a CSV; report success rates, scores, cost and learning curves."""
     from dressage.api.v1 import session_pb2
     from dressage.cli import bench as work
-    from dressage.cli.connection import Where
+    from dressage.local.connection import ServerOptions as Where
 
     template = session_pb2.SessionSpec(
         model=model,
@@ -290,11 +290,11 @@ def serve(
     ] = None,
 ) -> None:
     """Run the whole stack on this machine until Ctrl-C."""
-    from dressage.cli import options
+    from dressage import places
     from dressage.cli import serve as work
 
     work.serve(
-        options.data_dir(data_dir),
+        places.data_dir(data_dir),
         address=address,
         token=token,
         api_base=api_base,
@@ -329,7 +329,7 @@ def evaluate(
 ) -> None:
     """Evaluate a policy on stock Gymnasium, beside the random policy."""
     from dressage.cli import policies
-    from dressage.cli.connection import Where
+    from dressage.local.connection import ServerOptions as Where
 
     policies.evaluate(bundle, Where(address, token, data_dir), episodes=episodes, seed=seed, as_json=as_json)
 
@@ -344,7 +344,7 @@ def render(
 ) -> None:
     """Fetch the video of a session's best policy, or draw a recorded trajectory."""
     from dressage.cli import videos
-    from dressage.cli.connection import Where
+    from dressage.local.connection import ServerOptions as Where
 
     videos.render(what, Where(address, token, data_dir), out=out, as_json=as_json)
 
@@ -364,17 +364,17 @@ def export(
     if form not in ("sb3", "onnx"):
         raise typer.BadParameter(f"{form!r} is not one of sb3, onnx", param_hint="--format")
     from dressage.cli import policies
-    from dressage.cli.connection import Where
+    from dressage.local.connection import ServerOptions as Where
 
     policies.export(bundle, Where(address, token, data_dir), form=form, out=out, as_json=as_json)
 
 
 def doctor(as_json: Json = False, data_dir: DataDir = None) -> None:
     """Say what is installed, what works here, what is missing and how to get it."""
+    from dressage import places
     from dressage.cli import doctor as work
-    from dressage.cli import options
 
-    raise typer.Exit(work.doctor(options.data_dir(data_dir), as_json=as_json))
+    raise typer.Exit(work.doctor(places.data_dir(data_dir), as_json=as_json))
 
 
 def register(app: typer.Typer) -> None:

@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass
 from importlib import metadata, util
 from pathlib import Path
 
-from dressage.cli import methods, output
+from dressage.cli import output
+from dressage.sdk import methods
 
 _LOCAL = "pip install 'dressage[local]'"
 _SB3 = "pip install 'dressage[sb3]' (optional)"

@@ -13,10 +13,10 @@ from dressage import errors
 from dressage.api.v1 import session_pb2 as pb
 from dressage.api.v1 import session_service_pb2 as sessions_pb
 from dressage.cli import output
-from dressage.cli.connection import Connection
-from dressage.cli.progress import return_text, score_text
-from dressage.cli.specs import read_source
 from dressage.client.names import session_name
+from dressage.local.connection import Connection
+from dressage.sdk.files import read_source
+from dressage.sdk.progress import return_text, score_text
 
 _KINDS = {pb.JUDGE_KIND_CODE: "code", pb.JUDGE_KIND_VIDEO: "video", pb.JUDGE_KIND_HUMAN: "people"}
 

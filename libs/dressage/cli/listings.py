@@ -12,8 +12,8 @@ from typing import Any
 from dressage.api.v1 import session_pb2 as pb
 from dressage.api.v1 import session_service_pb2 as sessions_pb
 from dressage.cli import output, run, summary
-from dressage.cli.connection import Connection
-from dressage.cli.progress import score_text, short
+from dressage.local.connection import Connection
+from dressage.sdk.progress import score_text, short
 
 _INTENT_SHOWN = 48
 

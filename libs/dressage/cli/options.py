@@ -9,15 +9,10 @@ from typing import Annotated
 
 import typer
 
-from dressage.places import default_data_dir
+from dressage.places import data_dir
 
 ENVIRONMENTS = "DRESSAGE_ENVIRONMENTS"
 """Variable that names the folder of the user's own environments; what this process starts inherits it."""
-
-
-def data_dir(given: Path | None) -> Path:
-    """The data folder in use: the option, else `$DRESSAGE_HOME`, else the platform's place."""
-    return default_data_dir() if given is None else given.expanduser().absolute()
 
 
 def _with_environments(given: Path | None) -> Path | None:

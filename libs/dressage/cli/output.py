@@ -58,7 +58,7 @@ def _readable(message: Message) -> Message:
     from google.protobuf.any_pb2 import Any as AnyMessage
     from google.protobuf.struct_pb2 import Struct
 
-    from dressage.cli.methods import import_plugins
+    from dressage.sdk.methods import import_plugins
 
     import_plugins()
     copy = type(message)()
@@ -139,7 +139,7 @@ def fail(error: DressageError, *, as_json: bool) -> None:
 
 
 @contextmanager
-def writing(field: str, place: object, *, expected: str = "a place that can be written to") -> Iterator[None]:
+def writing(field: str, place: object, *, expected: str = "a path that can be written to") -> Iterator[None]:
     """Around work that writes to a place that the user has named.
 
     :raises InvalidArgument: naming the field and the place, where the system does not let it be written to.
@@ -149,8 +149,8 @@ def writing(field: str, place: object, *, expected: str = "a place that can be w
     except OSError as error:
         if isinstance(error, ConnectionError | TimeoutError):  # of a server, or of a pipe's reader
             raise
-        expected = f"{expected} ({error.strerror or type(error).__name__})"
-        message = f"{field}: got {str(place)!r}, expected {expected}"  # the whole path, however long
+        problem = f"cannot be written: {error.strerror or type(error).__name__}"
+        message = f"{field}: {problem} (got {str(place)!r}); expected {expected}"  # the whole path, however long
         raise InvalidArgument(message, field=field, expected=expected) from error
 
 

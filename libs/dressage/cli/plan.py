@@ -7,8 +7,8 @@ from typing import Any
 
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.cli import output
-from dressage.cli.methods import REWARD
-from dressage.cli.progress import counted, duration, short
+from dressage.sdk.methods import REWARD
+from dressage.sdk.progress import counted, duration, short
 
 TEMPLATE = "template/v1"
 

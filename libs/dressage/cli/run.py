@@ -18,8 +18,11 @@ from typing import Any
 
 from dressage import errors
 from dressage.api.v1 import session_pb2
-from dressage.cli import output, plan, progress, summary
-from dressage.cli.connection import Connection, Where, connect
+from dressage.cli import output, plan, summary
+from dressage.local.connection import Connection, connect
+from dressage.local.connection import ServerOptions as Where
+from dressage.sdk import progress
+from dressage.sdk.curve_file import Picture
 
 _CANCEL_SECONDS = 60.0
 _PROGRESS_LINE_SECONDS = 10.0
@@ -82,11 +85,11 @@ async def _run(spec: session_pb2.SessionSpec, where: Where, manner: Manner) -> i
         return code if code is not None else summary.exit_code(ended)
 
 
-async def curve(session: session_pb2.Session, connection: Connection) -> summary.Picture | None:
+async def curve(session: session_pb2.Session, connection: Connection) -> Picture | None:
     """The picture of the best training's learning curves, drawn now; None where there is no policy."""
     if not session.best_policy:
         return None
-    from dressage.cli import curves
+    from dressage.sdk import curves
 
     return await curves.save(session, connection)
 
@@ -206,7 +209,7 @@ Update = Callable[[progress.View, Any], None]
 def _live(view: progress.View) -> Iterator[Update]:
     from rich.live import Live
 
-    from dressage.cli.picture import render
+    from dressage.sdk.picture import render
 
     current = [view]
 

@@ -11,7 +11,7 @@ import typer
 from dressage.cli.options import Address, DataDir, Json, Token, parse_count
 
 if TYPE_CHECKING:
-    from dressage.cli.connection import Connection
+    from dressage.local.connection import Connection
 
 app = typer.Typer(help="Look at a session's trainers and their work.", no_args_is_help=True)
 
@@ -126,7 +126,7 @@ def _print_notes(found: Any) -> None:
 
 def _print_members(assignment: Any) -> None:
     from dressage.cli import output
-    from dressage.cli.progress import return_text
+    from dressage.sdk.progress import return_text
 
     rows = [
         (
@@ -170,7 +170,8 @@ def logs(
 def _execute(
     work: Callable[[Connection], Awaitable[Any]], address: str | None, token: str | None, data_dir: Any
 ) -> Any:
-    from dressage.cli.connection import Where, execute
+    from dressage.local.connection import ServerOptions as Where
+    from dressage.local.connection import execute
 
     return execute(Where(address, token, data_dir), work)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dressage import errors
-from dressage.cli.local_stack import LocalStack
 from dressage.client.discovery import find_local_server
+from dressage.local.stack import LocalStack
 
 
 def serve(

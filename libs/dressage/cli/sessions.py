@@ -11,7 +11,7 @@ import typer
 from dressage.cli.options import Address, DataDir, Json, Token
 
 if TYPE_CHECKING:
-    from dressage.cli.connection import Connection
+    from dressage.local.connection import Connection
 
 app = typer.Typer(help="Look at sessions and act on them.", no_args_is_help=True)
 
@@ -26,7 +26,8 @@ def _with(
     *,
     start: Any = "records",
 ) -> Any:
-    from dressage.cli.connection import Where, execute
+    from dressage.local.connection import ServerOptions as Where
+    from dressage.local.connection import execute
 
     return execute(Where(address, token, data_dir), work, start=start)
 

@@ -72,7 +72,8 @@ def list_artifacts(
 ) -> None:
     """Artifacts below a prefix."""
     from dressage.cli import output
-    from dressage.cli.connection import Connection, Where, execute
+    from dressage.local.connection import Connection, execute
+    from dressage.local.connection import ServerOptions as Where
 
     async def work(connection: Connection) -> list[Any]:
         return [artifact async for artifact in connection.client.list_artifacts(_key(prefix))]
@@ -96,7 +97,8 @@ def get_artifacts(
 ) -> None:
     """Download an artifact, or all below a prefix."""
     from dressage.cli import output
-    from dressage.cli.connection import Connection, Where, execute
+    from dressage.local.connection import Connection, execute
+    from dressage.local.connection import ServerOptions as Where
 
     async def work(connection: Connection) -> list[Path]:
         with output.writing("--out", out):
@@ -121,7 +123,7 @@ def run_benchmark(
 ) -> None:
     """Run a session for each case of a file, and show what became of them."""
     from dressage.cli import tables
-    from dressage.cli.connection import Where
+    from dressage.local.connection import ServerOptions as Where
 
     tables.run(cases, Where(address, token, data_dir), model=model, iterations=iterations or 0, as_json=as_json)
 
@@ -132,7 +134,7 @@ def list_benchmarks(
 ) -> None:
     """Benchmarks, newest first."""
     from dressage.cli import tables
-    from dressage.cli.connection import Where
+    from dressage.local.connection import ServerOptions as Where
 
     tables.list_all(Where(address, token, data_dir), as_json=as_json)
 
@@ -143,7 +145,7 @@ def show_benchmark(
 ) -> None:
     """One benchmark's table."""
     from dressage.cli import tables
-    from dressage.cli.connection import Where
+    from dressage.local.connection import ServerOptions as Where
 
     tables.show(benchmark, Where(address, token, data_dir), cancel=False, as_json=as_json)
 
@@ -154,6 +156,6 @@ def cancel_benchmark(
 ) -> None:
     """End a benchmark and its sessions."""
     from dressage.cli import tables
-    from dressage.cli.connection import Where
+    from dressage.local.connection import ServerOptions as Where
 
     tables.show(benchmark, Where(address, token, data_dir), cancel=True, as_json=as_json)

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from dressage.api.v1 import session_pb2 as pb
 from dressage.cli import output
-from dressage.cli.connection import Connection
-from dressage.cli.progress import counted, duration, return_text, score_text, short
-
-CURVE_FILE = "learning_curve.png"
-"""Picture of the learning curve, beside the policy."""
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A learning curve that was to be drawn just now."""
-
-    path: Path | None = None
-    missing: str = ""
-    """Why there is none."""
+from dressage.local.connection import Connection
+from dressage.sdk.curve_file import CURVE_FILE, Picture
+from dressage.sdk.progress import counted, duration, return_text, score_text, short
 
 
 async def collect(session: pb.Session, connection: Connection, *, curve: Picture | None = None) -> dict[str, Any]:

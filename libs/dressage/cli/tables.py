@@ -11,12 +11,13 @@ from dressage import errors
 from dressage.api.v1 import benchmark_service_pb2 as pb
 from dressage.api.v1 import session_pb2
 from dressage.cli import output
-from dressage.cli.connection import Connection, Where, execute
 from dressage.cli.listings import cut
-from dressage.cli.progress import short
-from dressage.cli.specs import read_source
 from dressage.cli.summary import state_name
 from dressage.client.names import environment_name
+from dressage.local.connection import Connection, execute
+from dressage.local.connection import ServerOptions as Where
+from dressage.sdk.files import read_source
+from dressage.sdk.progress import short
 
 _CASE_FIELDS = ("intent", "environment", "category", "difficulty")
 

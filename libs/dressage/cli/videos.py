@@ -10,8 +10,9 @@ from typing import Any
 
 from dressage import errors
 from dressage.cli import output
-from dressage.cli.connection import Connection, Where, connect
-from dressage.cli.progress import short
+from dressage.local.connection import Connection, connect
+from dressage.local.connection import ServerOptions as Where
+from dressage.sdk.progress import short
 
 
 def render(what: str, where: Where, *, out: Path | None, as_json: bool) -> None:

@@ -1,6 +1,6 @@
-"""The asyncio client: one method per RPC, plus what a loop over RPCs makes (pages, watching, downloads).
+"""The asyncio client: a method for each RPC, and methods that combine RPCs (pages, watching, downloads).
 
-Every write carries a request_id made once per method call, so that a repeated attempt does nothing twice. Lists are
+Every write has a request_id, made once for each method call, so that a repeated attempt changes nothing. Lists are
 asynchronous iterators that fetch page after page as they are consumed.
 """
 
@@ -100,14 +100,16 @@ class AsyncClient:
     async def create_session(
         self, spec: session_pb.SessionSpec, *, session_id: str = "", request_id: str | None = None
     ) -> session_pb.Session:
-        """Starts a session."""
-        request = sessions_pb.CreateSessionRequest(spec=spec, session_id=session_id, request_id=_request_id(request_id))
+        """Starts a session; its environment may be given by its id alone."""
+        request = sessions_pb.CreateSessionRequest(
+            spec=names.with_full_names(spec), session_id=session_id, request_id=_request_id(request_id)
+        )
         session: session_pb.Session = await self._caller.unary(self._sessions.CreateSession, request, patient=True)
         return session
 
     async def estimate_session(self, spec: session_pb.SessionSpec) -> sessions_pb.EstimateSessionResponse:
-        """What a session would spend, without starting it."""
-        request = sessions_pb.EstimateSessionRequest(spec=spec)
+        """Estimates what a session would spend, without starting it."""
+        request = sessions_pb.EstimateSessionRequest(spec=names.with_full_names(spec))
         response: sessions_pb.EstimateSessionResponse = await self._caller.unary(
             self._sessions.EstimateSession, request, patient=True
         )
@@ -169,9 +171,9 @@ class AsyncClient:
         rebase_to: int = 0,
         request_id: str | None = None,
     ) -> None:
-        """Steers the next iteration; at least one thing must be said.
+        """Steers the next iteration; at least one argument must be given.
 
-        :param note: what the next revision must heed.
+        :param note: a direction that the next revision must follow.
         :param proposal_source: a proposal that the next iteration evaluates; it replaces one that waits for approval.
         :param criteria: in place of the session's.
         :param rebase_to: number of the iteration that the next revision starts from.
@@ -238,7 +240,7 @@ class AsyncClient:
             if (await self.get_session(name)).state in ENDED:
                 return
             if quiet > self._caller.policy.watch_reconnects:
-                raise errors.Unavailable(f"{name}: the server ends the event stream though the session goes on")
+                raise errors.Unavailable(f"{name}: the server ends the event stream though the session has not ended")
             await self._caller.sleep(self._caller.policy.backoff(quiet + 1, self._caller.jitter()))
 
     async def wait_session(self, session: str) -> session_pb.Session:
@@ -367,7 +369,7 @@ class AsyncClient:
     async def download_artifacts(self, prefix: str, folder: str | Path) -> list[Path]:
         """Downloads an artifact, or all below a prefix, into a folder; returns the files written.
 
-        :raises NotFound: if nothing lies there.
+        :raises NotFound: if there is no such artifact.
         """
         written: list[Path] = []
         async for artifact in self.list_artifacts(prefix):
@@ -397,7 +399,11 @@ class AsyncClient:
         :param stage_gate: mean score that lets the next stage begin; 0: the server's default.
         """
         request = benchmarks_pb.CreateBenchmarkRequest(
-            cases=cases, template=template, staged=staged, stage_gate=stage_gate, request_id=_request_id(request_id)
+            cases=[names.with_full_names(case) for case in cases],
+            template=template,
+            staged=staged,
+            stage_gate=stage_gate,
+            request_id=_request_id(request_id),
         )
         benchmark: benchmarks_pb.Benchmark = await self._caller.unary(
             self._benchmarks.CreateBenchmark, request, patient=True

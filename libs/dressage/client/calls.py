@@ -75,7 +75,7 @@ class Caller:
 
         :param repeatable: whether an attempt that timed out may be made again (reads, and writes with a request_id).
         :param slow: whether the call waits for a language model.
-        :param patient: whether it may wait for a model's library to be loaded: attempts go on for as long as slow calls.
+        :param patient: whether the server may have to load a model's library first; it then has as long as a slow call.
         :raises DressageError: as the server reported it; DeadlineExceeded or Unavailable once the total time is over.
         """
         policy = self.policy
@@ -93,7 +93,7 @@ class Caller:
                 again = error.code() is grpc.StatusCode.UNAVAILABLE or (
                     repeatable and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
                 )
-                # A server that nobody reaches is loading nothing.
+                # A server that cannot be reached is not loading anything.
                 reached = slow or error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
                 if not again or self.clock() + wait >= (deadline if reached else begun + policy.total_seconds):
                     raise from_rpc(error, address=self.address) from error
@@ -106,7 +106,7 @@ class Caller:
     async def renewed_stream(self, stub: StreamStub, make_request: Callable[[], Any]) -> AsyncIterator[Any]:
         """The messages of a stream that is opened again after UNAVAILABLE or when its own deadline ends it.
 
-        :param make_request: the request to open it with, asked again each time, so that it can go on where it was.
+        :param make_request: makes the request each time the stream is opened, so that it can continue where it ended.
         :raises Unavailable: after `watch_reconnects` failures in a row.
         """
         failures = 0

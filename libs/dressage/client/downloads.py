@@ -1,6 +1,6 @@
 """Artifacts onto this machine's disk: whole files only, and never outside the folder that was named.
 
-Each file is written beside its place under a temporary name and renamed when its size is right, so an interrupted
+Each file is written under a temporary name in the same folder and renamed when its size is right, so an interrupted
 download leaves nothing that looks like a policy. Keys come from a server, so they are checked like any input.
 """
 
@@ -15,7 +15,7 @@ from dressage import errors
 
 
 def relative_path(key: str, prefix: str) -> PurePosixPath | None:
-    """Where an artifact goes below the folder that its prefix is downloaded to; None if it lies beside the prefix.
+    """The path of an artifact below the folder that its prefix is downloaded to; None if it is not below the prefix.
 
     A prefix that is the key itself keeps the file's own name. `sessions/ab` does not take `sessions/abc/x` along.
 

@@ -1,8 +1,13 @@
-"""Resource names from what a person types: `abc` and `sessions/abc` both name the session `abc`."""
+"""Full resource names from short ones: `abc` and `sessions/abc` both name the session `abc`."""
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from dressage import errors
+from dressage.api.v1 import benchmark_service_pb2, session_pb2
+
+Spec = TypeVar("Spec", session_pb2.SessionSpec, benchmark_service_pb2.BenchmarkCase)
 
 
 def session_name(text: str) -> str:
@@ -21,6 +26,16 @@ def environment_name(text: str) -> str:
 def benchmark_name(text: str) -> str:
     """`benchmarks/{benchmark}`."""
     return _name("benchmarks", text, field="benchmark")
+
+
+def with_full_names(spec: Spec) -> Spec:
+    """Return the message with its environment's full name: `Hopper-v5` becomes `environments/Hopper-v5`."""
+    if not spec.environment or spec.environment.startswith("environments/"):
+        return spec
+    copy = type(spec)()
+    copy.CopyFrom(spec)
+    copy.environment = environment_name(spec.environment)
+    return copy
 
 
 def _name(collection: str, text: str, *, field: str) -> str:

@@ -5,7 +5,7 @@ own module, and only inside a sandbox.
 """
 
 from dressage.contracts.check import CheckReport
-from dressage.contracts.faults import CheckFailure, GeneratedCodeError, JudgeError, RewardError, Violation
+from dressage.contracts.failures import CheckFailure, GeneratedCodeError, JudgeError, RewardError, Violation
 from dressage.contracts.host import (
     CHECK_LIMITS,
     check_judge_in_sandbox,

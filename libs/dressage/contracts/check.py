@@ -1,8 +1,7 @@
 """Sandbox targets that check generated rewards and judges, and the report they send.
 
-A check never raises for what the code does: everything is a `CheckFailure` with rule, line, message and what was seen.
-What ends the process itself (an endless loop, too much memory) is turned into a failure by the other side, see
-`dressage.contracts.host`.
+A check never raises because of the checked code: every problem is a `CheckFailure` with rule, line, message and the value
+seen. Where the process itself ends (an endless loop, too much memory), `dressage.contracts.host` reports the failure.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dressage.contracts.faults import CheckFailure, GeneratedCodeError, JudgeError, Violation, shorten
+from dressage.contracts.failures import CheckFailure, GeneratedCodeError, JudgeError, Violation, shorten
 from dressage.contracts.source import lint_judge, lint_reward
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.trajectory import Trajectory
@@ -31,7 +30,7 @@ JUDGE_BUDGET = 2000.0
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What a check found."""
+    """Result of a check."""
 
     ok: bool
     failures: list[CheckFailure] = field(default_factory=list)
@@ -61,7 +60,7 @@ class CheckReport:
     def from_dict(cls, data: Mapping[str, Any]) -> CheckReport:
         """Return the report of a dict that a sandbox sent: types are enforced and texts cut.
 
-        :raises ValueError: it is no such dict.
+        :raises ValueError: the dict is malformed.
         """
         try:
             failures = [
@@ -78,7 +77,7 @@ class CheckReport:
                 scores={_text(label): [float(v) for v in values] for label, values in data["scores"].items()},
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"the sandbox sent no valid report: {error}") from error
+            raise ValueError(f"the sandbox sent an invalid report: {error}") from error
 
     @classmethod
     def failed(cls, *failures: CheckFailure, style: str = "") -> CheckReport:
@@ -92,7 +91,7 @@ def _text(value: Any) -> str:
     return shorten(value, _MAX_TEXT)
 
 
-def _of_violations(violations: Sequence[Violation], style: str = "") -> CheckReport:
+def _violations_report(violations: Sequence[Violation], style: str = "") -> CheckReport:
     return CheckReport.failed(*(CheckFailure(v.rule, v.line, v.message) for v in violations), style=style)
 
 
@@ -104,11 +103,11 @@ def examine_reward(
     budget: Mapping[str, float] | None = None,
     jax: bool = False,
 ) -> CheckReport:
-    """Check a reward: lint, load, and run it on recorded transitions. Inside a sandbox only."""
+    """Check a reward: lint, load, and run it on recorded transitions. Call it only inside a sandbox."""
     violations = lint_reward(source, card)
     if violations:
-        return _of_violations(violations)
-    # Not before: a reward that lint refuses must not cost the import.
+        return _violations_report(violations)
+    # Imported late, so that a reward that lint refuses does not cost the import.
     from dressage.contracts.probe import probe_reward
     from dressage.contracts.reward import load_reward
 
@@ -129,14 +128,14 @@ def examine_judge(
     nulls: Sequence[str] = (),
     threshold: float = 0.7,
 ) -> CheckReport:
-    """Check a judge: lint, load, and run it on recorded trajectories. Inside a sandbox only.
+    """Check a judge: lint, load, and run it on recorded trajectories. Call it only inside a sandbox.
 
     :param trajectories: by label, such as "random".
-    :param nulls: labels whose trajectories do not show the behaviour, so must score below ``threshold``.
+    :param nulls: labels of null controls, whose trajectories must score below ``threshold``.
     """
     violations = lint_judge(source, card)
     if violations:
-        return _of_violations(violations, "judge")
+        return _violations_report(violations, "judge")
     from dressage.contracts.judge import load_judge, run_judge
 
     failures: list[CheckFailure] = []
@@ -160,14 +159,16 @@ def examine_judge(
     except JudgeError as error:
         failures.append(error.failure)
     else:
-        failures += _of_nulls(scores, nulls, threshold)
+        failures += _null_control_failures(scores, nulls, threshold)
         if slowest > JUDGE_BUDGET:
             message = f"the judge is too slow; it may take {JUDGE_BUDGET:g} ms a trajectory. Use array operations."
             failures.append(CheckFailure("time_budget", 0, message, f"{slowest:.0f} ms"))
     return CheckReport(not failures, failures, {}, "", slowest, "judge", scores)
 
 
-def _of_nulls(scores: Mapping[str, list[float]], nulls: Sequence[str], threshold: float) -> list[CheckFailure]:
+def _null_control_failures(
+    scores: Mapping[str, list[float]], nulls: Sequence[str], threshold: float
+) -> list[CheckFailure]:
     return [
         CheckFailure(
             "null-control",
@@ -182,7 +183,7 @@ def _of_nulls(scores: Mapping[str, list[float]], nulls: Sequence[str], threshold
 
 
 def dump_stack_after(seconds: float | None) -> None:
-    """Write the stack to standard error after a while, so that the line of an endless loop is known when it is ended."""
+    """Write the stack to standard error after ``seconds``, to report the line of an endless loop."""
     if seconds is not None:
         faulthandler.dump_traceback_later(seconds)
 

@@ -1,7 +1,7 @@
-"""Compiles and runs generated modules in a namespace of allowed builtins; only ever called inside a sandbox.
+"""Compiles and runs generated modules in a namespace of allowed builtins. Call it only inside a sandbox.
 
-The restricted namespace keeps honest code within the contract and gives clear errors. It is not what protects the
-machine: the process around it is (`dressage.sandbox`).
+The restricted namespace gives clear errors for code that leaves the contract. It is not a security boundary: the
+sandboxed process is (`dressage.sandbox`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any
 
-from dressage.contracts.faults import GeneratedCodeError, shorten
+from dressage.contracts.failures import GeneratedCodeError, shorten
 from dressage.contracts.syntax import words
 
 FILENAME = "<generated>"
-"""File name of generated code in tracebacks, by which its lines are found."""
+"""File name of generated code in tracebacks; identifies its lines."""
 
 ALLOWED_BUILTINS: frozenset[str] = words(
     """
@@ -53,8 +53,8 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
 def module_globals(allowed: frozenset[str], extra: Mapping[str, Any]) -> dict[str, Any]:
     """Return fresh module globals with the allowed builtins, ``math`` and the ``extra`` names."""
     names = {name: getattr(builtins, name) for name in allowed}
-    # The real one: numpy's C code imports parts of itself through the calling frame's builtins when they are first
-    # needed. Lint refuses import statements, and generated code cannot name this.
+    # The real function: numpy's C code imports parts of itself through the calling frame's builtins on first use.
+    # Lint refuses import statements, and generated code cannot name this.
     names["__import__"] = builtins.__import__
     names["__build_class__"] = builtins.__build_class__
     return {"__builtins__": names, "__name__": "generated", "math": math, **extra}
@@ -68,20 +68,20 @@ def compile_tree(tree: ast.Module) -> CodeType:
 
 
 def line_of(error: BaseException) -> int:
-    """Return the innermost line of generated code in the error's traceback, 0 if it passed through none."""
+    """Return the innermost line of generated code in the traceback; 0 if there is none."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == FILENAME]
     return (lines[-1] or 0) if lines else 0
 
 
-def as_fault(error: BaseException, kind: type[GeneratedCodeError], *, doing: str) -> GeneratedCodeError:
-    """Translate an exception out of generated code.
+def translate_error(error: BaseException, kind: type[GeneratedCodeError], *, action: str) -> GeneratedCodeError:
+    """Translate an exception that generated code raised.
 
-    :param doing: what was being done, as "calling reward()".
+    :param action: what failed, such as "calling reward()".
     """
     if isinstance(error, GeneratedCodeError):
-        found = error.failure
-        line = found.line or line_of(error)
-        return kind(found.rule, found.message, line=line, seen=found.seen, term=error.term, row=error.row)
+        failure = error.failure
+        line = failure.line or line_of(error)
+        return kind(failure.rule, failure.message, line=line, seen=failure.seen, term=error.term, row=error.row)
     text = f"{type(error).__name__}: {shorten(str(error))}"
     line = line_of(error)
     if isinstance(error, MemoryError):
@@ -90,29 +90,31 @@ def as_fault(error: BaseException, kind: type[GeneratedCodeError], *, doing: str
         )
         return kind("memory_budget", message, line=line, seen=text)
     if isinstance(error, RecursionError):
-        return kind("exception", f"{doing} recursed without end; end the recursion.", line=line, seen=text)
+        return kind("exception", f"{action} recursed without end; end the recursion.", line=line, seen=text)
     if isinstance(error, PermissionError):
-        message = f"{doing} tried what the sandbox forbids; use the arguments and np only."
+        message = f"{action} tried what the sandbox forbids; use the arguments and np only."
         return kind("sandbox", message, line=line, seen=text)
     for part, rule, remedy in _HINTS:
         if part in text:
-            return kind(rule, f"{doing} failed; {remedy}.", line=line, seen=text)
+            return kind(rule, f"{action} failed; {remedy}.", line=line, seen=text)
     return kind(
         "exception",
-        f"{doing} raised {type(error).__name__}; make it work for every state.",
+        f"{action} raised {type(error).__name__}; make it work for every state.",
         line=line,
         seen=text,
     )
 
 
-def call(function: Callable[..., Any], *arguments: Any, kind: type[GeneratedCodeError], doing: str) -> Any:
-    """Call generated code; whatever it raises becomes a ``kind``.
+def call(function: Callable[..., Any], *arguments: Any, kind: type[GeneratedCodeError], action: str) -> Any:
+    """Call generated code and translate any exception into a ``kind``.
 
-    :raises GeneratedCodeError: with the rule, the line and what was seen.
+    :raises GeneratedCodeError: with the rule, the line and the exception.
     """
     try:
         return function(*arguments)
     except Exception as error:
-        raise as_fault(error, kind, doing=doing) from error
+        raise translate_error(error, kind, action=action) from error
     except SystemExit as error:
-        raise kind("exception", f"{doing} tried to end the process.", line=line_of(error), seen="SystemExit") from error
+        raise kind(
+            "exception", f"{action} tried to end the process.", line=line_of(error), seen="SystemExit"
+        ) from error

@@ -1,7 +1,7 @@
-"""The trusted side: run generated code in a sandbox and get a report, results, or a clear failure back.
+"""Run generated code in a sandbox, from the trusted side, and return a report, results or a typed failure.
 
-Everything here is safe to call from a service: the generated source is data, and what comes back is validated. These
-functions block for up to the wall-clock limit; call them in a thread from asynchronous code.
+Services may call everything here: the generated source is data, and replies are validated. These functions block for
+up to the wall-clock limit; call them in a thread from asynchronous code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from dressage.contracts.check import DEFAULT_BUDGET, CheckReport
 from dressage.contracts.execute import FILENAME
-from dressage.contracts.faults import CheckFailure, GeneratedCodeError, JudgeError, RewardError, shorten
+from dressage.contracts.failures import CheckFailure, GeneratedCodeError, JudgeError, RewardError, shorten
 from dressage.contracts.judge import JudgeResult, validate_result
 from dressage.contracts.messages import pack_trajectory
 from dressage.envs.cards import EnvironmentCard
@@ -29,15 +29,15 @@ from dressage.sandbox.pipe import MAX_BYTES, MAX_JSON_BYTES
 CHECK_LIMITS = Limits(
     memory_bytes=1 << 30, wall_seconds=30.0, cpu_seconds=60, file_bytes=1 << 20, open_files=64, processes=64
 )
-"""Bounds for checking, scoring and judging, none of which needs more than numpy."""
-_PART_BYTES = 64 * MIB
-"""A sandbox scores as many trajectories as come to that, each reckoned as long as the longest of them; at least one."""
-_MOST_BYTES = MAX_BYTES - MAX_JSON_BYTES
-"""What one message can hold of arrays at the least."""
-_TIMES_BYTES = 8
-"""The message as it arrives and as it is taken apart, its columns as float64, in two orders, and the terms."""
-_TIMES_BUDGET = 4.0
-"""The check's budget is measured on a machine that may be faster, or have less to do."""
+"""Limits for checking, scoring and judging, none of which needs more than numpy."""
+_BATCH_BYTES = 64 * MIB
+"""Size of the trajectories that one sandbox scores, padded to the longest of them. A batch has at least one."""
+_MAX_ARRAY_BYTES = MAX_BYTES - MAX_JSON_BYTES
+"""Bytes of arrays that one message can always hold."""
+_MEMORY_FACTOR = 8
+"""Memory per byte of trajectories: the message, its decoded parts, the columns as float64 in two orders, the terms."""
+_BUDGET_FACTOR = 4.0
+"""Scoring gets this multiple of the check's budget: the check may have run on a faster or less busy machine."""
 
 _STACK_LINE = re.compile(re.escape(f'File "{FILENAME}", line ') + r"(\d+)")
 _RULES = {"timeout": "time_budget", "memory": "memory_budget"}
@@ -76,7 +76,7 @@ def check_reward_in_sandbox(
         "budget": dict(budget or {}),
         "jax": jax,
     }
-    return _checked("check_reward", request, scratch, limits, allow_unsandboxed)
+    return _check("check_reward", request, scratch, limits, allow_unsandboxed)
 
 
 def check_judge_in_sandbox(
@@ -102,7 +102,7 @@ def check_judge_in_sandbox(
         "nulls": list(nulls),
         "threshold": threshold,
     }
-    return _checked("check_judge", request, scratch, limits, allow_unsandboxed)
+    return _check("check_judge", request, scratch, limits, allow_unsandboxed)
 
 
 def run_judge_in_sandbox(
@@ -113,15 +113,15 @@ def run_judge_in_sandbox(
     limits: Limits = CHECK_LIMITS,
     allow_unsandboxed: bool = False,
 ) -> list[JudgeResult]:
-    """Return a checked judge's verdict on each trajectory.
+    """Return the result of a checked judge for each trajectory.
 
     :raises JudgeError: the judge failed on one of them, or was ended (rules as in a report).
     """
     request = {"source": source, "trajectories": [pack_trajectory(trajectory) for trajectory in trajectories]}
-    reply = _applied("judge", request, scratch, limits, allow_unsandboxed, JudgeError)
+    reply = _apply("judge", request, scratch, limits, allow_unsandboxed, JudgeError)
     results = [validate_result(item) for item in _list_of(reply, "results")]
     if len(results) != len(trajectories):
-        raise JudgeError("sandbox", "the sandbox sent another number of results than trajectories.")
+        raise JudgeError("sandbox", "the number of results differs from the number of trajectories.")
     return results
 
 
@@ -134,28 +134,28 @@ def score_in_sandbox(
     limits: Limits | None = None,
     allow_unsandboxed: bool = False,
 ) -> list[dict[str, Any]]:
-    """Return each trajectory's own return by a reward: ``{"return": float, "terms": {name: float}}``, all finite.
+    """Return each trajectory's return under a reward: ``{"return": float, "terms": {name: float}}``, all finite.
 
-    :param limits: bounds of one sandbox for all trajectories. None: one after the other is started for a part of them, with
-        the time and memory that a reward may need for these that passed its check.
-    :raises RewardError: the reward failed on one of them, or was ended (rules as in a report). ``row`` is the trajectory's
-        index, where the failure is one trajectory's.
-    :raises ResourceExhausted: one of them (all of them, where ``limits`` is given) fits in no message.
+    :param limits: limits of one sandbox for all trajectories. None: the trajectories are scored in batches, one sandbox
+        after another, with the time and memory that a reward which passed its check may need for them.
+    :raises RewardError: the reward failed on one of them, or was ended (rules as in a report). ``row`` is the index of the
+        trajectory, where the failure concerns one trajectory.
+    :raises ResourceExhausted: a trajectory, or all of them if ``limits`` is given, exceeds the size of a message.
     """
     if limits is not None:
         return _scored(source, card, trajectories, 0, scratch, limits, allow_unsandboxed)
     scores: list[dict[str, Any]] = []
-    for part in _parts(trajectories):
-        bounds = _scoring_limits(part)
-        scores += _scored(source, card, part, len(scores), scratch, bounds, allow_unsandboxed)
+    for batch in _batches(trajectories):
+        bounds = _scoring_limits(batch)
+        scores += _scored(source, card, batch, len(scores), scratch, bounds, allow_unsandboxed)
     return scores
 
 
-def _parts(trajectories: Sequence[Trajectory]) -> Iterator[Sequence[Trajectory]]:
+def _batches(trajectories: Sequence[Trajectory]) -> Iterator[Sequence[Trajectory]]:
     first, longest = 0, 0
     for place, trajectory in enumerate(trajectories):
         longest = max(longest, _bytes_of(trajectory))
-        if place > first and longest * (place + 1 - first) > _PART_BYTES:
+        if place > first and longest * (place + 1 - first) > _BATCH_BYTES:
             yield trajectories[first:place]
             first, longest = place, _bytes_of(trajectory)
     if first < len(trajectories):
@@ -167,16 +167,16 @@ def _bytes_of(trajectory: Trajectory) -> int:
     return sum(int(array.nbytes) for array in (*trajectory.fields.values(), *own))
 
 
-def _scoring_limits(part: Sequence[Trajectory]) -> Limits:
-    """`CHECK_LIMITS`, and in addition the time that a reward within its budget may take for these trajectories.
+def _scoring_limits(batch: Sequence[Trajectory]) -> Limits:
+    """Return `CHECK_LIMITS` plus the time that a reward within its budget may take for these trajectories.
 
-    A vectorised one is called for each step, a per-step one for each row of each step.
+    A vectorised reward is called for each step, a per-step reward for each row of each step.
     """
-    calls, rows = max(trajectory.num_steps for trajectory in part), sum(trajectory.num_steps for trajectory in part)
+    calls, rows = max(trajectory.num_steps for trajectory in batch), sum(trajectory.num_steps for trajectory in batch)
     milliseconds = DEFAULT_BUDGET["vectorised"] * calls + DEFAULT_BUDGET["per_step"] * rows / 1000.0
-    wall = (CHECK_LIMITS.wall_seconds or 0.0) + _TIMES_BUDGET * milliseconds / 1000.0
-    size = max(map(_bytes_of, part)) * len(part)
-    memory = max(CHECK_LIMITS.memory_bytes, _TIMES_BYTES * size)
+    wall = (CHECK_LIMITS.wall_seconds or 0.0) + _BUDGET_FACTOR * milliseconds / 1000.0
+    size = max(map(_bytes_of, batch)) * len(batch)
+    memory = max(CHECK_LIMITS.memory_bytes, _MEMORY_FACTOR * size)
     return replace(CHECK_LIMITS, memory_bytes=memory, wall_seconds=wall, cpu_seconds=2 * math.ceil(wall))
 
 
@@ -189,20 +189,22 @@ def _scored(
     limits: Limits,
     allow_unsandboxed: bool,
 ) -> list[dict[str, Any]]:
-    """Scores trajectories in one sandbox.
+    """Score trajectories in one sandbox.
 
-    :param first: index of the first of them, for what is said of a failure.
+    :param first: index of the first of them, for the message of a failure.
     """
     size = sum(map(_bytes_of, trajectories))
-    if size > _MOST_BYTES:
+    if size > _MAX_ARRAY_BYTES:
         steps = max(trajectory.num_steps for trajectory in trajectories)
-        much = f"{size / MIB:.0f} MiB of episodes of up to {steps} steps"
-        message = f"{much} cannot be scored at once, only {_MOST_BYTES / MIB:.0f} MiB; lower max_episode_steps"
+        size_text = f"{size / MIB:.0f} MiB of episodes of up to {steps} steps"
+        message = (
+            f"{size_text} exceed the limit of {_MAX_ARRAY_BYTES / MIB:.0f} MiB for scoring. Lower max_episode_steps."
+        )
         raise ResourceExhausted(message, reason="EPISODE_TOO_LONG")
     packed = [pack_trajectory(trajectory) for trajectory in trajectories]
     request = {"source": source, "card": card.to_dict(), "trajectories": packed}
     try:
-        reply = _applied("score", request, scratch, limits, allow_unsandboxed, RewardError)
+        reply = _apply("score", request, scratch, limits, allow_unsandboxed, RewardError)
     except RewardError as error:
         if error.row is None:
             raise
@@ -211,7 +213,7 @@ def _scored(
         raise RewardError(error.rule, message, line=error.line, seen=seen, term=error.term, row=row) from error
     scores = _scores_of(reply)
     if len(scores) != len(trajectories):
-        raise RewardError("sandbox", "the sandbox sent another number of scores than trajectories.")
+        raise RewardError("sandbox", "the number of scores differs from the number of trajectories.")
     return scores
 
 
@@ -230,37 +232,37 @@ def _scores_of(reply: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def failure_of(error: SandboxFailure) -> CheckFailure:
-    """Return the check failure that the end of a sandboxed process amounts to.
+    """Return the check failure for the end of a sandboxed process.
 
-    The line is where the code was when the time was nearly up, if it got that far.
+    The line is the one that ran shortly before the time limit, 0 if it is unknown.
     """
     rule = _RULES.get(error.kind, "sandbox")
-    found = _STACK_LINE.search(error.stderr_tail)
-    return CheckFailure(rule, int(found.group(1)) if found else 0, _REMEDIES[rule], error.message)
+    match = _STACK_LINE.search(error.stderr_tail)
+    return CheckFailure(rule, int(match.group(1)) if match else 0, _REMEDIES[rule], error.message)
 
 
 def _run(
     target: str, request: dict[str, Any], scratch: Path, limits: Limits, allow_unsandboxed: bool
 ) -> dict[str, Any]:
     seconds = limits.wall_seconds
-    # Before the end, by more than a slow start-up: the clock of the stack starts when the request arrives.
+    # Earlier than the deadline by more than a slow start-up, because this timer starts when the request arrives.
     request = {**request, "stack_after": None if seconds is None else max(seconds / 2, seconds - 6.0)}
     with tempfile.TemporaryDirectory(dir=scratch, prefix="check-") as folder:
         return run(target, request, limits=limits, scratch=Path(folder), allow_unsandboxed=allow_unsandboxed)
 
 
-def _checked(name: str, request: dict[str, Any], scratch: Path, limits: Limits, allow_unsandboxed: bool) -> CheckReport:
+def _check(name: str, request: dict[str, Any], scratch: Path, limits: Limits, allow_unsandboxed: bool) -> CheckReport:
     try:
         reply = _run(f"dressage.contracts.check:{name}", request, scratch, limits, allow_unsandboxed)
         return CheckReport.from_dict(reply["report"])
     except SandboxFailure as error:
-        _raise_if_ours(error)
+        _raise_if_internal(error)
         return CheckReport.failed(failure_of(error))
     except (KeyError, ValueError) as error:
         return CheckReport.failed(CheckFailure("sandbox", 0, _REMEDIES["sandbox"], str(error)))
 
 
-def _applied(
+def _apply(
     name: str,
     request: dict[str, Any],
     scratch: Path,
@@ -271,16 +273,16 @@ def _applied(
     try:
         reply = _run(f"dressage.contracts.score:{name}", request, scratch, limits, allow_unsandboxed)
     except SandboxFailure as error:
-        _raise_if_ours(error)
+        _raise_if_internal(error)
         failure = failure_of(error)
         raise kind(failure.rule, failure.message, line=failure.line, seen=failure.seen) from error
     if "failure" in reply:
-        raise _told(reply, kind)
+        raise _reported_error(reply, kind)
     return reply
 
 
-def _told(reply: Mapping[str, Any], kind: type[GeneratedCodeError]) -> GeneratedCodeError:
-    """The error that a sandbox told of."""
+def _reported_error(reply: Mapping[str, Any], kind: type[GeneratedCodeError]) -> GeneratedCodeError:
+    """Return the error that the sandbox reported."""
     try:
         failure = CheckFailure(**reply["failure"])
         row = reply.get("row")
@@ -301,7 +303,7 @@ def _list_of(reply: Mapping[str, Any], name: str) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _raise_if_ours(error: SandboxFailure) -> None:
-    """An exception that passed through none of the generated code is our own fault, not the author's."""
+def _raise_if_internal(error: SandboxFailure) -> None:
+    """Raise `Internal` for an exception whose traceback does not pass through generated code."""
     if error.kind == "error" and "Traceback" in error.stderr_tail and FILENAME not in error.stderr_tail:
         raise Internal(f"the check itself failed: {error.message}\n{error.stderr_tail[-2000:]}") from error

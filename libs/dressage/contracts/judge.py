@@ -1,6 +1,6 @@
-"""Loads and runs generated judges. Only ever inside a sandbox: this runs generated code.
+"""Loads and runs generated judges. Call it only inside a sandbox: it runs generated code.
 
-A judge sees a trajectory's fields as read-only arrays with a leading time axis, and nothing else of it.
+A judge receives the fields of a trajectory as read-only arrays with a leading time axis.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dressage.contracts import execute, namespace
-from dressage.contracts.faults import JudgeError
+from dressage.contracts.failures import JudgeError
 from dressage.contracts.source import lint_judge
 from dressage.contracts.syntax import parse
 from dressage.envs.cards import EnvironmentCard, load_card
@@ -36,7 +36,7 @@ class JudgeModule:
 
 @dataclass(frozen=True)
 class JudgeResult:
-    """A judge's verdict on one trajectory: scores in 0..1, evidence as finite numbers."""
+    """A judge's result for one trajectory: scores in 0..1, evidence as finite numbers."""
 
     score: float
     criteria: dict[str, float]
@@ -48,7 +48,7 @@ class JudgeResult:
 
 
 class TrajectoryView:
-    """What a judge sees: fields as (T+1, …) arrays, ``action`` (T, A), stock ``reward`` (T,), and a few facts."""
+    """The argument of a judge: fields as (T+1, …) arrays, ``action`` (T, A), stock ``reward`` (T,), and a few facts."""
 
     def __init__(self, trajectory: Trajectory) -> None:
         values: dict[str, Any] = {name: _frozen(array) for name, array in trajectory.fields.items()}
@@ -81,7 +81,7 @@ def load_judge(source: str, card: EnvironmentCard | None = None) -> JudgeModule:
     """Compile and load a judge. Call it inside a sandbox only.
 
     :param card: lint against it first; None where the judge was checked before.
-    :raises JudgeError: the first violation, or what went wrong in loading.
+    :raises JudgeError: with the first violation, or the error raised while loading.
     """
     if card is not None:
         violations = lint_judge(source, card)
@@ -95,30 +95,30 @@ def load_judge(source: str, card: EnvironmentCard | None = None) -> JudgeModule:
     if not lines:
         raise JudgeError("signature", "there is no function judge; define it as judge(trajectory, np).")
     scope = execute.module_globals(_NAMES, {"np": namespace.array_namespace("numpy", wide=True)})
-    execute.call(exec, execute.compile_tree(tree), scope, kind=JudgeError, doing="loading the judge")
+    execute.call(exec, execute.compile_tree(tree), scope, kind=JudgeError, action="loading the judge")
     return JudgeModule(scope["judge"], lines[-1])
 
 
 def run_judge(module: JudgeModule, trajectory: Trajectory) -> JudgeResult:
-    """Return the judge's validated verdict on a trajectory.
+    """Return the judge's validated result for a trajectory.
 
-    :raises JudgeError: it raised, or returned something else than the contract says.
+    :raises JudgeError: the judge raised, or its result breaks the contract.
     """
     array_functions = namespace.array_namespace("numpy", wide=True)
     view = TrajectoryView(trajectory)
-    value = execute.call(module.function, view, array_functions, kind=JudgeError, doing="the judge")
+    value = execute.call(module.function, view, array_functions, kind=JudgeError, action="the judge")
     return validate_result(value, line=module.line)
 
 
 def validate_result(value: Any, *, line: int = 0) -> JudgeResult:
-    """Check what a judge returned.
+    """Check the value that a judge returned.
 
-    :raises JudgeError: naming the entry that is wrong.
+    :raises JudgeError: naming the invalid entry.
     """
-    wanted = 'return {"score": 0..1, "criteria": {name: 0..1}, "evidence": {name: number}}'
+    contract = 'return {"score": 0..1, "criteria": {name: 0..1}, "evidence": {name: number}}'
     if not isinstance(value, dict) or set(value) != {"score", "criteria", "evidence"}:
         seen = f"keys {sorted(map(str, value))}" if isinstance(value, dict) else type(value).__name__
-        raise JudgeError("return-type", f"the judge must {wanted}.", line=line, seen=seen)
+        raise JudgeError("return-type", f"the judge must {contract}.", line=line, seen=seen)
     score = _number(value["score"], "score", line, unit=True)
     criteria = _numbers(value["criteria"], "criteria", line, unit=True)
     if not criteria:

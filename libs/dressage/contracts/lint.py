@@ -1,4 +1,4 @@
-"""The walk over a generated module's syntax tree that finds what its allow-list does not permit."""
+"""Checks the syntax tree of a generated module against an allow-list."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dressage.contracts import namespace
-from dressage.contracts.faults import Violation
+from dressage.contracts.failures import Violation
 from dressage.contracts.syntax import bound_names, words
 
 _EXPRESSIONS: tuple[type[ast.AST], ...] = (
@@ -22,7 +22,7 @@ _STATEMENTS: tuple[type[ast.AST], ...] = (
     ast.Module, ast.FunctionDef, ast.Return, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For, ast.While, ast.If,
     ast.Expr, ast.Pass, ast.Break, ast.Continue, ast.Import, ast.ImportFrom, ast.alias,
 )  # fmt: skip
-_ORDINARY: tuple[type[ast.AST], ...] = (
+_EXCEPTION_STATEMENTS: tuple[type[ast.AST], ...] = (
     ast.Try,
     ast.ExceptHandler,
     ast.Raise,
@@ -31,8 +31,8 @@ _ORDINARY: tuple[type[ast.AST], ...] = (
 )
 _ALLOWED: dict[str, tuple[type[ast.AST], ...]] = {
     "vectorised": _EXPRESSIONS + _STATEMENTS,
-    "per_step": (*_EXPRESSIONS, *_STATEMENTS, *_ORDINARY, ast.ClassDef, ast.Nonlocal),
-    "judge": _EXPRESSIONS + _STATEMENTS + _ORDINARY,
+    "per_step": (*_EXPRESSIONS, *_STATEMENTS, *_EXCEPTION_STATEMENTS, ast.ClassDef, ast.Nonlocal),
+    "judge": _EXPRESSIONS + _STATEMENTS + _EXCEPTION_STATEMENTS,
 }
 _REMEDIES: dict[type[ast.AST], str] = {
     ast.ClassDef: "write plain functions",
@@ -67,15 +67,15 @@ class Lint:
     allowed_names: frozenset[str]
     array_names: frozenset[str]
     fields: dict[str, frozenset[str]]
-    """Variable name to the attributes it has, for those whose attributes are known."""
+    """Attributes by variable name, for variables whose attributes are known."""
     owner: str
-    found: list[Violation] = field(default_factory=list)
+    violations: list[Violation] = field(default_factory=list)
 
     def report(self, rule: str, node: ast.AST | int, message: str) -> None:
         line = node if isinstance(node, int) else getattr(node, "lineno", 0)
         violation = Violation(rule, line, message)
-        if violation not in self.found:
-            self.found.append(violation)
+        if violation not in self.violations:
+            self.violations.append(violation)
 
     def walk(self, tree: ast.Module) -> None:
         bound = bound_names(tree)
@@ -104,9 +104,9 @@ class Lint:
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         if isinstance(node, ast.ImportFrom):
             names = [alias.name for alias in node.names]
-            tolerated = node.module == "__future__" and names == ["annotations"]
-            tolerated |= self.kind == "per_step" and names == ["RewardFunction"] and node.names[0].asname is None
-            if not tolerated:
+            allowed = node.module == "__future__" and names == ["annotations"]
+            allowed |= self.kind == "per_step" and names == ["RewardFunction"] and node.names[0].asname is None
+            if not allowed:
                 self._refuse_import(node, node.module or ".")
             return
         for alias in node.names:
@@ -185,7 +185,7 @@ class Lint:
                 self.report("in-place", node, f".{name}() changes an array in place; {_NO_WRITING}")
 
 
-# Words that people use for the same thing, in the names of fields.
+# Synonyms in the names of fields.
 _SYNONYMS = {
     "speed": "velocity", "vel": "velocity", "rate": "velocity", "pos": "position", "place": "position", "elevation": "height",
     "altitude": "height", "tilt": "pitch", "lean": "pitch", "heading": "yaw", "orientation": "yaw", "force": "contact",
@@ -195,18 +195,18 @@ _SYNONYMS = {
 
 
 def nearest(name: str, known: Iterable[str], count: int = 5) -> list[str]:
-    """The known names that are likeliest meant: alike in spelling, or in the words that they are made of.
+    """Return the known names most similar in spelling or in their words.
 
     :param known: at least one name.
     """
-    wanted = _words(name)
+    name_words = _words(name)
 
-    def likeness(candidate: str) -> float:
+    def similarity(candidate: str) -> float:
         words = _words(candidate)
-        shared = len(wanted & words) / len(wanted | words)
+        shared = len(name_words & words) / len(name_words | words)
         return difflib.SequenceMatcher(a=name.lower(), b=candidate.lower()).ratio() + 2 * shared
 
-    return sorted(known, key=lambda candidate: (-likeness(candidate), candidate))[:count]
+    return sorted(known, key=lambda candidate: (-similarity(candidate), candidate))[:count]
 
 
 def _words(name: str) -> frozenset[str]:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dressage.contracts.faults import RewardError
+from dressage.contracts.failures import RewardError
 
 
 class Memory:
-    """Attributes declared in MEMORY, each one number per environment; assigned whole, never written into.
+    """Attributes declared in MEMORY: one number per environment each, replaced as a whole and never modified in place.
 
     :param initial: value of each attribute at the start of an episode.
     :param num_envs: N; every attribute is an (N,) float64 array.

@@ -1,7 +1,7 @@
 """The `np` that generated code gets: an allow-list of array functions.
 
-Nothing here reads or writes files, makes random numbers, or hands out modules. Rewards get the functions that
-numpy and jax.numpy share, so that one source runs on both; judges, which always run on numpy, get a few more.
+No function reads or writes files, makes random numbers or returns modules. Rewards get the functions that numpy and
+jax.numpy share, so that one source runs on both. Judges always run on numpy and get a few more.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _REASONS = {
 
 
 def missing_name(name: str, known: frozenset[str], *, prefix: str = "np") -> str:
-    """Return one sentence saying why ``prefix.name`` is not there, and what to use."""
+    """Return one sentence: why ``prefix.name`` is missing, and what to use instead."""
     if name in _REASONS:
         return f"{prefix}.{name} is not allowed: {_REASONS[name]}."
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
@@ -75,7 +75,7 @@ def missing_name(name: str, known: frozenset[str], *, prefix: str = "np") -> str
 
 
 class ArrayNamespace:
-    """Read-only bag of array functions; asking for another name raises AttributeError with the reason."""
+    """Read-only set of array functions; any other name raises AttributeError with the reason."""
 
     def __init__(self, functions: dict[str, Any], *, title: str) -> None:
         self.__dict__.update(functions)
@@ -103,7 +103,7 @@ def array_namespace(backend: Backend = "numpy", *, wide: bool = False) -> ArrayN
     """
     library = importlib.import_module("jax.numpy" if backend == "jax" else "numpy")
     names = JUDGE_NAMES if wide else REWARD_NAMES
-    found: dict[str, Any] = {}
+    functions: dict[str, Any] = {}
     for name in sorted(names):
         if not hasattr(library, name):
             continue
@@ -111,5 +111,5 @@ def array_namespace(backend: Backend = "numpy", *, wide: bool = False) -> ArrayN
         if name in SUBMODULES:
             members = {member: getattr(value, member) for member in sorted(SUBMODULES[name])}
             value = ArrayNamespace(members, title=f"np.{name}")
-        found[name] = value
-    return ArrayNamespace(found, title="np")
+        functions[name] = value
+    return ArrayNamespace(functions, title="np")

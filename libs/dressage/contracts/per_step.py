@@ -1,8 +1,8 @@
-"""Adapter for rewards that are written for one environment and one step, as Prompt2Policy's are.
+"""Adapter for rewards that are written for one environment and one step, as those of Prompt2Policy are.
 
-Three forms: a class with ``compute(self, obs, action, next_obs, info)``, a ``_make_reward()`` that returns a closure,
-and a bare ``reward_fn``. Each environment has its own instance, made anew when its episode starts, so state kept on
-``self``, in the closure or in the module's globals belongs to one episode.
+There are three forms: a class with ``compute(self, obs, action, next_obs, info)``, a ``_make_reward()`` that returns a closure,
+and a bare ``reward_fn``. Each environment has its own instance, created when its episode starts, so state on ``self``,
+in the closure or in the module's globals belongs to one episode.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dressage.contracts import execute, namespace
-from dressage.contracts.faults import RewardError
+from dressage.contracts.failures import RewardError
 from dressage.contracts.syntax import MAX_TERMS, literal, reward_class
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.state import State
@@ -32,7 +32,7 @@ _CONTROL_WEIGHT = {
 
 
 class RewardFunction:
-    """Base class that per-step rewards may name; does nothing."""
+    """Optional base class of per-step rewards; does nothing."""
 
     latex: str = ""
     terms: Mapping[str, str] = {}
@@ -44,14 +44,14 @@ class StepReward:
 
     function: Callable[..., Any]
     holder: Any
-    """What keeps its state: an instance, a closure, or the module's globals."""
+    """Where its state is kept: an instance, a closure, or the module's globals."""
 
     def __call__(self, obs: Any, action: Any, next_obs: Any, info: dict[str, Any]) -> tuple[float, dict[str, float]]:
         """Return (total, terms) of one step.
 
-        :raises RewardError: it raised, or returned something else.
+        :raises RewardError: the reward raised, or returned anything else.
         """
-        result = execute.call(self.function, obs, action, next_obs, info, kind=RewardError, doing="the reward")
+        result = execute.call(self.function, obs, action, next_obs, info, kind=RewardError, action="the reward")
         if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
             message = "the reward must return (total, {term: value})."
             raise RewardError("return-type", message, seen=type(result).__name__)
@@ -60,15 +60,15 @@ class StepReward:
         except (TypeError, ValueError) as error:
             raise RewardError("return-type", "total and terms must be plain numbers.", seen=str(error)) from error
         except OverflowError as error:
-            raise execute.as_fault(error, RewardError, doing="the reward") from error
+            raise execute.translate_error(error, RewardError, action="the reward") from error
         return total, terms
 
     def state(self) -> dict[str, Any]:
-        """Return what it remembers, as names and plain values."""
+        """Return its state as names and plain values."""
         return {name: value for name, value in _items(self.holder) if not callable(value)}
 
     def restore(self, values: Mapping[str, Any]) -> None:
-        """Put back what `state` returned."""
+        """Restore the values that `state` returned."""
         if isinstance(self.holder, FunctionType):
             for name, cell in zip(self.holder.__code__.co_freevars, self.holder.__closure__ or (), strict=True):
                 if name in values:
@@ -92,40 +92,40 @@ def _items(holder: Any) -> Iterator[tuple[str, Any]]:
 
 @dataclass(frozen=True)
 class PerStepFactory:
-    """Makes instances of a per-step reward; calling it gives a fresh one."""
+    """Creates instances of a per-step reward; each call returns a new one."""
 
     code: CodeType
     entry: str
     """Name of the class, of ``_make_reward`` or of ``reward_fn``."""
 
     def module(self) -> dict[str, Any]:
-        """Run the module anew and return its globals."""
+        """Run the module and return its globals."""
         scope = execute.module_globals(
             _NAMES, {"np": namespace.array_namespace("numpy", wide=True), "RewardFunction": RewardFunction}
         )
-        execute.call(exec, self.code, scope, kind=RewardError, doing="loading the reward")  # inside a sandbox only
+        execute.call(exec, self.code, scope, kind=RewardError, action="loading the reward")  # inside a sandbox only
         return scope
 
     def __call__(self) -> StepReward:
-        """Return a fresh instance."""
+        """Return a new instance."""
         scope = self.module()
         entry = scope[self.entry]
         if self.entry == "reward_fn":
             return StepReward(entry, scope)
-        made = execute.call(entry, kind=RewardError, doing=f"calling {self.entry}()")
+        instance = execute.call(entry, kind=RewardError, action=f"calling {self.entry}()")
         if isinstance(entry, type):
-            return StepReward(made.compute, made)
-        if not isinstance(made, FunctionType):
-            raise RewardError("return-type", "_make_reward() must return a function.", seen=type(made).__name__)
-        return StepReward(made, made)
+            return StepReward(instance.compute, instance)
+        if not isinstance(instance, FunctionType):
+            raise RewardError("return-type", "_make_reward() must return a function.", seen=type(instance).__name__)
+        return StepReward(instance, instance)
 
 
 def make_factory(tree: ast.Module) -> PerStepFactory:
     """Compile a linted per-step module."""
     names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    found = reward_class(tree)
-    entry = found.name if found is not None else "_make_reward" if "_make_reward" in names else "reward_fn"
-    # np and RewardFunction are put in place by us: their imports name packages that do not exist here.
+    definition = reward_class(tree)
+    entry = definition.name if definition is not None else "_make_reward" if "_make_reward" in names else "reward_fn"
+    # The scope provides np and RewardFunction; the packages that their imports name do not exist here.
     tree.body = [node for node in tree.body if not _is_injected_import(node)]
     return PerStepFactory(execute.compile_tree(tree), entry)
 
@@ -137,9 +137,9 @@ def _is_injected_import(node: ast.stmt) -> bool:
 
 
 def describe(factory: PerStepFactory, tree: ast.Module, card: EnvironmentCard) -> tuple[str, dict[str, str]]:
-    """Return (latex, terms) as the module declares them, or as one call on a zero state shows them.
+    """Return (latex, terms) from the declarations of the module, else from one call on a zero state.
 
-    :raises RewardError: it cannot be made or called, or what it declares is malformed.
+    :raises RewardError: the reward cannot be created or called, or its declarations are malformed.
     """
     row = factory()
     latex, terms = getattr(row.holder, "latex", ""), getattr(row.holder, "terms", {})
@@ -174,7 +174,7 @@ def _from_docstring(tree: ast.Module, entry: str) -> tuple[str, dict[str, str]]:
 def infos(
     card: EnvironmentCard, state: State, action: Any, next_state: State, starting: Any
 ) -> Iterator[dict[str, Any]]:
-    """Yield the ``info`` of each row: the fields after the step, and Gymnasium's keys where they can be had.
+    """Yield the ``info`` of each row: the fields after the step, and Gymnasium's keys where they can be computed.
 
     ``x_velocity`` (and y) is the mean over the step, as in Gymnasium's info, not the instantaneous field.
     """
@@ -199,9 +199,9 @@ def infos(
 
 
 def check_sum(total: float, terms: Mapping[str, float], row: int) -> None:
-    """Compare the total with the sum of its terms, where both are finite: it is another fault if they are not.
+    """Compare the total with the sum of its terms where both are finite; another check covers values that are not.
 
-    :raises RewardError: they differ by more than 1e-6 (relative to the larger of 1 and the total).
+    :raises RewardError: the two differ by more than 1e-6 (relative to the larger of 1 and the total).
     """
     expected = sum(terms.values())
     apart = abs(total - expected)

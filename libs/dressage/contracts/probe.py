@@ -1,7 +1,7 @@
-"""Dynamic checks of a loaded reward on recorded transitions. Inside a sandbox only.
+"""Dynamic checks of a loaded reward on recorded transitions. Call it only inside a sandbox.
 
-Each check compares the reward with itself: run twice, run row by row, run in another order, run after a reset. What a
-reward *means* is not checked here; that is for the judges.
+Each check compares the reward with itself: run twice, row by row, in another order, after a reset. The meaning of a
+reward is not checked here; judges do that.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from dressage.contracts.faults import CheckFailure, RewardError
+from dressage.contracts.failures import CheckFailure, RewardError
 from dressage.contracts.reward import BatchReward, RewardModule
-from dressage.contracts.transitions import Float, Segments, cut, evaluate, whole
+from dressage.contracts.transitions import Float, Segments, cut_segments, evaluate, whole_episodes
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.trajectory import Trajectory
 
 SEGMENT_STEPS = 12
-SEGMENT_ROWS = 37  # a prime, so that no field's shape can be taken for the batch's
+SEGMENT_ROWS = 37  # a prime, so that no shape of a field equals the batch size
 LONE_ROWS = 6
 TIMED_ROWS = 1000
 _RELATIVE, _ABSOLUTE = 1e-6, 1e-9
@@ -36,12 +36,12 @@ def probe_reward(
 
     :param budget: milliseconds allowed per call on 1000 rows, by style.
     :param jax: also run a vectorised reward on jax.numpy (imported now).
-    :returns: the failures, and the measured milliseconds per call on 1000 rows (0 if that was not reached).
+    :returns: the failures, and the measured milliseconds per call on 1000 rows (0 if it was not measured).
     """
-    segments = cut(trajectories, card, length=SEGMENT_STEPS, limit=SEGMENT_ROWS)
+    segments = cut_segments(trajectories, card, length=SEGMENT_STEPS, limit=SEGMENT_ROWS)
     try:
         terms = evaluate(module, card, segments)
-        evaluate(module, card, whole(trajectories, card))
+        evaluate(module, card, whole_episodes(trajectories, card))
     except RewardError as error:
         return [error.failure], 0.0
     failures = []
@@ -78,7 +78,7 @@ def _first_difference(module: RewardModule, expected: Float, got: Float) -> tupl
     apart = ~np.isclose(expected, got, rtol=_RELATIVE, atol=_ABSOLUTE)
     if not apart.any():
         apart = expected != got
-    step, term, row = (int(where[0]) for where in np.nonzero(apart))
+    step, term, row = (int(indices[0]) for indices in np.nonzero(apart))
     name = list(module.terms)[term]
     seen = f"term {name}, step {step}: {expected[step, term, row]:.9g} against {got[step, term, row]:.9g}"
     return name, module.lines.get(name, 0), seen
@@ -123,14 +123,14 @@ def _rows_permuted(
 
 
 def _reset_by_row(module: RewardModule, card: EnvironmentCard, segments: Segments, terms: Float) -> CheckFailure | None:
-    """Run, reset every other row, run again: those rows must start anew, the others must go on undisturbed."""
+    """Run, reset every other row, run again: the reset rows must start again, the others must continue unchanged."""
     mask = np.arange(segments.rows) % 2 == 0
-    reward, undisturbed = (BatchReward(module, card, segments.rows) for _ in range(2))
+    reward, unreset = (BatchReward(module, card, segments.rows) for _ in range(2))
     evaluate(module, card, segments, reward)
-    evaluate(module, card, segments, undisturbed)
+    evaluate(module, card, segments, unreset)
     reward.reset(mask)
-    after, going_on = evaluate(module, card, segments, reward), evaluate(module, card, segments, undisturbed)
-    expected = np.where(mask, terms, going_on)
+    after, continued = evaluate(module, card, segments, reward), evaluate(module, card, segments, unreset)
+    expected = np.where(mask, terms, continued)
     if not _differ(after, expected):
         return None
     _, line, seen = _first_difference(module, expected, after)
@@ -139,7 +139,7 @@ def _reset_by_row(module: RewardModule, card: EnvironmentCard, segments: Segment
 
 
 def _on_jax(module: RewardModule, card: EnvironmentCard, segments: Segments) -> list[CheckFailure]:
-    """Only that it runs: in single precision a threshold may well fall on the other side."""
+    """Check only that it runs: in single precision a comparison may have another result."""
     try:
         evaluate(module, card, segments, BatchReward(module, card, segments.rows, backend="jax"))
     except RewardError as error:

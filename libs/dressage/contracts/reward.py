@@ -1,7 +1,7 @@
-"""Loads rewards and evaluates them on batches. Only ever inside a sandbox: this runs generated code.
+"""Loads rewards and evaluates them on batches. Call it only inside a sandbox: it runs generated code.
 
-Both styles end in one interface, `BatchReward`: arrays of N environments in, {term: (N,)} out, checked at every call,
-because a reward may turn non-finite in a state that no check has shown it.
+Both styles have one interface, `BatchReward`: arrays of N environments in, {term: (N,)} out. Every call is checked,
+because a reward may become non-finite in a state that no check covered.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dressage.contracts import execute, namespace, per_step
-from dressage.contracts.faults import RewardError
+from dressage.contracts.failures import RewardError
 from dressage.contracts.memory import Memory
 from dressage.contracts.source import lint_reward
 from dressage.contracts.syntax import Style, literal, parse, reward_style, term_lines
@@ -28,15 +28,15 @@ Float = NDArray[np.float64]
 _MEMORY = "memory/"
 _STARTING = "starting"
 _ROWS = "rows"
-_OF_VALUES = (ArithmeticError, ValueError)
-"""What arithmetic raises for some values: a division by zero; a root of -1, which `math` calls a ValueError."""
+_VALUE_ERRORS = (ArithmeticError, ValueError)
+"""Raised by arithmetic for some values, such as a division by zero or `math.sqrt(-1)`."""
 
 
 @dataclass(frozen=True)
 class RewardModule:
     """A loaded reward.
 
-    ``function`` is ``reward`` itself (vectorised), or what makes an instance for one environment (per_step).
+    ``function`` is ``reward`` itself (vectorised), or the factory of instances for one environment (per_step).
     """
 
     latex: str
@@ -45,26 +45,26 @@ class RewardModule:
     function: Callable[..., Any]
     style: Style
     lines: Mapping[str, int]
-    """Line at which each term is computed, where it is known."""
+    """Line that computes each term, where it is known."""
 
 
 @dataclass(frozen=True)
 class RewardOutput:
-    """Rewards of one step: ``total`` (N,) float64 and each term (N,) float64, whose sum it is.
+    """Rewards of one step: each term (N,) float64, and their sum ``total`` (N,) float64.
 
-    Where a per-step reward returns a total that is not finite, that one stands, whatever its terms.
+    Where a per-step reward returns a total that is not finite, ``total`` has that value.
     """
 
     total: Float
     terms: dict[str, Float]
     raised: dict[int, str] = field(default_factory=dict)
-    """Of rows whose arithmetic raised (a division by zero, say) and which are NaN for it: the exception."""
+    """Exceptions by row, of rows that are NaN because their arithmetic raised (for example a division by zero)."""
 
 
 def load_reward(source: str, card: EnvironmentCard) -> RewardModule:
     """Lint, compile and load a reward. Call it inside a sandbox only.
 
-    :raises RewardError: the first violation, or what went wrong in loading.
+    :raises RewardError: with the first violation, or the error raised while loading.
     """
     violations = lint_reward(source, card)
     if violations:
@@ -78,10 +78,11 @@ def load_reward(source: str, card: EnvironmentCard) -> RewardModule:
         factory = per_step.make_factory(tree)
         latex, terms = per_step.describe(factory, tree, card)
         return RewardModule(latex, terms, {}, factory, "per_step", lines)
-    declared = {name: found[0] for name in ("LATEX", "TERMS", "MEMORY") if (found := literal(tree, name)) is not None}
+    literals = {name: literal(tree, name) for name in ("LATEX", "TERMS", "MEMORY")}
+    declared = {name: entry[0] for name, entry in literals.items() if entry is not None}
     code = execute.compile_tree(_Rebind().visit(tree))
     scope = execute.module_globals(execute.ALLOWED_BUILTINS, {"np": namespace.array_namespace("numpy")})
-    execute.call(exec, code, scope, kind=RewardError, doing="loading the reward")
+    execute.call(exec, code, scope, kind=RewardError, action="loading the reward")
     memory = {name: float(value) for name, value in declared.get("MEMORY", {}).items()}
     return RewardModule(declared["LATEX"], declared["TERMS"], memory, scope["reward"], "vectorised", lines)
 
@@ -108,9 +109,8 @@ class BatchReward:
     :param card: of the environment.
     :param num_envs: N.
     :param backend: library behind ``np`` of a vectorised reward.
-    :param on_not_finite: what to do about NaN and infinities: "raise", or "return" them as they are, for a caller that
-        gives up the rows concerned and goes on with the others. What a per-step reward's arithmetic raises is NaN to it, as
-        the same arithmetic is in numpy.
+    :param on_not_finite: how to handle NaN and infinities: "raise" an error, or "return" them, for a caller that drops the
+        rows concerned and continues with the others. Arithmetic errors of a per-step reward are then NaN, as in numpy.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class BatchReward:
             self._rows[index] = self._module.function()
 
     def keep(self, count: int) -> None:
-        """Go on with the first ``count`` environments only: nothing is known of the others' next step."""
+        """Continue with the first ``count`` environments only; the others have no next step."""
         self._size, self._shape = count, (count,)
         self._memory._keep(count)
         self._rows, self._starting = self._rows[:count], self._starting[:count]
@@ -161,10 +161,10 @@ class BatchReward:
         """Return the rewards of one step of every environment.
 
         :param state: fields before the step, leading axis N.
-        :param action: (N, A), as given to the environment; (N,) where the card says that it is discrete.
+        :param action: (N, A), as given to the environment; (N,) for discrete actions.
         :param next_state: fields after the step, before any auto-reset.
-        :raises RewardError: the code raised, or its output has wrong terms, shape, dtype or (unless those are to be
-            returned) a non-finite value.
+        :raises RewardError: the code raised, or its output has wrong terms, shape or dtype, or a non-finite value with
+            ``on_not_finite="raise"``.
         """
         if self._module.style == "vectorised":
             stacked = self._vectorised(state, action, next_state)
@@ -191,7 +191,7 @@ class BatchReward:
         return {_STARTING: self._starting.copy(), _ROWS: np.frombuffer(packed, np.uint8).copy()}
 
     def restore(self, snapshot: Mapping[str, NDArray[Any]]) -> None:
-        """Put back what `snapshot` returned, for the same module and N."""
+        """Restore what `snapshot` returned, for the same module and N."""
         if self._module.style == "vectorised":
             self._memory._restore({name: snapshot[_MEMORY + name] for name in self._module.memory})
             return
@@ -204,7 +204,7 @@ class BatchReward:
         try:
             values = self._module.function(state, action, next_state, self._memory, self._np)
         except (Exception, SystemExit) as error:
-            raise execute.as_fault(error, RewardError, doing="the reward") from error
+            raise execute.translate_error(error, RewardError, action="the reward") from error
         if type(values) is not dict or values.keys() != self._keys:
             raise self._wrong_terms(values)
         stacked = np.empty((len(self._names), self._size))
@@ -216,7 +216,7 @@ class BatchReward:
         return stacked
 
     def _row_by_row(self, state: State, action: NDArray[Any], next_state: State) -> tuple[Float, Float]:
-        stacked, stated = np.empty((len(self._names), self._size)), np.empty(self._size)
+        stacked, totals = np.empty((len(self._names), self._size)), np.empty(self._size)
         self._raised = {}
         before, after = np.asarray(state.observation), np.asarray(next_state.observation)
         per_row = per_step.infos(self._card, state, action, next_state, self._starting)
@@ -225,20 +225,20 @@ class BatchReward:
                 total, terms = self._rows[index](before[index], action[index], after[index], info)
             except RewardError as error:
                 error.row = index
-                if self._raises or error.rule != "exception" or not isinstance(error.__cause__, _OF_VALUES):
+                if self._raises or error.rule != "exception" or not isinstance(error.__cause__, _VALUE_ERRORS):
                     raise
                 self._raised[index] = f"{error.seen} (line {error.line})"
-                stacked[:, index] = stated[index] = np.nan
+                stacked[:, index] = totals[index] = np.nan
                 continue
             if terms.keys() != self._keys:
                 raise self._wrong_terms(terms)
-            stacked[:, index], stated[index] = [terms[name] for name in self._names], total
+            stacked[:, index], totals[index] = [terms[name] for name in self._names], total
             per_step.check_sum(total, terms, index)
         self._starting[:] = False
-        # What raised may have left off halfway, so that its next step could fail in ways of its own.
+        # A row that raised may have updated half of its state, so it gets a new instance.
         for index in self._raised:
             self._rows[index], self._starting[index] = self._module.function(), True
-        return stacked, np.where(np.isfinite(stated), stacked.sum(0), stated)
+        return stacked, np.where(np.isfinite(totals), stacked.sum(0), totals)
 
     def _wrong_terms(self, values: Any) -> RewardError:
         if not isinstance(values, dict):
@@ -264,7 +264,7 @@ class BatchReward:
             row = int(np.flatnonzero(~np.isfinite(total))[0])
             message = f"the total is not finite, though its terms are; {remedy}"
             raise RewardError("finite", message, seen=str(total[row]), term="total", row=row)
-        term, row = (int(where[0]) for where in np.nonzero(~np.isfinite(stacked)))
+        term, row = (int(indices[0]) for indices in np.nonzero(~np.isfinite(stacked)))
         name = self._names[term]
         message = f"the term {name} is not finite; {remedy}"
         seen, line = str(stacked[term, row]), self._module.lines.get(name, 0)

@@ -1,4 +1,4 @@
-"""Sandbox targets that apply generated code to recorded trajectories: a reward's own return, a judge's verdicts."""
+"""Sandbox targets that apply generated code to recorded trajectories: returns under a reward, results of a judge."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any
 import numpy as np
 
 from dressage.contracts.check import REQUEST_TIMEOUT, dump_stack_after
-from dressage.contracts.faults import GeneratedCodeError
+from dressage.contracts.failures import GeneratedCodeError
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.trajectory import Trajectory
 from dressage.sandbox.pipe import Channel
 
 
 def score_trajectories(source: str, card: EnvironmentCard, trajectories: Sequence[Trajectory]) -> list[dict[str, Any]]:
-    """Return per trajectory its return by this reward and the sum of every term. Inside a sandbox only.
+    """Return each trajectory's return under the reward and the sum of every term. Call it only inside a sandbox.
 
-    :returns: ``{"return": float, "terms": {name: float}}`` each.
+    :returns: ``{"return": float, "terms": {name: float}}`` for each trajectory.
     :raises RewardError: the reward cannot be loaded or evaluated.
     """
     from dressage.contracts.reward import load_reward
-    from dressage.contracts.transitions import evaluate, whole
+    from dressage.contracts.transitions import evaluate, whole_episodes
 
     module = load_reward(source, card)
     if not trajectories:
         return []
-    terms = evaluate(module, card, whole(trajectories, card))
+    terms = evaluate(module, card, whole_episodes(trajectories, card))
     return [
         {"return": float(np.sum(sums)), "terms": dict(zip(module.terms, sums.tolist(), strict=True))}
         for sums in terms.sum(0).T

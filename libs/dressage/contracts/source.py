@@ -1,8 +1,8 @@
 """Static checks of generated sources: an allow-list over the syntax tree. Lint, not security: see `dressage.sandbox`.
 
-Two kinds of reward are told apart by what they define: ``reward`` at module level (vectorised), or Prompt2Policy's
-forms (per step): a class with ``compute``, ``_make_reward`` or a bare ``reward_fn``. Every violation names the rule, the
-line and the remedy, ready for a repair prompt; all of them are reported at once.
+A module that defines ``reward`` is a vectorised reward; one with a class with ``compute``, ``_make_reward`` or a bare
+``reward_fn`` (the forms of Prompt2Policy) is a per-step reward. Every violation names the rule, the line and the remedy,
+ready for a repair prompt. All violations are reported at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from dressage.contracts import namespace
 from dressage.contracts.execute import ALLOWED_BUILTINS, CLASS_BUILTINS, EXCEPTIONS
-from dressage.contracts.faults import Violation
+from dressage.contracts.failures import Violation
 from dressage.contracts.lint import Lint
 from dressage.contracts.syntax import MAX_TERMS, literal, parse, reward_class, reward_style
 from dressage.envs.cards import EnvironmentCard
@@ -28,7 +28,7 @@ _MAX_VIOLATIONS = 50
 def lint_reward(source: str, card: EnvironmentCard) -> list[Violation]:
     """Check a reward's source without running it.
 
-    :param card: whose fields ``state`` and ``next_state`` have.
+    :param card: names the fields of ``state`` and ``next_state``.
     :returns: violations in order of their lines, at most 50; empty when there is none.
     """
     tree = parse(source, owner="reward")
@@ -51,10 +51,10 @@ def lint_reward(source: str, card: EnvironmentCard) -> list[Violation]:
         memory = _check_declarations(tree)
         known = {"state": fields, "next_state": fields, "memory": memory.fields["memory"]}
         lint = Lint("vectorised", ALLOWED_BUILTINS | {"np", "math"}, namespace.REWARD_NAMES, known, "reward")
-        lint.found += memory.found
+        lint.violations += memory.violations
         lint.walk(tree)
         _check_signature(tree, "reward", REWARD_PARAMETERS, lint)
-    return _ordered(lint.found)
+    return _ordered(lint.violations)
 
 
 def lint_judge(source: str, card: EnvironmentCard) -> list[Violation]:
@@ -66,29 +66,29 @@ def lint_judge(source: str, card: EnvironmentCard) -> list[Violation]:
     lint = Lint("judge", ALLOWED_BUILTINS | EXCEPTIONS | {"np", "math"}, namespace.JUDGE_NAMES, fields, "judge")
     lint.walk(tree)
     _check_signature(tree, "judge", JUDGE_PARAMETERS, lint)
-    return _ordered(lint.found)
+    return _ordered(lint.violations)
 
 
-def _ordered(found: list[Violation]) -> list[Violation]:
-    return sorted(found, key=lambda violation: (violation.line, violation.rule))[:_MAX_VIOLATIONS]
+def _ordered(violations: list[Violation]) -> list[Violation]:
+    return sorted(violations, key=lambda violation: (violation.line, violation.rule))[:_MAX_VIOLATIONS]
 
 
 def _check_signature(tree: ast.Module, name: str, expected: tuple[str, ...], lint: Lint) -> None:
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
-    wanted = f"define it as {name}({', '.join(expected)})"
+    remedy = f"define it as {name}({', '.join(expected)})"
     if not functions:
-        lint.report("signature", 0, f"there is no function {name} at module level; {wanted}.")
+        lint.report("signature", 0, f"there is no function {name} at module level; {remedy}.")
         return
     arguments = functions[-1].args
     names = tuple(argument.arg for argument in arguments.posonlyargs + arguments.args)
     if names != expected or arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
-        lint.report("signature", functions[-1], f"{name} takes ({', '.join(names)}); {wanted}.")
+        lint.report("signature", functions[-1], f"{name} takes ({', '.join(names)}); {remedy}.")
     if functions[-1].decorator_list:
         lint.report("signature", functions[-1], f"{name} may not be decorated; remove the decorator.")
 
 
 def _check_declarations(tree: ast.Module) -> Lint:
-    """Check LATEX, TERMS and MEMORY; the result carries the violations and memory's names."""
+    """Check LATEX, TERMS and MEMORY; the result has the violations and the names in memory."""
     lint = Lint("vectorised", frozenset(), frozenset(), {"memory": frozenset()}, "reward")
     latex = literal(tree, "LATEX")
     if latex is None or not isinstance(latex[0], str) or not latex[0].strip():
@@ -130,9 +130,9 @@ def _is_memory(value: Any) -> bool:
 
 
 def _check_per_step(tree: ast.Module, lint: Lint) -> None:
-    found = reward_class(tree)
-    if found is not None:
-        compute = next(i for i in found.body if isinstance(i, ast.FunctionDef) and i.name == "compute")
+    definition = reward_class(tree)
+    if definition is not None:
+        compute = next(i for i in definition.body if isinstance(i, ast.FunctionDef) and i.name == "compute")
         _check_count(compute, 5, "compute(self, obs, action, next_obs, info)", lint)
         return
     for node in tree.body:
@@ -140,7 +140,7 @@ def _check_per_step(tree: ast.Module, lint: Lint) -> None:
             _check_count(node, 4, "reward_fn(obs, action, next_obs, info)", lint)
 
 
-def _check_count(function: ast.FunctionDef, count: int, wanted: str, lint: Lint) -> None:
+def _check_count(function: ast.FunctionDef, count: int, signature: str, lint: Lint) -> None:
     arguments = function.args
     if len(arguments.posonlyargs) + len(arguments.args) != count or arguments.vararg or arguments.kwonlyargs:
-        lint.report("signature", function, f"{function.name} has other parameters; define it as {wanted}.")
+        lint.report("signature", function, f"{function.name} has other parameters; define it as {signature}.")

@@ -1,4 +1,4 @@
-"""Reads generated sources as syntax trees: which form they have, what they declare, where a term is computed."""
+"""Reads the syntax tree of generated sources: their form, their declarations, the lines of their terms."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from dressage.contracts.faults import Violation, shorten
+from dressage.contracts.failures import Violation, shorten
 
 Style = Literal["vectorised", "per_step"]
 
@@ -23,7 +23,7 @@ def parse(source: str, *, owner: str) -> ast.Module | Violation:
     """Parse a generated source.
 
     :param owner: "reward" or "judge", for the messages.
-    :returns: its tree, or the violation that keeps it from being parsed.
+    :returns: the tree, or the violation if the source cannot be parsed.
     """
     if not isinstance(source, str) or not source.strip():
         return Violation("syntax", 0, f"the {owner} is empty; write the module that the contract describes.")
@@ -40,7 +40,7 @@ def parse(source: str, *, owner: str) -> ast.Module | Violation:
 
 
 def reward_style(tree: ast.Module) -> Style | None:
-    """Return which form of reward the module defines, None for neither."""
+    """Return the form of reward that the module defines; None if there is none."""
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     if "reward" in functions:
         return "vectorised"
@@ -79,7 +79,7 @@ def literal(tree: ast.Module, name: str) -> tuple[Any, int] | None:
 
 
 def term_lines(tree: ast.Module) -> dict[str, int]:
-    """Return where each term is computed: the lines of the string keys in functions' dicts and subscripts."""
+    """Return the line that computes each term: the lines of string keys in dicts and subscripts of functions."""
     lines: dict[str, int] = {}
     for function in ast.walk(tree):
         if not isinstance(function, ast.FunctionDef):
@@ -96,7 +96,7 @@ def term_lines(tree: ast.Module) -> dict[str, int]:
 
 
 def bound_names(tree: ast.Module) -> frozenset[str]:
-    """Return every name bound anywhere; scopes are not told apart, since a mistake there shows when the code runs."""
+    """Return every bound name. Scopes are ignored, since a mistake there raises when the code runs."""
 
     def names() -> Iterator[str]:
         for node in ast.walk(tree):

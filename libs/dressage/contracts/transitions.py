@@ -1,4 +1,4 @@
-"""Recorded trajectories as what a reward is called with: states, actions, next states."""
+"""Recorded trajectories as the arguments of a reward: states, actions, next states."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dressage.contracts.faults import RewardError
+from dressage.contracts.failures import RewardError
 from dressage.contracts.reward import BatchReward, RewardModule
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.state import State
@@ -20,10 +20,10 @@ Float = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Segments:
-    """R pieces of episodes, side by side: what R environments did.
+    """R pieces of episodes as a batch of R environments.
 
-    ``fields`` are (L+1, R, …), ``action`` (L, R, A), where L is the longest one's number of steps. Of a shorter one what lies
-    past its end means nothing.
+    ``fields`` are (L+1, R, …) and ``action`` is (L, R, A), where L is the number of steps of the longest piece. Values past
+    the end of a shorter piece are padding.
     """
 
     fields: dict[str, Float]
@@ -51,10 +51,10 @@ class Segments:
         return State({name: array[instant, :rows] for name, array in self.fields.items()})
 
 
-def cut(trajectories: Sequence[Trajectory], card: EnvironmentCard, *, length: int, limit: int) -> Segments:
+def cut_segments(trajectories: Sequence[Trajectory], card: EnvironmentCard, *, length: int, limit: int) -> Segments:
     """Cut trajectories into at most ``limit`` pieces of ``length`` steps, taken from all of them in turn.
 
-    Trajectories shorter than that are passed over, unless all are: then the length is the shortest one's.
+    Shorter trajectories are skipped. If all of them are shorter, the length is that of the shortest.
     """
     lengths = [trajectory.num_steps for trajectory in trajectories if trajectory.num_steps > 0]
     if not any(steps >= length for steps in lengths):
@@ -74,8 +74,8 @@ def cut(trajectories: Sequence[Trajectory], card: EnvironmentCard, *, length: in
     return Segments({name: stacked(name) for name in card.field_names}, action, np.full(len(pieces), length))
 
 
-def whole(trajectories: Sequence[Trajectory], card: EnvironmentCard) -> Segments:
-    """Return whole trajectories side by side, in the order given."""
+def whole_episodes(trajectories: Sequence[Trajectory], card: EnvironmentCard) -> Segments:
+    """Return whole trajectories as a batch, in the order given."""
     lengths = np.array([trajectory.num_steps for trajectory in trajectories])
     steps = int(lengths.max())
 
@@ -94,14 +94,14 @@ def evaluate(
 ) -> Float:
     """Return the terms (L, K, R) of a reward over segments, from fresh memory unless ``reward`` is given.
 
-    The reward sees every row's own steps and nothing past them; there the terms are 0.
+    The reward is called for the steps of each row only; past the end of a row, its terms are 0.
 
-    :param reward: goes on from its memory; for rows of one length only.
-    :raises RewardError: with the row, if it is one's fault, and the step at which it happened in what was seen.
+    :param reward: a reward whose memory is continued; requires rows of equal length.
+    :raises RewardError: with the row, if the error concerns one row, and the step as part of ``seen``.
     """
     reward = reward or BatchReward(module, card, segments.rows)
     results = np.zeros((segments.steps, len(module.terms), segments.rows))
-    # The longest first, so that those still running are the first ones, which costs no copy at each step.
+    # The longest first: the rows still running are then a prefix, which needs no copy at each step.
     order = np.argsort(-segments.lengths, kind="stable")
     if (np.diff(order) < 0).any():
         segments = segments.select(order)
@@ -115,13 +115,13 @@ def evaluate(
         try:
             terms = reward(before, segments.action[step, :running], after).terms
         except RewardError as error:
-            raise _placed(error, step, order) from error
+            raise _with_step(error, step, order) from error
         results[step][:, order[:running]] = list(terms.values())
     return results
 
 
-def _placed(error: RewardError, step: int, order: NDArray[np.int64]) -> RewardError:
-    """The error with the step, and the row as the caller counts."""
+def _with_step(error: RewardError, step: int, order: NDArray[np.int64]) -> RewardError:
+    """Return the error with the step, and with the row in the order of the caller."""
     row = None if error.row is None else int(order[error.row])
     seen = f"{error.seen} at step {step}".lstrip()
     return RewardError(error.rule, error.failure.message, line=error.line, seen=seen, term=error.term, row=row)

@@ -1,4 +1,4 @@
-"""`card.json` of a policy bundle: what the weights alone do not say."""
+"""`card.json` of a policy bundle: the description of the weights."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from dressage.errors import InvalidArgument
 
 FORMAT = "dressage.policy/1"
 KINDS = ("mlp", "linear", "table", "random_features")
-"""Kinds of policy that a card may name; `dressage.policies.kinds` has a module for each."""
+"""Kinds of policy; `dressage.policies.kinds` has a module for each."""
 _MAY_OVERFLOW = ("return_mean", "return_var")
-"""Statistics that a trainer may find infinite or undefined: the square of a return may be beyond double precision."""
+"""Statistics that may be infinite or undefined: the square of a return may exceed double precision."""
 
 OPTIONAL_BIAS = ("linear", "random_features")
-"""Kinds whose output layer may be without a bias."""
+"""Kinds whose output layer may have no bias."""
 
 
 @dataclass(frozen=True)
 class PolicyCard:
-    """Describes a policy: where it acts, how its input is normalised, how its output is bounded, where it came from."""
+    """Describes a policy: environment, normalisation of the input, bounds of the output, provenance."""
 
     environment: str
     """Environment id, such as ``HalfCheetah-v5``."""
@@ -33,29 +33,29 @@ class PolicyCard:
     observation_size: int = 0
     """Components of an observation; 0 for a table."""
     observation_count: int | None = None
-    """Table: how many discrete observations there are, numbered from 0. None for the other kinds."""
+    """Table: number of discrete observations. None for the other kinds."""
     hidden_sizes: tuple[int, ...] = ()
     """MLP: units of each hidden layer. Empty for the other kinds."""
     features: int = 0
-    """Random features: how many. 0 for the other kinds."""
+    """Random features: their number. 0 for the other kinds."""
     bias: bool = True
     """Linear and random features: whether the output layer has a bias."""
     actor_only: bool = False
-    """MLP: without the tensors that only training uses (value network and standard deviations)."""
+    """MLP: the tensors that only training uses (value network, standard deviations) are absent."""
     action_kind: Literal["box", "discrete"] = "box"
     num_actions: int | None = None
-    """How many discrete actions there are; None for a box."""
+    """Number of discrete actions; None for a box."""
     squash: bool = False
-    """How a box action is brought into its bounds: tanh, then scaled to them (SAC), or clipped to them (PPO)."""
+    """Whether a box action is squashed by tanh and scaled to its bounds (SAC); otherwise it is clipped (PPO)."""
     activation: Literal["tanh", "relu"] = "tanh"
-    """Of the hidden layers, or of the random features."""
+    """Activation of the hidden layers or of the random features."""
     normalize_observation: bool = True
     epsilon: float = 1e-8
-    """Added to the variance before its root is taken."""
+    """Added to the variance before the square root."""
     clip: float = 10.0
     """Bound of normalised observations."""
     environment_options: dict[str, Any] = field(default_factory=dict)
-    """Options that differ from the stock environment's."""
+    """Options that differ from those of the stock environment."""
     statistics: dict[str, float] = field(default_factory=dict)
     """Sample counts and return statistics (obs_count, return_mean, return_var, return_count, discount), for export."""
     provenance: dict[str, Any] = field(default_factory=dict)
@@ -100,8 +100,8 @@ class PolicyCard:
         if self.actor_only and self.kind != "mlp":
             raise InvalidArgument(field="card.json network.actor_only", value=True, expected=f"false for {self.kind}")
         if table and (self.normalize_observation or self.squash):
-            named = "normalization.observation" if self.normalize_observation else "action.squash"
-            raise InvalidArgument(field=f"card.json {named}", value=True, expected="false for a table")
+            name = "normalization.observation" if self.normalize_observation else "action.squash"
+            raise InvalidArgument(field=f"card.json {name}", value=True, expected="false for a table")
 
     @property
     def action_size(self) -> int:
@@ -110,11 +110,11 @@ class PolicyCard:
 
     @property
     def outputs(self) -> int:
-        """Numbers that the policy network puts out: means, or logits."""
+        """Number of outputs of the policy network: means or logits."""
         return self.num_actions or len(self.action_low)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object of ``card.json``."""
+        """Return the JSON object of ``card.json``."""
         return {
             "format": FORMAT,
             "environment": {"id": self.environment, "options": self.environment_options},
@@ -137,7 +137,7 @@ class PolicyCard:
         return {"observation_size": self.observation_size}
 
     def _network(self) -> dict[str, Any]:
-        """The entries that the kind has."""
+        """Return the entries of the kind."""
         if self.kind == "mlp":
             sizes = list(self.hidden_sizes)
             return {"hidden_sizes": sizes, "activation": self.activation, "actor_only": self.actor_only}
@@ -153,9 +153,9 @@ class PolicyCard:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PolicyCard:
-        """The inverse of `to_dict`.
+        """Return the card of a `to_dict` object.
 
-        :raises InvalidArgument: for a missing or impossible entry, or another format.
+        :raises InvalidArgument: for a missing or invalid entry, or another format.
         """
         seen = values.get("format") if isinstance(values, Mapping) else None
         if seen != FORMAT:
@@ -192,12 +192,12 @@ class PolicyCard:
 
 
 def is_count(value: object) -> bool:
-    """Whether it is a whole number of at least 1."""
+    """Return whether the value is an integer of at least 1."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def is_number(value: object) -> bool:
-    """Whether it is finite and not beyond double precision, as a whole number of JSON may be."""
+    """Return whether the value is a finite number in double precision; an integer of JSON may exceed it."""
     try:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:

@@ -12,12 +12,12 @@ from dressage.policies.onnx_graph import Graph
 
 
 def to_onnx(policy: Policy, path: str | os.PathLike[str]) -> Path:
-    """Write the deterministic policy as an ONNX file, at once or not at all.
+    """Write the deterministic policy as an ONNX file, atomically.
 
     Input ``observation`` is [N, D] float32; for a table [N] int64. Output ``action`` is [N, A] float32 within the action
     bounds; for discrete actions [N] int64.
 
-    :raises FailedPrecondition: where the package ``onnx`` is not installed.
+    :raises FailedPrecondition: if the package ``onnx`` is not installed.
     """
     try:
         import onnx

@@ -1,4 +1,4 @@
-"""A small builder of ONNX graphs. Each kind of policy adds its own nodes to one."""
+"""A small builder of ONNX graphs, to which each kind of policy adds its nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _IR_VERSION = 9
 class Graph:
     """Collects the nodes of one graph.
 
-    :param onnx: the module ``onnx``, which the caller imports: acting with a policy must not need it.
+    :param onnx: the module ``onnx``, imported by the caller, because acting with a policy must not require it.
     """
 
     def __init__(self, onnx: Any) -> None:
@@ -46,15 +46,15 @@ class Graph:
         return name
 
     def model(self, properties: dict[str, str]) -> Any:
-        """The finished model.
+        """Return the finished model.
 
-        :param properties: the model's metadata.
+        :param properties: metadata of the model.
         """
         make = self._onnx.helper
         constants = [self._onnx.numpy_helper.from_array(value, name) for name, value in self._constants.items()]
         graph = make.make_graph(self._nodes, "policy", self._inputs, self._outputs, constants)
         model = make.make_model(graph, opset_imports=[make.make_opsetid("", _OPSET)], producer_name="dressage")
-        # An older reader than the newest onnx package's must be able to load it.
+        # Older runtimes than the newest onnx package must be able to load it.
         model.ir_version = _IR_VERSION
         make.set_model_props(model, properties)
         return model

@@ -1,7 +1,7 @@
-"""The policy as Stable-Baselines3 saves one: ``policy.zip`` and ``vecnormalize.pkl``.
+"""Exports a policy in the format of Stable-Baselines3: ``policy.zip`` and ``vecnormalize.pkl``.
 
-Both are written by SB3 itself, so that its loaders and rl-zoo's scripts read them. torch and SB3 are imported here
-and nowhere else in this package.
+SB3 itself writes both, so that its loaders and the scripts of rl-zoo read them. Only this module of the package imports
+torch and SB3.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ INSTALL_COMMAND = "pip install 'dressage[sb3]'"
 def to_sb3(policy: Policy, directory: str | os.PathLike[str]) -> tuple[Path, Path]:
     """Write ``policy.zip`` (for ``PPO.load``, or ``SAC.load``) and ``vecnormalize.pkl`` (for ``VecNormalize.load``).
 
-    A bundle of SAC, or of a search, holds the actor only: the critics of that file are untrained, so it acts but does not
-    train on.
+    A bundle of SAC, or of a search, has the actor only. The critics in its ``policy.zip`` are untrained, so that it can act,
+    but training cannot continue from it.
 
     :returns: the two paths.
-    :raises FailedPrecondition: for a policy that is not an MLP.
-    :raises FailedPrecondition: where torch or Stable-Baselines3 is not installed; names the command that installs them.
+    :raises FailedPrecondition: for a policy that is not an MLP, or if torch or Stable-Baselines3 is not installed.
     """
     if policy.description.kind != "mlp":
         raise FailedPrecondition(
@@ -40,8 +39,7 @@ def to_sb3(policy: Policy, directory: str | os.PathLike[str]) -> tuple[Path, Pat
         )
     try:
         import gymnasium
-        import torch
-        from stable_baselines3 import PPO, SAC
+        import torch  # noqa: F401  # `_model` needs it
         from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
     except ImportError as error:
         raise FailedPrecondition(
@@ -52,30 +50,14 @@ def to_sb3(policy: Policy, directory: str | os.PathLike[str]) -> tuple[Path, Pat
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     env = DummyVecEnv([lambda: _spaces_only(gymnasium, policy)])
-    sizes = list(card.hidden_sizes)
-    activation = torch.nn.Tanh if card.activation == "tanh" else torch.nn.ReLU
-    critic = "qf" if card.squash else "vf"
-    network: dict[str, Any] = {"activation_fn": activation, "net_arch": {"pi": sizes, critic: sizes}}
-    gamma = card.statistics.get("discount", 0.99)
-    model: Any
-    if card.squash:
-        model = SAC("MlpPolicy", env, device="cpu", gamma=gamma, buffer_size=1, policy_kwargs=network)
-        target = model.actor
-    else:
-        model = PPO("MlpPolicy", env, device="cpu", gamma=gamma, policy_kwargs=network)
-        target = model.policy
-    tensors = {sb3_name(name, card): torch.as_tensor(np.asarray(value)) for name, value in _network(policy).items()}
-    if card.actor_only:  # what the bundle does not have stays as initialised
-        tensors = {**target.state_dict(), **tensors}
-    target.load_state_dict(tensors, strict=True)
-    model.save(folder / POLICY_FILE)
+    _model(policy, env).save(folder / POLICY_FILE)
     normalizer = VecNormalize(
         env,
         training=False,
         norm_obs=card.normalize_observation,
         norm_reward=False,
         clip_obs=card.clip,
-        gamma=gamma,
+        gamma=_discount(card),
         epsilon=card.epsilon,
     )
     _fill_statistics(normalizer, policy)
@@ -83,14 +65,42 @@ def to_sb3(policy: Policy, directory: str | os.PathLike[str]) -> tuple[Path, Pat
     return folder / POLICY_FILE, folder / NORMALIZER_FILE
 
 
+def _discount(card: PolicyCard) -> float:
+    return card.statistics.get("discount", 0.99)
+
+
+def _model(policy: Policy, env: Any) -> Any:
+    """Return a model of SB3 with the weights of the policy."""
+    import torch
+    from stable_baselines3 import PPO, SAC
+
+    card = policy.description
+    sizes = list(card.hidden_sizes)
+    activation = torch.nn.Tanh if card.activation == "tanh" else torch.nn.ReLU
+    critic = "qf" if card.squash else "vf"
+    network: dict[str, Any] = {"activation_fn": activation, "net_arch": {"pi": sizes, critic: sizes}}
+    model: Any
+    if card.squash:
+        model = SAC("MlpPolicy", env, device="cpu", gamma=_discount(card), buffer_size=1, policy_kwargs=network)
+        target = model.actor
+    else:
+        model = PPO("MlpPolicy", env, device="cpu", gamma=_discount(card), policy_kwargs=network)
+        target = model.policy
+    tensors = {sb3_name(name, card): torch.as_tensor(np.asarray(value)) for name, value in _network(policy).items()}
+    if card.actor_only:  # tensors that the bundle lacks stay as initialised
+        tensors = {**target.state_dict(), **tensors}
+    target.load_state_dict(tensors, strict=True)
+    return model
+
+
 def _network(policy: Policy) -> dict[str, Any]:
     return {name: value for name, value in policy.weights.items() if not name.startswith("obs_")}
 
 
 def sb3_name(name: str, card: PolicyCard) -> str:
-    """A tensor's name in SB3's policy, or in SAC's actor.
+    """Return the name of a tensor in the policy of SB3, or in the actor of SAC.
 
-    ``pi.1.weight`` is ``mlp_extractor.policy_net.2.weight`` there: activations count as layers.
+    ``pi.1.weight`` is ``mlp_extractor.policy_net.2.weight``: SB3 counts activations as layers.
     """
     parts = name.split(".")
     if card.squash:
@@ -117,7 +127,7 @@ def _fill_statistics(normalizer: Any, policy: Policy) -> None:
 
 
 def _spaces_only(gymnasium: Any, policy: Policy) -> Any:
-    """An environment that is never stepped: SB3 asks one for its spaces."""
+    """Return an environment that only has spaces, which SB3 requires."""
     card = policy.description
 
     class SpacesOnly(gymnasium.Env):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Runs untrusted code in a locked-down process (Landlock, seccomp, rlimits, a watching parent)."""
+"""Runs untrusted code in a locked-down process (Landlock, seccomp, rlimits, a monitoring parent)."""
 
 from dressage.sandbox.call import SandboxFailure, run
 from dressage.sandbox.capabilities import Capabilities, capabilities

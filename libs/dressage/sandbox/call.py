@@ -1,4 +1,4 @@
-"""One question to a sandboxed process, one answer, and it is gone."""
+"""Runs one request in a sandboxed process of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dressage.sandbox.process import SandboxProcess
 
 
 class SandboxFailure(DressageError):
-    """A one-shot sandboxed call brought no answer; ``kind`` as in `Exit`, or "protocol" for a malformed answer."""
+    """A sandboxed call returned no valid reply; ``kind`` as in `Exit`, or "protocol" for a malformed reply."""
 
     default_reason = "SANDBOX_FAILURE"
 
@@ -37,14 +37,14 @@ def run(
     max_message_bytes: int = MAX_BYTES,
     allow_unsandboxed: bool = False,
 ) -> Message:
-    """Start ``target``, send it one request, return its one reply, and end it.
+    """Start ``target``, send it one request, return its reply, and end it.
 
-    ``limits.wall_seconds`` must be given: it is the deadline of the call. Other arguments as in `SandboxProcess.start`.
+    ``limits.wall_seconds`` is required: it is the deadline of the call. Other arguments as in `SandboxProcess.start`.
 
-    :raises SandboxFailure: no valid reply came; ``kind`` says why.
+    :raises SandboxFailure: there is no valid reply; ``kind`` is the cause.
     """
     if limits.wall_seconds is None:
-        raise InvalidArgument(field="limits.wall_seconds", value=None, expected="the call's deadline in seconds")
+        raise InvalidArgument(field="limits.wall_seconds", value=None, expected="the deadline of the call in seconds")
     process = SandboxProcess.start(
         target,
         limits=limits,
@@ -56,7 +56,7 @@ def run(
         max_message_bytes=max_message_bytes,
         allow_unsandboxed=allow_unsandboxed,
     )
-    # The watcher ends the process at the deadline, which closes the channel; the margin is for the ending itself.
+    # The monitor ends the process at the deadline, which closes the channel; the margin covers the time to end it.
     margin = limits.wall_seconds + 10.0
     with process:
         try:
@@ -71,5 +71,5 @@ def run(
         except ChannelClosed:
             ended = process.wait(math.ceil(margin)) or process.kill()
             if ended.kind == "ok":
-                raise SandboxFailure("error", "it ended without an answer", ended.stderr_tail) from None
+                raise SandboxFailure("error", "it ended without a reply", ended.stderr_tail) from None
             raise SandboxFailure(ended.kind, ended.reason, ended.stderr_tail) from None

@@ -1,4 +1,4 @@
-"""What this kernel offers a sandbox, for `dressage doctor` and for the refusal to run without one."""
+"""Detects the sandbox features of this kernel, for `dressage doctor` and before generated code runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What was found. ``sufficient`` tells whether untrusted code may run here."""
+    """Detected features. ``sufficient``: untrusted code may run here."""
 
     system: str
     machine: str
@@ -26,22 +26,22 @@ class Capabilities:
 
     @property
     def sufficient(self) -> bool:
-        """Both the file and the system call barrier are there."""
+        """Whether both Landlock and seccomp are available."""
         return self.landlock_abi >= 1 and self.seccomp
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Names of the barriers this system lacks."""
-        lacking = [] if self.landlock_abi >= 1 else ["Landlock"]
-        return tuple(lacking + ([] if self.seccomp else ["seccomp"]))
+        """Names of the missing features."""
+        names = [] if self.landlock_abi >= 1 else ["Landlock"]
+        return tuple(names + ([] if self.seccomp else ["seccomp"]))
 
     @property
     def remedy(self) -> str:
-        """What to do about it; empty when nothing is missing."""
+        """How to get the missing features; empty if none is missing."""
         return REMEDY if self.missing else ""
 
     def to_dict(self) -> dict[str, object]:
-        """Return the findings as JSON values."""
+        """Return the features as JSON values."""
         return {
             **asdict(self),
             "sufficient": self.sufficient,
@@ -51,5 +51,5 @@ class Capabilities:
 
 
 def capabilities() -> Capabilities:
-    """Ask the running kernel; takes microseconds and changes nothing."""
+    """Query the running kernel; takes microseconds and changes nothing."""
     return Capabilities(platform.system(), platform.machine(), landlock.abi(), seccomp.available())

@@ -1,9 +1,9 @@
-"""Entry of a sandboxed process: lock down, then import the target and call it with the channel.
+"""Entry point of a sandboxed process: locks down, then imports the target and calls it with the channel.
 
 Started by file name with one argument, a JSON object: ``parent`` (process id), ``target`` ("module:function", or null where
 the first message names it), ``preload`` (modules to import before that message), ``read_fd``, ``write_fd``, ``max_bytes``,
-``import_path`` (what sys.path will be), ``scratch``, ``read_only``, ``devices``, ``cpus``, ``limits``, ``unsandboxed``.
-Site initialisation is off, so that no .pth file runs before the barriers are up.
+``import_path`` (the value of sys.path), ``scratch``, ``read_only``, ``devices``, ``cpus``, ``limits``, ``unsandboxed``.
+Site initialisation is off, so that no .pth file runs before the lock-down.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EXIT_NO_MEMORY = 98
 
 
 def main() -> None:
-    """Run the target; the exit code tells the parent what became of it."""
+    """Run the target; the exit code reports the result to the parent."""
     config = json.loads(sys.argv[1])
     sys.argv = [sys.argv[0]]
     sys.path[:] = config["import_path"]

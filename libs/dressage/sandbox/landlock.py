@@ -1,7 +1,7 @@
-"""Landlock by its three system calls: which files a process may open, for good.
+"""Restricts permanently, by the three system calls of Landlock, which files a process may open.
 
-Everything the running kernel can restrict is restricted (ABI 1 to 7); what is allowed is added as rules below folders
-or files. Newer kernels add rights; asking only for those that the ABI offers keeps one code path for all of them.
+Everything that the running kernel can restrict is restricted (ABI 1 to 7); rules for folders and files then allow access.
+Newer kernels have more rights; requesting only those of the detected ABI keeps one code path for all of them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _add_rule(libc: ctypes.CDLL, ruleset: int, path: Path, access: int) -> None:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EACCES):
-            return  # nothing there to allow; not every system has each of these paths
+            return  # not every system has each of these paths
         raise
     try:
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
@@ -92,10 +92,10 @@ def _add_rule(libc: ctypes.CDLL, ruleset: int, path: Path, access: int) -> None:
 
 
 def restrict(*, scratch: Path, read_only: Iterable[Path], devices: Iterable[Path] = ()) -> int:
-    """Confine the calling thread, and all it starts, to the given paths; call it before any other thread exists.
+    """Confine the calling thread, and all that it starts, to the given paths. Call it before any other thread exists.
 
     :param scratch: the one folder to read and write; plain files and folders only.
-    :param read_only: files and folders to read; missing ones are passed over.
+    :param read_only: files and folders to read; missing ones are skipped.
     :param devices: device files to read, write and control (a GPU's).
     :returns: the ABI in force.
     :raises OSError: the kernel has no Landlock or refused.
@@ -106,7 +106,7 @@ def restrict(*, scratch: Path, read_only: Iterable[Path], devices: Iterable[Path
     files, network, scopes = handled_rights(version)
     libc = ctypes.CDLL(None, use_errno=True)
     attributes = _Ruleset(files, network, scopes)
-    # Older kernels know a shorter structure; the parts beyond it are zero there, which they accept.
+    # Older kernels have a shorter structure and accept zeros in the part beyond it.
     ruleset = _check(
         libc.syscall(_CREATE_RULESET, ctypes.byref(attributes), ctypes.c_size_t(ctypes.sizeof(attributes)), 0),
         "landlock_create_ruleset",

@@ -1,4 +1,4 @@
-"""What a sandboxed process may use."""
+"""Resource limits of a sandboxed process."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ GIB = 1024 * MIB
 
 @dataclass(frozen=True)
 class Limits:
-    """Upper bounds for one sandboxed process; passing one ends the process (see `Exit.kind`)."""
+    """Upper limits for one sandboxed process; exceeding one ends the process (see `Exit.kind`)."""
 
     memory_bytes: int = 2 * GIB
     """Resident memory. The parent polls it; the kernel also refuses private mappings well above it."""
     cpu_seconds: int | None = None
-    """Processor time over all threads, whole seconds; None: unbounded."""
+    """Processor time over all threads, whole seconds; None: unlimited."""
     wall_seconds: float | None = None
-    """Time from the start of the process, or from when it got its target, by the parent's monotonic clock; None: unbounded."""
+    """Time since the start of the process or the assignment of its target, on the parent's monotonic clock; None: unlimited."""
     file_bytes: int = 1 * GIB
-    """Size of any one file that it writes."""
+    """Size of any file that it writes."""
     open_files: int = 256
     """Open file descriptors."""
     processes: int = 256
     """Threads; further processes are never allowed."""
     scratch_bytes: int = 4 * GIB
-    """Bytes that its scratch folder may hold in all (polled about once a second)."""
+    """Total size of its scratch folder in bytes (polled about once a second)."""
     address_space_bytes: int | None = None
-    """RLIMIT_AS; None for programs that reserve far more than they touch (JAX)."""
+    """RLIMIT_AS; None for programs that reserve far more than they use (JAX)."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

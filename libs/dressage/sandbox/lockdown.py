@@ -1,6 +1,6 @@
-"""Locks the current process down, before anything is imported that could start a thread.
+"""Locks the current process down, before any import that could start a thread.
 
-Runs in the child only. Standard library modules alone, and few of them: all that is loaded here was chosen by us.
+Runs in the child only, and imports only a few modules of the standard library.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _KERNEL = (
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when the thread that started it ends.
 
-    :raises SystemExit: the parent was gone already.
+    :raises SystemExit: the parent has ended already.
     """
     if platform.system() == "Linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -70,9 +70,9 @@ def drop_capabilities() -> None:
 def set_limits(limits: Mapping[str, Any]) -> None:
     """Set the kernel's resource limits.
 
-    No RLIMIT_NPROC: it counts per user, over everything else that the user runs, and does not bind root; the filter
-    refuses new processes and the parent counts threads. RLIMIT_DATA refuses private memory well above the bound at
-    once, where polling would come late; its slack covers thread stacks and what is reserved but not touched.
+    RLIMIT_NPROC is not set: it counts all processes of the user and does not apply to root. The seccomp filter refuses new
+    processes, and the parent counts threads. RLIMIT_DATA refuses private memory well above the limit at once, before
+    polling would detect it; its slack covers thread stacks and memory that is reserved but not used.
     """
     bounds: list[tuple[int, int]] = [
         (resource.RLIMIT_CORE, 0),
@@ -88,21 +88,21 @@ def set_limits(limits: Mapping[str, Any]) -> None:
         resource.setrlimit(which, (value, value))
     if limits["cpu_seconds"] is not None:
         seconds = int(limits["cpu_seconds"])
-        # Two seconds between: SIGXCPU says what happened, SIGKILL ends a program that catches it.
+        # SIGXCPU identifies the cause; SIGKILL, two seconds later, ends a program that catches it.
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 2))
 
 
-def be_first_to_die() -> None:
+def prefer_for_oom_kill() -> None:
     """Ask the kernel to end this process before others when the machine runs out of memory."""
     try:
         Path("/proc/self/oom_score_adj").write_text("1000")
     except OSError as error:
-        # A courtesy to the rest of the machine, not a barrier: containers may forbid it.
+        # It protects other processes and is no security barrier; containers may forbid it.
         print(f"oom_score_adj could not be raised: {error}", file=sys.stderr)
 
 
 def readable_paths(import_path: Sequence[str]) -> list[Path]:
-    """Return what a Python program has to read: interpreter, packages, system libraries, a little of /proc and /sys."""
+    """Return the paths that a Python program reads: interpreter, packages, system libraries, parts of /proc and /sys."""
     prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
     standard = [Path(prefix) / name for prefix in sorted(prefixes) for name in ("lib", "lib64")]
     return [*standard, *map(Path, import_path), *map(Path, _LIBRARIES), *map(Path, _KERNEL)]
@@ -111,10 +111,10 @@ def readable_paths(import_path: Sequence[str]) -> list[Path]:
 def lock_down(config: Mapping[str, Any]) -> None:
     """Apply everything in ``config`` (see `dressage.sandbox.child`), in the order in which it can be applied.
 
-    :raises OSError: a barrier could not be put up; the caller must not go on.
+    :raises OSError: a restriction failed; the caller must end the process.
     """
     die_with_parent(int(config["parent"]))
-    be_first_to_die()
+    prefer_for_oom_kill()
     if config["cpus"] is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, set(config["cpus"]))
     set_limits(config["limits"])

@@ -3,10 +3,10 @@
 A message is a dict of JSON values plus numpy arrays and bytes. On the wire: a fixed header (magic, length of the JSON
 part, length of the payload), the JSON part, then the raw buffers, each aligned to 64 bytes so that arrays can be used
 in place. Arrays and bytes stand in the JSON part as ``{"$array": [dtype, shape, offset]}`` and
-``{"$bytes": [offset, length]}``. Nothing is ever unpickled or evaluated, and every number that the other side sends is checked
-before memory is set aside for it: the reader may be the trusted side and the writer hostile.
+``{"$bytes": [offset, length]}``. Nothing is unpickled or evaluated, and every size that the other side sends is checked
+before memory is allocated for it: the reader may be the trusted side and the writer hostile.
 
-numpy is imported on first use only, because the sandboxed side opens its channel before it may import anything big.
+numpy is imported on first use only, because the sandboxed side opens its channel before it may import large packages.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Message = dict[str, Any]
 
 
 class ProtocolError(DressageError):
-    """The other side sent something that is no message, or more than is allowed; the channel is of no more use."""
+    """The other side sent an invalid or too large message; the channel cannot be used any more."""
 
     default_reason = "SANDBOX_PROTOCOL"
 
@@ -205,13 +205,13 @@ class Channel:
             os.set_blocking(descriptor, False)
 
     def fileno(self) -> int:
-        """Return the descriptor that becomes readable when something arrived."""
+        """Return the descriptor that becomes readable when data arrives."""
         return self._read_fd
 
     def send(self, message: Mapping[str, Any], *, timeout: float | None = None) -> None:
         """Send one message.
 
-        :param timeout: seconds to wait for the other side to take it; None: for as long as it lives.
+        :param timeout: seconds to wait for the other side to receive it; None: for as long as it lives.
         :raises ProtocolError: the message is not one, or too large (the channel stays usable).
         :raises DeadlineExceeded: part of it may be sent, so the channel is broken.
         :raises ChannelClosed: the other side is gone.
@@ -226,17 +226,19 @@ class Channel:
                 except BlockingIOError:
                     if not self._wait(self._write_fd, select.POLLOUT, deadline):
                         self._broken = "an earlier message was sent in part only"
-                        raise DeadlineExceeded(f"the message was not taken within {timeout} s") from None
+                        raise DeadlineExceeded(
+                            f"the message was not received by the other side within {timeout} s"
+                        ) from None
                 except OSError as error:
-                    raise ChannelClosed(f"the other side of the channel is gone: {error}") from error
+                    raise ChannelClosed(f"the other side of the channel is closed: {error}") from error
 
     def recv(self, *, timeout: float | None = None) -> Message:
         """Return the next message.
 
         :param timeout: seconds to wait for the whole of it; None: for as long as the other side lives.
-        :raises DeadlineExceeded: it did not come in time; a later call goes on with what came so far.
+        :raises DeadlineExceeded: it did not arrive in time; a later call continues with the part received.
         :raises ChannelClosed: the other side ended.
-        :raises ProtocolError: what came is not a message or exceeds the limits; the channel is broken.
+        :raises ProtocolError: the data is not a message or exceeds the limits; the channel is broken.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._receive_lock:
@@ -245,17 +247,17 @@ class Channel:
             magic, text_size, payload_size = _HEADER.unpack_from(self._received)
             try:
                 if magic != _MAGIC:
-                    raise ProtocolError("what arrived is not a message")
+                    raise ProtocolError("the received data is not a message")
                 if text_size > MAX_JSON_BYTES or text_size + payload_size > self._max_bytes:
                     raise ProtocolError(
                         f"a message of {text_size + payload_size} bytes exceeds the limit of {self._max_bytes} bytes "
                         f"({MAX_JSON_BYTES} without its arrays)"
                     )
                 self._fill(_HEADER.size + text_size + payload_size, deadline, timeout)
-                whole, self._received = self._received, bytearray()
+                data, self._received = self._received, bytearray()
                 start = _HEADER.size + text_size
-                text = bytes(memoryview(whole)[_HEADER.size : start])
-                return decode(text, _tail(whole, start))
+                text = bytes(memoryview(data)[_HEADER.size : start])
+                return decode(text, _tail(data, start))
             except ProtocolError as error:
                 self._broken = error.message
                 raise
@@ -279,7 +281,7 @@ class Channel:
                 data = os.read(self._read_fd, min(_CHUNK, size - len(self._received)))
             except BlockingIOError:
                 if not self._wait(self._read_fd, select.POLLIN, deadline):
-                    raise DeadlineExceeded(f"no message came within {timeout} s") from None
+                    raise DeadlineExceeded(f"no message arrived within {timeout} s") from None
                 continue
             except OSError as error:
                 raise ChannelClosed(f"the channel cannot be read: {error}") from error
@@ -297,6 +299,6 @@ class Channel:
         return bool(poll.poll(None if remaining is None else math.ceil(remaining * 1000)))
 
 
-def _tail(whole: bytearray, start: int) -> bytearray:
+def _tail(data: bytearray, start: int) -> bytearray:
     # A fresh bytearray starts aligned, which an offset into the received bytes would not.
-    return whole[start:]
+    return data[start:]

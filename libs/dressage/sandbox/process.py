@@ -1,11 +1,11 @@
-"""Starts a sandboxed process and watches over it from outside.
+"""Starts a sandboxed process and monitors it from outside.
 
-One thread per process starts it, polls its memory, threads, scratch folder and clock, ends it when a bound is passed,
-and reaps it. That this thread also *starts* the process matters: the kernel's parent-death signal fires when the starting
-thread ends, so the starter has to live as long as the child.
+One thread per process starts it, polls its memory, threads, scratch folder and clock, ends it when a limit is exceeded,
+and reaps it. The same thread must start the process, because the kernel sends the parent-death signal when the starting
+thread ends.
 
-The child gets nothing that is not listed here: a cleaned environment, /dev/null as input, its standard output and
-error in a bounded buffer, two pipes. It is a session of its own, without a terminal, and is killed as a group.
+The child gets only this: a cleaned environment, /dev/null as input, two pipes, and a bounded buffer for its standard output
+and error. It has its own session without a terminal and is killed as a process group.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from dressage.errors import FailedPrecondition, InvalidArgument
 from dressage.sandbox import child
 from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.limits import Limits
 from dressage.sandbox.pipe import MAX_BYTES, Channel
-from dressage.sandbox.watch import Usage, scratch_size, usage_of
+from dressage.sandbox.usage import Usage, scratch_size, usage_of
 
 ExitKind = Literal["ok", "timeout", "memory", "killed", "error"]
 
@@ -37,9 +37,9 @@ _SCRATCH_POLL_SECONDS = 1.0
 _STDERR_KEPT = 32 * 1024
 _START_TIMEOUT = 30.0
 _PIPE_BYTES = 1 << 20
-_LEADER_GONE = "its main thread ended while others ran on"
+_LEADER_ENDED = "its main thread ended while other threads ran"
 _BOUND_SIGNALS = (signal.SIGXCPU, signal.SIGXFSZ, signal.SIGSYS)
-# Names the folder of the user's own environments (dressage.envs.own): cards and models, which sandboxed code reads too.
+# The folder of custom environments: cards and models, which sandboxed code reads too.
 _ENVIRONMENTS = "DRESSAGE_ENVIRONMENTS"
 
 
@@ -48,30 +48,30 @@ class Exit:
     """How a sandboxed process ended."""
 
     kind: ExitKind
-    """ok: by itself, code 0; timeout: wall-clock or processor time; memory; killed: another bound, `kill`, or a signal
-    from elsewhere; error: by itself, another code (an exception, or no sandbox)."""
+    """ok: by itself, code 0; timeout: wall-clock or processor time; memory; killed: another limit, `kill`, or an
+    external signal; error: by itself, another code (an exception, or no sandbox)."""
     code: int
     """Exit code, or the negative number of the signal."""
     reason: str
-    """One sentence for people; empty when ok."""
+    """One sentence; empty when ok."""
     stderr_tail: str
     """The last part of what it wrote to standard output and error."""
     bound: bool = False
-    """Whether it was ended for passing one of its bounds, or for a call that is not allowed. Other signals, those of crashes
-    among them, are not the generated code's doing as far as is known."""
+    """Whether it was ended for exceeding a limit or for a forbidden call. Other signals, such as those of crashes, are not
+    attributed to the generated code."""
 
 
 def import_path() -> list[str]:
     """Return the folders of sys.path that a child may import from (and read).
 
-    The current folder and the home folder are left out, whatever put them there, unless they hold a package of ours:
-    they hold more than packages. The folder that holds this package always belongs.
+    The current folder and the home folder are excluded unless they contain a package of Dressage, because they contain other
+    files too. The folder of this package is always included.
     """
-    own = str(Path(child.__file__).resolve().parents[2])
+    package_folder = str(Path(child.__file__).resolve().parents[2])
     private = {"/", os.getcwd(), os.path.expanduser("~")}
     entries = [entry or os.getcwd() for entry in sys.path]
-    found = [entry for entry in entries if os.path.exists(entry) and (entry not in private or _holds_ours(entry))]
-    return list(dict.fromkeys([*found, own]))
+    folders = [entry for entry in entries if os.path.exists(entry) and (entry not in private or _has_packages(entry))]
+    return list(dict.fromkeys([*folders, package_folder]))
 
 
 def _check_target(target: str) -> None:
@@ -80,7 +80,7 @@ def _check_target(target: str) -> None:
         raise InvalidArgument(field="target", value=target, expected='"module:function"')
 
 
-def _holds_ours(folder: str) -> bool:
+def _has_packages(folder: str) -> bool:
     return any(Path(folder).glob("dressage*/__init__.py"))
 
 
@@ -99,19 +99,19 @@ def _environment(scratch: Path, threads: int, extra: Mapping[str, str]) -> dict[
         "LANG": "C.UTF-8",
         "HOME": str(scratch),
         "TMPDIR": str(scratch),
-        # Sets of strings iterate in one order, so that a resumed run repeats itself.
+        # Sets of strings iterate in a fixed order, so that a resumed run repeats the same steps.
         "PYTHONHASHSEED": "0",
         "PYTHONUNBUFFERED": "1",
-        # No display here. Stock Gymnasium imports glfw all the same, which starts a process to look for its library
-        # unless it is told where that is.
+        # There is no display. Gymnasium imports glfw anyway, which starts a process to search for its library unless
+        # PYGLFW_LIBRARY is set.
         "MUJOCO_GL": "disable",
-        **_window_library(),
+        **_glfw_library(),
         **dict.fromkeys(pools, count),
         **extra,
     }
 
 
-def _with_own_environments(
+def _with_custom_environments(
     env: Mapping[str, str], read_only: Sequence[Path]
 ) -> tuple[Mapping[str, str], Sequence[Path]]:
     folder = os.environ.get(_ENVIRONMENTS, "")
@@ -121,27 +121,26 @@ def _with_own_environments(
     return {_ENVIRONMENTS: str(resolved), **env}, (*read_only, resolved)
 
 
-def _window_library() -> dict[str, str]:
+def _glfw_library() -> dict[str, str]:
     candidates = (Path(entry) / "glfw" / "x11" / "libglfw.so" for entry in import_path())
     return next(({"PYGLFW_LIBRARY": str(path)} for path in candidates if path.is_file()), {})
 
 
 class SandboxProcess:
-    """A running sandboxed process; make one with `start`, end it with `kill` or as a context manager."""
+    """A running sandboxed process; create it with `start`, end it with `kill` or as a context manager."""
 
-    def __init__(self, *, command: list[str], environment: dict[str, str], limits: Limits, scratch: Path) -> None:
+    def __init__(self, *, config: dict[str, Any], environment: dict[str, str], limits: Limits, scratch: Path) -> None:
         """Use `start` instead."""
-        self._command, self._environment = command, environment
+        self._config, self._environment = config, environment
         self._limits, self._scratch = limits, scratch
         self._popen: subprocess.Popen[bytes] | None = None
         self._start_error: OSError | None = None
-        self._verdict: tuple[ExitKind, str] | None = None
+        self._violation: tuple[ExitKind, str] | None = None
         self._exit: Exit | None = None
         self._started, self._ended, self._killed = threading.Event(), threading.Event(), threading.Event()
         self._usage = Usage()
         self._begin = time.monotonic()
-        self._waits = False
-        """It has no target yet."""
+        self._awaits_target = False
         self.channel: Channel
         """Messages to and from the target."""
 
@@ -163,20 +162,20 @@ class SandboxProcess:
     ) -> SandboxProcess:
         """Start ``target`` in a locked-down process.
 
-        :param target: "module:function"; called with the `Channel` as its only argument, after the lock-down. None: the
+        :param target: "module:function"; called after the lock-down with the `Channel` as its only argument. None: the
             process is locked down, imports ``preload`` and waits for `assign`.
-        :param limits: bounds, enforced from outside and by the kernel.
-        :param scratch: existing folder, the only one it may write; its current folder, HOME and TMPDIR.
-        :param preload: modules of ours to import after the lock-down and before the target.
+        :param limits: enforced by the monitor and by the kernel.
+        :param scratch: existing folder, the only one that it may write; its current folder, HOME and TMPDIR.
+        :param preload: modules of Dressage to import after the lock-down and before the target.
         :param read_only: further files and folders that it may read.
-        :param threads: size of the numerical libraries' thread pools.
-        :param cpus: processors to run on; None: the parent's.
-        :param env: variables to set besides the fixed few; of the parent's environment only ``DRESSAGE_ENVIRONMENTS`` is
-            passed on, and the folder that it names may be read.
-        :param devices: device files it may open (a GPU's).
-        :param allow_unsandboxed: run with rlimits only where the kernel lacks a barrier; for trusted code.
+        :param threads: size of the thread pools of numerical libraries.
+        :param cpus: processors to run on; None: those of the parent.
+        :param env: further variables. Of the parent's environment only ``DRESSAGE_ENVIRONMENTS`` is passed on, and the
+            folder that it names may be read.
+        :param devices: device files that it may open (those of a GPU).
+        :param allow_unsandboxed: run with rlimits only where the kernel lacks a feature; for trusted code.
         :raises FailedPrecondition: the kernel lacks Landlock or seccomp and ``allow_unsandboxed`` is not set.
-        :raises InvalidArgument: a malformed target or a scratch folder that does not exist.
+        :raises InvalidArgument: a malformed target, or a scratch folder that does not exist.
         """
         if target is not None:
             _check_target(target)
@@ -184,17 +183,13 @@ class SandboxProcess:
             raise InvalidArgument(field="scratch", value=str(scratch), expected="an existing folder")
         if threads < 1:
             raise InvalidArgument(field="threads", value=threads, expected="at least 1")
-        env, read_only = _with_own_environments(env or {}, read_only)
+        env, read_only = _with_custom_environments(env or {}, read_only)
         unsandboxed = _without_barriers(allow_unsandboxed)
         scratch = scratch.resolve()
-        to_child_read, to_child_write = os.pipe()
-        from_child_read, from_child_write = os.pipe()
         config = {
             "parent": os.getpid(),
             "target": target,
             "preload": list(preload),
-            "read_fd": to_child_read,
-            "write_fd": from_child_write,
             "max_bytes": max_message_bytes,
             "import_path": import_path(),
             "scratch": str(scratch),
@@ -204,36 +199,20 @@ class SandboxProcess:
             "limits": limits.to_dict(),
             "unsandboxed": unsandboxed,
         }
-        # -P, -s and -S with an environment made here isolate as -I does, and leave PYTHONHASHSEED in force.
-        command = [sys.executable, "-P", "-s", "-S", "-B", child.__file__, json.dumps(config)]
-        process = cls(
-            command=command,
-            environment=_environment(scratch, threads, env),
-            limits=limits,
-            scratch=scratch,
-        )
-        process._waits = target is None
-        process.channel = Channel(from_child_read, to_child_write, max_bytes=max_message_bytes)
-        _widen(from_child_read, to_child_write)
-        try:
-            process._launch((to_child_read, from_child_write))
-        except BaseException:
-            process.channel.close()
-            raise
-        finally:
-            os.close(to_child_read)
-            os.close(from_child_write)
+        process = cls(config=config, environment=_environment(scratch, threads, env), limits=limits, scratch=scratch)
+        process._awaits_target = target is None
+        process._launch()
         return process
 
     def assign(self, target: str) -> None:
-        """Give a process that was started without a target its target; wall-clock time counts from here.
+        """Give its target to a process that was started without one; wall-clock time counts from this call.
 
         :param target: "module:function".
         :raises InvalidArgument: a malformed target.
         :raises ChannelClosed: the process has ended.
         """
         _check_target(target)
-        self._begin, self._waits = time.monotonic(), False
+        self._begin, self._awaits_target = time.monotonic(), False
         self.channel.send({"target": target}, timeout=_START_TIMEOUT)
 
     @property
@@ -253,16 +232,16 @@ class SandboxProcess:
         return self._usage.peak_memory_bytes
 
     def poll(self) -> Exit | None:
-        """Return how it ended, or None while it runs."""
+        """Return its exit, or None while it runs."""
         return self._exit
 
     def wait(self, timeout: float | None = None) -> Exit | None:
-        """Wait for the end, at most ``timeout`` seconds; None: it still runs."""
+        """Wait at most ``timeout`` seconds for the end and return its exit; None: it still runs."""
         self._ended.wait(timeout)
         return self._exit
 
     def kill(self, *, timeout: float = 10.0) -> Exit:
-        """End it at once, and return how it ended; harmless when it has ended already."""
+        """End it at once and return its exit; does nothing if it has ended already."""
         self._killed.set()
         self._signal()
         exit_ = self.wait(timeout)
@@ -279,16 +258,33 @@ class SandboxProcess:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _launch(self, descriptors: tuple[int, int]) -> None:
-        threading.Thread(target=self._watch, args=(descriptors,), name="sandbox-watch", daemon=True).start()
-        self._started.wait(_START_TIMEOUT)
-        if self._start_error is not None:
-            raise FailedPrecondition(f"the sandboxed process could not be started: {self._start_error}")
+    def _launch(self) -> None:
+        to_child_read, to_child_write = os.pipe()
+        from_child_read, from_child_write = os.pipe()
+        config = {**self._config, "read_fd": to_child_read, "write_fd": from_child_write}
+        # -P, -s and -S with this environment isolate as -I does, and keep PYTHONHASHSEED in force.
+        command = [sys.executable, "-P", "-s", "-S", "-B", child.__file__, json.dumps(config)]
+        descriptors = (to_child_read, from_child_write)
+        self.channel = Channel(from_child_read, to_child_write, max_bytes=config["max_bytes"])
+        _widen(from_child_read, to_child_write)
+        try:
+            threading.Thread(
+                target=self._monitor, args=(command, descriptors), name="sandbox-monitor", daemon=True
+            ).start()
+            self._started.wait(_START_TIMEOUT)
+            if self._start_error is not None:
+                raise FailedPrecondition(f"the sandboxed process could not be started: {self._start_error}")
+        except BaseException:
+            self.channel.close()
+            raise
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
 
-    def _watch(self, descriptors: tuple[int, int]) -> None:
+    def _monitor(self, command: list[str], descriptors: tuple[int, int]) -> None:
         try:
             self._popen = popen = subprocess.Popen(
-                self._command,
+                command,
                 env=self._environment,
                 cwd=self._scratch,
                 stdin=subprocess.DEVNULL,
@@ -318,44 +314,44 @@ class SandboxProcess:
                 return popen.wait(_POLL_SECONDS)
             now = time.monotonic()
             self._usage = usage_of(popen.pid, self._usage)
-            verdict = self._violation(now - self._begin)
-            if verdict is None and now >= next_scratch:
+            violation = self._exceeded_limit(now - self._begin)
+            if violation is None and now >= next_scratch:
                 next_scratch = now + _SCRATCH_POLL_SECONDS
                 size = scratch_size(self._scratch, self._limits.scratch_bytes)
                 if size > self._limits.scratch_bytes:
-                    verdict = (
+                    violation = (
                         "killed",
-                        f"it filled its scratch folder beyond {self._limits.scratch_bytes} bytes",
+                        f"its scratch folder exceeds {self._limits.scratch_bytes} bytes",
                     )
-            if verdict is not None:
-                self._verdict = verdict
+            if violation is not None:
+                self._violation = violation
                 self._signal()
                 return popen.wait()
 
-    def _violation(self, elapsed: float) -> tuple[ExitKind, str] | None:
+    def _exceeded_limit(self, elapsed: float) -> tuple[ExitKind, str] | None:
         limits, usage = self._limits, self._usage
         if self._killed.is_set():
-            # Said before the process existed, or while it was being started.
+            # `kill` was called before the process existed or during its start.
             return "killed", "it was killed by its owner"
-        if limits.wall_seconds is not None and not self._waits and elapsed > limits.wall_seconds:
+        if limits.wall_seconds is not None and not self._awaits_target and elapsed > limits.wall_seconds:
             return "timeout", f"it ran longer than {limits.wall_seconds:g} s"
         if usage.memory_bytes > limits.memory_bytes:
             return "memory", _memory_reason(usage.memory_bytes, limits)
         if usage.threads > limits.processes:
-            return "killed", f"it started {usage.threads} threads, {limits.processes} are allowed"
-        if usage.leader_gone:
-            return "killed", _LEADER_GONE
+            return "killed", f"it started {usage.threads} threads; {limits.processes} are allowed"
+        if usage.leader_ended:
+            return "killed", _LEADER_ENDED
         return None
 
     def _describe(self, code: int, tail: str) -> Exit:
-        verdict = self._verdict
-        gone = verdict is not None and verdict[1] == _LEADER_GONE
-        if gone and code >= 0:
-            verdict = None  # seen just as it ended by itself, when threads of libraries are the last to go
-        kind, reason = verdict or self._cause(code)
-        # One that the kernel kills for want of memory looks as if its main thread had ended, too.
-        judged = verdict is not None and not gone and not self._killed.is_set()
-        bound = judged or kind in ("timeout", "memory") or -code in _BOUND_SIGNALS
+        violation = self._violation
+        leader_ended = violation is not None and violation[1] == _LEADER_ENDED
+        if leader_ended and code >= 0:
+            violation = None  # it was ending by itself, and threads of libraries end last
+        kind, reason = violation or self._cause(code)
+        # When the kernel kills a process because memory runs out, its main thread appears to have ended too.
+        over_limit = violation is not None and not leader_ended and not self._killed.is_set()
+        bound = over_limit or kind in ("timeout", "memory") or -code in _BOUND_SIGNALS
         return Exit(kind, code, reason, tail[-_STDERR_KEPT:], bound)
 
     def _cause(self, code: int) -> tuple[ExitKind, str]:
@@ -378,7 +374,7 @@ class SandboxProcess:
         return "killed", f"it was ended by {signal.Signals(-code).name}"
 
     def _signal(self) -> None:
-        # Not by os.killpg alone: until the child has made its session, the group does not exist.
+        # os.killpg is not enough: the group does not exist until the child has created its session.
         if self._popen is None or self._popen.returncode is not None:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -392,13 +388,13 @@ def _memory_reason(seen: int, limits: Limits) -> str:
 
 
 def _without_barriers(allowed: bool) -> bool:
-    found = capabilities()
-    if found.sufficient:
+    features = capabilities()
+    if features.sufficient:
         return False
     if allowed:
         return True
     raise FailedPrecondition(
-        f"this system lacks {' and '.join(found.missing)}, so generated code is not run here. {found.remedy}",
+        f"this system lacks {' and '.join(features.missing)}, so generated code is not run here. {features.remedy}",
         reason="SANDBOX_UNAVAILABLE",
     )
 

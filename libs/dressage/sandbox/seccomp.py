@@ -1,9 +1,9 @@
 """A seccomp filter, assembled by hand as classic BPF.
 
 The filter is a deny-list over the calls reviewed in `dressage.sandbox.syscalls`: JAX, MuJoCo, BLAS and the allocator use
-a wide and moving set of harmless calls, so an allow-list would break with each release of theirs, while the calls that
-reach beyond the process are few and stable. Calls newer than the review are answered ENOSYS, so the list does not
-age into holes. Refusals are errors, not kills: a library that probes for a call falls back, and a hostile program gets
+a large and changing set of harmless calls, so an allow-list would break with each of their releases, while the calls that
+reach beyond the process are few and stable. Calls newer than the review fail with ENOSYS, so the list stays complete
+on newer kernels. Refusals are errors, not kills: a library that probes for a call falls back, and a hostile program gets
 an exception that its report can quote.
 """
 
@@ -121,18 +121,18 @@ def _none_of(index: int, values: tuple[int, ...]) -> list[Instruction]:
 
 def _clone_rule() -> list[Instruction]:
     # The thread flags all set and no namespace flag set: exactly a thread of this process.
-    wanted = _CLONE_VM | _CLONE_SIGHAND | _CLONE_THREAD
+    thread_flags = _CLONE_VM | _CLONE_SIGHAND | _CLONE_THREAD
     return [
         _load_argument(0),
-        Instruction(_ALU_AND, 0, 0, wanted | _CLONE_NEW),
-        Instruction(_JEQ, 0, 1, wanted),
+        Instruction(_ALU_AND, 0, 0, thread_flags | _CLONE_NEW),
+        Instruction(_JEQ, 0, 1, thread_flags),
         _return(_RET_ALLOW),
         _refuse(errno.EPERM),
     ]
 
 
 def _prlimit_rule(pid: int) -> list[Instruction]:
-    # prlimit64(pid, resource, new, old): reading its own limits is what getrlimit() does; setting any is refused.
+    # prlimit64(pid, resource, new, old): reading its own limits, as getrlimit() does, is allowed; setting any is refused.
     return [
         _load_argument(0),
         Instruction(_JEQ, 1, 0, 0),
@@ -149,7 +149,7 @@ def _prlimit_rule(pid: int) -> list[Instruction]:
 def build_filter(machine: Machine, pid: int) -> list[Instruction]:
     """Assemble the filter for ``machine``; ``pid`` is the only process it may signal (its own).
 
-    :returns: instructions, at most 4096 as the kernel asks; pure, so that tests can interpret it.
+    :returns: instructions, at most 4096 as the kernel requires; a pure function, so that tests can interpret the result.
     """
     numbers = machine.numbers
     program = [
@@ -165,7 +165,7 @@ def build_filter(machine: Machine, pid: int) -> list[Instruction]:
     program += _when(numbers["tgkill"], _one_of(0, (pid,)))
     program += _when(numbers["prlimit64"], _prlimit_rule(pid))
     program += _when(numbers["prctl"], _none_of(0, (_PR_SET_PDEATHSIG, _PR_SET_PTRACER)))
-    # Asynchronous I/O can be made to send any signal to any process of the same user.
+    # Asynchronous I/O can send any signal to any process of the same user.
     program += _when(numbers["fcntl"], _none_of(1, (_F_SETOWN, _F_SETSIG, _F_SETOWN_EX)))
     for name in DENIED:
         if name in numbers:
@@ -182,7 +182,7 @@ class _Program(ctypes.Structure):
 
 
 def available() -> bool:
-    """Tell whether this kernel and machine take our filter."""
+    """Return whether this kernel and machine support the filter."""
     number = _SECCOMP_NUMBER.get(platform.machine())
     if number is None or os.name != "posix" or platform.system() != "Linux":
         return False
@@ -192,7 +192,7 @@ def available() -> bool:
 
 
 def install() -> None:
-    """Bind all threads of this process, for good; needs no privileges.
+    """Install the filter permanently for all threads of this process; needs no privileges.
 
     :raises OSError: the kernel refused the filter.
     """

@@ -1,6 +1,6 @@
-"""System call numbers, for the two machines the sandbox knows.
+"""System call numbers of the two supported architectures.
 
-Read off the kernel's own headers (Linux 6.1: ``asm/unistd_64.h`` and ``asm-generic/unistd.h``). Only calls that the
+From the kernel headers (Linux 6.1: ``asm/unistd_64.h`` and ``asm-generic/unistd.h``). Only calls that the
 filter names are listed. A call that a machine does not have (``fork`` on aarch64) is absent from its table.
 """
 

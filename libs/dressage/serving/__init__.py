@@ -1,1 +1,1 @@
-"""gRPC bootstrap of all services: settings, logs, a server with health, reflection, errors, auth, metrics, drain."""
+"""gRPC server and client set-up of all services: settings, logs, health, reflection, errors, auth, metrics, drain."""

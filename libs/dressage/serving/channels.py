@@ -1,4 +1,4 @@
-"""Client channels: retries of UNAVAILABLE by service config, keepalive, the bearer token, message sizes."""
+"""Client channels: retry policy for UNAVAILABLE, keepalive, bearer token, message sizes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import grpc
 
 from dressage.serving.server import MAX_MESSAGE_BYTES
 
-# AIP-194: only UNAVAILABLE is generally safe to repeat; requests that create something carry a request_id.
+# AIP-194: only UNAVAILABLE is generally safe to retry; requests that create something have a request_id.
 _SERVICE_CONFIG = json.dumps(
     {
         "methodConfig": [
@@ -69,12 +69,12 @@ class _Token(
 
 
 def connect(address: str, *, token: str | None = None, tls_ca: str = "") -> grpc.aio.Channel:
-    """A channel to ``address`` (host:port, or any gRPC target); nothing is dialled before the first call.
+    """Return a channel to ``address`` (host:port, or any gRPC target); it connects on the first call.
 
-    :param tls_ca: certificates in PEM by which the server is known; empty: no TLS.
+    :param tls_ca: PEM certificates that verify the server; empty: no TLS.
     """
     kinds = _Token(token) if token else None
-    # grpc.aio sorts interceptors by their first matching kind, so each kind needs an object of its own.
+    # grpc.aio sorts interceptors by their first matching kind, so each kind needs its own object.
     interceptors = [_only(kinds, kind) for kind in _KINDS] if kinds else None
     if tls_ca:
         credentials = grpc.ssl_channel_credentials(tls_ca.encode())
@@ -91,6 +91,6 @@ _KINDS = {
 
 
 def _only(token: _Token, kind: type) -> Any:
-    """An interceptor of exactly one kind that does what ``token`` does for it."""
+    """Return an interceptor of exactly one kind with the method of ``token``."""
     method = _KINDS[kind]
     return type(f"Token{kind.__name__}", (kind,), {method: staticmethod(getattr(token, method))})()

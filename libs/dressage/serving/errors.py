@@ -1,7 +1,7 @@
-"""The one place where domain errors become gRPC statuses (AIP-193); `dressage.rpc_errors` is the way back.
+"""Maps domain errors to gRPC statuses (AIP-193); `dressage.rpc_errors` maps them back.
 
-`to_status` gives a ``google.rpc.Status`` with ``ErrorInfo`` and, for bad input, ``BadRequest``. A fault that is no
-`DressageError` becomes INTERNAL with a plain sentence: the trace goes to the log, never to the caller.
+`to_status` returns a ``google.rpc.Status`` with ``ErrorInfo`` and, for invalid input, ``BadRequest``. Any exception that is
+no `DressageError` becomes INTERNAL; its traceback is in the log only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _code(error: errors.DressageError) -> int:
 
 
 def to_status(error: errors.DressageError) -> status_pb2.Status:
-    """The error as ``google.rpc.Status`` with its details."""
+    """Return the error as ``google.rpc.Status`` with its details."""
     status = status_pb2.Status(code=_code(error), message=error.message)
     details = [error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.metadata)]
     for detail in details:
@@ -50,5 +50,5 @@ def to_status(error: errors.DressageError) -> status_pb2.Status:
 
 
 def to_grpc(error: errors.DressageError) -> grpc.Status:
-    """The error as code, message and trailing metadata, for ``context.abort``."""
+    """Return the error as code, message and trailing metadata, for ``context.abort``."""
     return rpc_status.to_status(to_status(error))

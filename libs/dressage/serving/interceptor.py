@@ -1,13 +1,14 @@
-"""The server interceptor: metrics around auth around validation around the handler, and errors mapped once.
+"""The server interceptor: metrics, authentication, validation and error mapping, in this order around each handler.
 
-One class does all four, because their order matters and because every RPC kind needs its own wrapper anyway. Health and
-reflection are open: probes carry no token.
+One class does all four, because their order matters and every RPC kind needs its own wrapper. Health and reflection need
+no token, because probes have none.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -26,8 +27,8 @@ _OPEN_SERVICES = ("grpc.health.", "grpc.reflection.")
 class ServiceInterceptor(grpc.aio.ServerInterceptor):
     """Wraps every handler of a server.
 
-    :param token: bearer token that callers must show; None: no auth.
-    :param exempt: full service names that authenticate by other means (a run token, say).
+    :param token: bearer token that callers must send; None: no authentication.
+    :param exempt: full names of services with another authentication, such as a run token.
     """
 
     def __init__(self, *, metrics: GrpcMetrics, token: str | None, exempt: frozenset[str] = frozenset()) -> None:
@@ -42,7 +43,7 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
         details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler:
-        """Returns the handler of the call, wrapped."""
+        """Return the wrapped handler of the call."""
         handler = await continuation(details)
         if handler is None:
             return handler
@@ -65,13 +66,13 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         if self._token is None or service in self._exempt or service.startswith(_OPEN_SERVICES):
             return True
         expected = f"Bearer {self._token}".encode()
-        given = dict(details.invocation_metadata or ()).get("authorization", "")
-        return hmac.compare_digest(given.encode() if isinstance(given, str) else given, expected)
+        header = dict(details.invocation_metadata or ()).get("authorization", "")
+        return hmac.compare_digest(header.encode() if isinstance(header, str) else header, expected)
 
-    def _admit(self, call: _Call, request: Any) -> None:
+    def _check(self, call: _Call, request: Any) -> None:
         if not call.authorised:
             raise errors.Unauthenticated(
-                "this server asks for a bearer token; set DRESSAGE_TOKEN to the token that it was installed with",
+                "bearer token missing or wrong. Set DRESSAGE_TOKEN to the token of the server.",
                 reason="TOKEN_MISSING_OR_WRONG",
             )
         if request is not None:
@@ -88,7 +89,7 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         async def behaviour(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             with _Measured(self._metrics, call, "client_stream" if requests else "unary") as measured:
                 try:
-                    self._admit(call, None if requests else request)
+                    self._check(call, None if requests else request)
                     return await inner(requests(request) if requests else request, context)
                 except BaseException as error:
                     await self._abort(call, measured, context, error)
@@ -101,20 +102,20 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         async def behaviour(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
             with _Measured(self._metrics, call, "bidi_stream" if requests else "server_stream") as measured:
                 try:
-                    self._admit(call, None if requests else request)
-                    answer = inner(requests(request) if requests else request, context)
-                    if hasattr(answer, "__aiter__"):
-                        async for item in answer:
+                    self._check(call, None if requests else request)
+                    response = inner(requests(request) if requests else request, context)
+                    if hasattr(response, "__aiter__"):
+                        async for item in response:
                             yield item
-                    else:  # a coroutine that writes by itself, as reflection's does
-                        await answer
+                    else:  # a coroutine that writes by itself, as that of reflection does
+                        await response
                 except BaseException as error:
                     await self._abort(call, measured, context, error)
 
         return behaviour
 
     async def _abort(self, call: _Call, measured: _Measured, context: Any, error: BaseException) -> None:
-        """Ends the call with the status that ``error`` maps to."""
+        """End the call with the status that ``error`` maps to."""
         if isinstance(error, (asyncio.CancelledError, GeneratorExit)):
             measured.code = "CANCELLED"
             raise error
@@ -124,15 +125,18 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         if not isinstance(error, Exception):
             raise error
         if not isinstance(error, errors.DressageError):
-            self._log.error("call failed", service=call.service, method=call.method, exc_info=error)
-            error = errors.Internal("something went wrong inside the server; its log tells what", reason="UNEXPECTED")
+            request_id = secrets.token_hex(6)
+            names = {"service": call.service, "method": call.method, "request_id": request_id}
+            self._log.error("call failed", **names, exc_info=error)
+            message = f"Internal error; see the server log (request id {request_id})"
+            error = errors.Internal(message, reason="UNEXPECTED", metadata={"request_id": request_id})
         status = to_grpc(error)
         measured.code = status.code.name
         await context.abort(status.code, status.details, status.trailing_metadata)
 
 
 class _Call:
-    """What is known of a call before it begins."""
+    """Service, method and authentication of a call."""
 
     def __init__(self, *, service: str, method: str, authorised: bool) -> None:
         self.service = service
@@ -141,7 +145,7 @@ class _Call:
 
 
 class _Measured:
-    """Counts and times one call."""
+    """Counts one call and measures its duration."""
 
     def __init__(self, metrics: GrpcMetrics, call: _Call, kind: str) -> None:
         self._metrics = metrics

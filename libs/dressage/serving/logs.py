@@ -16,7 +16,7 @@ _NOT_SECRET = frozenset({"input_tokens", "output_tokens", "tokens", "resume_toke
 
 
 def _redact(_: Any, __: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
-    """Replaces values whose key looks like a secret's: the last line of defence, not the first."""
+    """Replace values whose key looks like that of a secret, in case one is logged by mistake."""
     for key in event:
         lowered = key.lower()
         if lowered not in _NOT_SECRET and any(hint in lowered for hint in _SECRET_HINTS):
@@ -25,11 +25,11 @@ def _redact(_: Any, __: str, event: MutableMapping[str, Any]) -> Mapping[str, An
 
 
 def configure(*, format: str = "json", level: str = "info", stream: TextIO | None = None) -> None:
-    """Sets up structlog and the standard library's logging for this process.
+    """Configure structlog and `logging` for this process.
 
     :param format: ``json`` (one object a line) or ``text``.
     :param level: ``debug``, ``info``, ``warning`` or ``error``.
-    :param stream: where lines go; standard error if not given.
+    :param stream: output; default: standard error.
     """
     target = stream or sys.stderr
     renderer: Any = (
@@ -43,10 +43,10 @@ def configure(*, format: str = "json", level: str = "info", stream: TextIO | Non
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _redact,
     ]
-    # In JSON a traceback is one field of its record; the console renderer draws it itself.
-    own = [*shared, structlog.processors.format_exc_info] if format == "json" else shared
+    # In JSON a traceback is a field of its record; the console renderer formats it itself.
+    processors = [*shared, structlog.processors.format_exc_info] if format == "json" else shared
     structlog.configure(
-        processors=[*own, renderer],
+        processors=[*processors, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.PrintLoggerFactory(target),
         cache_logger_on_first_use=False,
@@ -63,5 +63,5 @@ def configure(*, format: str = "json", level: str = "info", stream: TextIO | Non
 
 
 def bind(**ids: str) -> AbstractContextManager[Any]:
-    """Binds ids (session, iteration, run, …) to every line logged inside the ``with`` block, across awaits."""
+    """Bind ids (session, iteration, run, …) to every line logged inside the ``with`` block, across awaits."""
     return structlog.contextvars.bound_contextvars(**ids)

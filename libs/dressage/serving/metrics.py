@@ -1,4 +1,4 @@
-"""Prometheus metrics of gRPC servers (``grpc_server_*``) and the port they are scraped from."""
+"""Prometheus metrics of gRPC servers (``grpc_server_*``) and their HTTP endpoint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BUCKETS = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0, 1800.0)
 
 @dataclass(frozen=True)
 class GrpcMetrics:
-    """The four families that a gRPC server keeps."""
+    """The metric families of a gRPC server."""
 
     started: Counter
     handled: Counter
@@ -27,7 +27,7 @@ _FAMILIES: dict[int, GrpcMetrics] = {}
 
 
 def grpc_metrics(registry: CollectorRegistry = REGISTRY) -> GrpcMetrics:
-    """The families of ``registry``; made once, however many servers a process runs."""
+    """Return the families of ``registry``; they are created once for all servers of a process."""
     key = id(registry)
     if key not in _FAMILIES:
         labels = ["grpc_service", "grpc_method", "grpc_type"]
@@ -52,7 +52,7 @@ _SANDBOX_KILLS: dict[int, Counter] = {}
 
 
 def sandbox_kills(registry: CollectorRegistry = REGISTRY) -> Counter:
-    """Generated code that the sandbox had to end, by reason; judge and orchestrator count in it, maybe in one process."""
+    """Return the counter of generated code that the sandbox ended, by reason; services of one process share it."""
     key = id(registry)
     if key not in _SANDBOX_KILLS:
         kills = Counter(
@@ -65,7 +65,7 @@ def sandbox_kills(registry: CollectorRegistry = REGISTRY) -> Counter:
 
 
 def package_version() -> str:
-    """The installed version of Dressage, ``unknown`` when it is not installed as a package."""
+    """Return the installed version of Dressage; ``unknown`` if it is not installed as a package."""
     try:
         return version("dressage")
     except PackageNotFoundError:
@@ -73,7 +73,7 @@ def package_version() -> str:
 
 
 def expose(address: str | None, registry: CollectorRegistry = REGISTRY) -> Any:
-    """Starts the HTTP endpoint for Prometheus on ``address`` (host:port); does nothing for None.
+    """Start the HTTP endpoint for Prometheus on ``address`` (host:port); does nothing for None.
 
     :raises InvalidArgument: if the address is not host:port.
     """
@@ -81,5 +81,5 @@ def expose(address: str | None, registry: CollectorRegistry = REGISTRY) -> Any:
         return None
     host, _, port = address.rpartition(":")
     if not port.isdigit():
-        raise InvalidArgument(field="metrics_address", value=address, expected="host:port, as 127.0.0.1:9100")
+        raise InvalidArgument(field="metrics_address", value=address, expected="host:port, for example 127.0.0.1:9100")
     return start_http_server(int(port), addr=host or "0.0.0.0", registry=registry)

@@ -19,7 +19,7 @@ from dressage.errors import FailedPrecondition
 from dressage.serving.interceptor import ServiceInterceptor
 from dressage.serving.metrics import grpc_metrics
 
-# When a server that was not shut down is collected, grpc logs the dying object itself at debug level: a handler that keeps
+# When a server that was not shut down is garbage-collected, grpc logs the object itself at debug level. A handler that keeps
 # the record then keeps a dangling pointer, and the process crashes.
 logging.getLogger("grpc._cython.cygrpc").setLevel(logging.INFO)
 
@@ -28,30 +28,30 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 _OPTIONS = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # A port taken by another process must be an error, not a silent share of its calls.
+    # A port in use by another process must be an error; with SO_REUSEPORT both would share the calls.
     ("grpc.so_reuseport", 0),
     ("grpc.keepalive_permit_without_calls", 1),
-    # On a loaded machine delayed keepalive pings arrive in a bunch; that is no reason to cut a client off.
+    # On a busy machine, delayed keepalive pings arrive together; the server must not close the connection for that.
     ("grpc.http2.max_ping_strikes", 0),
 ]
 
 
 @dataclass(frozen=True)
 class RunningService:
-    """A started service: where it listens, and how to stop it."""
+    """A started service: its address and how to stop it."""
 
     address: str
     stop: Callable[[], Awaitable[None]]
 
 
 class GrpcServer:
-    """One service's server.
+    """The gRPC server of a service.
 
-    :param service_name: for the log.
-    :param address: host:port to listen on; port 0 takes a free one.
-    :param token: bearer token that callers must show; None: no auth.
-    :param exempt: full service names that authenticate by other means.
-    :param grace_seconds: seconds that calls under way may take to end when the server stops.
+    :param service_name: name in the log.
+    :param address: host:port to listen on; port 0 chooses a free one.
+    :param token: bearer token that callers must send; None: no authentication.
+    :param exempt: full names of services with another authentication.
+    :param grace_seconds: seconds that running calls may take to end when the server stops.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class GrpcServer:
         self._log = structlog.get_logger("dressage.serving").bind(service=service_name)
 
     def add(self, add_to_server: Callable[[Any, Any], None], servicer: Any, full_name: str) -> None:
-        """Adds a servicer; ``full_name`` is the proto service's, for health and reflection."""
+        """Add a servicer; ``full_name`` is the name of the proto service, for health and reflection."""
         add_to_server(servicer, self.server)
         self._services.append(full_name)
 
     async def start(self) -> str:
-        """Starts listening and returns the bound host:port.
+        """Start listening and return the bound host:port.
 
         :raises FailedPrecondition: if the address cannot be bound.
         """
@@ -90,7 +90,7 @@ class GrpcServer:
         try:
             port = self.server.add_insecure_port(self._address)
         except RuntimeError as error:
-            await self.server.start()  # only a server that ran can be shut down
+            await self.server.start()  # only a started server can be stopped
             await self.server.stop(None)
             raise FailedPrecondition(
                 f"cannot listen on {self._address}: is another process using that port?", reason="ADDRESS_IN_USE"
@@ -103,18 +103,18 @@ class GrpcServer:
         return bound
 
     async def stop(self) -> None:
-        """Tells health checks NOT_SERVING, lets calls end within the grace period, and stops."""
+        """Set health checks to NOT_SERVING, wait up to the grace period for running calls, and stop."""
         await self._health.enter_graceful_shutdown()
         await self.server.stop(self._grace)
         self._log.info("stopped")
 
 
 async def run_until_signal(*services: RunningService) -> None:
-    """Waits for SIGTERM or SIGINT, then stops the services in the order given."""
-    stopping = asyncio.Event()
+    """Wait for SIGTERM or SIGINT, then stop the services in the given order."""
+    shutdown_requested = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    await stopping.wait()
+        loop.add_signal_handler(number, shutdown_requested.set)
+    await shutdown_requested.wait()
     for service in services:
         await service.stop()

@@ -1,7 +1,7 @@
-"""Typed settings of a service, from environment variables and a mounted TOML file, validated at start.
+"""Typed settings of a service, from environment variables and a mounted TOML file, validated on start.
 
-A service subclasses `ServingSettings` with its own ``env_prefix``; a bad value stops the process with one clear line
-(`load`). Precedence: arguments, environment, file, default.
+A service subclasses `ServingSettings` with its own ``env_prefix``. `load` ends the process with one line for each invalid
+value. Precedence: arguments, environment, file, default.
 """
 
 from __future__ import annotations
@@ -17,16 +17,20 @@ CONFIG_VARIABLE = "DRESSAGE_CONFIG"
 
 
 class ServingSettings(BaseSettings):
-    """What every service can be told."""
+    """Settings that every service has."""
 
     model_config = SettingsConfigDict(env_prefix="DRESSAGE_", extra="ignore", frozen=True)
 
-    address: str = Field("127.0.0.1:0", description="host:port to listen on; port 0 takes a free one")
+    address: str = Field("127.0.0.1:0", description="host:port to listen on; port 0 chooses a free one")
     metrics_address: str | None = Field(None, description="host:port of the Prometheus endpoint; none if not set")
     log_format: Literal["json", "text"] = Field("json", description="one JSON object a line, or text for people")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least severe level written")
-    auth_token: SecretStr | None = Field(None, description="bearer token that callers must show")
-    grace_seconds: float = Field(10.0, ge=0, le=600, description="seconds that calls may take to end on SIGTERM")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="least severe level that is logged"
+    )
+    auth_token: SecretStr | None = Field(None, description="bearer token that callers must send")
+    grace_seconds: float = Field(
+        10.0, ge=0, le=600, description="seconds that running calls may take to end on SIGTERM"
+    )
 
     @classmethod
     def settings_customise_sources(
@@ -37,7 +41,7 @@ class ServingSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments before environment before the mounted file (``$DRESSAGE_CONFIG``)."""
+        """Order of precedence: arguments, environment, mounted file (``$DRESSAGE_CONFIG``)."""
         path = os.environ.get(CONFIG_VARIABLE)
         file = (TomlConfigSettingsSource(settings_cls, path),) if path else ()
         return (init_settings, env_settings, *file)
@@ -47,7 +51,7 @@ SettingsT = TypeVar("SettingsT", bound=ServingSettings)
 
 
 def load(kind: type[SettingsT]) -> SettingsT:
-    """Reads settings; on a bad value ends the process (exit status 2) with one line each, never showing a secret."""
+    """Read settings; for invalid values, end the process (exit status 2) with one line each, without secrets."""
     try:
         return kind()
     except ValidationError as error:

@@ -21,10 +21,10 @@ _BUCKETS = (0.002, 0.01, 0.05, 0.2, 1.0, 5.0, 30.0, 120.0)
 
 @dataclass(frozen=True)
 class StoreMetrics:
-    """What is told of a store.
+    """Metrics of a store.
 
     :param bytes_: labels operation (``put``, ``get``).
-    :param errors: labels operation, reason; an artifact that is not there is no error.
+    :param errors: labels operation, reason; a missing artifact is no error.
     :param seconds: labels operation.
     """
 
@@ -37,14 +37,14 @@ _FAMILIES: dict[int, StoreMetrics] = {}
 
 
 def store_metrics(registry: CollectorRegistry = REGISTRY) -> StoreMetrics:
-    """The families of ``registry``; made once."""
+    """Return the families of ``registry``, created once."""
     if id(registry) not in _FAMILIES:
         _FAMILIES[id(registry)] = StoreMetrics(
             bytes_=Counter("dressage_artifact_bytes", "Bytes written and read.", ["operation"], registry=registry),
             errors=Counter("dressage_artifact_errors", "Failures.", ["operation", "reason"], registry=registry),
             seconds=Histogram(
                 "dressage_artifact_seconds",
-                "Seconds that an operation took.",
+                "Duration of an operation in seconds.",
                 ["operation"],
                 buckets=_BUCKETS,
                 registry=registry,
@@ -54,16 +54,16 @@ def store_metrics(registry: CollectorRegistry = REGISTRY) -> StoreMetrics:
 
 
 def open_service_store(url: str) -> ArtifactStore:
-    """The store that a service's ``store_url`` names, with metrics. Blocks: call it in a thread.
+    """Return the store of a ``store_url``, with metrics. It blocks: call it in a thread.
 
-    :raises InvalidArgument: for a bad URL or setting.
-    :raises Unavailable: when the store cannot be used, naming the setting to correct.
+    :raises InvalidArgument: for an invalid URL or setting.
+    :raises Unavailable: if the store cannot be used, naming the setting to correct.
     """
     return MeteredStore(open_store(url), store_metrics())
 
 
 class MeteredStore:
-    """Another store, measured; see `ArtifactStore` for the methods."""
+    """A store with metrics; see `ArtifactStore` for the methods."""
 
     def __init__(
         self, inner: ArtifactStore, metrics: StoreMetrics, *, clock: Callable[[], float] = time.monotonic

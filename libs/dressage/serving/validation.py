@@ -11,13 +11,13 @@ from dressage.errors import InvalidArgument
 
 
 class MessageValidator:
-    """Validates messages and raises `InvalidArgument` that names the first bad field and lists all of them."""
+    """Validates messages and raises `InvalidArgument` with the first invalid field and a message that lists them."""
 
     def __init__(self) -> None:
         self._validator = protovalidate.Validator()
 
     def __call__(self, message: Any) -> None:
-        """Raises `InvalidArgument` if ``message`` breaks a rule of its proto."""
+        """Raise `InvalidArgument` if ``message`` breaks a rule of its proto."""
         try:
             self._validator.validate(message)
         except protovalidate.ValidationError as error:
@@ -31,7 +31,7 @@ class MessageValidator:
 
 
 def _path(violation: Any) -> str:
-    """A violation's field as a dotted path, with indices of lists and keys of maps: `spec.reward.configs[0].id`."""
+    """Return the field as a dotted path with indices of lists and keys of maps: `spec.reward.configs[0].id`."""
     parts = []
     for element in violation.proto.field.elements:
         subscript = element.subscript
@@ -40,9 +40,9 @@ def _path(violation: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value, cut to what fits in a line."""
+    """Return a value, shortened to fit in a line."""
     if isinstance(value, str) and len(value) > 60:
         return f"{len(value)} characters: {value[:40]!r}…"
     if isinstance(value, str | int | float | bool):
         return repr(value)
-    return f"{len(value)} of them" if isinstance(value, Sized) else "a message"
+    return f"{len(value)} entries" if isinstance(value, Sized) else "a message"

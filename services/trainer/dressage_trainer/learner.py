@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from dressage.contracts.faults import RewardError
+from dressage.contracts.failures import RewardError
 from dressage.contracts.reward import load_reward
 from dressage.envs.batch import EnvOptions, make_batch
 from dressage.envs.cards import EnvironmentCard

@@ -98,7 +98,7 @@ def test_grpcurl_alone_does_it_as_documented(installed: Installation, address: s
 def test_the_api_asks_for_the_token(installed: Installation, address: str) -> None:
     for token in ((), ("--token", "not-the-token")):
         done = run_cli("sessions", "list", "--address", address, *token, DRESSAGE_TOKEN="")
-        assert done.returncode == 1 and "asks for a bearer token; set DRESSAGE_TOKEN" in done.stderr, done
+        assert done.returncode == 1 and "bearer token missing or wrong. Set DRESSAGE_TOKEN" in done.stderr, done
 
 
 def test_helm_test(installed: Installation) -> None:

@@ -89,11 +89,13 @@ async def test_what_the_command_line_and_the_server_refuse(server: Stack) -> Non
     code, _, err = await dressage(*RUN, "--method", "number", "--set", "traget=3", "--detach")
     assert code == 1 and "one of target, start, scale" in err
     code, _, err = await dressage(*RUN, "--method", "number", "--set", "target=three", "--detach")
-    assert code == 1 and "--set target: got 'three', expected a number" in err
+    assert code == 1 and "--set target: invalid value (got 'three'); expected a number" in err
     code, _, err = await dressage(*RUN, "--method", "number", "--set", "scale=-1", "--detach")
     assert code == 1 and "spec.custom.scale" in err
     code, _, err = await dressage(*RUN, "--method", "number", installed=False)
-    assert code == 1 and "--method: got 'number', expected one of reward, parameters, code, program" in err
+    assert (
+        code == 1 and "--method: invalid value (got 'number'); expected one of reward, parameters, code, program" in err
+    )
     code, _, err = await dressage(*RUN, "--method", "parameters", "--set", "target=1", "--detach", "--json")
     assert code == 1 and "METHOD_NOT_AVAILABLE" in err
 

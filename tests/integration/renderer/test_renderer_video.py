@@ -125,7 +125,7 @@ def test_a_moment_between_two_states_is_drawn_between_them(cheetah: Trajectory) 
 def test_a_named_camera_is_used_and_an_unknown_one_refused(cheetah: Trajectory, tmp_path: Path) -> None:
     short = RenderOptions(width=64, height=64, end=0.1, camera="track")
     assert render_video(cheetah, tmp_path / "v.mp4", short).frames == 4
-    with pytest.raises(InvalidArgument, match=r"camera: got 'front', expected a camera of the model \(track\)"):
+    with pytest.raises(InvalidArgument, match=r"camera: .*got 'front'.; expected a camera of the model \(track\)"):
         render_video(cheetah, tmp_path / "w.mp4", RenderOptions(camera="front"))
     assert not (tmp_path / "w.mp4").exists()
 
@@ -133,7 +133,7 @@ def test_a_named_camera_is_used_and_an_unknown_one_refused(cheetah: Trajectory, 
 def test_states_of_another_model_or_not_finite_are_refused(cheetah: Trajectory, tmp_path: Path) -> None:
     facts = vars(cheetah)
     other = Trajectory(**{**facts, "environment": "Hopper-v5"})
-    with pytest.raises(InvalidArgument, match=r"trajectory.qpos: got .* expected \(T\+1, 6\)"):
+    with pytest.raises(InvalidArgument, match=r"trajectory.qpos: .*got .* expected \(T\+1, 6\)"):
         render_video(other, tmp_path / "v.mp4")
     qpos = cheetah.qpos.copy()
     qpos[7, 2] = np.nan

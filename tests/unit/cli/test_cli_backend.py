@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from dressage.cli.specs import SpecOptions, make_spec
 from dressage.errors import InvalidArgument
+from dressage.sdk.specs import SpecOptions, make_spec
 
 
 def test_they_go_into_the_spec():

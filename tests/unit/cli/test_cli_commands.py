@@ -19,9 +19,9 @@ import pytest
 from dressage.api.v1 import environment_service_pb2, session_pb2, session_service_pb2
 from dressage.cli import listings
 from dressage.cli import run as work
-from dressage.cli.connection import Connection
 from dressage.cli.main import invoke
 from dressage.client import AsyncClient
+from dressage.local.connection import Connection
 
 from tests.fakes.orchestrator import Background, FakeOrchestrator, Fault
 
@@ -283,7 +283,9 @@ def test_a_place_that_nothing_can_be_fetched_to_is_named(
     server.fake.artifacts = {f"{POLICY}/card.json": b"{}", VIDEO: b"film"}
     (Path.cwd() / "file").write_text("")
     assert invoke([*command, "-o", "file/below"]) == 1
-    assert capsys.readouterr().err.startswith("error: --out: got 'file/below', expected a place that can be written to")
+    assert capsys.readouterr().err.startswith(
+        "error: --out: cannot be written: Not a directory (got 'file/below'); expected a path"
+    )
 
 
 def test_render_fetches_a_session_s_video(server: Background, capsys: pytest.CaptureFixture[str]):
@@ -393,7 +395,7 @@ def test_what_a_session_that_nothing_goes_on_with_is_told_waits(
         async with AsyncClient.connect(server.address) as client:
             yield Connection(client, "stack", None, " --data-dir here", only_looks=True)
 
-    monkeypatch.setattr("dressage.cli.connection.connect", looks)
+    monkeypatch.setattr("dressage.local.connection.connect", looks)
     capsys.readouterr()
     assert invoke(["sessions", action[0], "s1", *action[1:]]) == 0
     out = capsys.readouterr().out

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from dressage.api.v1 import intent_service_pb2, session_pb2
 from dressage.cli import criteria, main
-from dressage.cli.specs import SpecOptions, make_spec
 from dressage.errors import InvalidArgument
+from dressage.sdk.specs import SpecOptions, make_spec
 
 
 def answer() -> intent_service_pb2.ElicitResponse:

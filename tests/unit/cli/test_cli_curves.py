@@ -10,9 +10,10 @@ import sys
 import numpy as np
 import pytest
 from dressage.api.v1 import artifact_service_pb2, session_pb2
-from dressage.cli import curves, summary
-from dressage.cli.connection import Connection
+from dressage.cli import summary
 from dressage.errors import NotFound
+from dressage.local.connection import Connection
+from dressage.sdk import curves
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -12,10 +12,12 @@ import pytest
 from dressage import errors
 from dressage.api.v1 import session_pb2, session_service_pb2
 from dressage.cli import doctor, plan, policies
-from dressage.cli.local_stack import check_exposure
 from dressage.cli.main import invoke
-from dressage.cli.policies import bootstrap_interval
 from dressage.cli.summary import judgment_dict
+from dressage.local.stack import check_exposure
+from dressage.policies import load
+from dressage.sdk import evaluation
+from dressage.sdk.evaluation import bootstrap_interval
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,11 +101,11 @@ def test_eval_holds_few_episodes_at_a_time_and_their_number_changes_none_of_them
         return rollout(policy, env_id, seeds, *rest, **more)
 
     monkeypatch.setattr(reference, "rollout", counted)
-    many = policies.measure(bundle, episodes=70, seed=9)
+    many = evaluation.measure(load(bundle), episodes=70, seed=9)
     assert max(held) <= 16 and sum(held) == 2 * 70
     assert many["policy"]["episodes"] == many["random"]["episodes"] == 70
-    monkeypatch.setattr(policies, "_TOGETHER", 7)
-    again = policies.measure(bundle, episodes=70, seed=9)
+    monkeypatch.setattr(evaluation, "_TOGETHER", 7)
+    again = evaluation.measure(load(bundle), episodes=70, seed=9)
     for name in ("policy", "random"):
         for figure in ("mean_return", "return_interval", "mean_length"):
             assert again[name][figure] == pytest.approx(many[name][figure])
@@ -115,7 +117,7 @@ def test_eval_measures_speed_over_all_parts():
 
     env_id, options = "HalfCheetah-v5", EnvOptions(max_episode_steps=20)
     act = motionless_policy(env_id)
-    found = policies._episodes(lambda _: act, env_id, options, range(5, 10), together=2)
+    found = evaluation.run_episodes(lambda _: act, env_id, options, range(5, 10), together=2)
     known = rollout(act, env_id, range(5, 10), options)
     assert found.returns == pytest.approx([episode.reward.sum() for episode in known])
     assert found.lengths == (20,) * 5
@@ -148,8 +150,6 @@ def searched(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_every_kind_exports_to_onnx_and_acts_there(searched: Path, tmp_path: Path):
-    from dressage.policies import load
-
     runtime = pytest.importorskip("onnxruntime")
     out = tmp_path / "p" / "x.onnx"
     assert invoke(["export", str(searched), "--format", "onnx", "-o", str(out)]) == 0
@@ -238,7 +238,7 @@ def test_what_a_registered_environment_does_not_take_is_refused(
     here = ["--data-dir", str(tmp_path / "other")]
     assert invoke(["envs", "add", "gymnasium:Pendulum-v1", option, value, *here]) == 1
     said = capsys.readouterr().err
-    assert said.startswith(f"error: {option}: got ") and value in said and "a model's .xml file" in said
+    assert said.startswith(f"error: {option}: invalid value (got ") and value in said and "a model's .xml file" in said
     assert ("--env-option max_episode_steps=N" in said) == (option == "--episode-steps")
     assert not list((tmp_path / "other").rglob("card.json"))
 
@@ -259,7 +259,7 @@ def test_a_place_that_cannot_be_written_to_is_named_with_its_option(
     out = tmp_path / "file" / "below"
     assert invoke(["export", str(bundle), "--format", form, "-o", str(out)]) == 1
     said = capsys.readouterr().err
-    assert said.startswith("error: --out: got ") and "expected a place that can be written to (" in said
+    assert said.startswith(f"error: --out: cannot be written: Not a directory (got '{out}'); expected a path")
     assert "a fault of dressage" not in said
 
 

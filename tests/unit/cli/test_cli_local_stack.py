@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 from dressage import errors
 from dressage.api.v1 import session_pb2
-from dressage.cli import connection, run
-from dressage.cli.connection import Where
-from dressage.cli.local_stack import LocalStack
+from dressage.cli import run
 from dressage.client import AsyncClient
+from dressage.local import connection
+from dressage.local.connection import ServerOptions as Where
+from dressage.local.stack import LocalStack
 from pydantic_settings import BaseSettings
 
 from tests.fakes.orchestrator import FakeOrchestrator, serving
@@ -89,7 +90,7 @@ def services(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
         settings.Settings, wiring.start = kind, recorder.wiring(package)  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, f"{package}.settings", settings)
         monkeypatch.setitem(sys.modules, f"{package}.wiring", wiring)
-    monkeypatch.setattr("dressage.cli.local_stack._configure_logs", lambda *_: None)
+    monkeypatch.setattr("dressage.local.stack._configure_logs", lambda *_: None)
     return recorder
 
 
@@ -120,7 +121,7 @@ async def test_a_service_that_does_not_start_takes_the_others_down(services: Rec
 async def test_a_service_that_does_not_stop_is_left_after_its_time(
     services: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("dressage.cli.local_stack._STOP_SECONDS", 0.05)
+    monkeypatch.setattr("dressage.local.stack._STOP_SECONDS", 0.05)
     services.slow = "dressage_judge"
     stack = await LocalStack.start(tmp_path)
     await asyncio.wait_for(stack.stop(), 5)

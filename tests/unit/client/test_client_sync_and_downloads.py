@@ -5,6 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,6 +65,72 @@ def test_an_abandoned_iterator_leaves_the_client_usable(server: Background):
             assert session.name == "sessions/a"
             break
         assert len(list(client.list_sessions())) == 5
+
+
+def run_script(source: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", textwrap.dedent(source), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_client_fails_at_once_in_a_forked_child(server: Background):
+    script = """
+        import os, sys
+        from dressage import errors
+        from dressage.client import Client
+        client = Client.connect(sys.argv[1])
+        child = os.fork()
+        if child == 0:
+            try:
+                client.get_session("a")
+            except errors.FailedPrecondition as error:
+                client.close()
+                os._exit(7 if "parent process" in error.message else 8)
+            os._exit(9)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        client.close()
+        try:
+            client.get_session("a")
+        except errors.FailedPrecondition as error:
+            print(error.message)
+    """
+    done = run_script(script, server.address)
+    assert done.returncode == 0, done.stderr
+    assert "the client is closed" in done.stdout
+
+
+def test_a_client_that_is_never_closed_lets_the_interpreter_exit(server: Background):
+    server.fake.sessions = {"sessions/a": session_pb2.Session(name="sessions/a")}
+    script = """
+        import sys
+        from dressage.client import Client
+        client = Client.connect(sys.argv[1])
+        watching = client.watch_session("a")
+        print(client.get_session("a").name)
+    """
+    done = run_script(script, server.address)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "sessions/a\n", "")
+
+
+def test_an_interrupted_call_is_cancelled_and_the_client_goes_on_working(server: Background):
+    server.fake.sessions = {"sessions/a": session_pb2.Session(name="sessions/a")}
+    server.fake.fail_next("GetSession", Fault(grpc.StatusCode.UNAVAILABLE, hang_seconds=30))
+    main = threading.get_ident()
+    timer = threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGINT))
+    with Client.connect(server.address, policy=CallPolicy(attempt_seconds=25)) as client:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            client.get_session("a")
+        assert client.get_session("a").name == "sessions/a"
+
+
+def test_the_derived_methods_keep_their_documentation():
+    assert Client.download_artifacts.__doc__ == AsyncClient.download_artifacts.__doc__
+
+
+def test_an_environment_may_be_given_by_its_id(server: Background):
+    with Client.connect(server.address, policy=FAST) as client:
+        client.create_session(session_pb2.SessionSpec(intent="hop", environment="Hopper-v5"))
+    assert server.fake.requests["CreateSession"][0].spec.environment == "environments/Hopper-v5"
 
 
 def test_closing_twice_is_harmless(server: Background):
@@ -138,7 +209,7 @@ def test_a_server_file_is_believed_only_if_its_process_answers(server: Backgroun
     file.write_text(json.dumps({"address": "127.0.0.1:9", "pid": os.getpid()}))
     assert find_local_server(tmp_path) is None
     file.write_text(json.dumps({"address": server.address, "pid": os.getpid()}))
-    found = find_local_server(tmp_path)
-    assert found is not None and found.address == server.address
+    local = find_local_server(tmp_path)
+    assert local is not None and local.address == server.address
     with Client.connect(environ={"DRESSAGE_HOME": str(tmp_path)}) as client:
         assert client.address == server.address

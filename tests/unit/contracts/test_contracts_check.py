@@ -15,7 +15,7 @@ from dressage.contracts import (
     score_in_sandbox,
 )
 from dressage.contracts.check import examine_reward
-from dressage.contracts.faults import CheckFailure
+from dressage.contracts.failures import CheckFailure
 from dressage.contracts.judge import validate_result
 from dressage.errors import ResourceExhausted
 from dressage.sandbox import Limits, capabilities

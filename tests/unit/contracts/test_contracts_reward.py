@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from dressage.contracts.faults import RewardError
+from dressage.contracts.failures import RewardError
 from dressage.contracts.reward import BatchReward, load_reward
 
 from tests.unit.contracts.conftest import GOOD, REMEMBERING
@@ -127,13 +127,13 @@ def test_augmented_assignment_rebinds(card, step):
 
 def test_per_step_class_equals_gymnasiums_reward(card, trajectories):
     """HalfCheetah's stock reward is (x' - x) / dt - 0.1 |a|²: the adapter must reproduce it from the fields."""
-    from dressage.contracts.transitions import evaluate, whole
+    from dressage.contracts.transitions import evaluate, whole_episodes
 
     module = load_reward(CLASS, card)
     assert module.style == "per_step"
     assert module.latex == "r = v_x - 0.1 |a|^2"
     assert module.terms == {"speed": "forward velocity", "ctrl": "control penalty"}
-    terms = evaluate(module, card, whole(trajectories, card))
+    terms = evaluate(module, card, whole_episodes(trajectories, card))
     for row, trajectory in enumerate(trajectories):
         np.testing.assert_allclose(terms[: trajectory.num_steps, :, row].sum(1), trajectory.reward, atol=2e-4)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from dressage.contracts import RewardError
 from dressage.contracts.reward import load_reward
-from dressage.contracts.transitions import evaluate, whole
+from dressage.contracts.transitions import evaluate, whole_episodes
 from dressage.envs.cards import load_card
 from dressage.envs.trajectory import load_check_trajectories
 
@@ -64,10 +64,10 @@ def episodes():
 def test_no_reward_sees_more_than_the_episodes(hopper, episodes):
     for source in (VECTORISED, PER_STEP):
         module = load_reward(source, hopper)
-        together = evaluate(module, hopper, whole(episodes, hopper))
+        together = evaluate(module, hopper, whole_episodes(episodes, hopper))
         assert together.shape == (max(e.num_steps for e in episodes), 2, len(episodes))
         for row, episode in enumerate(episodes):
-            alone = evaluate(module, hopper, whole([episode], hopper))[:, :, 0]
+            alone = evaluate(module, hopper, whole_episodes([episode], hopper))[:, :, 0]
             np.testing.assert_allclose(together[: episode.num_steps, :, row], alone, rtol=1e-12)
             assert not together[episode.num_steps :, :, row].any()
 
@@ -79,7 +79,7 @@ def test_a_fault_names_the_row_and_the_step(hopper, episodes):
     assert ordered[-1].num_steps > step
     source = BREAKS.replace("TIME", repr(float(ordered[-1].time[step + 1]) - 1e-4))
     with np.errstate(all="ignore"), pytest.raises(RewardError) as caught:
-        evaluate(load_reward(source, hopper), hopper, whole(ordered, hopper))
+        evaluate(load_reward(source, hopper), hopper, whole_episodes(ordered, hopper))
     assert (caught.value.rule, caught.value.term, caught.value.row) == ("finite", "speed", len(ordered) - 1)
     assert caught.value.seen == f"nan at step {step}"
 
@@ -89,6 +89,6 @@ def test_a_per_step_fault_names_the_row(hopper, episodes):
     step = ordered[-2].num_steps
     source = PER_STEP.replace('"steps": float(self.steps)', f'"steps": 1.0 / (self.steps - {step + 1})')
     with pytest.raises(RewardError) as caught:
-        evaluate(load_reward(source, hopper), hopper, whole(ordered, hopper))
+        evaluate(load_reward(source, hopper), hopper, whole_episodes(ordered, hopper))
     assert (caught.value.rule, caught.value.row) == ("exception", len(ordered) - 1)
     assert caught.value.seen.startswith("ZeroDivisionError") and caught.value.seen.endswith(f"at step {step}")

@@ -24,14 +24,14 @@ def filled(**values: int) -> v1.SessionSpec:
 @pytest.mark.parametrize(
     ("values", "field", "words"),
     [
-        ({"num_envs": 4096, "num_steps": 65_536}, "num_steps", "got 65536, expected at most 16384 .*num_envs of 4096"),
-        ({"num_envs": 1025, "num_steps": 65_536}, "num_steps", "got 65536, expected at most 65472"),
-        ({"num_envs": 1, "num_steps": 1}, "num_steps", "got 1, expected at least 2 with num_envs of 1"),
-        ({"num_envs": 1, "num_steps": 2, "minibatch_size": 3}, "minibatch_size", r"got 3, expected at most 2 "),
+        ({"num_envs": 4096, "num_steps": 65_536}, "num_steps", "got 65536.; expected at most 16384 .*num_envs of 4096"),
+        ({"num_envs": 1025, "num_steps": 65_536}, "num_steps", "got 65536.; expected at most 65472"),
+        ({"num_envs": 1, "num_steps": 1}, "num_steps", "got 1.; expected at least 2 with num_envs of 1"),
+        ({"num_envs": 1, "num_steps": 2, "minibatch_size": 3}, "minibatch_size", r"got 3.; expected at most 2 "),
         (
             {"num_envs": 2048, "num_steps": 64, "epochs": 10_000},
             "epochs",
-            "got 10000, expected at most 8192 with 131072",
+            "got 10000.; expected at most 8192 with 131072",
         ),
     ],
 )
@@ -39,10 +39,10 @@ def test_what_no_update_can_hold_is_refused_by_the_api_as_by_the_trainer(
     values: dict[str, int], field: str, words: str
 ) -> None:
     path = rf"spec\.reward\.configs\[1\]\.hyperparameters\.{field}"
-    with pytest.raises(InvalidArgument, match=f"{path}: {words}") as error:
+    with pytest.raises(InvalidArgument, match=f"{path}: .*{words}") as error:
         validate(filled(**values))
     assert error.value.field == path.replace("\\", "")
-    with pytest.raises(InvalidArgument, match=f"^{field}: {words}"):
+    with pytest.raises(InvalidArgument, match=f"^{field}: .*{words}"):
         Hyperparameters.from_dict({"minibatch_size": 2, **values})
 
 

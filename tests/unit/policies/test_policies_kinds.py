@@ -79,7 +79,9 @@ def is_clear(outputs):
 def test_the_registry_has_the_kinds_of_cards():
     assert kinds.NAMES == KINDS
     assert all(kinds.kind(name).name == name for name in KINDS)
-    with pytest.raises(InvalidArgument, match=r"kind: got 'lstm', expected one of mlp, linear, table, random_features"):
+    with pytest.raises(
+        InvalidArgument, match=r"kind: .*got 'lstm'.; expected one of mlp, linear, table, random_features"
+    ):
         kinds.kind("lstm")
 
 
@@ -228,27 +230,30 @@ BOX = {"action_size": 1, "action_low": [-1.0], "action_high": [1.0]}
 @pytest.mark.parametrize(
     ("values", "named"),
     [
-        ({"kind": "lstm", "observation_size": 3, **BOX}, "kind: got 'lstm', expected one of mlp"),
-        ({"kind": "linear", **BOX}, "observation_size: got 0, expected a positive integer for linear"),
+        ({"kind": "lstm", "observation_size": 3, **BOX}, "kind: .*got 'lstm'.; expected one of mlp"),
+        ({"kind": "linear", **BOX}, "observation_size: .*got 0.; expected a positive integer for linear"),
         (
             {"kind": "linear", "observation_size": 3, "observation_count": 3, **BOX},
             "observation_count: .* 0 for linear",
         ),
-        ({"kind": "table", "observation_size": 3, **BOX}, "observation_size: got 3, expected 0 for table"),
-        ({"kind": "table", "observation_count": 3, "bias": False, **BOX}, "bias: got False, expected true for table"),
+        ({"kind": "table", "observation_size": 3, **BOX}, "observation_size: .*got 3.; expected 0 for table"),
+        (
+            {"kind": "table", "observation_count": 3, "bias": False, **BOX},
+            "bias: .*got False.; expected true for table",
+        ),
         ({"kind": "mlp", "observation_size": 3, **BOX}, "hidden: .*positive integers"),
         ({"kind": "mlp", "observation_size": 3, "hidden": [4, 0], **BOX}, "hidden: "),
-        ({"kind": "mlp", "observation_size": 3, "hidden": 4, **BOX}, "hidden: got 4, expected a list"),
+        ({"kind": "mlp", "observation_size": 3, "hidden": 4, **BOX}, "hidden: .*got 4.; expected a list"),
         ({"kind": "linear", "observation_size": 3, "hidden": [4], **BOX}, "hidden: .*no hidden layers for linear"),
         ({"kind": "linear", "observation_size": 3, "features": 4, **BOX}, "features: "),
-        ({"kind": "random_features", "observation_size": 3, **BOX}, "features: got 0"),
+        ({"kind": "random_features", "observation_size": 3, **BOX}, "features: .*got 0"),
         ({"kind": "linear", "observation_size": 3}, "action_size: "),
-        ({"kind": "linear", "observation_size": 3, "action_count": 1}, "action_count: got 1, expected at least 2"),
+        ({"kind": "linear", "observation_size": 3, "action_count": 1}, "action_count: .*got 1.; expected at least 2"),
         ({"kind": "linear", "observation_size": 3, "action_count": 2, **BOX}, "action_size: "),
         ({"kind": "linear", "observation_size": 3, **BOX, "action_low": [1.0]}, "action_low, action_high: "),
         ({"kind": "linear", "observation_size": 3, **BOX, "action_low": [float("nan")]}, "action_low, action_high: "),
         ({"kind": "linear", "observation_size": 3, **BOX, "seed": -1}, "seed: "),
-        ({"kind": "linear", "observation_size": 3, **BOX, "colour": 1}, "policy: got .'colour'"),
+        ({"kind": "linear", "observation_size": 3, **BOX, "colour": 1}, "policy: .*got .'colour'"),
         ({"observation_size": 3, **BOX}, "policy: "),
     ],
 )
@@ -260,7 +265,7 @@ def test_bad_specs_are_refused_by_name(values, named):
 @pytest.mark.parametrize(
     ("vector", "named"),
     [
-        ([1.0] * 7, r"vector: got 'shape \(7,\)', expected shape \(8,\)"),
+        ([1.0] * 7, r"vector: .*got 'shape \(7,\)'.; expected shape \(8,\)"),
         ([[1.0] * 8], "vector: "),
         (["x"] * 8, "vector: "),
         ([1.0] * 7 + [np.nan], "tensor action.bias: "),
@@ -277,13 +282,13 @@ def test_bad_vectors_are_refused_by_name(vector, named):
 def test_a_table_takes_actions_that_exist_only(bad):
     spec = PolicySpec(kind="table", observation_count=4, action_count=3)
     assert kinds.kind("table").choices(spec) == 3
-    with pytest.raises(InvalidArgument, match=r"tensor table, entry 2: got .*, expected an integer from 0 to 2"):
+    with pytest.raises(InvalidArgument, match=r"tensor table, entry 2: .*got .*.; expected an integer from 0 to 2"):
         kinds.kind("table").weights(spec, [0, 1, bad, 2])
 
 
 def test_the_spec_of_another_kind_is_refused():
     spec = PolicySpec(kind="table", observation_count=4, action_count=3)
-    with pytest.raises(InvalidArgument, match="kind: got 'table', expected the spec of a policy of kind linear"):
+    with pytest.raises(InvalidArgument, match=r"kind: .*got 'table'.; expected the spec of a policy of kind linear"):
         kinds.kind("linear").size(spec)
 
 
@@ -404,7 +409,7 @@ def test_a_linear_policy_may_be_normalised(tmp_path):
 @pytest.mark.parametrize(
     ("spec", "change", "named"),
     [
-        ("linear", lambda card: card.update(kind="lstm"), "card.json kind: got 'lstm', expected one of mlp"),
+        ("linear", lambda card: card.update(kind="lstm"), "card.json kind: .*got 'lstm'.; expected one of mlp"),
         ("linear", lambda card: card.pop("kind"), "malformed.*kind"),
         ("linear", lambda card: card.update(kind=["linear"]), "card.json kind"),
         ("linear", lambda card: card["network"].update(bias=False, x=1), None),
@@ -412,7 +417,7 @@ def test_a_linear_policy_may_be_normalised(tmp_path):
         (
             "linear",
             lambda card: card.update(observation_size=4),
-            r"tensor action.weight: got \(2, 3\), expected shape \(2, 4\)",
+            r"tensor action.weight: .*got \(2, 3\).; expected shape \(2, 4\)",
         ),
         ("linear", lambda card: card.update(kind="mlp"), "malformed.*hidden_sizes"),
         ("random_features", lambda card: card["network"].update(features=0), "network.features"),

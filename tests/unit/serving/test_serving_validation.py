@@ -16,7 +16,7 @@ from dressage.serving.validation import MessageValidator
         ({"num_envs": 0}, "num_envs", "0"),
         ({"learning_rate": -1.0}, "learning_rate", "-1.0"),
         ({"hidden_sizes": [8, 0]}, "hidden_sizes[1]", "0"),
-        ({"hidden_sizes": [8] * 40}, "hidden_sizes", "40 of them"),
+        ({"hidden_sizes": [8] * 40}, "hidden_sizes", "40 entries"),
     ],
 )
 def test_a_value_inside_a_list_is_named_with_its_index(values: dict[str, Any], path: str, seen: str):

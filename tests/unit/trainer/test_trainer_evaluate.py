@@ -136,15 +136,16 @@ async def test_a_candidate_that_cannot_be_played_fails_alone(tmp_path):
     assert result.evaluate.episodes == 3
     messages = {name: candidate.failure.message for name, candidate in candidates.items() if name != "f"}
     expected = {
-        "a": "candidates[0].code: got '18 characters of code', expected a bundle or parameters: this trainer does not",
-        "b": "candidates[1].program: got '5 characters of program', expected a bundle or parameters",
-        "c": "candidates[2]: got None, expected a proposal",
-        "d": "candidates[3].parameters.values: got '7 numbers', expected 8 numbers",
-        "e": "candidates[4].parameters.values[7]: got nan, expected a finite number",
-        "g": "candidates[6].bundle: got 'a policy of Hopper-v5 with 11 observations', expected a policy for CartPole-v1",
+        "a": "candidates[0].code: invalid value (got '18 characters of code'); expected a bundle or parameters",
+        "b": "candidates[1].program: invalid value (got '5 characters of program'); expected a bundle or parameters",
+        "c": "candidates[2]: invalid value (got None); expected a proposal",
+        "d": "candidates[3].parameters.values: invalid value (got '7 numbers'); expected 8 numbers",
+        "e": "candidates[4].parameters.values[7]: invalid value (got nan); expected a finite number",
+        "g": "candidates[6].bundle: invalid value (got 'a policy of Hopper-v5 with 11 observations'); expected a policy for "
+        "CartPole-v1",
         "h": "candidates[7].bundle.bundle: card.json format",
         "i": "candidates[8].bundle.bundle: ",
-        "j": "candidates[9].bundle.bundle: key: got '../secrets'",
+        "j": "candidates[9].bundle.bundle: key: invalid value (got '../secrets'",
     }
     assert {name: messages[name][: len(text)] for name, text in expected.items()} == expected
     assert candidates["a"].failure.reason == "CANDIDATE_UNSUPPORTED" and candidates["d"].failure.remedy
@@ -162,15 +163,18 @@ async def test_a_value_beyond_single_precision_is_refused(tmp_path):
             dict(environment="CartPool-v1"),
             "environment: unknown environment 'CartPool-v1'; known environments: CartPole-v1",
         ),
-        (dict(policy__kind="cubic"), "policy.kind: got 'cubic', expected one of mlp, linear"),
+        (dict(policy__kind="cubic"), "policy.kind: invalid value (got 'cubic'); expected one of mlp, linear"),
         (
             dict(policy__kind="table"),
-            "policy.kind: got 'table', expected linear, mlp or random_features for CartPole-v1",
+            "policy.kind: invalid value (got 'table'); expected linear, mlp or random_features for CartPole-v1",
         ),
-        (dict(seeds=()), "seeds: got [], expected 1 to 100000 seeds"),
-        (dict(seeds=(3, -1)), "seeds[1]: got -1, expected an integer of at least 0"),
-        (dict(kept_rollouts=-1), "kept_rollouts: got -1, expected an integer of at least 0"),
-        (dict(options__reset_noise_scale=0.5), "options.reset_noise_scale: got 0.5, expected an option of CartPole-v1"),
+        (dict(seeds=()), "seeds: invalid value (got []); expected 1 to 100000 seeds"),
+        (dict(seeds=(3, -1)), "seeds[1]: invalid value (got -1); expected an integer of at least 0"),
+        (dict(kept_rollouts=-1), "kept_rollouts: invalid value (got -1); expected an integer of at least 0"),
+        (
+            dict(options__reset_noise_scale=0.5),
+            "options.reset_noise_scale: invalid value (got 0.5); expected an option of CartPole-v1",
+        ),
     ],
 )
 async def test_a_bad_assignment_is_refused_as_a_whole(changes, message, tmp_path):
@@ -185,7 +189,9 @@ async def test_candidates_need_ids_of_their_own(tmp_path):
         for candidate, name in zip(assignment.evaluate.candidates, ids, strict=True):
             candidate.id = name
         result, candidates = await one(tmp_path, assignment)
-        assert result.failure.failure.message.startswith(f"candidates[1].id: got {shown}, expected a unique id")
+        assert result.failure.failure.message.startswith(
+            f"candidates[1].id: invalid value (got {shown}); expected a unique id"
+        )
         assert not candidates
 
 

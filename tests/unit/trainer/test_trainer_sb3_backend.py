@@ -65,7 +65,7 @@ def run(folder, monkeypatch, *, algorithm, steps, members=None, reward=REWARD, *
 @pytest.mark.parametrize(("algorithm", "steps"), [("ppo", 256), ("sac", 160)])
 def test_trains_resumes_to_the_same_bits_and_acts(tmp_path, monkeypatch, algorithm, steps):
     # The replay buffer's size and SAC's reports, made small.
-    monkeypatch.setattr("dressage_trainer.backends.sb3.models._SAC_BUFFER", 400)
+    monkeypatch.setattr("dressage.training.sac.REPLAY_SIZE", 400)
     monkeypatch.setattr("dressage_trainer.backends.sb3.models.SAC_STEPS", 40)
     known = dict(algorithm=algorithm, evaluations=2)
     whole = run(tmp_path / "whole", monkeypatch, steps=steps, checkpoint_seconds=1e9, **known)

@@ -1,4 +1,4 @@
-"""All services in this process, on loopback, with SQLite and a folder: what one machine needs.
+"""All services in this process, on loopback, with SQLite and a folder: the local stack of one machine.
 
 Each service gets its own server on a free port, as if it were elsewhere, so that nothing is different from a cluster
 but the addresses. Services start from the leaves to the orchestrator and stop in reverse. The orchestrator holds the

@@ -1,4 +1,4 @@
-"""What is wrong with generated code, said so that a model or a person can mend it."""
+"""Errors of generated code, worded so that a model or a person can correct it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def shorten(text: str, limit: int = _SHOWN) -> str:
 
 @dataclass(frozen=True)
 class Violation:
-    """A rule that the source breaks, found without running it."""
+    """A rule that the source breaks, detected without running it."""
 
     rule: str
     """Stable identifier in kebab-case."""
@@ -35,24 +35,24 @@ class CheckFailure:
     line: int
     message: str
     seen: str = ""
-    """What was found instead, such as the value, the shape or the text of the exception."""
+    """The actual value, shape or exception text."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the failure as JSON values."""
         return asdict(self)
 
     def __str__(self) -> str:
-        where = f"line {self.line}: " if self.line else ""
-        return f"[{self.rule}] {where}{self.message}" + (f" Seen: {self.seen}" if self.seen else "")
+        place = f"line {self.line}: " if self.line else ""
+        return f"[{self.rule}] {place}{self.message}" + (f" Seen: {self.seen}" if self.seen else "")
 
 
 class GeneratedCodeError(DressageError):
-    """Generated code broke its contract; `failure` says how.
+    """Generated code broke its contract; `failure` has the details.
 
     :param rule: identifier of the broken rule.
     :param message: one plain sentence with the remedy.
     :param line: 1-based line of the generated source, 0 if unknown.
-    :param seen: what was found.
+    :param seen: the actual value.
     :param term: the reward term concerned, if one is.
     :param row: the environment concerned, if one is.
     """

@@ -1,4 +1,4 @@
-"""Reads what a process uses, from /proc and its scratch folder; for the parent's watch."""
+"""Reads the resource usage of a process from /proc and its scratch folder."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _MAX_FILES = 20_000
 
 @dataclass(frozen=True)
 class Usage:
-    """One reading. All zero where there is no /proc."""
+    """Resource usage at one time. All zero where there is no /proc."""
 
     memory_bytes: int = 0
     """Resident and swapped out."""
     peak_memory_bytes: int = 0
     threads: int = 0
     cpu_seconds: float = 0.0
-    leader_gone: bool = False
-    """The main thread ended while others go on; its memory is no longer shown then, so no such process is tolerated."""
+    leader_ended: bool = False
+    """The main thread ended while others run. /proc has no memory usage then, so such a process is ended."""
 
 
 def usage_of(pid: int, before: Usage) -> Usage:
-    """Return the present use of process ``pid``; ``before`` is the last reading, kept where nothing can be read."""
+    """Return the current usage of process ``pid``, or ``before``, the last reading, if /proc cannot be read."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
         times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -34,29 +34,29 @@ def usage_of(pid: int, before: Usage) -> Usage:
     threads = int(fields["Threads"][0])
     cpu = (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
     if "VmRSS" not in fields:
-        return replace(before, threads=threads, cpu_seconds=cpu, leader_gone=threads > 1)
+        return replace(before, threads=threads, cpu_seconds=cpu, leader_ended=threads > 1)
     memory = (int(fields["VmRSS"][0]) + int(fields.get("VmSwap", ["0"])[0])) * _KIB
     return Usage(memory, max(memory, before.peak_memory_bytes), threads, cpu)
 
 
-def scratch_size(folder: Path, enough: int) -> int:
-    """Return the bytes on disk below ``folder``, counting no further than ``enough`` or 20,000 entries.
+def scratch_size(folder: Path, limit: int) -> int:
+    """Return the bytes on disk below ``folder``, counting up to ``limit`` or 20,000 entries.
 
-    A folder with more entries than that counts as over any bound: its names alone would fill the disk.
+    A folder with more entries exceeds any limit, because the entries themselves use the disk.
     """
     total = entries = 0
     pending = [str(folder)]
-    while pending and total <= enough:
+    while pending and total <= limit:
         try:
             with os.scandir(pending.pop()) as listing:
                 for entry in listing:
                     entries += 1
                     if entries > _MAX_FILES:
-                        return max(enough + 1, total)
+                        return max(limit + 1, total)
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(entry.path)
                     else:
                         total += entry.stat(follow_symlinks=False).st_blocks * 512
         except FileNotFoundError:
-            continue  # removed while we looked
+            continue  # removed meanwhile
     return total

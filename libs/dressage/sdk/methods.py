@@ -121,7 +121,7 @@ def set_fields(message: Message, settings: Sequence[str]) -> None:
         if path not in seen:
             owner.ClearField(field.name)  # also a list that a recording brought: it is replaced, not extended
         elif not field.is_repeated:
-            raise errors.InvalidArgument(field=f"--set {path}", value=text, expected="it once only")
+            raise errors.InvalidArgument(field=f"--set {path}", value=text, expected="one value")
         seen.add(path)
         _set(owner, field, value, path)
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dressage.api.v1 import session_pb2
-from dressage.cli.progress import MemberView, View, duration, phase_text, return_text, score_text, short
+from dressage.sdk.progress import MemberView, View, duration, phase_text, return_text, score_text, short
 
 _BAR_WIDTH = 24
 

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dressage.api.v1 import session_pb2 as pb
-from dressage.cli.connection import Connection
-from dressage.cli.progress import short
-from dressage.cli.summary import CURVE_FILE, Picture
 from dressage.errors import DressageError, FailedPrecondition
+from dressage.local.connection import Connection
+from dressage.sdk.curve_file import CURVE_FILE, Picture
+from dressage.sdk.progress import short
 
 _POINTS = 200
 _POLICY = re.compile(r"^(?P<members>.+/assignments/[^/]+/members)/(?P<member>[^/]+)/policy$")

@@ -11,10 +11,11 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from dressage import errors
 from dressage.api.v1 import session_pb2 as pb
-from dressage.cli import methods
 from dressage.client.names import environment_name
+from dressage.sdk import methods
+from dressage.sdk.criteria import read_criteria
+from dressage.sdk.files import read_source
 
-_MAX_SOURCE_BYTES = 262_144
 _MAX_INTENT = 8_000
 
 
@@ -32,9 +33,10 @@ class SpecOptions:
     threshold: float = 0.0
     configs: Sequence[str] = field(default=())
     environment_options: Sequence[str] = field(default=())
-    reward: Path | None = None
-    judge: Path | None = None
-    criteria: Path | None = None
+    reward: Path | str | None = None
+    """A file, or the source itself; so is `judge`."""
+    judge: Path | str | None = None
+    criteria: Path | Sequence[pb.IntentCriterion] | None = None
     budget_dollars: float | None = None
     budget_tokens: int = 0
     budget_steps: int = 0
@@ -121,11 +123,10 @@ def make_spec(options: SpecOptions, base: pb.SessionSpec | None = None) -> pb.Se
     for text in options.environment_options:
         set_environment_option(spec.environment_options, text)
     if options.judge is not None:
-        spec.judge_source = read_source(options.judge, field="--judge")
+        spec.judge_source = _source(options.judge, field="--judge")
     if options.criteria is not None:
-        from dressage.cli.criteria import read_criteria
-
-        spec.criteria.extend(read_criteria(options.criteria))
+        criteria = read_criteria(options.criteria) if isinstance(options.criteria, Path) else options.criteria
+        spec.criteria.extend(criteria)
     if options.budget_dollars is not None:
         spec.budget.dollars = options.budget_dollars
     if options.budget_minutes is not None:
@@ -149,7 +150,7 @@ def _refuse_reward_options(options: SpecOptions, method: str) -> None:
 def _reward(options: SpecOptions) -> pb.RewardSpec:
     """The settings of the method `reward`."""
     return pb.RewardSpec(
-        reward_source=read_source(options.reward, field="reward file") if options.reward is not None else "",
+        reward_source=_source(options.reward, field="reward file") if options.reward is not None else "",
         train_only=options.train_only,
         seeds=options.seeds,
         steps_per_member=options.steps,
@@ -160,6 +161,10 @@ def _reward(options: SpecOptions) -> pb.RewardSpec:
         tune_hyperparameters=options.tune,
         config_variants=options.variants,
     )
+
+
+def _source(given: Path | str, *, field: str) -> str:
+    return given if isinstance(given, str) else read_source(given, field=field)
 
 
 def _required(environment: str) -> str:
@@ -191,28 +196,6 @@ def _video(text: str) -> pb.VideoJudging.ValueType:
     return known[text]
 
 
-def read_source(path: Path, *, field: str) -> str:
-    """The text of a source file.
-
-    :raises InvalidArgument: if it cannot be read, is not UTF-8, exceeds 256 KiB or has nothing in it but white space.
-    """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise errors.InvalidArgument(
-            field=field, value=str(path), expected=f"a file that can be read ({error.strerror})"
-        ) from error
-    if len(data) > _MAX_SOURCE_BYTES:
-        raise errors.InvalidArgument(field=field, value=f"{len(data)} bytes", expected=f"at most {_MAX_SOURCE_BYTES}")
-    try:
-        text = data.decode("utf-8-sig")  # some editors begin a file with a mark of its encoding
-    except UnicodeDecodeError as error:
-        raise errors.InvalidArgument(field=field, value=str(path), expected="UTF-8 text") from error
-    if not text.strip():  # an empty text in a message is one that was not given
-        raise errors.InvalidArgument(field=field, value=str(path), expected="a file that is not empty")
-    return text
-
-
 def parse_config(text: str) -> pb.Config:
     """A config from `ID:name=value,name=value`; hidden sizes are written `64x64`.
 
@@ -233,7 +216,7 @@ def parse_config(text: str) -> pb.Config:
                 field=f"--config {identifier}", value=name, expected=f"one of {', '.join(known)}"
             )
         if name in said:
-            raise errors.InvalidArgument(field=f"--config {identifier} {name}", value=pair, expected="it once only")
+            raise errors.InvalidArgument(field=f"--config {identifier} {name}", value=pair, expected="one value")
         said.add(name)
         _set(config.hyperparameters, known[name], value)
     return config
@@ -251,7 +234,7 @@ def set_environment_option(options: pb.EnvironmentOptions, text: str) -> None:
         expected = f"NAME=VALUE with one of {', '.join(known)}; `dressage envs show ID` says which it has"
         raise errors.InvalidArgument(field="--env-option", value=text, expected=expected)
     if descriptor in (said for said, _ in options.ListFields()):
-        raise errors.InvalidArgument(field=f"--env-option {descriptor.name}", value=text, expected="it once only")
+        raise errors.InvalidArgument(field=f"--env-option {descriptor.name}", value=text, expected="one value")
     try:
         setattr(options, descriptor.name, _option_value(descriptor.type, value))
     except (ValueError, KeyError) as error:

@@ -1,7 +1,7 @@
-"""To which server a command speaks: the one that is named, the one that runs on the data folder, or one of its own.
+"""The server for a command or a function: the named one, the one that runs on the data folder, or one in this process.
 
-A command that only looks (`sessions list`) may start a stack without agents, judges and renderers on a data folder
-on which nothing runs, and stops it when it is done.
+Work that only reads (`sessions list`) may start a stack without agents, judges and renderers on a data folder that no server
+uses, and stops it at its end.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from dressage import errors
-from dressage.cli import options
 from dressage.client import AsyncClient
 from dressage.client.discovery import default_data_dir, find_local_server
+from dressage.places import data_dir
 
 T = TypeVar("T")
 
@@ -30,8 +30,8 @@ Start = Literal["no", "records", "full"]
 
 
 @dataclass(frozen=True)
-class Where:
-    """What a command was told about its server."""
+class ServerOptions:
+    """Which server to use, and what a server in this process needs."""
 
     address: str | None = None
     token: str | None = None
@@ -42,12 +42,12 @@ class Where:
     @property
     def folder(self) -> Path:
         """The data folder in use."""
-        return options.data_dir(self.data_dir)
+        return data_dir(self.data_dir)
 
 
 @dataclass(frozen=True)
 class Connection:
-    """A client, and what is known of its server."""
+    """A client, and facts about its server."""
 
     client: AsyncClient
     kind: Kind
@@ -57,10 +57,10 @@ class Connection:
     flags: str = ""
     """Options, with a space before, by which another command reaches the same sessions."""
     only_looks: bool = False
-    """Nothing runs on the data folder but this command's own stack, and that goes on with no session."""
+    """No server runs on the data folder but the one in this process, and that one continues no session."""
 
     def local_path(self, key: str) -> Path | None:
-        """Where an artifact (or a prefix of some) lies on this machine; None if it does not."""
+        """The path of an artifact (or of a prefix) on this machine; None if it is not here."""
         if self.artifacts is None or not key:
             return None
         path = self.artifacts / key
@@ -68,21 +68,21 @@ class Connection:
 
 
 @asynccontextmanager
-async def connect(where: Where, *, start: Start = "records") -> AsyncIterator[Connection]:
-    """A connection for a command, closed with it.
+async def connect(server: ServerOptions, *, start: Start = "records") -> AsyncIterator[Connection]:
+    """A connection, closed at the end.
 
     :param start: what to start if no server is named and none runs: nothing (an error then), a stack that only reads and
         records, or a full one.
     :raises FailedPrecondition: if there is no server and none may be started.
     """
-    if where.address:
-        async with AsyncClient.connect(where.address, where.token) as client:
+    if server.address:
+        async with AsyncClient.connect(server.address, server.token) as client:
             yield Connection(client, "remote", None, f" --address {client.address}")
         return
     deadline = time.monotonic() + _LOCKED_SECONDS
     while True:
         try:
-            connection, stop = await _local(where, start)
+            connection, stop = await _local(server, start)
             break
         except errors.FailedPrecondition as error:
             # Another command holds the folder for a moment, or a server that is not up yet.
@@ -96,35 +96,37 @@ async def connect(where: Where, *, start: Start = "records") -> AsyncIterator[Co
         await stop()
 
 
-async def _local(where: Where, start: Start) -> tuple[Connection, Callable[[], Awaitable[None]]]:
-    """A connection to the server of the data folder, which is started if need be, and what to do afterwards."""
-    folder = where.folder
-    flags = f" --data-dir {shlex.quote(str(where.data_dir))}" if where.data_dir and folder != default_data_dir() else ""
+async def _local(server: ServerOptions, start: Start) -> tuple[Connection, Callable[[], Awaitable[None]]]:
+    """A connection to the server of the data folder, which is started if need be, and how to end it."""
+    folder = server.folder
+    flags = (
+        f" --data-dir {shlex.quote(str(server.data_dir))}" if server.data_dir and folder != default_data_dir() else ""
+    )
     running = await asyncio.to_thread(find_local_server, folder)
     if running is not None:
-        client = AsyncClient.connect(running.address, where.token)
+        client = AsyncClient.connect(running.address, server.token)
         return Connection(client, "joined", folder / "artifacts", flags), _nothing
     if start == "no":
         raise errors.FailedPrecondition(
             f"no server runs on {folder}: start one with `dressage serve`, or name one with --address",
             reason="NO_SERVER",
         )
-    from dressage.cli.local_stack import LocalStack
+    from dressage.local.stack import LocalStack
 
-    stack = await LocalStack.start(folder, full=start == "full", api_base=where.api_base, recordings=where.recordings)
+    stack = await LocalStack.start(folder, full=start == "full", api_base=server.api_base, recordings=server.recordings)
     client = AsyncClient.connect(stack.address, stack.token)
     return Connection(client, "stack", stack.artifacts, flags, only_looks=start == "records"), stack.stop
 
 
 async def _nothing() -> None:
-    """Another process's server goes on."""
+    """Another process's server keeps running."""
 
 
-def execute(where: Where, work: Callable[[Connection], Awaitable[T]], *, start: Start = "records") -> T:
+def execute(server: ServerOptions, work: Callable[[Connection], Awaitable[T]], *, start: Start = "records") -> T:
     """The result of some work with a connection."""
 
     async def whole() -> T:
-        async with connect(where, start=start) as connection:
+        async with connect(server, start=start) as connection:
             return await work(connection)
 
     return asyncio.run(whole())

@@ -1,0 +1,118 @@
+"""Arguments of the functions of `dressage`: names, folders and options as the command line takes them.
+
+Work that is shared with the command line names its options as the command line does (``--budget-dollars``). `python_names`
+turns them into the names of arguments (``budget_dollars``) where an error reaches a caller of a function.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dressage.envs.own import VARIABLE
+from dressage.errors import DressageError, InvalidArgument
+from dressage.local.connection import ServerOptions
+from dressage.places import data_dir as folder_in_use
+
+_OPTION = re.compile(r"`[^`]*`|(?<![\w-])--([a-z]+(?:-[a-z]+)*)|\bINTENT\b")
+_RENAMED = {"env-option": "env_options", "config": "configs", "set": "settings", "INTENT": "intent"}
+
+
+@contextmanager
+def python_names() -> Iterator[None]:
+    """Rename options in the message of an error: ``--data-dir`` becomes ``data_dir``; quoted commands stay."""
+    try:
+        yield
+    except DressageError as error:
+        error.message = _renamed(error.message)
+        error.args = (error.message,)
+        if isinstance(error, InvalidArgument):
+            error.field = _renamed(error.field)
+        raise
+
+
+def _renamed(text: str) -> str:
+    def name(match: re.Match[str]) -> str:
+        if match.group().startswith("`"):
+            return match.group()
+        option = match.group(1) or match.group()
+        return _RENAMED.get(option, option.replace("-", "_"))
+
+    return _OPTION.sub(name, text)
+
+
+def environment_id(env: str) -> str:
+    """Return the id of ``Hopper-v5`` or ``environments/Hopper-v5``.
+
+    :raises InvalidArgument: if it is no such text.
+    """
+    if not isinstance(env, str) or not env.removeprefix("environments/"):
+        raise InvalidArgument(field="env", value=env, expected="an environment id, such as Hopper-v5")
+    return env.removeprefix("environments/")
+
+
+@contextmanager
+def own_environments(data_dir: str | os.PathLike[str] | None) -> Iterator[Path]:
+    """Use the own environments of the data folder, unless ``$DRESSAGE_ENVIRONMENTS`` names another folder.
+
+    :returns: the data folder in use.
+    """
+    folder = folder_in_use(None if data_dir is None else Path(data_dir))
+    if os.environ.get(VARIABLE):
+        yield folder
+        return
+    os.environ[VARIABLE] = str(folder / "environments")  # inherited by the processes that are started meanwhile
+    try:
+        yield folder
+    finally:
+        os.environ.pop(VARIABLE, None)
+
+
+def server_options(
+    *,
+    address: str | None,
+    token: str | None,
+    data_dir: str | os.PathLike[str] | None,
+    api_base: str | None = None,
+    recordings: Path | None = None,
+) -> ServerOptions:
+    """Which server to use, with the defaults of the command line: ``$DRESSAGE_ADDRESS`` and ``$DRESSAGE_TOKEN``."""
+    return ServerOptions(
+        address=address or os.environ.get("DRESSAGE_ADDRESS") or None,
+        token=token or os.environ.get("DRESSAGE_TOKEN") or None,
+        data_dir=None if data_dir is None else Path(data_dir),
+        api_base=api_base,
+        recordings=recordings,
+    )
+
+
+def pairs(values: Mapping[str, Any] | None) -> list[str]:
+    """Return ``NAME=VALUE`` for each entry, and for each element of a list."""
+    return [
+        f"{name}={_text(element)}"
+        for name, value in (values or {}).items()
+        for element in (value if isinstance(value, list | tuple) else [value])
+    ]
+
+
+def config_texts(configs: Mapping[str, Mapping[str, Any]] | None) -> list[str]:
+    """Return ``ID:name=value,name=value`` for each config; sizes of layers are written ``64x64``."""
+    texts = []
+    for name, values in (configs or {}).items():
+        parts = [
+            f"{key}={_sizes(value) if isinstance(value, list | tuple) else value}" for key, value in values.items()
+        ]
+        texts.append(f"{name}:{','.join(parts)}")
+    return texts
+
+
+def _sizes(values: Sequence[int]) -> str:
+    return "x".join(map(str, values))
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

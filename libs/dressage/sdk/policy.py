@@ -1,0 +1,80 @@
+"""Loading policies: from a folder, a file, bytes, or the session that trained them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from dressage import errors
+from dressage.client.loop import run_blocking
+from dressage.local.connection import ServerOptions, connect
+from dressage.policies import Policy, from_bytes
+from dressage.policies import load as load_bundle
+from dressage.sdk.arguments import server_options
+
+
+def load(
+    policy: str | bytes | os.PathLike[str],
+    *,
+    address: str | None = None,
+    token: str | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+) -> Policy:
+    """Load a policy. ``policy.predict(observation)`` works as in Stable-Baselines3; nothing in a bundle can execute.
+
+    :param policy: folder of a bundle, a ``.zip`` file of ``Policy.save``, the bytes of one, or the name of a session,
+        whose best policy it is then.
+    :param address: server of the session; by default ``$DRESSAGE_ADDRESS``, else this machine's data folder.
+    :param token: bearer token for the server; by default ``$DRESSAGE_TOKEN``.
+    :param data_dir: data folder of this machine; by default ``$DRESSAGE_HOME``, else the platform's folder.
+    :raises NotFound: for a path or a session that does not exist.
+    :raises FailedPrecondition: for a session without a policy.
+    :raises InvalidArgument: for a damaged bundle.
+    """
+    if isinstance(policy, bytes):
+        return from_bytes(policy)
+    text = os.fspath(policy)
+    path = Path(text).expanduser()
+    if path.suffix == ".zip" or isinstance(policy, os.PathLike):
+        if not path.exists():
+            raise errors.NotFound(f"policy: there is no file or folder {text!r}")
+        return load_bundle(path)
+    server = server_options(address=address, token=token, data_dir=data_dir)
+
+    async def work() -> Policy:
+        async with bundle_folder(text, server) as folder:
+            return load_bundle(folder)
+
+    return run_blocking(work())
+
+
+@asynccontextmanager
+async def bundle_folder(bundle: str, server: ServerOptions) -> AsyncIterator[Path]:
+    """The folder of a bundle: the one that is named, or that of a session's best policy.
+
+    :raises NotFound: if the text names neither.
+    """
+    path = Path(bundle).expanduser()
+    if path.is_dir() or path.is_file():
+        yield path if path.is_dir() else path.parent
+        return
+    if "/" in bundle.removeprefix("sessions/") or "." in bundle:
+        raise errors.NotFound(f"policy: {bundle!r} is no folder of a policy bundle and no session's id")
+    async with connect(server) as connection:
+        session = await connection.client.get_session(bundle)
+        if not session.best_policy:
+            raise errors.FailedPrecondition(f"{session.name} has no policy yet", reason="NO_POLICY")
+        local = connection.local_path(session.best_policy)
+        if local is not None:
+            yield local
+            return
+        scratch = Path(tempfile.mkdtemp(prefix="dressage-policy-"))
+        try:
+            await connection.client.download_artifacts(session.best_policy, scratch)
+            yield scratch
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
