@@ -275,12 +275,12 @@ def _applied(
         failure = failure_of(error)
         raise kind(failure.rule, failure.message, line=failure.line, seen=failure.seen) from error
     if "failure" in reply:
-        raise _told(reply, kind)
+        raise reported_error(reply, kind)
     return reply
 
 
-def _told(reply: Mapping[str, Any], kind: type[GeneratedCodeError]) -> GeneratedCodeError:
-    """The error that a sandbox told of."""
+def reported_error(reply: Mapping[str, Any], kind: type[GeneratedCodeError]) -> GeneratedCodeError:
+    """The error that a sandbox reported."""
     try:
         failure = CheckFailure(**reply["failure"])
         row = reply.get("row")
