@@ -1,4 +1,4 @@
-"""Environment steps per second of the demo's training phase, beside one Stable-Baselines3 PPO process with its defaults.
+"""Environment steps per second of the demo's training phase, compared with one SB3 PPO process with its defaults.
 
 Ours: 3 members (seeds) stacked on HalfCheetah-v5, with the demo's reward and preset, by the learner's own parts: batched
 simulation, reward, stacked PPO, metrics, a snapshot of each update. The peer: `PPO("MlpPolicy", "HalfCheetah-v5")` as the
@@ -85,7 +85,7 @@ def measure_peer(cores: int, seconds: float) -> dict[str, float]:
     torch.set_num_threads(cores)
 
     class Clock(BaseCallback):  # type: ignore[misc]
-        """Notes when each rollout begins: rollout and update lie between two of its times."""
+        """Notes when each rollout begins: rollout and update are between two of its times."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -165,6 +165,7 @@ def main() -> int:
     whole = statistics.median(result["rate_with_startup"] for result in seen["ours"])
     report = {
         "name": "demo_throughput",
+        "what": f"Training of {MEMBERS} members, {ENVIRONMENT}; peer: one SB3 process, 1 environment",
         "unit": "environment steps/s",
         "ours": round(ours),
         "peer": round(peer),

@@ -96,6 +96,7 @@ def main() -> None:
     median = {name: statistics.median(values) for name, values in speeds.items()}
     result = {
         "name": "env_stepping",
+        "what": f"Stepping {chosen.envs} environments of {chosen.env}; peer: one Gymnasium loop",
         "unit": "environment steps/s",
         "ours": round(median["ours"]),
         "peer": round(median["peer"]),

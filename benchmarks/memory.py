@@ -1,4 +1,4 @@
-"""Resident memory of a training of 9 members x 16 environments, beside one SB3 PPO process with 16 environments.
+"""Resident memory of a training of 9 members x 16 environments, compared with one SB3 PPO process with 16 environments.
 
 Ours: the largest resident size of the one learner process, snapshots included. The peer: all of its processes
 together (resident sizes; shared pages counted in each, as its users see them; by proportional shares in the notes).
@@ -30,8 +30,8 @@ def main() -> int:
     peer: list[dict[str, Any]] = []
     for repeat in range(given.repeats):
         members = [({"num_envs": NUM_ENVS, "num_steps": 128}, seed) for seed in range(MEMBERS)]
-        told = {"environment": ENVIRONMENT, "members": members, "threads": given.cores, "updates": given.updates}
-        ours.append(measure("ours", told, threads=given.cores, cores=given.cores)["mebibytes"])
+        task = {"environment": ENVIRONMENT, "members": members, "threads": given.cores, "updates": given.updates}
+        ours.append(measure("ours", task, threads=given.cores, cores=given.cores)["mebibytes"])
         other = {
             "environment": ENVIRONMENT,
             "setting": "preset",
@@ -43,6 +43,7 @@ def main() -> int:
     mine, theirs = statistics.median(ours), statistics.median(result["mebibytes"] for result in peer)
     report = {
         "name": "memory",
+        "what": f"Memory of a training of {MEMBERS} members; peer: one member; the limit is the goal, 1 GiB",
         "unit": "MiB resident",
         "ours": round(mine),
         "peer": round(theirs),

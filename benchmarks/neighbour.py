@@ -56,7 +56,7 @@ def ours(cores: int, seconds: float) -> Speed:
 
 
 def independent(cores: int, seconds: float) -> Speed:
-    """One process a core that does nothing but step and waits for nobody."""
+    """Measure one process a core that only steps and waits for no other process."""
     given = [{"environment": ENVIRONMENT, "rows": ROWS, "threads": 1, "seconds": seconds}] * cores
     return Speed(sum(result["rate"] for result in measure_together("bare", given, threads=1, cores=cores)))
 
@@ -74,11 +74,11 @@ def peer(cores: int, seconds: float, threads: int | None) -> Speed:
 
 
 def line(name: str, pairs: Sequence[tuple[Speed, Speed]]) -> str:
-    """What was measured alone and beside the neighbour, in medians."""
+    """The medians alone and with the neighbour, in words."""
     rates = [statistics.median(pair[i].rate for pair in pairs) for i in range(2)]
     taken = [statistics.median(pair[i].processors or 0.0 for pair in pairs) for i in range(2)]
-    said = f"{name}: {rates[0]:,.0f} steps/s alone, {rates[1]:,.0f} beside a busy process"
-    return f"{said} (by {taken[0]:.2f} and {taken[1]:.2f} processors)" if taken[0] else said
+    text = f"{name}: {rates[0]:,.0f} steps/s alone, {rates[1]:,.0f} with a busy process"
+    return f"{text} (on {taken[0]:.2f} and {taken[1]:.2f} processors)" if taken[0] else text
 
 
 def main() -> int:
@@ -104,7 +104,7 @@ def main() -> int:
             alone = run()
             with neighbour(processors(1)[0]):
                 seen[name].append((alone, run()))
-    slowdowns = {name: [alone.rate / beside.rate for alone, beside in pairs] for name, pairs in seen.items()}
+    slowdowns = {name: [alone.rate / shared.rate for alone, shared in pairs] for name, pairs in seen.items()}
     medians = {name: statistics.median(values) for name, values in slowdowns.items()}
     limit, by_threads = medians["independent"], given.cores / (given.cores - 0.5)
     slowdowns["fair_share"] = [alone.rate / rate for (alone, _), rate in zip(seen["ours"], others, strict=True)]
@@ -119,6 +119,7 @@ def main() -> int:
     ]
     report = {
         "name": "neighbour",
+        "what": "Slowdown of a training by a process that keeps one of its cores busy; peer: SB3 PPO",
         "unit": "times slower",
         "ours": round(medians["ours"], 2),
         "peer": round(medians["peer"], 2),

@@ -1,4 +1,4 @@
-"""Frames per second of the renderer beside Gymnasium's own ``rgb_array``, Humanoid-v5 at 480×480, by EGL.
+"""Frames per second of the renderer, compared with Gymnasium's ``rgb_array``: Humanoid-v5 at 480×480, by EGL.
 
 Both draw the same recorded states from the same view; ours includes the overlay. Gymnasium draws shadows, reflections and
 multisampled edges, which we leave out: in software that is where the time goes. The limit is bare MuJoCo drawing one state
@@ -100,13 +100,13 @@ def peer(trajectory: Trajectory) -> Callable[[], int]:
 
 def rates(contenders: dict[str, Callable[[], int]], repeats: int) -> dict[str, list[float]]:
     """Frames per second of each, in turn, so that a busy moment hits all alike."""
-    found: dict[str, list[float]] = {name: [] for name in contenders}
+    speeds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(repeats):
         for name, run in contenders.items():
             begin = time.perf_counter()
             frames = run()
-            found[name].append(frames / (time.perf_counter() - begin))
-    return found
+            speeds[name].append(frames / (time.perf_counter() - begin))
+    return speeds
 
 
 def whole_video(trajectory: Trajectory) -> float:
@@ -120,23 +120,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--frames", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=REPEATS)
-    asked = parser.parse_args()
-    trajectory = record(asked.frames)
+    given = parser.parse_args()
+    trajectory = record(given.frames)
     # One context is current at a time, so each contender draws in a run of its own and makes its own current first.
     measured: dict[str, list[float]] = {}
     for name, make in {"ours": ours, "limit": bare, "peer": peer}.items():
-        measured |= rates({name: make(trajectory)}, asked.repeats)
+        measured |= rates({name: make(trajectory)}, given.repeats)
     middle = {name: statistics.median(values) for name, values in measured.items()}
     packages = ("mujoco", "gymnasium", "av", "pillow", "numpy")
     print(json.dumps({
         "name": "rendering",
+        "what": f"Rendering of {ENVIRONMENT} at {SIDE}x{SIDE}; peer: Gymnasium's `rgb_array`",
         "unit": "frames/s",
         "ours": round(middle["ours"], 1),
         "peer": round(middle["peer"], 1),
         "ratio": round(middle["ours"] / middle["peer"], 2),
         "limit": round(middle["limit"], 1),
         "share_of_limit": round(middle["ours"] / middle["limit"], 3),
-        "repeats": asked.repeats,
+        "repeats": given.repeats,
         "spread": {name: [round(min(values), 1), round(max(values), 1)] for name, values in measured.items()},
         "cores": len(os.sched_getaffinity(0)),
         "versions": {name: importlib.metadata.version(name) for name in packages},

@@ -2,12 +2,11 @@
 
 The peer's trainings take from a quarter of an hour to more than an hour a seed, so they are recorded once, by
 ``--record ENV``, into ``benchmarks/recorded/time_to_return.json``: the return after 1M steps and the seconds, per
-seed, with the machine. Beside ours the peer runs for a short while again, and its recorded seconds are scaled by how
-fast it is here and now. ``--record ENV --stacked`` trains with the peer's hyperparameters by our own PPO, which is the
+seed, with the machine. A benchmark runs ours and, for a short while, the peer again; the peer's recorded seconds are
+scaled by its speed now. ``--record ENV --stacked`` trains with the peer's hyperparameters by our own PPO, which is the
 same algorithm (``docs/learning/tried.md``) and takes half an hour: the returns are the peer's but for chance (on Ant also
-for the cost of contact forces, which our reward leaves out), and its seconds are 1M steps at its speed here and now.
-Where nothing was recorded, the return that somebody published for the same hyperparameters stands in (`PUBLISHED`), with
-the same seconds.
+for the cost of contact forces, which our reward leaves out), and its seconds are 1M steps at its speed now.
+Without a recording, the return published for the same hyperparameters is the target (`PUBLISHED`), with the same seconds.
 
 Ours: 3 seeds in one process, from the start of the process (imports and compilation count); the policies are
 evaluated every so many steps on stock Gymnasium, and that time does not count. ``ours`` and ``peer`` are seconds on
@@ -43,6 +42,7 @@ policy: no small initial deviation and no rectifiers for HalfCheetah and Hopper,
 PUBLISHED_AT = "https://github.com/DLR-RM/rl-baselines3-zoo/blob/master/benchmark.md"
 RECORDED = Path(__file__).parent / "recorded" / "time_to_return.json"
 PEER_STEPS = 1_000_000
+WHAT = "Time to the peer's return after 1M steps, 3 seeds"
 SEEDS = 3
 EVERY = 50_000
 MAX_STEPS = 5_000_000
@@ -54,15 +54,15 @@ def recorded() -> dict[str, Any]:
     """What has been recorded, by environment."""
     if not RECORDED.is_file():
         return {}
-    found: dict[str, Any] = json.loads(RECORDED.read_text("utf-8"))
-    return found
+    entries: dict[str, Any] = json.loads(RECORDED.read_text("utf-8"))
+    return entries
 
 
 def record(environment: str, *, stacked: bool, cores: int, steps: int, episodes: int, seconds: float) -> None:
     """Trains with the peer's hyperparameters and writes down what came out, and how fast the peer was."""
-    told = {"environment": environment, "record_steps": steps, "episodes": episodes}
+    task = {"environment": environment, "record_steps": steps, "episodes": episodes}
     runs, speed = [], peer_speed(environment, cores=cores, seconds=seconds)
-    for run in (_by_ours if stacked else _by_peer)(told, cores=cores):
+    for run in (_by_ours if stacked else _by_peer)(task, cores=cores):
         runs.append(run)
         took = "" if stacked else f" in {run['seconds']:.0f} s"
         print(f"{environment} seed {run['seed']}: {statistics.mean(run['returns']):.0f}{took}", file=sys.stderr)
@@ -72,30 +72,30 @@ def record(environment: str, *, stacked: bool, cores: int, steps: int, episodes:
     RECORDED.write_text(json.dumps({**recorded(), environment: entry}, indent=2, sort_keys=True) + "\n", "utf-8")
 
 
-def _by_peer(told: dict[str, Any], *, cores: int) -> Iterator[dict[str, Any]]:
+def _by_peer(task: dict[str, Any], *, cores: int) -> Iterator[dict[str, Any]]:
     """The peer itself, seed after seed."""
     for seed in range(SEEDS):
-        given = {**told, "setting": "preset", "num_envs": 1, "seed": seed}
+        given = {**task, "setting": "preset", "num_envs": 1, "seed": seed}
         yield {"seed": seed, **measure("peer", given, threads=1, cores=cores, timeout=RECORDING)}
 
 
-def _by_ours(told: dict[str, Any], *, cores: int) -> Iterator[dict[str, Any]]:
+def _by_ours(task: dict[str, Any], *, cores: int) -> Iterator[dict[str, Any]]:
     """Our PPO, all seeds at once."""
-    members = [(stacked_preset(told["environment"]), seed) for seed in range(SEEDS)]
-    given = {**told, "members": members, "threads": cores}
-    found = measure("ours", given, threads=cores, cores=cores, timeout=RECORDING)
-    for seed, returns in enumerate(found["returns"]):
+    members = [(stacked_preset(task["environment"]), seed) for seed in range(SEEDS)]
+    given = {**task, "members": members, "threads": cores}
+    result = measure("ours", given, threads=cores, cores=cores, timeout=RECORDING)
+    for seed, returns in enumerate(result["returns"]):
         yield {"seed": seed, "returns": returns}
 
 
 def peer_speed(environment: str, *, setting: str = "preset", cores: int, seconds: float) -> float:
     """The peer's steps per second here and now."""
-    told = {"environment": environment, "setting": setting, "num_envs": 1, "seed": 0, "seconds": seconds}
-    return float(measure("peer", told, threads=1, cores=cores)["rate"])
+    task = {"environment": environment, "setting": setting, "num_envs": 1, "seed": 0, "seconds": seconds}
+    return float(measure("peer", task, threads=1, cores=cores)["rate"])
 
 
 def one(environment: str, entry: dict[str, Any] | None, *, cores: int, repeats: int, seconds: float) -> dict[str, Any]:
-    """Ours beside the peer's, recorded and scaled, or published (``entry`` is None then)."""
+    """Compare ours with the peer's, recorded and scaled, or published (``entry`` is None then)."""
     setting = "preset"
     if entry is None:
         (target, setting), steps = PUBLISHED[environment], float(PEER_STEPS)
@@ -110,11 +110,11 @@ def one(environment: str, entry: dict[str, Any] | None, *, cores: int, repeats: 
     reached = True
     for repeat in range(repeats):
         members = [({}, repeat * SEEDS + seed) for seed in range(SEEDS)]
-        told = {"environment": environment, "members": members, "threads": cores, "target": target, "every": EVERY,
+        task = {"environment": environment, "members": members, "threads": cores, "target": target, "every": EVERY,
                 "max_steps": MAX_STEPS, "episodes": 4}  # fmt: skip
-        found = measure("ours", told, threads=cores, cores=cores)
-        reached = reached and found["reached"]
-        ours.append(found["seconds"])
+        result = measure("ours", task, threads=cores, cores=cores)
+        reached = reached and result["reached"]
+        ours.append(result["seconds"])
         peer.append(steps / peer_speed(environment, setting=setting, cores=cores, seconds=seconds))
     mine, theirs = statistics.median(ours), statistics.median(peer)
     return {
@@ -129,8 +129,14 @@ def one(environment: str, entry: dict[str, Any] | None, *, cores: int, repeats: 
     }
 
 
+def table_row(environment: str, result: dict[str, Any]) -> dict[str, Any]:
+    """The row of the table for an environment."""
+    figures = {key: result[key] for key in ("ours", "peer", "ratio")}
+    return {"what": f"{WHAT}, {environment}", "unit": "seconds", **figures, "share_of_limit": None}
+
+
 def main() -> int:
-    """Measures and prints the object, or records."""
+    """Measure and print the object, or record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cores", type=int, default=min(2, available()))
     parser.add_argument("--repeats", type=int, default=3)
@@ -152,18 +158,19 @@ def main() -> int:
             seconds=given.seconds,
         )
         return 0
-    known, asked = recorded(), given.env or list(ENVIRONMENTS)
-    told = {"cores": given.cores, "repeats": given.repeats, "seconds": given.seconds}
-    found = {name: one(name, known.get(name), **told) for name in asked}
-    first = found[asked[0]]
+    known, names = recorded(), given.env or list(ENVIRONMENTS)
+    options = {"cores": given.cores, "repeats": given.repeats, "seconds": given.seconds}
+    measured = {name: one(name, known.get(name), **options) for name in names}
+    first = measured[names[0]]
     lines = [
         f"{name}: {row['target_return']:,} ({row['target_from']}) after {row['ours']} s, the peer after {row['peer']:,} s: "
         + (f"{row['ratio']} times sooner (goal {row['goal']:g})" if row["reached"] else "not reached by ours")
-        for name, row in found.items()
+        for name, row in measured.items()
     ]
     report = {
         "name": "time_to_return",
-        "unit": f"seconds ({asked[0]})",
+        "what": f"{WHAT}, {names[0]}",
+        "unit": "seconds",
         "ours": first["ours"],
         "peer": first["peer"],
         "ratio": first["ratio"],
@@ -173,7 +180,8 @@ def main() -> int:
         "spread": first["spread"],
         "cores": given.cores,
         "versions": versions(),
-        "environments": found,
+        "environments": measured,
+        "rows": [table_row(name, result) for name, result in measured.items()],
         "notes": f"{SEEDS} seeds. " + ". ".join(lines) + ".",
     }
     print(json.dumps(report))

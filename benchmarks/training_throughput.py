@@ -1,11 +1,10 @@
-"""Aggregate environment steps per second of 3 seeds x 3 configs on HalfCheetah-v5, beside SB3 PPO as Prompt2Policy runs
-it.
+"""Environment steps per second of 3 seeds x 3 configs on HalfCheetah-v5, compared with SB3 PPO as Prompt2Policy runs it.
 
 The reward is speed - 0.1 * |a|^2. Ours: one process that trains all nine members. The peer: one process per member
 with `SubprocVecEnv`, `VecNormalize` and a Python reward for each step; as many processes at a time as cores, one
-thread each. Three settings: our preset (against the peer's preset), SB3's default hyperparameters on both sides (64 x
-64, minibatch 64, 10 epochs), and the peer's own on both sides ([256, 256], minibatch 64, 20 epochs). ``ours``,
-``peer`` and ``ratio`` are of the first; ``settings`` has all.
+thread each. `SETTINGS` pairs hyperparameters and the peer's number of environments: its presets scale with that number, and
+it is fastest with 16. ``ours``, ``peer`` and ``ratio`` are those of our preset and the peer's preset with 16 environments;
+``settings`` has all.
 
 Limits: bare `mujoco.batch` stepping of the same simulations by the same actions, in turn with collection in the same
 process (physics; ``collect_share_of_physics`` is the median of the pairs), and the floating-point work that the
@@ -20,6 +19,7 @@ import itertools
 import json
 import statistics
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from support.children import available, measure, measure_together, versions
 
 ENVIRONMENT = "HalfCheetah-v5"
 OBSERVATION, ACTION = 17, 6
+WHAT, UNIT = "Training of 9 members, HalfCheetah-v5", "environment steps/s"
 SEEDS = 3
 CONFIGS: list[dict[str, Any]] = [{}, {"clip_range": 0.1}, {"entropy_coef": 0.01}]
 SB3_DEFAULTS: dict[str, Any] = dict(
@@ -39,12 +40,36 @@ PEERS_OWN: dict[str, Any] = {
     **SB3_DEFAULTS, "num_steps": 32, "epochs": 20, "hidden_sizes": [256, 256], "learning_rate": 2.06e-5, "discount": 0.98,
     "gae_lambda": 0.92,
 }  # fmt: skip
-SETTINGS: dict[str, tuple[dict[str, Any], str, float]] = {
-    "preset": ({}, "preset", 30.0),
-    "sb3_defaults": (SB3_DEFAULTS, "sb3_defaults", 15.0),
-    "peers_own": (PEERS_OWN, "preset", 6.0),
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One comparison: hyperparameters of both sides and the peer's number of environments."""
+
+    what: str
+    """Row in the table."""
+    ours: dict[str, Any]
+    """Changes of our preset."""
+    peer: str
+    """The peer's setting (`support.peer`)."""
+    num_envs: int
+    """Environments in each process of the peer."""
+    goal: float | None = None
+    """Goal for the ratio."""
+
+
+SETTINGS = {
+    "preset_16": Setting("our preset; peer: its preset, 16 environments per process", {}, "preset", 16),
+    "preset": Setting("our preset; peer: its preset, 1 environment per process", {}, "preset", 1, 30.0),
+    "sb3_defaults_16": Setting(
+        "SB3's default hyperparameters on both sides; peer: 16 environments", SB3_DEFAULTS, "sb3_defaults", 16
+    ),
+    "sb3_defaults": Setting(
+        "SB3's default hyperparameters on both sides; peer: 1 environment", SB3_DEFAULTS, "sb3_defaults", 1, 15.0
+    ),
+    "peers_own": Setting("the peer's hyperparameters on both sides; peer: 1 environment", PEERS_OWN, "preset", 1, 6.0),
 }
-"""By name: ours, the peer's setting, and the goal for the ratio."""
+HEADLINE = "preset_16"
 
 
 def members(values: dict[str, Any]) -> list[tuple[dict[str, Any], int]]:
@@ -74,25 +99,26 @@ def arithmetic_speed(seconds: float = 1.0) -> float:
 
 
 def one_setting(name: str, *, cores: int, repeats: int, seconds: float) -> dict[str, Any]:
-    """Ours and the peer's in turn."""
-    values, peers, goal = SETTINGS[name]
+    """Measure ours and the peer in turn."""
+    setting = SETTINGS[name]
+    values = setting.ours
     ours: list[dict[str, Any]] = []
     peer: list[float] = []
     for repeat in range(repeats):
         given = {"environment": ENVIRONMENT, "members": members(values), "threads": cores, "seconds": seconds,
                  "bare": True}  # fmt: skip
         ours.append(measure("ours", given, threads=cores, cores=cores))
-        told = [
+        tasks = [
             {
                 "environment": ENVIRONMENT,
-                "setting": peers,
-                "num_envs": 1,
+                "setting": setting.peer,
+                "num_envs": setting.num_envs,
                 "seed": repeat * cores + i,
                 "seconds": seconds,
             }
             for i in range(min(cores, SEEDS * len(CONFIGS)))
         ]
-        peer.append(sum(result["rate"] for result in measure_together("peer", told, threads=1, cores=cores)))
+        peer.append(sum(result["rate"] for result in measure_together("peer", tasks, threads=1, cores=cores)))
     h = Hyperparameters.from_dict(values, base=load_preset(ENVIRONMENT).ppo)
     flops, physics = flops_per_step(h), statistics.median(result["bare_rate"] for result in ours)
     arithmetic = arithmetic_speed() / flops
@@ -102,7 +128,7 @@ def one_setting(name: str, *, cores: int, repeats: int, seconds: float) -> dict[
         "ours": round(mine),
         "peer": round(statistics.median(peer)),
         "ratio": round(mine / statistics.median(peer), 1),
-        "goal": goal,
+        "goal": setting.goal,
         "spread": {"ours": _ends([r["rate"] for r in ours]), "peer": _ends(peer)},
         "collect": round(collect),
         "collect_share_of_physics": round(share, 3),
@@ -115,30 +141,44 @@ def one_setting(name: str, *, cores: int, repeats: int, seconds: float) -> dict[
     }
 
 
+def row(name: str, result: dict[str, Any]) -> dict[str, Any]:
+    """The row of the table for a setting."""
+    figures = {key: result[key] for key in ("ours", "peer", "ratio")}
+    share = round(result["ours"] / result["limit"], 3)
+    return {"what": f"{WHAT}, {SETTINGS[name].what}", "unit": UNIT, **figures, "share_of_limit": share}
+
+
+def note(name: str, result: dict[str, Any]) -> str:
+    """A setting's figures and limits in words."""
+    goal = "" if result["goal"] is None else f" (goal {result['goal']:g})"
+    return (
+        f"{name}: ours {result['ours']:,}, peer {result['peer']:,}, {result['ratio']} times{goal}; limits: physics "
+        f"{result['physics_limit']:,} (collection alone at {result['collect_share_of_physics']:.0%} of it), arithmetic "
+        f"{result['arithmetic_limit']:,}, both {result['limit']:,}"
+    )
+
+
 def _ends(values: list[float]) -> list[int]:
     return [round(min(values)), round(max(values))]
 
 
 def main() -> int:
-    """Measures and prints the object."""
+    """Measure and print the object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cores", type=int, default=min(2, available()))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0, help="steady seconds in a measurement")
     parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=list(SETTINGS))
     given = parser.parse_args()
-    names = list(dict.fromkeys(["preset", *given.settings]))
-    found = {name: one_setting(name, cores=given.cores, repeats=given.repeats, seconds=given.seconds) for name in names}
-    first = found["preset"]
-    lines = [
-        f"{name}: ours {row['ours']:,}, peer {row['peer']:,}, {row['ratio']} times (goal {row['goal']:g}); limits: physics "
-        f"{row['physics_limit']:,} (collection alone at {row['collect_share_of_physics']:.0%} of it), arithmetic "
-        f"{row['arithmetic_limit']:,}, both {row['limit']:,}"
-        for name, row in found.items()
-    ]
+    names = list(dict.fromkeys([HEADLINE, *given.settings]))
+    measured = {
+        name: one_setting(name, cores=given.cores, repeats=given.repeats, seconds=given.seconds) for name in names
+    }
+    first = measured[HEADLINE]
     report = {
         "name": "training_throughput",
-        "unit": "environment steps/s",
+        "what": WHAT,
+        "unit": UNIT,
         "ours": first["ours"],
         "peer": first["peer"],
         "ratio": first["ratio"],
@@ -148,8 +188,11 @@ def main() -> int:
         "spread": first["spread"],
         "cores": given.cores,
         "versions": versions(),
-        "settings": found,
-        "notes": f"{SEEDS} seeds x {len(CONFIGS)} configs on {ENVIRONMENT}. " + ". ".join(lines) + ".",
+        "settings": measured,
+        "rows": [row(name, result) for name, result in measured.items()],
+        "notes": f"{SEEDS} seeds x {len(CONFIGS)} configs on {ENVIRONMENT}. "
+        + ". ".join(note(name, result) for name, result in measured.items())
+        + ".",
     }
     print(json.dumps(report))
     return 0

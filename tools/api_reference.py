@@ -1,6 +1,6 @@
-"""Writes `docs/api.md` from the comments and rules in `protos/`.
+"""Write `docs/api.md` from the comments and rules in `protos/`.
 
-Run it by ``make docs``; ``--check`` only tells whether the page is current, ``--image`` names compiled protos to read.
+Run it with ``make docs``. ``--check`` only checks whether the page is current. ``--image`` names compiled protos to read.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ def file_lines(file: descriptor_pb2.FileDescriptorProto) -> Iterator[str]:
         yield from (f"### {file.package}.{service.name}", "", comments.get(path, ""), "")
         yield from (row("RPC", "request", "response", "meaning"), row("---", "---", "---", "---"))
         for index, method in enumerate(service.method):
-            asked = ("stream " if method.client_streaming else "") + method.input_type.rpartition(".")[2]
-            given = ("stream " if method.server_streaming else "") + method.output_type.rpartition(".")[2]
-            yield row(f"`{method.name}`", asked, given, comments.get((*path, _FIELDS, index), ""))
+            request = ("stream " if method.client_streaming else "") + method.input_type.rpartition(".")[2]
+            response = ("stream " if method.server_streaming else "") + method.output_type.rpartition(".")[2]
+            yield row(f"`{method.name}`", request, response, comments.get((*path, _FIELDS, index), ""))
         yield ""
     for index, message in enumerate(file.message_type):
         yield from message_lines(message, (_MESSAGES, index), f".{file.package}", comments)

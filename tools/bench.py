@@ -1,7 +1,10 @@
-"""Runs `benchmarks/*.py` one after the other and writes their table into `docs/performance.md`.
+"""Run `benchmarks/*.py` one after the other and write their table into `docs/performance.md`.
 
-Run it by ``make bench``, on a machine that does nothing else. Each benchmark prints one JSON object with the keys of
-`KEYS`; what it measures and how is said in its own docstring. ``bench.py NAME …`` runs only those; rows of others stay.
+Run it with ``make bench`` on an idle machine. Each benchmark prints one JSON object with the keys of `KEYS`, and its
+docstring describes the measurement. The whole object, with spread, versions and notes, is stored in
+``benchmarks/results/NAME.json``; the table shows the figures of all stored results. A benchmark with several rows in the
+table lists them in ``rows``, with the keys of `ROW_KEYS`. ``bench.py NAME …`` runs only those benchmarks; ``bench.py
+--table`` runs none and writes the table from the stored results.
 """
 
 from __future__ import annotations
@@ -19,11 +22,12 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
+RESULTS = ROOT / "benchmarks" / "results"
 BEGIN, END = "<!-- benchmarks: begin (written by `make bench`) -->", "<!-- benchmarks: end -->"
-DATA_BEGIN, DATA_END = "<!-- data", "-->"
 TIMEOUT_SECONDS = 4 * 3600
 KEYS: dict[str, type | tuple[type, ...]] = {
     "name": str,
+    "what": str,
     "unit": str,
     "ours": (int, float),
     "peer": (int, float, type(None)),
@@ -36,11 +40,15 @@ KEYS: dict[str, type | tuple[type, ...]] = {
     "versions": dict,
     "notes": str,
 }
+ROW_KEYS = ("what", "unit", "ours", "peer", "ratio", "share_of_limit")
+HEADER = ("| benchmark | unit | ours | peer | ratio | share of limit |", "| --- | --- | ---: | ---: | ---: | ---: |")
+ORDER = {name: place for place, name in enumerate(("training_throughput", "time_to_return", "demo_throughput"))}
+"""The first rows of the table; others follow by name."""
 Result = Mapping[str, Any]
 
 
 def cpu_model() -> str:
-    """The processor's name, as far as the system tells."""
+    """Return the processor's name, or the architecture where the system has no name."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -50,9 +58,9 @@ def cpu_model() -> str:
 
 
 def run(path: Path) -> Result:
-    """One benchmark's object.
+    """Run one benchmark and return its object.
 
-    :raises SystemExit: it failed, or printed something else.
+    :raises SystemExit: if it fails, or prints something else.
     """
     print(f"{path.stem} …", file=sys.stderr, flush=True)
     done = subprocess.run([sys.executable, str(path)], stdout=subprocess.PIPE, text=True, timeout=TIMEOUT_SECONDS)
@@ -66,7 +74,10 @@ def run(path: Path) -> Result:
 
 
 def checked(result: Any, path: Path) -> Result:
-    """The object, if it has every key with the right type, and the file's name."""
+    """Return the object if it has every key with the right type, and the file's name.
+
+    :raises SystemExit: otherwise.
+    """
     if not isinstance(result, dict):
         raise SystemExit(f"{path.name}: expected a JSON object, got {type(result).__name__}")
     for key, kind in KEYS.items():
@@ -74,70 +85,84 @@ def checked(result: Any, path: Path) -> Result:
             raise SystemExit(f"{path.name}: {key} is {result.get(key)!r}, expected {kind}")
     if result["name"] != path.stem:
         raise SystemExit(f"{path.name}: name is {result['name']!r}, expected {path.stem!r}")
+    for row in rows(result):
+        if missing := [key for key in ROW_KEYS if key not in row]:
+            raise SystemExit(f"{path.name}: a row lacks {missing[0]}, expected {', '.join(ROW_KEYS)}")
     return result
 
 
+def rows(result: Result) -> Sequence[Result]:
+    """Return the rows of a result in the table: those that it lists, or the result itself."""
+    listed: Sequence[Result] = result.get("rows") or [result]
+    return listed
+
+
 def number(value: float | None) -> str:
-    """A figure as the table shows it."""
+    """Format a figure for the table."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def table(results: Iterable[Result]) -> list[str]:
-    """The table's lines, with each benchmark's notes below it."""
-    rows = list(results)
-    lines = [
-        "| benchmark | unit | ours | peer | ratio | limit | share of limit | repeats | cores | date |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
-    ]
-    for row in rows:
-        figures = [number(row[key]) for key in ("ours", "peer", "ratio", "limit", "share_of_limit")]
-        cells = [row["name"], row["unit"], *figures, str(row["repeats"]), str(row["cores"]), row["date"]]
-        lines.append(f"| {' | '.join(cells)} |")
-    for row in rows:
-        spread = "; ".join(f"{name} {number(low)} to {number(high)}" for name, (low, high) in row["spread"].items())
-        versions = ", ".join(f"{name} {version}" for name, version in row["versions"].items())
-        lines += ["", f"**{row['name']}** ({row['machine']}). {row['notes']} Spread: {spread}. Versions: {versions}."]
+    """Return the lines of the table, and a line with machines and dates below it."""
+    listed = list(results)
+    lines = list(HEADER)
+    for row in (row for result in listed for row in rows(result)):
+        share = "–" if row["share_of_limit"] is None else f"{row['share_of_limit']:.0%}"
+        figures = [number(row[key]) for key in ("ours", "peer", "ratio")]
+        lines.append(f"| {' | '.join([row['what'], row['unit'], *figures, share])} |")
+    machines = " and ".join(sorted({result["machine"] for result in listed}))
+    dates = sorted({result["date"] for result in listed})
+    if dates:
+        lines += ["", f"Machine: {machines}. Dates: {dates[0]} to {dates[-1]}."]
     return lines
 
 
-def earlier(text: str) -> dict[str, Result]:
-    """Results that the page holds, by name, from the data beside the table."""
-    block = text.partition(BEGIN)[2].partition(END)[0].partition(DATA_BEGIN)[2].partition(DATA_END)[0]
-    rows = [json.loads(line) for line in block.splitlines() if line.startswith("{")]
-    return {row["name"]: row for row in rows}
+def stored(folder: Path) -> dict[str, Result]:
+    """Return the results that the folder holds, by name."""
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    return {result["name"]: result for result in results}
+
+
+def store(folder: Path, result: Result) -> None:
+    """Write a result into the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(result, indent=1, sort_keys=True, ensure_ascii=False)
+    (folder / f"{result['name']}.json").write_text(text + "\n", encoding="utf-8")
 
 
 def with_table(text: str, results: Mapping[str, Result]) -> str:
-    """The page with the block between the markers replaced."""
+    """Return the page with the block between the markers replaced.
+
+    :raises SystemExit: if the page lacks the markers.
+    """
     if BEGIN not in text or END not in text:
         raise SystemExit(f"{PAGE.name} lacks the markers {BEGIN!r} and {END!r}")
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]
-    rows = [results[name] for name in sorted(results)]
-    data = [json.dumps(row, sort_keys=True, ensure_ascii=False) for row in rows]
-    return before + "\n".join([BEGIN, "", *table(rows), "", DATA_BEGIN, *data, DATA_END, END]) + after
+    ordered = sorted(results.values(), key=lambda result: (ORDER.get(result["name"], len(ORDER)), result["name"]))
+    return before + "\n".join([BEGIN, "", *table(ordered), "", END]) + after
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmarks and writes the page."""
-    parser = argparse.ArgumentParser(description="Runs benchmarks and writes docs/performance.md.")
-    parser.add_argument("names", nargs="*", help="benchmarks to run; all if none is named")
+    """Run the benchmarks, store their results, and write the page."""
+    parser = argparse.ArgumentParser(description="Run benchmarks and write docs/performance.md.")
+    parser.add_argument("names", nargs="*", help="benchmarks to run (default: all)")
     parser.add_argument("--date", type=datetime.date.fromisoformat, default=datetime.date.today(), help="YYYY-MM-DD")
+    parser.add_argument("--table", action="store_true", help="run nothing, write the table from the stored results")
     given = parser.parse_args(arguments)
     known = {path.stem: path for path in sorted((ROOT / "benchmarks").glob("[!_]*.py"))}
     for name in given.names:
         if name not in known:
-            parser.error(f"no benchmark {name!r}; there are {', '.join(known)}")
-    text = PAGE.read_text(encoding="utf-8")
-    results = {name: row for name, row in earlier(text).items() if name in known}
+            parser.error(f"no benchmark {name!r}; expected one of {', '.join(known)}")
     machine = f"{cpu_model()}, {os.cpu_count()} cores"
-    for name in given.names or known:
+    for name in [] if given.table else given.names or known:
         result = run(known[name])
         print(json.dumps(result))
-        results[result["name"]] = {**result, "machine": machine, "date": given.date.isoformat()}
-    PAGE.write_text(with_table(text, results), encoding="utf-8")
+        store(RESULTS, {**result, "machine": machine, "date": given.date.isoformat()})
+    results = {name: result for name, result in stored(RESULTS).items() if name in known}
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Writes the chart's README: an introduction, and the table of values from the comments of values.yaml.
+"""Write the chart's README: an introduction, and the table of values from the comments of values.yaml.
 
 A comment ``# -- words`` above a key documents it, with all below it. Every key is documented or has keys that are.
 
@@ -35,18 +35,18 @@ class Undocumented(Exception):
 
 
 def documented(text: str) -> list[Value]:
-    """The values of a values.yaml in their order.
+    """Return the values of a values.yaml in their order.
 
     :raises Undocumented: naming the keys that have no comment.
     """
     comments = _comments(text)
-    found: list[Value] = []
+    values: list[Value] = []
     missing: list[str] = []
 
     def walk(node: Any, path: tuple[str, ...]) -> None:
         key = ".".join(path)
         if key in comments:
-            found.append(Value(key, node, comments[key]))
+            values.append(Value(key, node, comments[key]))
         elif isinstance(node, dict) and node:
             for name, child in node.items():
                 walk(child, (*path, str(name)))
@@ -56,12 +56,12 @@ def documented(text: str) -> list[Value]:
     walk(yaml.safe_load(text), ())
     if missing:
         raise Undocumented(f"values.yaml: no `# --` comment above {', '.join(missing)}")
-    return found
+    return values
 
 
 def _comments(text: str) -> dict[str, str]:
-    """Comments by the dotted key that they stand above."""
-    found: dict[str, str] = {}
+    """Return the comments by the dotted key below them."""
+    by_key: dict[str, str] = {}
     path: list[tuple[int, str]] = []
     pending = ""
     for line in text.splitlines():
@@ -75,13 +75,13 @@ def _comments(text: str) -> dict[str, str]:
         path = [entry for entry in path if entry[0] < indent]
         path.append((indent, stripped.partition(":")[0].strip('"')))
         if pending:
-            found[".".join(name for _, name in path)] = pending
+            by_key[".".join(name for _, name in path)] = pending
             pending = ""
-    return found
+    return by_key
 
 
 def table(values: list[Value]) -> str:
-    """The values as a table in Markdown."""
+    """Return the values as a Markdown table."""
     lines = ["| value | default | meaning |", "| --- | --- | --- |"]
     for value in values:
         default = json.dumps(value.default, ensure_ascii=False)
@@ -96,27 +96,27 @@ def _cell(text: str) -> str:
 
 
 def render(chart: Path = CHART) -> str:
-    """The README as it should be."""
+    """Return the text of the README."""
     introduction = (chart / "README.in.md").read_text(encoding="utf-8")
     values = documented((chart / "values.yaml").read_text(encoding="utf-8"))
     return introduction.replace(_MARK, table(values))
 
 
 def main() -> int:
-    """Writes or checks it; the exit status."""
+    """Write or check the README; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="say whether the README is current; write nothing")
+    parser.add_argument("--check", action="store_true", help="check whether the README is current; write nothing")
     arguments = parser.parse_args()
     try:
-        wanted = render()
+        readme = render()
     except Undocumented as error:
         print(error, file=sys.stderr)
         return 1
     path = CHART / "README.md"
     if not arguments.check:
-        path.write_text(wanted, encoding="utf-8")
+        path.write_text(readme, encoding="utf-8")
         return 0
-    if path.exists() and path.read_text(encoding="utf-8") == wanted:
+    if path.exists() and path.read_text(encoding="utf-8") == readme:
         return 0
     print(f"{path} is not current: run tools/chart_readme.py", file=sys.stderr)
     return 1

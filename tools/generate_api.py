@@ -1,6 +1,6 @@
-"""Generates `dressage.api` from `protos/`, with the oldest tool versions that the ranges in pyproject.toml allow.
+"""Generate `dressage.api` from `protos/`, with the oldest tool versions that the ranges in pyproject.toml allow.
 
-Run it by ``make proto``; ``--check`` only tells whether the committed stubs are current.
+Run it with ``make proto``. ``--check`` only checks whether the committed stubs are current.
 
 protoc needs ``buf/validate/validate.proto``, which no package ships as text: its descriptor is taken from the installed
 ``protovalidate`` and handed over in a descriptor set. Generated modules import each other by package path

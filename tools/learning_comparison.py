@@ -1,12 +1,13 @@
-"""Does the stacked PPO learn what Stable-Baselines3's PPO learns? Many seeds, equal hyperparameters, the same
-environments.
+"""Compare what the stacked PPO and Stable-Baselines3's PPO learn, with many seeds and equal hyperparameters.
 
 Both backends train the same members (seed by seed, the same hyperparameters) on the same batched simulation with the
-same reward; the deterministic policies are then evaluated on stock Gymnasium. Compared is the interquartile mean of
-the final returns over seeds; the difference's lower 95 % bootstrap bound should lie above -10 % of SB3's. Beside it
-stands the mean return over the whole training, which differs where one learns more slowly and both end alike. Writes a
-table, a plot and the figures under ``docs/learning/``. Each part of the work is kept in a folder as it is done, so
-that an interrupted run goes on.
+same reward. The deterministic policies are then evaluated on stock Gymnasium. The comparison is of the interquartile
+mean of the final returns over seeds; the lower 95 % bootstrap bound of the difference should be above -10 % of SB3's. The
+mean return over the whole training is compared too: it differs where one learns more slowly and both end with the same
+return.
+
+Writes a table and plots into ``--out`` (``docs/learning/``), and the returns of every seed into ``--work``
+(``figures.json``). Each part of the work is stored in ``--work`` when it ends, so an interrupted run continues from there.
 
     python tools/learning_comparison.py --env HalfCheetah-v5
 """
@@ -30,7 +31,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 OUT = ROOT / "docs" / "learning"
 ENVIRONMENTS = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")
 # SB3's own defaults but for the number of environments and wide minibatches, so that neither side's tuning helps it. Rollouts
-# are twice as long as SB3's: with its own, seeds end so far apart that ten of each tell nothing.
+# are twice as long as SB3's: with its own, seeds end so far apart that ten of each show nothing.
 HYPERPARAMETERS: dict[str, Any] = dict(
     num_envs=32, num_steps=128, minibatch_size=512, epochs=10, learning_rate=3e-4, discount=0.99, gae_lambda=0.95,
     clip_range=0.2, entropy_coef=0.0, value_coef=0.5, max_grad_norm=0.5, initial_log_std=0.0, hidden_sizes=[64, 64],
@@ -50,13 +51,14 @@ CHUNK = 5
 """Seeds in a part of the work."""
 MARGIN = -0.10
 _INTRODUCTION = (
-    "Written by `tools/learning_comparison.py`: equal hyperparameters (they are in the tool), the same batched environments, "
-    "final returns of the deterministic policies on stock Gymnasium. Interquartile means over seeds; the difference with its "
-    "95 % bootstrap bounds. The last column is the same of the return's mean over the whole training, by the training "
-    "episodes: it tells where one learns more slowly and both end alike.",
+    "`tools/learning_comparison.py` writes this page. Both sides use equal hyperparameters (listed in the tool) and the same "
+    "batched environments. The figures are interquartile means over seeds of the final returns of the deterministic policies "
+    "on stock Gymnasium, and their difference with its "
+    "95 % bootstrap bounds. The last column compares the mean return of the training episodes over the whole training: it "
+    "shows where one learns more slowly and both end with the same return.",
     "",
-    "**Read [what was tried](tried.md) with it:** how hyperparameters and numbers of seeds were chosen. Given the same chance "
-    "instead of independent seeds, both end alike on all three: [ten pairs of each](same_chance.md).",
+    "[What was tried](tried.md) explains how the hyperparameters and numbers of seeds were chosen. With the same random "
+    "numbers instead of independent seeds, both end with the same returns on all three: [ten pairs of each](same_chance.md).",
 )
 _RESAMPLES = 10_000
 HEADER = "| environment | {counted} | steps | ours | SB3 | difference | 95 % bounds | lower bound above −10 % |"
@@ -100,8 +102,8 @@ def train(
         module, root = load_reward(source, card), Path(folder)
         setup = MemberSetup(spec=spec, card=card, options=EnvOptions(), module=module, root=root)
         groups = list(build(setup, make_batch=make_batch))
-        while unfinished := [group for group in groups if group.steps < steps and not group.all_stopped]:
-            min(unfinished, key=lambda group: group.steps).advance(began=time.monotonic())
+        while pending := [group for group in groups if group.steps < steps and not group.all_stopped]:
+            min(pending, key=lambda group: group.steps).advance(began=time.monotonic())
         seconds = time.perf_counter() - began
         policies = [policy for group in groups for policy in group.policies()]
         for group in groups:
@@ -141,9 +143,11 @@ def compare(
     return {"ours": mine, "sb3": reference, "difference": (mine - reference) / abs(reference), "low": low, "high": high}
 
 
-def on_one_grid(found: dict[str, dict[str, Any]], points: int = 200) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def on_one_grid(results: dict[str, dict[str, Any]], points: int = 200) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Steps that every seed of every backend has, and by backend the training returns there, `[seeds, points]`."""
-    curves = {name: [np.array(curve) for curve in result["curves"].values() if curve] for name, result in found.items()}
+    curves = {
+        name: [np.array(curve) for curve in result["curves"].values() if curve] for name, result in results.items()
+    }
     every = [curve for members in curves.values() for curve in members]
     grid = np.linspace(max(m[0, 0] for m in every), min(m[-1, 0] for m in every), points)
     return grid, {
@@ -151,13 +155,13 @@ def on_one_grid(found: dict[str, dict[str, Any]], points: int = 200) -> tuple[np
     }
 
 
-def draw(environment: str, found: dict[str, dict[str, Any]], path: Path) -> None:
+def draw(environment: str, results: dict[str, dict[str, Any]], path: Path) -> None:
     """Learning curves: each seed thin, the mean thick."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 5), dpi=120, layout="constrained")
     axes: Any = figure.add_subplot()
-    grid, curves = on_one_grid(found)
+    grid, curves = on_one_grid(results)
     for (backend, values), colour in zip(curves.items(), ("C0", "C1"), strict=True):
         axes.plot(grid, values.T, color=colour, alpha=0.2, linewidth=0.8)
         label = "stacked PPO (ours)" if backend == "jax" else "Stable-Baselines3 PPO"
@@ -187,7 +191,7 @@ def cells(name: str, row: dict[str, Any], decimals: int) -> str:
 
 
 def keep(path: Path, environment: str, row: dict[str, Any]) -> dict[str, Any]:
-    """Puts an environment's row beside those of a JSON file that others have written; returns them all."""
+    """Add an environment's row to a JSON file, and return all rows of the file."""
     rows: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     rows[environment] = row
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -195,19 +199,30 @@ def keep(path: Path, environment: str, row: dict[str, Any]) -> dict[str, Any]:
     return rows
 
 
+def table_lines(path: Path, lines: dict[str, str]) -> list[str]:
+    """Return the lines by environment, in order; those of other environments come from the page that exists."""
+    page = path.read_text("utf-8").splitlines() if path.is_file() else []
+    existing = {name: line for name in ENVIRONMENTS for line in page if line.startswith(f"| {name} |")}
+    return [line for _, line in sorted({**existing, **lines}.items())]
+
+
 def write_table(path: Path, rows: dict[str, Any]) -> None:
-    """The page with a row for each environment that has been compared."""
+    """Write the page with a line for each environment; lines of environments without a row stay."""
     lines = [
-        "# Learning beside Stable-Baselines3",
+        "# Learning compared with Stable-Baselines3",
         "",
         *_INTRODUCTION,
         "",
         HEADER.format(counted="seeds") + " over the whole training |",
         RULE + " --- |",
     ]
-    for name, row in sorted(rows.items()):
-        lines.append(f"{cells(name, row, 0)} {', '.join(difference_text(row['whole_training'], 1))} |")
-    lines += ["", *(f"![{name}]({name}.png)" for name in sorted(rows)), ""]
+    by_name = {
+        name: f"{cells(name, row, 0)} {', '.join(difference_text(row['whole_training'], 1))} |"
+        for name, row in rows.items()
+    }
+    table = table_lines(path, by_name)
+    names = [line.split("|")[1].strip() for line in table]
+    lines += [*table, "", *(f"![{name}]({name}.png)" for name in names), ""]
     path.write_text("\n".join(lines), "utf-8")
 
 
@@ -227,8 +242,8 @@ def run(
     out: Path,
     first_seed: int = 0,
 ) -> dict[str, Any]:
-    """Trains what is not yet there, compares, and writes; returns the environment's row."""
-    found: dict[str, dict[str, Any]] = {}
+    """Train what the work folder lacks, compare and write the page; return the environment's row."""
+    results: dict[str, dict[str, Any]] = {}
     every = range(first_seed, first_seed + seeds)
     for backend in ("jax", "sb3"):
         parts = []
@@ -240,13 +255,13 @@ def run(
                 part.parent.mkdir(parents=True, exist_ok=True)
                 part.write_text(json.dumps(result), "utf-8")
             parts.append(json.loads(part.read_text("utf-8")))
-        found[backend] = {
+        results[backend] = {
             "returns": {name: value for part in parts for name, value in part["returns"].items()},
             "curves": {name: value for part in parts for name, value in part["curves"].items()},
             "seconds": sum(part["seconds"] for part in parts),
         }
-    by_seed = {name: np.array([np.mean(v) for v in result["returns"].values()]) for name, result in found.items()}
-    during = {name: values.mean(1) for name, values in on_one_grid(found)[1].items()}
+    by_seed = {name: np.array([np.mean(v) for v in result["returns"].values()]) for name, result in results.items()}
+    during = {name: values.mean(1) for name, values in on_one_grid(results)[1].items()}
     row = {
         "seeds": seeds,
         "first_seed": first_seed,
@@ -254,28 +269,29 @@ def run(
         "comparison": compare(by_seed["jax"], by_seed["sb3"], np.random.default_rng(0)),
         "whole_training": compare(during["jax"], during["sb3"], np.random.default_rng(0)),
         "returns": {name: values.tolist() for name, values in by_seed.items()},
-        "seconds": {name: result["seconds"] for name, result in found.items()},
+        "seconds": {name: result["seconds"] for name, result in results.items()},
     }
-    rows = keep(out / "figures.json", environment, row)
-    draw(environment, found, out / f"{environment}.png")
+    rows = keep(work / "figures.json", environment, row)
+    out.mkdir(parents=True, exist_ok=True)
+    draw(environment, results, out / f"{environment}.png")
     write_table(out / "README.md", rows)
     return row
 
 
 def arguments(description: str | None, *, seeds: int, work: Path) -> argparse.ArgumentParser:
-    """What a comparison is told: its options, by the names of `run`'s arguments, and ``env``."""
+    """Return the parser of a comparison's options, named as `run`'s arguments, and ``env``."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--env", action="append", choices=ENVIRONMENTS, help="repeatable; all three if none is named")
     parser.add_argument("--seeds", type=int, default=seeds)
     parser.add_argument("--steps", type=int, default=300_000)
     parser.add_argument("--episodes", type=int, default=10)
-    parser.add_argument("--work", type=Path, default=work, help="folder of what is done already")
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--work", type=Path, default=work, help="folder for finished parts and raw returns")
+    parser.add_argument("--out", type=Path, default=OUT, help="folder for the page and its plots")
     return parser
 
 
 def run_each(run: Callable[..., dict[str, Any]], given: argparse.Namespace, decimals: int) -> int:
-    """Runs the comparison for the environments named and prints each; the exit status tells whether all are in bounds."""
+    """Run the comparison for the environments named and print each; the exit status is 0 if all are in bounds."""
     options = dict(vars(given))
     rows = []
     for environment in options.pop("env") or ENVIRONMENTS:
@@ -285,7 +301,7 @@ def run_each(run: Callable[..., dict[str, Any]], given: argparse.Namespace, deci
 
 
 def main() -> int:
-    """Runs the comparison for the environments named."""
+    """Run the comparison for the environments named."""
     parser = arguments(__doc__, seeds=20, work=ROOT / "out" / "learning")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--first-seed", type=int, default=0, help="seeds are numbered from here")

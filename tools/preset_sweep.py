@@ -1,9 +1,9 @@
-"""Which hyperparameters reach a good return fast? Variants side by side, for an environment's preset.
+"""Compare variants of an environment's preset: which reaches a good return fastest?
 
 Every variant (changes to the environment's preset) trains some seeds in one process on a reward like the stock one;
 after every so many steps the deterministic policies play stock episodes. Prints, for each variant and point in time,
 the mean return, the worst and best seed's, and the seconds that this variant's trainings have taken by then: a wide
-batch may need more steps and still be sooner.
+batch can need more steps and still be faster.
 
     python tools/preset_sweep.py --env Walker2d-v5 --variant wide='{"num_envs": 64, "num_steps": 32}'
 """
@@ -69,8 +69,8 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
     variants = {name: json.loads(changes) for name, changes in (text.split("=", 1) for text in given.variant)}
-    told = dict(seeds=given.seeds, steps=given.steps, every=given.every, threads=given.threads)
-    train(given.env, {"preset": {}, **variants}, **told)
+    options = dict(seeds=given.seeds, steps=given.steps, every=given.every, threads=given.threads)
+    train(given.env, {"preset": {}, **variants}, **options)
     return 0
 
 

@@ -1,14 +1,15 @@
-"""Does the stacked PPO end where Stable-Baselines3's PPO ends, given the same chance? Pairs of whole trainings.
+"""Compare whole trainings of the stacked PPO and Stable-Baselines3's PPO in pairs with the same random numbers.
 
 Each seed is trained by both, in float32 as trainings are run: the same first weights, the same noise, the same minibatch
 orders, and the same steps of the simulator, which magnifies rounding beyond all bounds. All else is each one's own, from
 the first update to the last: normalisation, advantages, losses, gradients, Adam, the policy that acts. The deterministic
 policies that come out are evaluated on stock Gymnasium, SB3's by SB3's own ``predict``.
 
-So chance is common to both sides of a pair (common random numbers), and the difference of the interquartile-mean
-final returns is bootstrapped over pairs. What the comparison of independent seeds (`learning_comparison.py`) leaves to
-chance is left out; what the algorithms do differently stays. Writes ``docs/learning/same_chance.md``, its figures and
-a plot. Each pair is kept in a folder as it is done, so that an interrupted run goes on.
+Both sides of a pair use common random numbers, and the difference of the interquartile-mean final returns is
+bootstrapped over pairs. This removes the chance in the comparison of independent seeds (`learning_comparison.py`) and keeps
+the differences between the algorithms. Writes a page and a plot into ``--out`` (``docs/learning/``), and the returns of
+every pair into ``--work`` (``same_chance.json``). The plot shows the environments of the work folder. Each pair is stored
+in ``--work`` when it ends, so an interrupted run continues from there.
 
     python tools/same_chance.py --env Hopper-v5
 """
@@ -62,7 +63,7 @@ def pair(environment: str, seed: int, *, steps: int, episodes: int) -> dict[str,
 
 
 def row(pairs: list[dict[str, Any]], steps: int) -> dict[str, Any]:
-    """What the page says of an environment."""
+    """Return an environment's row of the page."""
     by_seed = {name: np.array([np.mean(p["returns"][name]) for p in pairs]) for name in ("jax", "sb3")}
     return {
         "seeds": len(pairs),
@@ -79,8 +80,8 @@ def draw(rows: dict[str, Any], path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4 * len(rows), 4), dpi=120, layout="constrained")
-    for axes, (environment, found) in zip(figure.subplots(1, len(rows), squeeze=False)[0], rows.items(), strict=True):
-        ours, theirs = found["returns"]["jax"], found["returns"]["sb3"]
+    for axes, (environment, result) in zip(figure.subplots(1, len(rows), squeeze=False)[0], rows.items(), strict=True):
+        ours, theirs = result["returns"]["jax"], result["returns"]["sb3"]
         low, high = min(*ours, *theirs), max(*ours, *theirs)
         axes.plot([low, high], [low, high], color="grey", linewidth=1)
         axes.scatter(ours, theirs, s=18)
@@ -90,36 +91,41 @@ def draw(rows: dict[str, Any], path: Path) -> None:
 
 
 def write_page(path: Path, rows: dict[str, Any]) -> None:
-    """The page with a row for each environment."""
+    """Write the page with a line for each environment; lines of environments without a row stay."""
     lines = [
-        "# The same chance",
+        "# Trainings with the same random numbers",
         "",
-        "Written by `tools/same_chance.py`: pairs of whole trainings, one by the stacked PPO and one by Stable-Baselines3's "
-        "own `PPO.learn` under `VecNormalize`, in float32, at the hyperparameters of the "
+        "`tools/same_chance.py` writes this page. It compares pairs of whole trainings, one by the stacked PPO and one by "
+        "Stable-Baselines3's own `PPO.learn` under `VecNormalize`, in float32, with the hyperparameters of the "
         "[comparison of independent seeds](README.md). The two of a pair have the same first weights, noise, minibatch orders "
-        "and steps of the simulator: SB3's environments take each step from the state of ours, by our action, and how far its "
-        "own action is from that one is kept. All else is each one's own from the first update to the last; nothing is "
-        "synchronised.",
+        "and steps of the simulator: SB3's environments take each step from the state of ours, with our action, and the page "
+        "reports how far SB3's own action is from it. Everything else is separate from the first update to the last.",
         "",
         "Final returns are of the deterministic policies, ten episodes on stock Gymnasium. The difference of interquartile "
         "means over seeds has its 95 % bounds by bootstrap over pairs (common random numbers). The last columns are the "
-        "largest differences, over all pairs, of an action in the whole training, and at its end of anything that both keep: "
-        "weights, Adam's moments, the normalisers' means and variances in the environment's units, observations. Rounding is "
-        "all that tells a pair apart, and HalfCheetah magnifies it most: there some actions that SB3's learns from are 0.15 "
-        "from its own.",
+        "largest differences over all pairs: of an action in the whole training, and at its end of everything that both store: "
+        "weights, Adam's moments, the normalisers' means and variances in the environment's units, observations. The only "
+        "difference within a pair is rounding. HalfCheetah magnifies it most: some actions that SB3's PPO learns from differ "
+        "by 0.15 from its own.",
         "",
         learning_comparison.HEADER.format(counted="pairs") + " actions | state |",
         learning_comparison.RULE + " ---: | ---: |",
     ]
-    for name, found in sorted(rows.items()):
-        worst = f"{max(found['actions']):.2g} | {max(found['state']):.2g}"
-        lines.append(f"{learning_comparison.cells(name, found, 1)} {worst} |")
-    lines += ["", f"![Final returns of the pairs]({path.stem}.png)", ""]
+    by_name = {}
+    for name, result in rows.items():
+        worst = f"{max(result['actions']):.2g} | {max(result['state']):.2g}"
+        by_name[name] = f"{learning_comparison.cells(name, result, 1)} {worst} |"
+    lines += [
+        *learning_comparison.table_lines(path, by_name),
+        "",
+        f"![Final returns of the pairs]({path.stem}.png)",
+        "",
+    ]
     path.write_text("\n".join(lines), "utf-8")
 
 
 def run(environment: str, *, seeds: int, steps: int, episodes: int, work: Path, out: Path) -> dict[str, Any]:
-    """Trains the pairs that are not yet there, compares, and writes; returns the environment's row."""
+    """Train the pairs that the work folder lacks, compare and write the page; return the environment's row."""
     pairs = []
     for seed in range(seeds):
         part = work / f"{environment}-{seed}-{steps}.json"
@@ -131,15 +137,16 @@ def run(environment: str, *, seeds: int, steps: int, episodes: int, work: Path, 
             ours, theirs = (np.mean(known["returns"][name]) for name in ("jax", "sb3"))
             print(f"{environment} seed {seed}: {ours:.1f} and {theirs:.1f}", file=sys.stderr, flush=True)
         pairs.append(known)
-    found = row(pairs, steps)
-    rows = learning_comparison.keep(out / "same_chance.json", environment, found)
+    result = row(pairs, steps)
+    rows = learning_comparison.keep(work / "same_chance.json", environment, result)
+    out.mkdir(parents=True, exist_ok=True)
     draw(rows, out / "same_chance.png")
     write_page(out / "same_chance.md", rows)
-    return found
+    return result
 
 
 def main() -> int:
-    """Runs the comparison for the environments named."""
+    """Run the comparison for the environments named."""
     warnings.filterwarnings("ignore", message="You have specified a mini-batch size")
     parser = learning_comparison.arguments(__doc__, seeds=10, work=ROOT / "out" / "same_chance")
     return learning_comparison.run_each(run, parser.parse_args(), 1)

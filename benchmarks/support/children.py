@@ -1,4 +1,4 @@
-"""Measurements in fresh interpreters, with capped threads and chosen cores; and what a report says of them."""
+"""Measurements in fresh interpreters, with capped threads and chosen cores, and the versions for their report."""
 
 from __future__ import annotations
 

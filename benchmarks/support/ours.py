@@ -1,8 +1,8 @@
 """Our trainer's own parts, measured: the learner's groups with a reward, as `dressage train` runs them.
 
 Argument: one JSON object. ``environment``, ``members`` (lists of hyperparameters and seed), ``threads``, and one of
-``seconds`` (steady rate; with ``bare`` also collection beside bare stepping), ``updates`` (memory), ``target`` with
-``max_steps`` (time to a return) or ``record_steps`` (what trainings bring).
+``seconds`` (steady rate; with ``bare`` also collection compared with bare stepping), ``updates`` (memory), ``target`` with
+``max_steps`` (time to a return) or ``record_steps`` (final returns).
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def rate(groups: list[Any], seconds: float, began: float) -> dict[str, float]:
 
 
 def beside_bare_stepping(groups: list[Any], given: dict[str, Any], rounds: int = 9) -> dict[str, float]:
-    """Collection beside bare `mujoco.batch`, in turn: the same simulations, from the same states, by the same actions.
+    """Measure collection and bare `mujoco.batch` in turn: the same simulations, states and actions.
 
     ``collect_share`` is the median over rounds of collection's speed by bare stepping's; ``bare_rate`` the latter's.
     """

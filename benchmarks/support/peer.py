@@ -135,11 +135,11 @@ def memory(model: Any, updates: int) -> dict[str, float]:
 
 
 def _children(process: int) -> list[int]:
-    found = []
+    children = []
     for task in Path(f"/proc/{process}/task").iterdir():
         for child in map(int, (task / "children").read_text().split()):
-            found += [child, *_children(child)]
-    return found
+            children += [child, *_children(child)]
+    return children
 
 
 def record(model: Any, given: dict[str, Any]) -> dict[str, Any]:

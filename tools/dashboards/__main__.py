@@ -1,4 +1,4 @@
-"""Writes the dashboards into the chart. usage: python -m tools.dashboards [--check]"""
+"""Write the dashboards into the chart. usage: python -m tools.dashboards [--check]"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parents[2] / "charts" / "dressage" / "dashboards"
 
 
 def rendered() -> dict[str, str]:
-    """The JSON of each dashboard by file name."""
+    """Return the JSON of each dashboard by file name."""
     encoder = JSONEncoder(sort_keys=True, indent=2)
     texts = {}
     for name, make in PAGES.items():
@@ -26,7 +26,7 @@ def rendered() -> dict[str, str]:
 
 
 def main() -> int:
-    """Writes or checks; the exit status."""
+    """Write or check the files; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="say whether the files are current; write nothing")
     check = parser.parse_args().check

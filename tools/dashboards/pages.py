@@ -1,4 +1,4 @@
-"""The four dashboards. Gauges that every orchestrator replica reads off the same rows are taken by their maximum."""
+"""The four dashboards. Every orchestrator replica reports the same rows as gauges, so the queries use their maximum."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _sessions_now() -> list[AnyPanel]:
             Query("max(dressage_session_silence_seconds{$N})"),
             unit="s",
             bad_above=1800,
-            told="Seconds since the last event of the running session that is silent longest.",
+            description="The longest time since the last event of a running session.",
         ),
         number("Taken up after a stop", Query("sum(increase(dressage_workflow_recoveries_total{$N}[$__range]))")),
     ]
@@ -40,12 +40,12 @@ def _sessions_over_time() -> list[AnyPanel]:
         distribution(
             "Scores of iterations",
             Query("sum by (le) (increase(dressage_judgment_score_bucket{$N}[$__rate_interval]))", "{{le}}"),
-            told="Between 0 and 1; a session passes at its threshold, 0.7 unless it says otherwise.",
+            description="Between 0 and 1; a session passes at its threshold, 0.7 by default.",
         ),
         lines(
             "Judges that disagree, an hour",
             Query("sum(rate(dressage_judge_disagreements_total{$N}[1h])) * 3600", "rollouts"),
-            told="Rollouts whose judges differ by more than 0.2.",
+            description="Rollouts whose judges differ by more than 0.2.",
         ),
         lines(
             "Budgets used up, an hour",
@@ -59,13 +59,13 @@ def _sessions_over_time() -> list[AnyPanel]:
 
 
 def sessions() -> dashboard.Dashboard:
-    """What was asked for and what came of it."""
-    made = page("dressage-sessions", "Dressage / Sessions", "What was asked for, how far it is, and what came of it.")
+    """Return the dashboard of sessions and their results."""
+    board = page("dressage-sessions", "Dressage / Sessions", "Sessions, their progress and their results.")
     sections = [
         ("Now", _sessions_now()),
         ("Over time", _sessions_over_time()),
     ]
-    return filled(made, sections)
+    return filled(board, sections)
 
 
 def _training_now() -> list[AnyPanel]:
@@ -95,14 +95,14 @@ def _training_pools() -> list[AnyPanel]:
         lines(
             "Environment steps per second",
             Query("max by (pool, environment) (dressage_training_steps_per_second{$N})", "{{pool}} {{environment}}"),
-            told="Of the runs under way.",
+            description="Of active runs.",
         ),
         lines(
             "Environment steps trained, an hour",
             Query(
                 "sum by (pool, environment) (rate(dressage_env_steps_total{$N}[1h])) * 3600", "{{pool}} {{environment}}"
             ),
-            told="Counted when an assignment ends.",
+            description="Counted when an assignment ends.",
         ),
         lines(
             "Attempts that failed, an hour",
@@ -111,19 +111,19 @@ def _training_pools() -> list[AnyPanel]:
         lines(
             "Assignments that failed, an hour",
             Query("sum by (cause) (rate(dressage_assignment_failures_total{$N}[1h])) * 3600", "{{cause}}"),
-            told="By who is to blame: generated code, the assignment itself, or the infrastructure.",
+            description="By cause: generated code, the assignment itself, or the infrastructure.",
         ),
     ]
 
 
 def training() -> dashboard.Dashboard:
-    """Runs, pools, speed."""
-    made = page("dressage-training", "Dressage / Training and pools", "Runs by pool: how many, how fast, what fails.")
+    """Return the dashboard of runs, pools and speed."""
+    board = page("dressage-training", "Dressage / Training and pools", "Runs by pool: how many, how fast, what fails.")
     sections = [
         ("Now", _training_now()),
         ("Pools", _training_pools()),
     ]
-    return filled(made, sections)
+    return filled(board, sections)
 
 
 def _models_in_range() -> list[AnyPanel]:
@@ -148,7 +148,7 @@ def _models_in_range() -> list[AnyPanel]:
         number(
             "From the journal",
             Query("sum(increase(dressage_llm_journal_hits_total{$N}[$__range]))"),
-            told="Replies that a restart did not buy again.",
+            description="Replies from the journal, which are not paid for again.",
         ),
     ]
 
@@ -179,7 +179,7 @@ def _models_over_time() -> list[AnyPanel]:
             "Seconds from request to reply",
             *quantiles("dressage_llm_request_seconds", by="model", legend="{{model}}"),
             unit="s",
-            told="Retries included.",
+            description="Retries included.",
         ),
         lines(
             "Requests by outcome, a minute",
@@ -197,15 +197,15 @@ def _models_over_time() -> list[AnyPanel]:
 
 
 def models() -> dashboard.Dashboard:
-    """What language models cost, how long they take, how often they fail."""
-    made = page(
+    """Return the dashboard of cost, latency and failures of model calls."""
+    board = page(
         "dressage-models", "Dressage / LLM spend and latency", "Language and vision models: money, time, failures."
     )
     sections = [
         ("In range", _models_in_range()),
         ("Over time", _models_over_time()),
     ]
-    return filled(made, sections)
+    return filled(board, sections)
 
 
 def _services_services() -> list[AnyPanel]:
@@ -279,8 +279,8 @@ def _services_artifact_store() -> list[AnyPanel]:
 
 
 def services() -> dashboard.Dashboard:
-    """The services' calls, the renderer, the artifact store."""
-    made = page(
+    """Return the dashboard of calls, rendering and the artifact store."""
+    board = page(
         "dressage-services", "Dressage / Services and store", "gRPC calls, rendering, the artifact store, processes."
     )
     sections = [
@@ -289,7 +289,7 @@ def services() -> dashboard.Dashboard:
         ("Rendering", _services_rendering()),
         ("Artifact store", _services_artifact_store()),
     ]
-    return filled(made, sections)
+    return filled(board, sections)
 
 
 PAGES = {"sessions": sessions, "training": training, "models": models, "services": services}

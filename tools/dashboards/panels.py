@@ -1,4 +1,4 @@
-"""Panels that the dashboards are made of: a few kinds, alike everywhere."""
+"""The kinds of panels that all dashboards share."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ AnyPanel = timeseries.Panel | stat.Panel | heatmap.Panel
 
 SOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 NAMESPACE = 'namespace=~"$namespace"'
-"""Every query is about the namespaces chosen."""
+"""Restricts every query to the chosen namespaces."""
 
 
 @dataclass(frozen=True)
 class Query:
-    """An expression of Prometheus's language and how its series are called; ``$N`` stands for the namespace."""
+    """A PromQL expression and the legend of its series; ``$N`` stands for the namespace."""
 
     expression: str
     legend: str = ""
 
     def build(self) -> prometheus.Dataquery:
-        """For a panel."""
+        """Build the query of a panel."""
         expression = self.expression.replace("$N", NAMESPACE)
         return prometheus.Dataquery().expr(expression).legend_format(self.legend or "__auto").datasource(SOURCE)
 
 
 def lines(
-    title: str, *queries: Query, unit: str = "short", span: int = 12, stacked: bool = False, told: str = ""
+    title: str, *queries: Query, unit: str = "short", span: int = 12, stacked: bool = False, description: str = ""
 ) -> timeseries.Panel:
-    """Series over time."""
-    panel = timeseries.Panel().title(title).description(told).datasource(SOURCE).unit(unit).span(span).height(8)
+    """Return a panel of series over time."""
+    panel = timeseries.Panel().title(title).description(description).datasource(SOURCE).unit(unit).span(span).height(8)
     panel = panel.min(0).fill_opacity(10).line_width(1).show_points(common_model.VisibilityMode.NEVER)
     legend = common.VizLegendOptions().show_legend(True).display_mode(common_model.LegendDisplayMode.LIST)
     panel = panel.legend(legend.placement(common_model.LegendPlacement.BOTTOM).calcs([]))
@@ -47,27 +47,29 @@ def lines(
 
 
 def number(
-    title: str, query: Query, *, unit: str = "short", bad_above: float | None = None, told: str = ""
+    title: str, query: Query, *, unit: str = "short", bad_above: float | None = None, description: str = ""
 ) -> stat.Panel:
-    """One number, red above a bound."""
+    """Return a panel of one number, red above a bound."""
     steps = [model.Threshold(value=None, color="green")]
     if bad_above is not None:
         steps.append(model.Threshold(value=bad_above, color="red"))
     thresholds = dashboard.ThresholdsConfig().mode(model.ThresholdsMode.ABSOLUTE).steps(steps)
-    panel = stat.Panel().title(title).description(told).datasource(SOURCE).unit(unit).span(4).height(4)
+    panel = stat.Panel().title(title).description(description).datasource(SOURCE).unit(unit).span(4).height(4)
     panel = panel.graph_mode(common_model.BigValueGraphMode.AREA).thresholds(thresholds)
     return panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"])).with_target(query.build())
 
 
-def distribution(title: str, query: Query, *, unit: str = "short", span: int = 12, told: str = "") -> heatmap.Panel:
-    """How many observations fell into which bucket, over time; the query gives buckets by ``le``."""
+def distribution(
+    title: str, query: Query, *, unit: str = "short", span: int = 12, description: str = ""
+) -> heatmap.Panel:
+    """Return a heat map of observations by bucket over time; the query returns buckets by ``le``."""
     target = query.build().format(prometheus_model.PromQueryFormat.HEATMAP)
-    panel = heatmap.Panel().title(title).description(told).datasource(SOURCE).span(span).height(8)
+    panel = heatmap.Panel().title(title).description(description).datasource(SOURCE).span(span).height(8)
     return panel.calculate(False).unit(unit).with_target(target)
 
 
 def quantiles(metric: str, by: str = "", matching: str = "", legend: str = "") -> list[Query]:
-    """Median and 95th percentile of a histogram."""
+    """Return the queries of a histogram's median and 95th percentile."""
     grouped = f"le, {by}" if by else "le"
     chosen = f"$N, {matching}" if matching else "$N"
     name = f"{legend} " if legend else ""
@@ -80,10 +82,10 @@ def quantiles(metric: str, by: str = "", matching: str = "", legend: str = "") -
     ]
 
 
-def page(uid: str, title: str, told: str) -> dashboard.Dashboard:
-    """An empty dashboard with the choice of data source and namespace."""
-    made = dashboard.Dashboard(title).uid(uid).description(told).tags(["dressage"]).editable()
-    made = made.time("now-6h", "now").refresh("30s").timezone("browser").tooltip(model.DashboardCursorSync.CROSSHAIR)
+def page(uid: str, title: str, description: str) -> dashboard.Dashboard:
+    """Return an empty dashboard with variables for data source and namespace."""
+    board = dashboard.Dashboard(title).uid(uid).description(description).tags(["dressage"]).editable()
+    board = board.time("now-6h", "now").refresh("30s").timezone("browser").tooltip(model.DashboardCursorSync.CROSSHAIR)
     source = dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus")
     namespaces = (
         dashboard.QueryVariable("namespace")
@@ -97,13 +99,13 @@ def page(uid: str, title: str, told: str) -> dashboard.Dashboard:
     )
     links = dashboard.DashboardLink("Dressage").type(model.DashboardLinkType.DASHBOARDS).tags(["dressage"])
     links = links.as_dropdown(True).include_vars(True).keep_time(True)
-    return made.with_variable(source).with_variable(namespaces).link(links)
+    return board.with_variable(source).with_variable(namespaces).link(links)
 
 
-def filled(made: dashboard.Dashboard, sections: Sequence[tuple[str, Sequence[AnyPanel]]]) -> dashboard.Dashboard:
-    """The dashboard with its panels under headings."""
+def filled(board: dashboard.Dashboard, sections: Sequence[tuple[str, Sequence[AnyPanel]]]) -> dashboard.Dashboard:
+    """Add panels under headings to a dashboard."""
     for title, panels in sections:
-        made = made.with_row(dashboard.Row(title))
+        board = board.with_row(dashboard.Row(title))
         for panel in panels:
-            made = made.with_panel(panel)
-    return made
+            board = board.with_panel(panel)
+    return board

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dressage.contracts.faults import GeneratedCodeError
+from dressage.contracts.failures import GeneratedCodeError
 from dressage.envs.cards import EnvironmentCard
 from dressage.sandbox.pipe import Channel, ChannelClosed
 

@@ -48,20 +48,42 @@ def test_seeds_far_apart_tell_little_unless_they_are_pairs():
     assert alone["difference"] == paired["difference"] == pytest.approx(-0.05)
 
 
-@pytest.mark.parametrize(("name", "paired"), [("figures", False), ("same_chance", True)])
-def test_recorded_comparisons_are_those_of_the_recorded_returns(name, paired):
-    for recorded in json.loads((comparison.OUT / f"{name}.json").read_text("utf-8")).values():
-        ours, theirs = (np.array(recorded["returns"][backend]) for backend in ("jax", "sb3"))
-        found = comparison.compare(ours, theirs, np.random.default_rng(0), paired=paired)
-        assert found == pytest.approx(recorded["comparison"], rel=1e-9)
+def write_part(work, environment, backend, returns):
+    """Store a finished part as `run` does, with a straight learning curve for each seed."""
+    work.mkdir(exist_ok=True)
+    part = {
+        "returns": {f"s{seed}": [value] * 2 for seed, value in enumerate(returns)},
+        "curves": {f"s{seed}": [[10, 0.0], [1000, value]] for seed, value in enumerate(returns)},
+        "seconds": 1.0,
+        "hyperparameters": comparison.hyperparameters(environment),
+    }
+    (work / f"{environment}-{backend}-0-{len(returns)}-1000.json").write_text(json.dumps(part), "utf-8")
+
+
+def test_finished_parts_are_compared_and_other_lines_stay(tmp_path):
+    work, out = tmp_path / "work", tmp_path / "out"
+    ours, theirs = [90.0, 100.0, 110.0, 120.0], [80.0, 100.0, 100.0, 120.0]
+    for backend, returns in (("jax", ours), ("sb3", theirs)):
+        write_part(work, "Hopper-v5", backend, returns)
+    out.mkdir()
+    (out / "README.md").write_text("| Walker2d-v5 | 20 | kept |\n| Hopper-v5 | 20 | old |\n", "utf-8")
+    row = comparison.run("Hopper-v5", seeds=4, steps=1000, threads=1, episodes=2, work=work, out=out)
+    expected = comparison.compare(np.array(ours), np.array(theirs), np.random.default_rng(0))
+    assert row["comparison"] == expected and row["returns"] == {"jax": ours, "sb3": theirs}
+    assert json.loads((work / "figures.json").read_text("utf-8"))["Hopper-v5"]["returns"] == row["returns"]
+    page = (out / "README.md").read_text("utf-8")
+    assert "| Walker2d-v5 | 20 | kept |" in page and "old" not in page
+    assert f"| Hopper-v5 | 4 | 1,000 | {expected['ours']:.0f} | {expected['sb3']:.0f} |" in page
+    assert "![Hopper-v5](Hopper-v5.png)" in page and (out / "Hopper-v5.png").is_file()
+    assert not list(out.glob("*.json"))
 
 
 def test_curves_are_compared_where_every_seed_of_both_has_one():
-    found = {
+    results = {
         "jax": {"curves": {"s0": [[10, 0.0], [110, 100.0]], "s1": [[20, 5.0], [90, 5.0]]}},
         "sb3": {"curves": {"s0": [[0, 3.0], [200, 3.0]], "s1": []}},
     }
-    grid, curves = comparison.on_one_grid(found, points=8)
+    grid, curves = comparison.on_one_grid(results, points=8)
     assert grid.tolist() == [20, 30, 40, 50, 60, 70, 80, 90]
     np.testing.assert_allclose(curves["jax"], [grid - 10, np.full(8, 5.0)])
     np.testing.assert_allclose(curves["sb3"], np.full((1, 8), 3.0))

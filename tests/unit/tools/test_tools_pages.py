@@ -27,19 +27,51 @@ api_reference = load("api_reference")
 
 
 def result(**changes: Any) -> dict[str, Any]:
-    whole = {"name": "a", "unit": "steps/s", "ours": 30_000, "peer": 1_000, "ratio": 30.0, "limit": 60_000}
+    whole = {
+        "name": "a",
+        "what": "Speed of a",
+        "unit": "steps/s",
+        "ours": 30_000,
+        "peer": 1_000,
+        "ratio": 30.0,
+        "limit": 60_000,
+    }
     whole |= {"share_of_limit": 0.5, "repeats": 3, "spread": {"ours": [29_000, 31_000]}, "cores": 2}
     whole |= {"versions": {"python": "3.11"}, "notes": "Notes.", "machine": "CPU, 2 cores", "date": "2026-01-02"}
     return whole | changes
 
 
-def test_the_table_is_written_and_read_back() -> None:
+def test_the_table_replaces_the_block_between_the_markers() -> None:
     page = f"before\n{bench.BEGIN}\n{bench.END}\nafter\n"
     once = bench.with_table(page, {"a": result()})
-    assert "| a | steps/s | 30,000 | 1,000 | 30 | 60,000 | 0.5 | 3 | 2 | 2026-01-02 |" in once
+    assert "| Speed of a | steps/s | 30,000 | 1,000 | 30 | 50% |" in once
+    assert "Machine: CPU, 2 cores. Dates: 2026-01-02 to 2026-01-02." in once
     assert once.startswith("before\n") and once.endswith("\nafter\n")
-    assert bench.earlier(once) == {"a": result()}
-    assert bench.with_table(once, bench.earlier(once)) == once
+    assert bench.with_table(once, {"a": result()}) == once
+
+
+def test_a_result_with_rows_has_each_of_them_in_the_table() -> None:
+    row = {"unit": "s", "ours": 1.5, "peer": None, "ratio": None, "share_of_limit": None}
+    listed = result(rows=[{"what": "first", **row}, {"what": "second", **row}])
+    lines = bench.table([listed])
+    assert "| first | s | 1.5 | – | – | – |" in lines and "| second | s | 1.5 | – | – | – |" in lines
+    assert not any("Speed of a" in line for line in lines)
+    with pytest.raises(SystemExit, match=r"a\.py: a row lacks what"):
+        bench.checked(result(rows=[row]), Path("a.py"))
+
+
+def test_results_are_stored_and_read_back(tmp_path: Path) -> None:
+    bench.store(tmp_path, result())
+    bench.store(tmp_path, result(name="b", ours=1))
+    assert bench.stored(tmp_path) == {"a": result(), "b": result(name="b", ours=1)}
+
+
+def test_the_page_has_the_table_of_the_stored_results() -> None:
+    text = bench.PAGE.read_text(encoding="utf-8")
+    stored = bench.stored(bench.RESULTS)
+    for name, row in stored.items():
+        bench.checked(row, Path(f"{name}.py"))
+    assert bench.with_table(text, stored) == text
 
 
 def test_a_page_without_markers_is_refused() -> None:

@@ -74,10 +74,8 @@ def make_model(
     :param tuned_entropy: SAC: tune the entropy coefficient, instead of using the given one.
     :param steps: environment steps of the training.
     """
-    if algorithm == "sac":
-        model = _sac(h, env, seed=seed, tuned_entropy=tuned_entropy, steps=steps)
-    else:
-        model = _ppo(h, env, seed=seed)
+    soft = algorithm == "sac"
+    model = _sac(h, env, seed=seed, tuned_entropy=tuned_entropy, steps=steps) if soft else _ppo(h, env, seed=seed)
     silence(model)
     return model
 
