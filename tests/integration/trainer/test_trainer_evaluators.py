@@ -164,8 +164,8 @@ def test_a_full_disk_is_the_systems_own_error(small_disk):
 
 
 def test_few_episodes_at_a_time_are_the_episodes(tmp_path, monkeypatch):
-    class Asked:
-        """A channel with one request, and what is answered."""
+    class OneRequest:
+        """A channel with one request that keeps the answers."""
 
         def __init__(self, request):
             self._requests, self.answers = [request], []
@@ -182,7 +182,7 @@ def test_few_episodes_at_a_time_are_the_episodes(tmp_path, monkeypatch):
         monkeypatch.setattr(evaluator, "_STEPS_AT_ONCE", steps_at_once)
         policy, path = untrained(), str(tmp_path / folder)
         request = EvaluateRequest(ENVIRONMENT, {}, policy.card, policy.weights, tuple(range(7)), path)
-        channel = Asked(request.to_dict())
+        channel = OneRequest(request.to_dict())
         evaluator.evaluate(channel)
         played = [Trajectory.load(Path(path)) for paths in channel.answers for path in paths]
         return [len(paths) for paths in channel.answers], [(t.seed, t.stock_return) for t in played]
