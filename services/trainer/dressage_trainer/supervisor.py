@@ -24,13 +24,13 @@ from dressage.serving.metrics import package_version
 
 from dressage_trainer.assignments import results
 from dressage_trainer.assignments.context import AssignmentContext
-from dressage_trainer.compiled import CompiledCache, Fillings, default_folder
 from dressage_trainer.evaluation.player_pool import PlayerPool
 from dressage_trainer.exits import ExitCode
 from dressage_trainer.lease.sandboxes import Sandboxes
 from dressage_trainer.lease.work import WorkStream
 from dressage_trainer.messages import NO_ROOM
 from dressage_trainer.settings import TrainerSettings
+from dressage_trainer.speed.compiled import CompiledCache, Fillings, default_folder
 from dressage_trainer.waiting import first_of
 
 _DRAIN_SECONDS = 30.0

@@ -22,9 +22,9 @@ from dressage.policies import CARD_FILE, WEIGHTS_FILE, load
 from dressage_trainer.assignments.context import AssignmentContext
 from dressage_trainer.assignments.requests import Evaluation, check_bundle, evaluation_of, parameters_of
 from dressage_trainer.assignments.results import assignment_refused, infrastructure_failed
+from dressage_trainer.assignments.step_rate import StepRate
 from dressage_trainer.evaluation.player_pool import Played, PlayerPool, parts
 from dressage_trainer.lease.files import get_file, put_files
-from dressage_trainer.step_rate import StepRate
 from dressage_trainer.waiting import first_of
 
 _STEPS_AT_ONCE = 50_000

@@ -23,11 +23,11 @@ from dressage.sandbox.process import SandboxProcess
 from dressage_trainer import checkpoints
 from dressage_trainer.assignments.context import AssignmentContext
 from dressage_trainer.assignments.results import assignment_refused, infrastructure_failed
+from dressage_trainer.assignments.step_rate import StepRate
 from dressage_trainer.lease.files import get_file, put_files
 from dressage_trainer.lease.sandboxes import SandboxSpec
 from dressage_trainer.search.messages import Alive, Ended, Improved, Refused, SearchMessage, Stored, parse
 from dressage_trainer.search.task import SearchTask, search_task
-from dressage_trainer.step_rate import StepRate
 from dressage_trainer.waiting import first_of
 
 _SEARCH = "dressage_trainer.search.process:search"

@@ -37,10 +37,10 @@ from dressage_trainer.assignments.learner_process import (
     learner_sandbox,
 )
 from dressage_trainer.assignments.outbox import Outbox
-from dressage_trainer.compiled import key_of, request_of
 from dressage_trainer.evaluation.evaluator_pool import EVALUATOR, EvaluationSettings, EvaluatorPool, stopped_by
 from dressage_trainer.lease.sandboxes import SandboxSpec
 from dressage_trainer.specs import options_of, train_spec
+from dressage_trainer.speed.compiled import key_of, request_of
 from dressage_trainer.waiting import first_of
 
 _SNAPSHOT_SECONDS = 25.0
