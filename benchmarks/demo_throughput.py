@@ -47,7 +47,8 @@ def measure_ours(cores: int, seconds: float) -> dict[str, float]:
     from dressage.contracts.reward import load_reward
     from dressage.envs.batch import EnvOptions, make_batch
     from dressage.envs.cards import load_card
-    from dressage_trainer.backends.stacked import MemberSetup, build_groups
+    from dressage_trainer.backends.group import MemberSetup
+    from dressage_trainer.backends.stacked import build_groups
     from dressage_trainer.messages import MemberTask, TrainSpec
 
     card = load_card(ENVIRONMENT)

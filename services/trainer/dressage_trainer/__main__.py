@@ -22,7 +22,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _die_with_parent(parent: int) -> None:
-    """Asks the kernel to end this process when its parent ends (Linux), and checks that it has not ended already."""
+    """Have the kernel end this process when its parent ends (Linux), and exit if the parent has ended already."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -30,7 +30,7 @@ def _die_with_parent(parent: int) -> None:
 
 
 def main() -> int:
-    """Reads settings and runs the supervisor; returns the exit status."""
+    """Read the settings, run the supervisor and return the exit status."""
     try:
         settings = CliApp.run(TrainerSettings)
     except ValidationError as error:

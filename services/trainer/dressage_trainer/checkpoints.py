@@ -1,8 +1,8 @@
 """Snapshots of all training state as files: one safetensors file each, complete or absent.
 
-The arrays are those of `StackedPPO.snapshot` under ``group{k}/``, beside JSON facts (members, updates) and the metrics
-rows written so far, so that a resumed run's ``metrics.jsonl`` is the one that an undisturbed run writes. A checksum of all
-that a file says tells a damaged one from a whole one; `read_newest` then goes back to the one before.
+The arrays are those of each group's snapshot under ``group{k}/``. The file also contains JSON facts (members, updates) and
+the metrics rows so far, so that a resumed run writes the same ``metrics.jsonl`` as an undisturbed one. A checksum of the
+whole contents detects damage; `read_newest` then uses the checkpoint before.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ class Snapshot:
     env_step: int
     """Environment steps done by each member (of the group that has done most)."""
     facts: dict[str, Any]
-    """What must agree for a resume, and the learner's own bookkeeping; JSON."""
+    """What must agree for a resume; JSON."""
     arrays: Arrays
 
     def part(self, prefix: str) -> Arrays:
-        """The arrays whose names begin with ``prefix``, without it."""
+        """Return the arrays whose names begin with ``prefix``, named without it."""
         return {name[len(prefix) :]: value for name, value in self.arrays.items() if name.startswith(prefix)}
 
 
 def path_of(update: int) -> str:
-    """Path of an update's checkpoint, relative to the scratch folder."""
+    """Return the path of an update's checkpoint, relative to the scratch folder."""
     return f"{FOLDER}/{update}.safetensors"
 
 
 def write(root: Path, snapshot: Snapshot) -> str:
-    """Write a snapshot atomically and drop all but the newest two; returns its path relative to ``root``.
+    """Write a snapshot atomically, delete all but the newest two, and return its path relative to ``root``.
 
-    :raises OSError: where the disk is full, say; nothing half-written remains.
+    :raises OSError: for example if the disk is full; no incomplete file remains.
     """
     relative = path_of(snapshot.update)
     path = root / relative
@@ -67,7 +67,7 @@ def write(root: Path, snapshot: Snapshot) -> str:
     }
     temporary = path.with_suffix(".tmp")
     try:
-        # Straight to the file: in memory it would take twice the arrays' room.
+        # Written to the file directly: in memory it would take twice the size of the arrays.
         save_file(arrays, temporary, {**metadata, _CHECKSUM: _checksum(metadata, arrays)})
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
@@ -81,28 +81,28 @@ def write(root: Path, snapshot: Snapshot) -> str:
 
 
 def _checksum(metadata: Mapping[str, str], arrays: Arrays) -> str:
-    """Of all that a file says but for the checksum itself: a flipped bit in a fact or a shape does harm as one in an array."""
-    said = {name: text for name, text in metadata.items() if name != _CHECKSUM}
+    """Return the checksum of all contents but the checksum itself: a flipped bit in a fact or a shape is harmful too."""
+    facts = {name: text for name, text in metadata.items() if name != _CHECKSUM}
     forms = {name: [array.dtype.str, array.shape] for name, array in arrays.items()}
-    value = zlib.crc32(json.dumps([said, forms], sort_keys=True).encode())
+    value = zlib.crc32(json.dumps([facts, forms], sort_keys=True).encode())
     for name in sorted(arrays):
         value = zlib.crc32(arrays[name].reshape(-1).view(np.uint8).data, value)
     return str(value)
 
 
 def _drop_old(folder: Path) -> None:
-    """Deletes all but the newest checkpoints, and what a writer that was killed left."""
+    """Delete all but the newest checkpoints, and temporary files of a writer that was killed."""
     numbered = {int(path.stem): path for path in folder.glob("*.safetensors") if path.stem.isdigit()}
     for update in sorted(numbered)[:-_KEPT]:
         numbered[update].unlink(missing_ok=True)
-    for left in folder.glob("*.tmp"):
-        left.unlink(missing_ok=True)
+    for temporary in folder.glob("*.tmp"):
+        temporary.unlink(missing_ok=True)
 
 
 def read(path: Path) -> Snapshot:
     """Read a checkpoint.
 
-    :raises InvalidArgument: where the file is missing, damaged or no checkpoint.
+    :raises InvalidArgument: if the file is missing, damaged or no checkpoint.
     """
     try:
         with safe_open(path, framework="numpy") as file:
@@ -125,7 +125,7 @@ def read(path: Path) -> Snapshot:
 
 
 def read_newest(root: Path, candidates: Sequence[str]) -> tuple[Snapshot | None, list[str]]:
-    """The first checkpoint that can be used, and why those before it cannot.
+    """Return the first checkpoint that can be used, and why those before it cannot.
 
     :param candidates: paths relative to ``root``, the newest first.
     """

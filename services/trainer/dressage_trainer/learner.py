@@ -1,11 +1,10 @@
 """The learner: a sandboxed process that trains a run's members on a generated reward.
 
-It has no network and no credentials; all it knows comes in a `TrainSpec`, all it makes goes to its scratch folder and, as
-messages, to the supervisor. Members of equal shape train as one `StackedPPO`; groups take turns, the one that is
-furthest behind next.
+It has no network and no credentials. Its input is a `TrainSpec`; its output goes to its scratch folder and, as messages, to
+the supervisor. Members of equal shape train as one group; groups take turns, and the one that is furthest behind is next.
 
 After each update the whole state is kept in memory as a snapshot. A thread listens for ``snapshot`` requests and writes
-that one, so that an answer never waits for the update under way. Training resumes from such a snapshot to the same bits.
+that snapshot, so that an answer never waits for an update in progress. Training resumes from it to the same bits.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def learn(channel: Channel) -> None:
         spec = spec_from_message(message)
         Training(spec, channel, root=Path.cwd()).run()
     except ChannelClosed:
-        # The supervisor is gone: nobody to report to, and nothing to go on for.
+        # The supervisor has ended: there is no process to report to, and no reason to continue.
         return
     except RewardError as error:
         channel.send(FailedMessage("REWARD_ERROR", error.message, generated_code=True).to_dict())
@@ -67,9 +66,9 @@ def learn(channel: Channel) -> None:
 
 
 def spec_from_message(message: Mapping[str, Any]) -> TrainSpec:
-    """The typed spec of a received dict.
+    """Return the typed spec of a received dict.
 
-    :raises InvalidArgument: for a message that is none.
+    :raises InvalidArgument: for a message that is no training spec.
     """
     values = {name: value for name, value in message.items() if name != "type"}
     try:
@@ -85,7 +84,7 @@ def spec_from_message(message: Mapping[str, Any]) -> TrainSpec:
 
 
 def _build_groups(setup: MemberSetup, resumed: Snapshot | None) -> list[TrainedGroup]:
-    """The backend's groups. Backends are imported here, since each brings a heavy library."""
+    """Build the backend's groups. Backends are imported here, since each imports a heavy library."""
     if setup.spec.backend == "sb3":
         from dressage_trainer.backends.sb3.groups import build_groups as build_sb3
 
@@ -143,30 +142,30 @@ class Training:
         self._gone = threading.Event()
 
     def _read_checkpoint(self) -> Snapshot | None:
-        """The newest checkpoint that can be used; None where training begins, or has to begin anew."""
+        """Return the newest checkpoint that can be used; None if training begins or has to restart."""
         if not self._spec.resume:
             return None
         candidates = [self._spec.resume, *self._spec.resume_earlier]
         snapshot, problems = checkpoints.read_newest(self._root, candidates)
-        for relative in candidates:  # read, they only take place from the checkpoints to come
+        for relative in candidates:  # they are read, and the next checkpoints need their space
             (self._root / relative).unlink(missing_ok=True)
         for problem in problems:
             self._send(WarningMessage(reason="CHECKPOINT_CORRUPT", message=problem))
         if problems:
-            then = f"goes on from the one before, update {snapshot.update}" if snapshot else "begins anew"
+            then = f"continues from the one before, update {snapshot.update}" if snapshot else "restarts"
             self._send(WarningMessage(reason="CHECKPOINT_FALLBACK", message=f"training {then}"))
         return snapshot
 
     def run(self) -> None:
-        """Train to the end, send what is due on the way, and the final policies."""
+        """Train to the end; send progress, evaluations and checkpoints when they are due, and the final policies."""
         threading.Thread(target=self._listen, name="listen", daemon=True).start()
         threading.Thread(target=self._watch_reward, name="watch", daemon=True).start()
         began = self._clock()
         try:
-            if not self._spec.resume:  # told by the attempt before
+            if not self._spec.resume:  # otherwise the attempt before sent them
                 for warning in minibatch_warnings(self._spec):
                     self._send(warning)
-            for resumed in self._groups:  # told before too, if that attempt lived to say so
+            for resumed in self._groups:  # the attempt before may have ended before it sent them
                 for stop in resumed.stops:
                     self._send(stopped_message(resumed.names[stop.member], stop))
             while (group := self._next_group()) is not None:
@@ -180,7 +179,7 @@ class Training:
                     self._send(warning)
                 snapshot = self._take_snapshot([group])
                 self._send_evaluation(group, before)
-                # Only now, or an answer to a request could precede the evaluation, which a resume would never ask for again.
+                # Only now: an answer to a request must not precede the evaluation, which a resume would not repeat.
                 self._snapshot = snapshot
                 self._send_due()
             self._finish()
@@ -189,9 +188,9 @@ class Training:
                 group.close()
 
     def _next_group(self) -> TrainedGroup | None:
-        """The unfinished group that is furthest behind; ties go to the first, so that a resume takes the same turns."""
-        unfinished = [g for g in self._groups if g.steps < self._spec.steps_per_member and not g.all_stopped]
-        return min(unfinished, key=lambda g: g.steps, default=None)
+        """Return the group that is furthest behind; ties go to the first, so that a resume takes the same turns."""
+        pending = [g for g in self._groups if g.steps < self._spec.steps_per_member and not g.all_stopped]
+        return min(pending, key=lambda g: g.steps, default=None)
 
     def _send_evaluation(self, group: TrainedGroup, before: int) -> None:
         # An update may pass several marks at once; one evaluation then serves them all.
@@ -208,7 +207,7 @@ class Training:
             self._checkpoint(requested=False)
 
     def _marks(self) -> list[int]:
-        """Steps at which policies are evaluated during training; the last evaluation is the supervisor's, at the end."""
+        """Return the steps at which policies are evaluated during training; the supervisor evaluates the final ones."""
         total, count = self._spec.steps_per_member, self._spec.evaluations
         return [total * k // count for k in range(1, count)]
 
@@ -224,9 +223,9 @@ class Training:
         return sum(group.steps * len(group.names) for group in self._groups)
 
     def _take_snapshot(self, advanced: Collection[TrainedGroup]) -> Snapshot | None:
-        """The state at this update boundary; None where the reward keeps something that cannot be saved.
+        """Return the state at this update boundary; None if the reward's memory cannot be saved.
 
-        :param advanced: groups that changed since the last one; what others have is kept and not copied again.
+        :param advanced: groups that changed since the last snapshot; the others are not copied again.
         """
         if self._unsaved:
             return None
@@ -237,7 +236,7 @@ class Training:
         except RewardError as error:
             if error.rule != "state":
                 raise
-            # A user's per-step reward may hold anything; that costs it resuming, not training.
+            # A user's per-step reward may hold anything. It can be trained, but not resumed.
             self._unsaved = error.message
             self._send(WarningMessage(reason="CHECKPOINT_UNAVAILABLE", message=self._unsaved))
             return None
@@ -249,7 +248,7 @@ class Training:
         )
 
     def _checkpoint(self, *, requested: bool) -> None:
-        """Write the snapshot of the last update boundary; a failure to write is told and training goes on."""
+        """Write the snapshot of the last update boundary; a failure is reported, and training continues."""
         with self._writing:
             snapshot = self._snapshot
             if snapshot is None:
@@ -277,12 +276,12 @@ class Training:
                 if message.get("type") == "snapshot":
                     self._checkpoint(requested=True)
             except DressageError:
-                # Closed, or broken by a malformed message: in both cases nobody is left to work for.
+                # Closed, or broken by a malformed message: in both cases there is no supervisor any more.
                 self._gone.set()
                 return
 
     def _watch_reward(self) -> None:
-        """Say so if a call of the reward does not return; the supervisor ends this process then."""
+        """Report a call of the reward that does not return; the supervisor then ends this process."""
         while not self._gone.wait(_WATCH_SECONDS):
             if self._watch.seconds() > STALLED_SECONDS:
                 message = (
@@ -297,7 +296,7 @@ class Training:
         if not policies:
             stops = [stop for group in self._groups for stop in group.stops]
             by_reward = [stop for stop in stops if stop.cause == "reward"]
-            message = f"no member could go on: {[*by_reward, *stops][0].message}"
+            message = f"no member could continue: {[*by_reward, *stops][0].message}"
             self._send(FailedMessage("ALL_MEMBERS_STOPPED", message, generated_code=bool(by_reward)))
             return
         self._send_progress(self._clock())

@@ -1,11 +1,11 @@
-"""What the supervisor and its sandboxed processes say to each other; every message is a dict with a ``type``.
+"""The messages between the supervisor and its sandboxed processes; every message is a dict with a ``type``.
 
 Supervisor → learner: `TrainSpec` first, then any number of ``{"type": "snapshot"}``.
 Learner → supervisor: `ProgressMessage`, `EvaluateMessage`, `CheckpointMessage`, `WarningMessage`, `MemberStoppedMessage`,
 and at the end `DoneMessage` or `FailedMessage`.
 Supervisor → evaluator: `EvaluateRequest`; evaluator → supervisor: `EvaluateReply`, one for each.
 
-The supervisor takes nothing on trust: `parse` checks types and sizes of what a sandboxed process sent.
+The supervisor trusts no message: `parse` checks types and sizes of what a sandboxed process sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Weights = Mapping[str, Array]
 NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
-"""Numbers of the errors that say that a file finds no place."""
+"""Error numbers for a file that does not fit on the disk."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Message:
     type: ClassVar[str] = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The dict that goes through the channel."""
+        """Return the dict that goes through the channel."""
         return {"type": self.type, **{item.name: _plain(getattr(self, item.name)) for item in fields(self)}}
 
 
@@ -49,7 +49,7 @@ class MemberTask:
 
 @dataclass(frozen=True)
 class TrainSpec(Message):
-    """What the learner is to do."""
+    """The learner's task."""
 
     type: ClassVar[str] = "train"
     environment: str = ""
@@ -72,12 +72,11 @@ class TrainSpec(Message):
     provenance: dict[str, str] = field(default_factory=dict)
     """Goes into every policy's card."""
     resume: str | None = None
-    """Checkpoint to go on from, a path relative to the scratch folder; ``members/*/metrics.jsonl`` begin with the rows that
-    it holds."""
+    """Checkpoint to resume from, a path relative to the scratch folder; ``members/*/metrics.jsonl`` begin with its rows."""
     resume_earlier: tuple[str, ...] = ()
-    """Earlier checkpoints, the newest first, for when that one is damaged."""
+    """Earlier checkpoints, the newest first, in case that one is damaged."""
     memory_bytes: int = 0
-    """What the learner may use; 0: not known."""
+    """Memory that the learner may use; 0: unknown."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +91,11 @@ class MemberState:
 
 @dataclass(frozen=True)
 class MemberPolicy:
-    """A policy as it is now: what `dressage.policies.save_bundle` needs."""
+    """A policy at one moment: what `dressage.policies.save_bundle` needs."""
 
     member: str
     env_step: int
-    """Steps of this member until now; groups of different shape do not end at the same."""
+    """Steps of this member so far; groups of different shape do not end at the same step."""
     card: dict[str, Any]
     """`PolicyCard.to_dict()`."""
     weights: dict[str, Array]
@@ -105,19 +104,19 @@ class MemberPolicy:
 
 @dataclass(frozen=True)
 class ProgressMessage(Message):
-    """At most about two a second."""
+    """Live progress; about two messages a second at most."""
 
     type: ClassVar[str] = "progress"
     activity: str = "training"
     """``compiling`` or ``training``."""
     steps_per_second: float = 0.0
-    """Over all members, lately."""
+    """Over all members, since the last message."""
     members: tuple[MemberState, ...] = ()
 
 
 @dataclass(frozen=True)
 class EvaluateMessage(Message):
-    """The policies at an evaluation mark; training goes on meanwhile."""
+    """The policies at an evaluation mark; training continues meanwhile."""
 
     type: ClassVar[str] = "evaluate"
     policies: tuple[MemberPolicy, ...] = ()
@@ -125,7 +124,7 @@ class EvaluateMessage(Message):
 
 @dataclass(frozen=True)
 class CheckpointMessage(Message):
-    """A checkpoint lies complete in the scratch folder."""
+    """A complete checkpoint is in the scratch folder."""
 
     type: ClassVar[str] = "checkpoint"
     path: str = ""
@@ -148,7 +147,7 @@ class WarningMessage(Message):
 
 @dataclass(frozen=True)
 class MemberStoppedMessage(Message):
-    """One member cannot go on (a non-finite gradient, say); the others do."""
+    """One member cannot continue (for example after a non-finite gradient); the others do."""
 
     type: ClassVar[str] = "member_stopped"
     member: str = ""
@@ -159,7 +158,7 @@ class MemberStoppedMessage(Message):
 
 @dataclass(frozen=True)
 class DoneMessage(Message):
-    """Training is over; the process ends after it."""
+    """Training is complete; the process ends after it."""
 
     type: ClassVar[str] = "done"
     env_steps_total: int = 0
@@ -169,14 +168,14 @@ class DoneMessage(Message):
 
 @dataclass(frozen=True)
 class FailedMessage(Message):
-    """Training cannot go on at all; the process ends after it."""
+    """No member can continue; the process ends after it."""
 
     type: ClassVar[str] = "failed"
     reason: str = ""
     """``REWARD_ERROR``, ``CHECKPOINT_CORRUPT``, ``OUT_OF_DISK``, …."""
     message: str = ""
     generated_code: bool = False
-    """Whether the generated code is to blame: no other attempt is made then."""
+    """Whether the generated code is to blame; then there is no other attempt."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +189,7 @@ class EvaluateRequest(Message):
     weights: dict[str, Array] = field(default_factory=dict)
     seeds: tuple[int, ...] = ()
     folder: str = ""
-    """Where to write ``{seed}.npz``, relative to the scratch folder."""
+    """Folder for ``{seed}.npz``, relative to the scratch folder."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +199,7 @@ class EvaluateReply(Message):
     type: ClassVar[str] = "evaluated"
     paths: tuple[str, ...] = ()
     error: int = 0
-    """The number of the system's error, where one could not be written; no more replies follow."""
+    """The number of the system's error if one could not be written; no more replies follow."""
 
 
 LearnerMessage = (
@@ -228,9 +227,9 @@ _MAX_TEXT = 20_000
 
 
 def parse(message: Mapping[str, Any]) -> LearnerMessage:
-    """The typed message of a learner's dict.
+    """Return the typed message of a learner's dict.
 
-    :raises ProtocolError: for anything else than a well-formed message.
+    :raises ProtocolError: for anything but a well-formed message.
     """
     kind = _FROM_LEARNER.get(str(message.get("type")))
     if kind is None:
@@ -244,7 +243,7 @@ def parse(message: Mapping[str, Any]) -> LearnerMessage:
 
 
 def members_of(message: LearnerMessage) -> set[str]:
-    """Ids of the members that a message is about."""
+    """Return the ids of the members that a message is about."""
     match message:
         case ProgressMessage(members=states):
             return {state.member for state in states}
@@ -259,7 +258,7 @@ def members_of(message: LearnerMessage) -> set[str]:
 
 
 def _checked(name: str, annotation: Any, value: Any) -> Any:
-    """``value`` as the field's type, or `ProtocolError`."""
+    """Return ``value`` as the field's type, or raise `ProtocolError`."""
     kind = str(annotation)
     try:
         if kind == "int":
@@ -291,11 +290,11 @@ def _member_policy(entry: Any) -> MemberPolicy:
 
 
 def _plain(value: Any) -> Any:
-    """Dataclasses as dicts, arrays as they are."""
+    """Return dataclasses as dicts, and arrays unchanged."""
     if isinstance(value, tuple):
         return [_plain(entry) for entry in value]
     if isinstance(value, MemberPolicy):
-        # Not by `asdict`, which would copy the arrays.
+        # Not `asdict`, which would copy the arrays.
         return {item.name: getattr(value, item.name) for item in fields(value)}
     if isinstance(value, (MemberTask, MemberState)):
         return asdict(value)

@@ -1,4 +1,4 @@
-"""What a trainer is told: by its command line (launcher) or by the environment (pod)."""
+"""Settings of a trainer, from its command line (launcher) or the environment (pod)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class TrainerSettings(BaseSettings):
-    """Settings of one trainer process; the token comes by the environment only, as ``DRESSAGE_RUN_TOKEN``."""
+    """Settings of one trainer process. The token is read from the environment only, as ``DRESSAGE_RUN_TOKEN``."""
 
     model_config = SettingsConfigDict(
         env_prefix="DRESSAGE_RUN_", extra="ignore", frozen=True, cli_kebab_case=True, cli_hide_none_type=True
@@ -22,14 +22,14 @@ class TrainerSettings(BaseSettings):
     attempt: int = Field(1, ge=1, description="attempt of the run, or of the first of the pods that follow each other")
     failed_before: int = Field(0, ge=0, description="pods of the same Job that failed before this one")
     interrupted_before: int = Field(0, ge=0, description="pods of the same Job that were interrupted before this one")
-    tls_ca: str = Field("", description="certificates (PEM) to know the orchestrator by; no TLS if empty")
+    tls_ca: str = Field("", description="certificates (PEM) that identify the orchestrator; no TLS if empty")
     token: SecretStr = Field(description="run token")
     scratch: Path | None = Field(None, description="folder for this run's files; a temporary one if not set")
     parent_pid: int | None = Field(None, description="end when this process, the parent, ends")
     deadline_seconds: float = Field(
-        0.0, ge=0, description="checkpoint and exit before the process is so old; 0: it may live for any time"
+        0.0, ge=0, description="checkpoint and exit before the process is this old, in seconds; 0: no limit"
     )
-    redial_seconds: float = Field(600.0, gt=0, description="give up after so long without the orchestrator")
+    redial_seconds: float = Field(600.0, gt=0, description="give up after this time without the orchestrator")
     allow_unsandboxed: bool = Field(False, description="run generated code even where the kernel lacks a sandbox")
     compiled_cache: Path | None = Field(
         None, description="folder of compiled updates; if not set, the user's cache folder"
@@ -40,7 +40,7 @@ class TrainerSettings(BaseSettings):
     @field_validator("failed_before", "interrupted_before", mode="before")
     @classmethod
     def _absent(cls, value: object) -> object:
-        # The annotations that these come from are absent on a Job's first pod, and give an empty string.
+        # On a Job's first pod their annotations are absent, and the variables are empty strings.
         return value or 0
 
     @property

@@ -1,9 +1,10 @@
-"""The supervisor: the trusted half of a trainer. It holds the run token, talks gRPC, uploads; generated code runs in its
-sandboxed children only.
+"""The supervisor: the trusted half of a trainer.
+
+It holds the run token, talks gRPC and uploads. Generated code runs only in its sandboxed children.
 
 It does one assignment after another until the lease is given back. A failure of an assignment is its result; the process
-fails only where there is no orchestrator. SIGTERM, and likewise the approaching deadline, stores a checkpoint and ends the
-process with `ExitCode.CHECKPOINTED`.
+fails only if there is no orchestrator. On SIGTERM and shortly before its deadline it stores a checkpoint and ends with
+`ExitCode.CHECKPOINTED`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import shutil
 import signal
 import time
+from enum import IntEnum
 from pathlib import Path
 
 import structlog
@@ -22,26 +24,39 @@ from dressage.errors import DressageError
 from dressage.sandbox import capabilities
 from dressage.serving.metrics import package_version
 
-from dressage_trainer.assignments import results
-from dressage_trainer.assignments.context import AssignmentContext
+from dressage_trainer.assignments.context import (
+    AssignmentContext,
+    assignment_refused,
+    first_of,
+    infrastructure_failed,
+)
 from dressage_trainer.evaluation.player_pool import PlayerPool
-from dressage_trainer.exits import ExitCode
 from dressage_trainer.lease.sandboxes import Sandboxes
 from dressage_trainer.lease.work import WorkStream
 from dressage_trainer.messages import NO_ROOM
 from dressage_trainer.settings import TrainerSettings
 from dressage_trainer.speed.compiled import CompiledCache, Fillings, default_folder
-from dressage_trainer.waiting import first_of
 
 _DRAIN_SECONDS = 30.0
 _LAST_DRAIN_SECONDS = 5.0
 _FILL_SECONDS = 15.0
 _IDLE_SECONDS = 0.3
-"""A wait so long is used to start processes ahead. Before, they would only compete with the next assignment's own."""
+"""After this wait the trainer starts spare processes. Earlier they would compete with the next assignment's own."""
 _MARGIN_SECONDS = 60.0
 _MARGIN = 0.1
-"""Before its deadline a trainer takes so long to checkpoint at most, and such a part of its life."""
+"""A trainer checkpoints this long before its deadline, or this part of its life if that is less."""
 _KINDS = ("train", "score", "evaluate", "search")
+
+
+class ExitCode(IntEnum):
+    """Exit status of the process, for its launcher. An assignment's end is its result, never the exit status."""
+
+    DONE = 0
+    """The lease was given back or stopped."""
+    FAILED = 1
+    """There is no orchestrator, or it refuses the trainer."""
+    CHECKPOINTED = 75
+    """SIGTERM or the deadline: a later attempt resumes from the checkpoint."""
 
 
 async def supervise(settings: TrainerSettings, scratch: Path, *, began: float | None = None) -> ExitCode:
@@ -71,7 +86,7 @@ async def supervise(settings: TrainerSettings, scratch: Path, *, began: float | 
     try:
         await first_of(stream, serving)
         if stream.done() and not serving.done():
-            stream.result()  # raises what ended the stream; if nothing did, the supervisor finds that there is no more work
+            stream.result()  # raises what ended the stream; if nothing did, the supervisor is given no more work
         return await serving
     except DressageError as error:
         log.error("trainer ends", reason=error.reason, error=error.message)
@@ -87,13 +102,13 @@ async def supervise(settings: TrainerSettings, scratch: Path, *, began: float | 
 
 
 def _sandbox_capabilities() -> list[str]:
-    found = capabilities()
-    landlock = [f"landlock-{found.landlock_abi}"] if found.landlock_abi else []
-    return [*landlock, *(["seccomp"] if found.seccomp else [])]
+    available = capabilities()
+    landlock = [f"landlock-{available.landlock_abi}"] if available.landlock_abi else []
+    return [*landlock, *(["seccomp"] if available.seccomp else [])]
 
 
 def _watch_deadline(seconds: float, began: float, terminate: asyncio.Event) -> None:
-    """Have `terminate` set shortly before a process that began then is so old; never, where ``seconds`` is 0."""
+    """Set `terminate` shortly before the process's deadline, ``seconds`` after it began; never if ``seconds`` is 0."""
     if seconds > 0:
         left = began + seconds - min(_MARGIN_SECONDS, _MARGIN * seconds) - time.monotonic()
         asyncio.get_running_loop().call_later(max(0.0, left), terminate.set)
@@ -120,33 +135,33 @@ class Supervisor:
         self._log = structlog.get_logger("dressage.trainer")
 
     async def serve(self) -> ExitCode:
-        """Do assignments until there are no more, or the trainer has to leave."""
+        """Do assignments until there are no more, or the trainer has to stop."""
         while (assignment := await self._next()) is not None:
             await self._do(assignment)
-        if not await self._work.drain(_LAST_DRAIN_SECONDS if self._leaving() else _DRAIN_SECONDS):
+        if not await self._work.drain(_LAST_DRAIN_SECONDS if self._shutdown_requested() else _DRAIN_SECONDS):
             self._log.warning("some reports were not accepted in time")
         return ExitCode.CHECKPOINTED if self._terminate.is_set() else ExitCode.DONE
 
     async def close(self) -> None:
-        """End what is kept between assignments; what is compiled at the moment may end unless the trainer has to leave."""
-        await self._fillings.close(seconds=0.0 if self._leaving() else _FILL_SECONDS)
+        """End what is kept between assignments. A compilation in progress may finish unless the trainer has to stop."""
+        await self._fillings.close(seconds=0.0 if self._shutdown_requested() else _FILL_SECONDS)
         await self._players.close()
         await asyncio.to_thread(self._sandboxes.close)
         if self._refilling is not None:
             await self._refilling
 
-    def _leaving(self) -> bool:
+    def _shutdown_requested(self) -> bool:
         return self._terminate.is_set() or self._work.stopped.is_set()
 
     async def _next(self) -> pb.Assignment | None:
-        """Return the next assignment; None when the lease is given back, or the trainer is stopped or has to leave."""
-        if self._leaving():
+        """Return the next assignment; None when the lease is given back or the trainer has to stop."""
+        if self._shutdown_requested():
             return None
         getting = asyncio.ensure_future(self._work.assignments.get())
         events = (getting, self._work.stopped, self._terminate)
         try:
             await first_of(*events, timeout=_IDLE_SECONDS)
-            if not getting.done() and not self._leaving():
+            if not getting.done() and not self._shutdown_requested():
                 self._idle = True
                 if self._refilling is None or self._refilling.done():
                     self._refilling = asyncio.ensure_future(asyncio.to_thread(self._sandboxes.refill))
@@ -157,7 +172,7 @@ class Supervisor:
             getting.cancel()
 
     def _refill_if_idle(self) -> None:
-        """Start what can be started better now that more is compiled; in a thread."""
+        """Replace spare processes now that more is compiled; called in a thread."""
         if self._idle:
             self._sandboxes.refill()
 
@@ -191,32 +206,31 @@ class Supervisor:
             self._log.info("assignment ended early", id=assignment.id, cancelled=context.cancelled.is_set())
 
     async def _result_of(self, context: AssignmentContext, kind: str | None) -> pb.AssignmentResult | None:
-        """Return how an assignment ended, also where that is an error; None if it was interrupted or cancelled."""
+        """Return how an assignment ended, as a result even if that is an error; None if it was interrupted or cancelled."""
         if context.cancelled.is_set():
             return None
         try:
-            await asyncio.to_thread(shutil.rmtree, context.scratch, ignore_errors=True)  # an earlier attempt's, killed
+            # An attempt that was killed may have left one.
+            await asyncio.to_thread(shutil.rmtree, context.scratch, ignore_errors=True)
             context.scratch.mkdir(parents=True)
             return await _perform(context, kind)
         except DressageError as error:
             self._log.warning("assignment failed", id=context.assignment.id, reason=error.reason, error=error.message)
-            return results.infrastructure_failed(error.reason, error.message)
+            return infrastructure_failed(error.reason, error.message)
         except OSError as error:
             reason = "OUT_OF_DISK" if error.errno in NO_ROOM else "TRAINER_IO"
-            return results.infrastructure_failed(reason, f"the trainer's files: {error}")
+            return infrastructure_failed(reason, f"the trainer's files: {error}")
         except Exception as error:
-            # A defect of ours in one assignment must not take the lease from those after it.
+            # A defect of the trainer in one assignment must not end the lease for those after it.
             self._log.exception("assignment failed", id=context.assignment.id)
-            return results.infrastructure_failed(
-                "TRAINER_FAILED", f"the trainer failed: {type(error).__name__}: {error}"
-            )
+            return infrastructure_failed("TRAINER_FAILED", f"the trainer failed: {type(error).__name__}: {error}")
 
 
 async def _perform(context: AssignmentContext, kind: str | None) -> pb.AssignmentResult | None:
-    """Do the work by the function of its name in the module of its name, imported when first needed: some are heavy."""
+    """Do the work with the function and module named after its kind, imported when first needed: some are heavy."""
     if kind not in _KINDS:
-        message = f"work: this trainer cannot do it (got {kind!r}); expected one of {', '.join(_KINDS)}"
-        return results.assignment_refused("ASSIGNMENT_UNKNOWN", message)
+        message = f"work: this trainer does not support it (got {kind!r}); expected one of {', '.join(_KINDS)}"
+        return assignment_refused("ASSIGNMENT_UNKNOWN", message)
     module = importlib.import_module(f"dressage_trainer.assignments.{kind}")
     result: pb.AssignmentResult | None = await getattr(module, kind)(context)
     return result

@@ -14,8 +14,7 @@ from dressage.errors import ResourceExhausted
 from dressage.policies import PolicyCard
 from dressage.sandbox.limits import Limits
 from dressage.sandbox.pipe import ChannelClosed
-from dressage_trainer.evaluation import evaluator
-from dressage_trainer.evaluation import evaluator_pool as evaluation
+from dressage_trainer.evaluation import evaluator, evaluator_pool
 from dressage_trainer.evaluation.evaluator_pool import EvaluationSettings, EvaluatorPool
 from dressage_trainer.lease.sandboxes import Sandboxes
 from dressage_trainer.messages import EvaluateRequest, MemberPolicy
@@ -71,7 +70,7 @@ def test_a_starved_background_evaluator_comes_to_the_foreground(tmp_path, monkey
     own = os.getpriority(os.PRIO_PROCESS, 0)
     normal, processes, priority = asyncio.run(play(tmp_path / "a", background=False))
     assert len(normal) == len(SEEDS) and (processes, priority) == (1, own)
-    monkeypatch.setattr(evaluation, "_BACKGROUND_SECONDS", 0.01)
+    monkeypatch.setattr(evaluator_pool, "_BACKGROUND_SECONDS", 0.01)
     starved, processes, priority = asyncio.run(play(tmp_path / "b", background=True))
     assert (processes, priority) == (2, own)
     assert starved == normal
@@ -123,9 +122,9 @@ def test_the_pool_can_be_left_while_an_evaluator_plays(tmp_path):
         assert evaluator._process is None
 
 
-def test_an_evaluation_beyond_the_memory_says_what_to_lower(tmp_path, monkeypatch):
-    small = replace(evaluation.EVALUATOR, limits=Limits(memory_bytes=300 << 20, file_bytes=1 << 30))
-    monkeypatch.setattr(evaluation, "EVALUATOR", small)
+def test_an_evaluation_beyond_the_memory_names_the_option_to_lower(tmp_path, monkeypatch):
+    small = replace(evaluator_pool.EVALUATOR, limits=Limits(memory_bytes=300 << 20, file_bytes=1 << 30))
+    monkeypatch.setattr(evaluator_pool, "EVALUATOR", small)
     options = {"max_episode_steps": 1_000_000, "terminate_when_unhealthy": False}
     settings = EvaluationSettings(environment="Hopper-v5", options=options, reward_source="")
 
@@ -164,8 +163,8 @@ def test_a_full_disk_is_the_systems_own_error(small_disk):
 
 
 def test_few_episodes_at_a_time_are_the_episodes(tmp_path, monkeypatch):
-    class Asked:
-        """A channel with one request, and what is answered."""
+    class OneRequest:
+        """A channel with one request that keeps the answers."""
 
         def __init__(self, request):
             self._requests, self.answers = [request], []
@@ -182,7 +181,7 @@ def test_few_episodes_at_a_time_are_the_episodes(tmp_path, monkeypatch):
         monkeypatch.setattr(evaluator, "_STEPS_AT_ONCE", steps_at_once)
         policy, path = untrained(), str(tmp_path / folder)
         request = EvaluateRequest(ENVIRONMENT, {}, policy.card, policy.weights, tuple(range(7)), path)
-        channel = Asked(request.to_dict())
+        channel = OneRequest(request.to_dict())
         evaluator.evaluate(channel)
         played = [Trajectory.load(Path(path)) for paths in channel.answers for path in paths]
         return [len(paths) for paths in channel.answers], [(t.seed, t.stock_return) for t in played]

@@ -90,8 +90,8 @@ def test_killed_at_random_moments_it_ends_with_the_same_weights(tmp_path, enviro
         if last is not None:
             break
         kills += 1
-        found = sorted(folder.glob("*.safetensors"), key=lambda path: -int(path.stem))
-        names = [f"checkpoints/{path.name}" for path in found]
+        files = sorted(folder.glob("*.safetensors"), key=lambda path: -int(path.stem))
+        names = [f"checkpoints/{path.name}" for path in files]
         resume = {"resume": names[0], "resume_earlier": tuple(names[1:])}
     assert kills >= 2
     for a, b in zip(whole.policies, last.policies, strict=True):
@@ -114,7 +114,7 @@ def reward(state, action, next_state, memory, np):
 
 
 @pytest.mark.timeout(200)
-def test_a_learner_without_memory_ends_with_a_clear_error_and_leaves_whole_checkpoints(tmp_path):
+def test_a_learner_out_of_memory_leaves_whole_checkpoints_and_an_error(tmp_path):
     with start(tmp_path / "run", memory_bytes=700 << 20) as process:
         process.channel.send({**spec("HalfCheetah-v5", 10**6, checkpoint_seconds=0), "reward_source": GREEDY})
         ended = process.wait(150)
@@ -122,6 +122,6 @@ def test_a_learner_without_memory_ends_with_a_clear_error_and_leaves_whole_check
     assert failure.cause == pb.AssignmentFailure.CAUSE_GENERATED_CODE
     assert failure.failure.reason == "LEARNER_OUT_OF_MEMORY" and "700 MiB" in failure.failure.message
     left = sorted((tmp_path / "run/checkpoints").iterdir())
-    # Nothing half-written, and what a resume asks for can be read.
+    # No partial file, and a resume can read them.
     assert [path.name for path in left] == ["2.safetensors", "3.safetensors"]
     assert [checkpoints.read(path).update for path in left] == [2, 3]

@@ -64,7 +64,7 @@ def train(scratch, **values):
 
 
 @pytest.mark.timeout(240)
-def test_killed_learner_resumes_to_the_same_weights_and_its_policy_is_evaluated(tmp_path):
+def test_a_killed_learner_resumes_to_the_same_weights(tmp_path):
     steps = 16 * 256
     whole = train(tmp_path / "run", steps=steps, checkpoint_seconds=1e9)
     with start("learner:learn", tmp_path / "run") as process:
@@ -81,12 +81,12 @@ def test_killed_learner_resumes_to_the_same_weights_and_its_policy_is_evaluated(
             np.testing.assert_array_equal(value, b.weights[name], err_msg=f"{a.member} {name}")
 
     policy = whole.policies[0]
-    with start("evaluator:evaluate", tmp_path / "evaluator") as process:
-        asked = EvaluateRequest(
+    with start("evaluation.evaluator:evaluate", tmp_path / "evaluator") as process:
+        task = EvaluateRequest(
             environment="HalfCheetah-v5", card=policy.card, weights=policy.weights, seeds=(7, 8), folder="out",
             options={"max_episode_steps": 50},
         )  # fmt: skip
-        process.channel.send(asked.to_dict())
+        process.channel.send(task.to_dict())
         reply = process.channel.recv(timeout=60)
     assert len(reply["paths"]) == 2
 

@@ -1,4 +1,4 @@
-"""Processes that are started ahead: locked down as any, one target each, and nothing of another's to be found."""
+"""Processes that are started ahead: locked down like any, one target each, and no trace of another."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SPEC = SandboxSpec(limits=Limits(memory_bytes=1 << 30, wall_seconds=60), preload
 
 @pytest.fixture
 def sandboxes(tmp_path):
-    made = Sandboxes(tmp_path / "sandboxes")
-    yield made
-    made.close()
+    pool = Sandboxes(tmp_path / "sandboxes")
+    yield pool
+    pool.close()
 
 
 def run(process, source):
@@ -54,7 +54,7 @@ def test_a_spare_process_gets_the_next_target_and_only_if_started_alike(sandboxe
         assert process.poll() is not None and not process.scratch.exists()
 
 
-def test_nothing_of_a_process_is_found_by_the_one_after_it(sandboxes):
+def test_a_process_sees_no_trace_of_the_one_before(sandboxes):
     sandboxes.keep_ready("test", lambda: {SPEC: 1})
     sandboxes.refill()
     first = sandboxes.start(SPEC, "sandbox_targets:run_source")
@@ -77,14 +77,14 @@ try:
 except OSError as error:
     out['write'] = type(error).__name__
 """
-    found = run(second, source)["out"]
-    assert found == {"builtin": False, "own": [], "other": "PermissionError", "write": "PermissionError"}
+    results = run(second, source)["out"]
+    assert results == {"builtin": False, "own": [], "other": "PermissionError", "write": "PermissionError"}
     assert (first.scratch / "left").read_text() == "x"
     for process in (first, second):
         sandboxes.end(process)
 
 
-def test_a_spare_process_that_is_not_wanted_any_more_is_ended(sandboxes):
+def test_a_spare_process_that_is_not_needed_any_more_is_ended(sandboxes):
     sandboxes.keep_ready("test", lambda: {SPEC: 1})
     sandboxes.refill()
     ((_, spare),) = sandboxes._spares
@@ -122,7 +122,7 @@ def test_the_wall_clock_of_a_spare_process_counts_from_its_target(tmp_path):
     sandboxes.close()
 
 
-def test_where_there_is_no_sandbox_a_refill_does_not_raise_and_a_start_does(sandboxes, monkeypatch):
+def test_without_a_sandbox_a_start_raises_and_a_refill_does_not(sandboxes, monkeypatch):
     def refused(*_, **__):
         raise FailedPrecondition("no barrier", reason="SANDBOX_UNAVAILABLE")
 

@@ -51,13 +51,13 @@ def undisturbed(folder, assignment) -> tuple[pb.Report, dict]:
 
 
 def improvements(accepted) -> list[tuple[int, float, list[float]]]:
-    found = [report.improvement for report in accepted.values() if report.WhichOneof("body") == "improvement"]
-    ordered = sorted(found, key=lambda one: one.improvement.evaluated)
+    reports = [report.improvement for report in accepted.values() if report.WhichOneof("body") == "improvement"]
+    ordered = sorted(reports, key=lambda one: one.improvement.evaluated)
     return [(one.improvement.evaluated, one.improvement.score, list(one.parameters.values)) for one in ordered]
 
 
 @pytest.mark.timeout(300)
-def test_a_search_ends_alike_after_kills_and_on_more_cores(tmp_path):
+def test_a_search_has_the_same_result_after_kills_and_on_more_cores(tmp_path):
     expected, accepted = undisturbed(tmp_path / "whole", search(budget=10_000))
     assert expected.evaluated == 10_000 and expected.episodes == 50_000 and expected.best_score >= 475
     streamed = improvements(accepted)
@@ -86,15 +86,15 @@ def test_a_search_ends_alike_after_kills_and_on_more_cores(tmp_path):
 
 
 @pytest.mark.timeout(300)
-def test_sigterm_stores_the_state_and_the_next_attempt_ends_alike(tmp_path):
+def test_sigterm_stores_the_state_and_the_result_is_the_same(tmp_path):
     expected, _ = undisturbed(tmp_path / "whole", search(budget=20_000))
     with FakeRunService(tmp_path / "store", search(budget=20_000)) as service:
         trainer = service.start_trainer(tmp_path / "first")
         service.wait_for("improvement", timeout=60)
-        told = time.monotonic()
+        signalled = time.monotonic()
         trainer.send_signal(signal.SIGTERM)
         when, report = service.wait_for("checkpoint", timeout=30)
-        assert trainer.wait(30) == 75 and when - told < 20
+        assert trainer.wait(30) == 75 and when - signalled < 20
         assert 0 < report.checkpoint.update < 20_000
         snapshot = checkpoints.read(tmp_path / "store" / report.checkpoint.key)
         assert snapshot.update == snapshot.facts["evaluated"] == report.checkpoint.update
@@ -104,7 +104,7 @@ def test_sigterm_stores_the_state_and_the_next_attempt_ends_alike(tmp_path):
 
 
 @pytest.mark.timeout(300)
-def test_a_damaged_state_costs_time_and_nothing_else(tmp_path):
+def test_a_damaged_state_costs_time_only(tmp_path):
     expected, _ = undisturbed(tmp_path / "whole", search(budget=1_000))
     store = tmp_path / "store"
     (store / "checkpoints").mkdir(parents=True)
@@ -115,19 +115,19 @@ def test_a_damaged_state_costs_time_and_nothing_else(tmp_path):
         with FakeRunService(store, task) as service:
             trainer = service.start_trainer(tmp_path / "scratch", attempt=2)
             _, report = service.wait_for("warning", timeout=60)
-            assert report.warning.reason == "CHECKPOINT_CORRUPT" and "begins anew" in report.warning.message
+            assert report.warning.reason == "CHECKPOINT_CORRUPT" and "restarts" in report.warning.message
             _, report = service.wait_for("result")
             assert trainer.wait(60) == 0 and report.result.search == expected
 
 
 @pytest.mark.timeout(300)
-def test_what_a_search_finds_balances_on_stock_gymnasium(tmp_path):
+def test_the_result_of_a_search_balances_on_stock_gymnasium(tmp_path):
     searches = [search(number=seed, seed=seed, episodes=20, target=475.0, budget=3_000, cores=2) for seed in (1, 2, 3)]
     with FakeRunService(tmp_path / "store", *searches) as service:
         service.start_trainer(tmp_path / "scratch")
-        found = [service.wait_for("result")[1].result.search for _ in searches]
-    assert all(one.best_score >= 475 and one.evaluated < 3_000 for one in found)
-    seeds, parameters = range(50_000, 50_040), [list(one.best_parameters) for one in found]
+        results = [service.wait_for("result")[1].result.search for _ in searches]
+    assert all(one.best_score >= 475 and one.evaluated < 3_000 for one in results)
+    seeds, parameters = range(50_000, 50_040), [list(one.best_parameters) for one in results]
     tasks = [
         evaluate(*parameters, number=1, seeds=range(1_000, 1_020), cores=2),
         evaluate(*parameters, number=2, seeds=seeds, cores=2),
@@ -137,8 +137,8 @@ def test_what_a_search_finds_balances_on_stock_gymnasium(tmp_path):
         for _ in tasks:
             service.wait_for("result")
         accepted = service.accepted
-    for index, one in enumerate(found):
-        # With the search's own seeds exactly what it said; with others what their spread allows.
+    for index, one in enumerate(results):
+        # With the search's seeds exactly its score; with others within their spread.
         assert np.mean(accepted[1, f"candidate/c{index}"].candidate.returns) == one.best_score
         returns = list(accepted[2, f"candidate/c{index}"].candidate.returns)
         error = 4 * max(np.std(returns, ddof=1), np.std(returns)) * np.sqrt(1 / 40 + 1 / 20)

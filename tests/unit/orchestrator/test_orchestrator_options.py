@@ -9,7 +9,7 @@ from dressage.cli.specs import SpecOptions, make_spec
 from dressage.envs import EnvOptions, make_batch
 from dressage.errors import InvalidArgument
 from dressage_orchestrator.service import _check_options
-from dressage_trainer.specs import options_of, train_spec
+from dressage_trainer.assignments.requests import options_of, train_spec
 
 
 def test_options_arrive_in_the_simulation() -> None:

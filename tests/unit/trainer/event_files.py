@@ -1,4 +1,4 @@
-"""Reads TensorBoard's event files by two implementations that are not ours."""
+"""Read TensorBoard's event files with two implementations that are not ours."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def events_by_tensorboard_x(path):
-    """All events of a file, by tensorboardX's message definitions and checksums."""
+    """Return all events of a file, read with tensorboardX's message definitions and checksums."""
     event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
     masked = pytest.importorskip("tensorboardX.record_writer").masked_crc32c
     data, events = path.read_bytes(), []
@@ -23,17 +23,17 @@ def events_by_tensorboard_x(path):
 
 
 def scalars(folder, reader):
-    """{step: {tag: value}} of all event files in a folder, by ``tensorboardX`` or by ``tensorboard`` itself."""
-    found: dict[int, dict[str, float]] = {}
+    """{step: {tag: value}} of all event files in a folder, read with ``tensorboardX`` or ``tensorboard`` itself."""
+    values: dict[int, dict[str, float]] = {}
     if reader == "tensorboardX":
         for path in folder.iterdir():
             for event in events_by_tensorboard_x(path):
-                for value in event.summary.value:
-                    found.setdefault(event.step, {})[value.tag] = value.simple_value
-        return found
+                for scalar in event.summary.value:
+                    values.setdefault(event.step, {})[scalar.tag] = scalar.simple_value
+        return values
     module = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     board = module.EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
     for tag in board.Tags()["scalars"]:
         for point in board.Scalars(tag):
-            found.setdefault(point.step, {})[tag] = point.value
-    return found
+            values.setdefault(point.step, {})[tag] = point.value
+    return values

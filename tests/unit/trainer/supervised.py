@@ -50,21 +50,21 @@ class Work:
 class Learner:
     """A learner's process and channel, with what it sends; then it has ended."""
 
-    def __init__(self, *said: Message) -> None:
-        self._said = iter([message.to_dict() for message in said])
+    def __init__(self, *messages: Message) -> None:
+        self._messages = iter([message.to_dict() for message in messages])
         self.channel = self
-        self.asked: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.killed = False
         self.scratch = Path()
 
     def recv(self, *, timeout: float | None) -> dict[str, Any]:
         try:
-            return next(self._said)
+            return next(self._messages)
         except StopIteration:
             raise ChannelClosed("gone") from None
 
     def send(self, message: dict[str, Any]) -> None:
-        self.asked.append(message)
+        self.received.append(message)
 
     def kill(self) -> None:
         self.killed = True
@@ -74,10 +74,10 @@ class Learner:
 
 
 class Endless(Learner):
-    """Runs until it is killed; answers a request for a snapshot by the messages given for that."""
+    """Runs until it is killed; answers a request for a snapshot with `answer`."""
 
-    def __init__(self, *said: Message, answer: Sequence[Message] = ()) -> None:
-        super().__init__(*said)
+    def __init__(self, *messages: Message, answer: Sequence[Message] = ()) -> None:
+        super().__init__(*messages)
         self._answer = [message.to_dict() for message in answer]
 
     def recv(self, *, timeout: float | None) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Endless(Learner):
             return super().recv(timeout=timeout)
         except ChannelClosed:
             while not self.killed:
-                if self._answer and {"type": "snapshot"} in self.asked:
+                if self._answer and {"type": "snapshot"} in self.received:
                     return self._answer.pop(0)
                 time.sleep(0.01)
             raise
@@ -97,7 +97,7 @@ class Sandboxes:
     def __init__(self, learner: Learner | None) -> None:
         self.learner = learner
         self.started: list[Any] = []
-        self.wanted: dict[str, Any] = {}
+        self.spares: dict[str, Any] = {}
 
     def start(self, spec: Any, target: str) -> Learner:
         assert self.learner is not None, "no learner is needed"
@@ -107,8 +107,8 @@ class Sandboxes:
     def end(self, process: Learner) -> None:
         process.kill()
 
-    def keep_ready(self, use: str, wanted: Any) -> None:
-        self.wanted[use] = wanted
+    def keep_ready(self, use: str, counts: Any) -> None:
+        self.spares[use] = counts
 
 
 class Pool:
@@ -116,7 +116,7 @@ class Pool:
 
     def __init__(self, hold: asyncio.Event | None = None, **broken: Exception) -> None:
         self._hold, self._broken = hold, broken
-        self.asked: list[tuple[str, int, tuple[int, ...]]] = []
+        self.requests: list[tuple[str, int, tuple[int, ...]]] = []
 
     async def __aenter__(self) -> Pool:
         return self
@@ -128,7 +128,7 @@ class Pool:
         pass
 
     async def evaluate(self, policy: MemberPolicy, seeds: Sequence[int]) -> list[Episode]:
-        self.asked.append((policy.member, policy.env_step, tuple(seeds)))
+        self.requests.append((policy.member, policy.env_step, tuple(seeds)))
         if self._hold is not None:
             await self._hold.wait()
         if policy.member in self._broken:
@@ -139,7 +139,7 @@ class Pool:
 
     @property
     def steps(self) -> list[int]:
-        return [step for _, step, _ in self.asked]
+        return [step for _, step, _ in self.requests]
 
 
 def _trajectory(seed: int) -> Trajectory:
@@ -194,18 +194,18 @@ def new_assignment(members: Mapping[str, session_pb2.Failure | None]) -> pb.Assi
 
 
 def resumed(assignment: pb.Assignment, reports: Sequence[pb.Report]) -> pb.Assignment:
-    """The assignment as the attempt after these reports gets it."""
-    made = pb.Assignment()
-    made.CopyFrom(assignment)
+    """Return the assignment that the attempt after these reports is given."""
+    continued = pb.Assignment()
+    continued.CopyFrom(assignment)
     items = {report.item for report in reports}
     for report in reports:
         if report.item:
-            made.finished_items.append(report.item)
+            continued.finished_items.append(report.item)
         if report.HasField("checkpoint"):
-            made.checkpoint = report.checkpoint.key
+            continued.checkpoint = report.checkpoint.key
         if report.HasField("policy") and report.item.replace("policy/", "evaluation/") not in items:
-            made.pending_evaluations.add().CopyFrom(report.policy.policy)
-    return made
+            continued.pending_evaluations.add().CopyFrom(report.policy.policy)
+    return continued
 
 
 def checkpoint(sandbox: Path, update: int, *, requested: bool = False) -> CheckpointMessage:

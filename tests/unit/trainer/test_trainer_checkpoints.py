@@ -45,7 +45,7 @@ def test_a_checkpoint_reads_as_it_was_written(tmp_path):
     assert same(checkpoints.read(tmp_path / checkpoints.write(tmp_path, small())), small())
 
 
-def test_what_a_killed_writer_left_goes_with_the_next_checkpoint(tmp_path):
+def test_the_next_checkpoint_deletes_what_a_killed_writer_left(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints/1.tmp").write_bytes(b"half")
     path = tmp_path / checkpoints.write(tmp_path, small())
@@ -86,7 +86,7 @@ def test_a_checkpoint_of_another_format_is_refused_by_its_name(tmp_path):
         checkpoints.read(path)
 
 
-def test_after_a_flipped_bit_in_the_facts_the_one_before_serves(tmp_path):
+def test_after_a_flipped_bit_in_the_facts_the_one_before_is_used(tmp_path):
     before = checkpoints.write(tmp_path, checkpoints.Snapshot(1, 256, small().facts, small().arrays))
     newest = checkpoints.write(tmp_path, small())
     data = (tmp_path / newest).read_bytes()

@@ -1,4 +1,4 @@
-"""A simulation that diverges is told of by both backends: once, then at every tenfold, and not again after a resume."""
+"""Both backends warn of a simulation that diverges: once, then at 10, 100, … steps, and not again after a resume."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def reward(state, action, next_state, memory, np):
 SMALL = {"num_envs": 2, "num_steps": 3, "minibatch_size": 6, "epochs": 1, "hidden_sizes": [4]}
 
 
-def told(counts):
+def warned(counts):
     """The counts at which there is a warning."""
     return [now for before, now in zip([0, *counts], counts, strict=False) if divergence_warnings(before, now)]
 
@@ -39,8 +39,8 @@ def told(counts):
         ([9, 9, 9, 10, 10], [9, 10]),
     ],
 )
-def test_a_warning_comes_at_the_first_and_then_at_every_tenfold(counts, expected):
-    assert told(list(counts)) == expected
+def test_a_warning_comes_at_the_first_and_then_at_each_power_of_ten(counts, expected):
+    assert warned(list(counts)) == expected
 
 
 def backend(name):
@@ -53,7 +53,7 @@ def backend(name):
 
 
 def restless(*arguments, **values):
-    """A batch that diverges once in every step, as far as its counter tells."""
+    """A batch that diverges once in every step, according to its counter."""
     batch = make_batch(*arguments, **values)
     step = batch.step
 
@@ -66,7 +66,7 @@ def restless(*arguments, **values):
 
 
 @pytest.mark.parametrize("name", ["jax", "sb3"])
-def test_each_backend_tells_and_a_resumed_run_goes_on_where_it_was(name, tmp_path):
+def test_each_backend_warns_and_a_resumed_run_continues_the_count(name, tmp_path):
     card = load_card(ENVIRONMENT)
     spec = TrainSpec(environment=ENVIRONMENT, reward_source=REWARD, members=(MemberTask("a", SMALL, 1),), backend=name)
 
@@ -76,8 +76,8 @@ def test_each_backend_tells_and_a_resumed_run_goes_on_where_it_was(name, tmp_pat
         return built
 
     def warnings(training, updates):
-        told = [(index, w) for index in range(1, updates + 1) for w in training.advance(began=0.0).warnings]
-        return [(index, warn.message) for index, warn in told if warn.reason == "SIMULATION_DIVERGED"]
+        reported = [(index, w) for index in range(1, updates + 1) for w in training.advance(began=0.0).warnings]
+        return [(index, warn.message) for index, warn in reported if warn.reason == "SIMULATION_DIVERGED"]
 
     first = group()
     # Three steps an update: 3, 6, 9, 12, ... divergences.

@@ -28,8 +28,8 @@ SEEDS = (11, 5, 900)
 GOOD, BAD = [0.0, -0.1, -1.0, -1.0, 0.0, 0.1, 1.0, 1.0], [0.0] * 8
 
 
-def made(*proposals, number=1, environment="CartPole-v1", seeds=SEEDS, cores=2, **fields) -> pb.Assignment:
-    """An assignment whose candidates are named a, b, c, ….
+def assignment_of(*proposals, number=1, environment="CartPole-v1", seeds=SEEDS, cores=2, **fields) -> pb.Assignment:
+    """Return an assignment whose candidates are named a, b, c, ….
 
     :param proposals: lists of parameters, or the one field of a `Candidate` as a dict.
     """
@@ -53,7 +53,7 @@ def linear(environment, parameters) -> Policy:
 
 
 def stock(policy, environment="CartPole-v1", seeds=SEEDS):
-    """Returns and lengths by Gymnasium's own loop."""
+    """Return returns and lengths of Gymnasium's own loop."""
     env, returns, lengths = gymnasium.make(environment), [], []
     for seed in seeds:
         observation, _ = env.reset(seed=seed)
@@ -84,7 +84,7 @@ async def test_candidates_play_stock_gymnasium_whatever_the_cores(tmp_path):
     expected = {"a": stock(linear("CartPole-v1", GOOD)), "b": stock(linear("CartPole-v1", BAD))}
     assert max(expected["a"][0]) > 100 > max(expected["b"][0])
     for cores in (1, 2, 5):
-        result, candidates = await one(tmp_path / str(cores), made(GOOD, BAD, cores=cores))
+        result, candidates = await one(tmp_path / str(cores), assignment_of(GOOD, BAD, cores=cores))
         assert {name: seen(candidate) for name, candidate in candidates.items()} == expected
         assert result.evaluate.episodes == 6
         assert result.evaluate.env_steps == sum(sum(lengths) for _, lengths in expected.values())
@@ -99,7 +99,7 @@ async def test_a_stored_bundle_plays_as_itself_and_its_rollouts_are_kept(tmp_pat
     bundles = [
         dict(bundle=pb.PolicyRef(bundle=key)) for key in ("sessions/s1/assignments/7/members/m/policy/", "own/policy")
     ]
-    assignment = made(*bundles, environment="Hopper-v5", kept_rollouts=2, cores=4)  # two parts each
+    assignment = assignment_of(*bundles, environment="Hopper-v5", kept_rollouts=2, cores=4)  # two parts each
     assignment.evaluate.ClearField("policy")
     _, candidates = await one(tmp_path, assignment)
     expected = stock(policy, "Hopper-v5")
@@ -113,8 +113,8 @@ async def test_a_stored_bundle_plays_as_itself_and_its_rollouts_are_kept(tmp_pat
             assert trajectory.stock_return == pytest.approx(total, rel=1e-6)  # files are in single precision
 
 
-async def test_what_is_finished_is_not_repeated(tmp_path):
-    assignment = made(GOOD, BAD, BAD)
+async def test_finished_candidates_are_not_repeated(tmp_path):
+    assignment = assignment_of(GOOD, BAD, BAD)
     assignment.finished_items.extend(["candidate/a", "candidate/c"])
     result, candidates = await one(tmp_path, assignment)
     assert list(candidates) == ["b"] and result.evaluate.episodes == 3
@@ -131,7 +131,7 @@ async def test_a_candidate_that_cannot_be_played_fails_alone(tmp_path):
         dict(bundle=pb.PolicyRef(bundle="hopper")), dict(bundle=pb.PolicyRef(bundle="damaged")),
         dict(bundle=pb.PolicyRef(bundle="nowhere")), dict(bundle=pb.PolicyRef(bundle="../secrets")),
     ]  # fmt: skip
-    result, candidates = await one(tmp_path, made(*proposals))
+    result, candidates = await one(tmp_path, assignment_of(*proposals))
     assert seen(candidates["f"]) == stock(linear("CartPole-v1", GOOD)) and not candidates["f"].HasField("failure")
     assert result.evaluate.episodes == 3
     messages = {name: candidate.failure.message for name, candidate in candidates.items() if name != "f"}
@@ -151,7 +151,7 @@ async def test_a_candidate_that_cannot_be_played_fails_alone(tmp_path):
 
 
 async def test_a_value_beyond_single_precision_is_refused(tmp_path):
-    _, candidates = await one(tmp_path, made([1e300] + [0.0] * 7))
+    _, candidates = await one(tmp_path, assignment_of([1e300] + [0.0] * 7))
     assert candidates["a"].failure.message.startswith("candidates[0].parameters.values: ")
 
 
@@ -174,14 +174,14 @@ async def test_a_value_beyond_single_precision_is_refused(tmp_path):
     ],
 )
 async def test_a_bad_assignment_is_refused_as_a_whole(changes, message, tmp_path):
-    result, candidates = await one(tmp_path, made(GOOD, **changes))
+    result, candidates = await one(tmp_path, assignment_of(GOOD, **changes))
     assert result.failure.cause == pb.AssignmentFailure.CAUSE_ASSIGNMENT
     assert result.failure.failure.message.startswith(message) and not candidates
 
 
-async def test_candidates_need_ids_of_their_own(tmp_path):
+async def test_candidates_need_unique_ids(tmp_path):
     for ids, shown in ((("a", "a"), "'a'"), (("a", "../b"), "'../b'"), (("a", ""), "''")):
-        assignment = made(GOOD, GOOD)
+        assignment = assignment_of(GOOD, GOOD)
         for candidate, name in zip(assignment.evaluate.candidates, ids, strict=True):
             candidate.id = name
         result, candidates = await one(tmp_path, assignment)
@@ -194,7 +194,7 @@ async def test_players_stay_warm_from_one_assignment_to_the_next(tmp_path):
         pids, expected = set(), stock(linear("CartPole-v1", GOOD))
         for number, environment in enumerate(["CartPole-v1", "InvertedPendulum-v5", "CartPole-v1"]):
             parameters = GOOD if environment == "CartPole-v1" else [0.1] * 4
-            now = context(made(parameters, number=number, environment=environment, cores=1))
+            now = context(assignment_of(parameters, number=number, environment=environment, cores=1))
             await evaluate(now)
             (player,) = now.players._idle
             pids.add(player._process.pid)
@@ -203,10 +203,12 @@ async def test_players_stay_warm_from_one_assignment_to_the_next(tmp_path):
         assert len(pids) == 1
 
 
-async def test_a_player_that_dies_is_the_machines_fault_and_the_next_one_plays(tmp_path):
+async def test_a_player_that_dies_blames_the_machine_and_the_next_one_plays(tmp_path):
     async with lease(tmp_path) as context:
-        await evaluate(context(made(GOOD, cores=1)))
-        now = context(made([0.0] * 4, number=2, environment="InvertedPendulum-v5", seeds=range(20_000), cores=1))
+        await evaluate(context(assignment_of(GOOD, cores=1)))
+        now = context(
+            assignment_of([0.0] * 4, number=2, environment="InvertedPendulum-v5", seeds=range(20_000), cores=1)
+        )
         serving = asyncio.ensure_future(evaluate(now))
         (player,) = now.players._all
         while not player.busy:
@@ -214,14 +216,14 @@ async def test_a_player_that_dies_is_the_machines_fault_and_the_next_one_plays(t
         player._process.kill()
         result = await asyncio.wait_for(serving, 60)
         assert result.failure.cause == pb.AssignmentFailure.CAUSE_INFRASTRUCTURE
-        result = await evaluate(context(made(GOOD, number=3)))
+        result = await evaluate(context(assignment_of(GOOD, number=3)))
         assert result.evaluate.episodes == 3
 
 
 @pytest.mark.parametrize("event", ["terminate", "cancelled"])
 async def test_an_interrupted_evaluation_ends_at_once_and_keeps_what_it_reported(event, tmp_path):
     async with lease(tmp_path) as context:
-        assignment = made(BAD, [0.0] * 8, cores=1, seeds=range(100_000))
+        assignment = assignment_of(BAD, [0.0] * 8, cores=1, seeds=range(100_000))
         assignment.evaluate.candidates[1].CopyFrom(pb.Candidate(id="b", code="x"))
         assignment.evaluate.candidates.reverse()
         now = context(assignment)
@@ -235,7 +237,7 @@ async def test_an_interrupted_evaluation_ends_at_once_and_keeps_what_it_reported
         assert list(now.work.items()) == ["candidate/b"]
         # The player that was at work is not given to the next assignment, which is served all the same.
         assert process.wait(10) is not None
-        assert (await evaluate(context(made(BAD, number=2)))).evaluate.episodes == 3
+        assert (await evaluate(context(assignment_of(BAD, number=2)))).evaluate.episodes == 3
 
 
 def test_successes_are_the_environments_own(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ pytest.importorskip("mujoco")
 
 from dressage.policies import Policy, PolicyCard
 from dressage_trainer import checkpoints, learner
-from dressage_trainer.backends import stacked as groups
+from dressage_trainer.backends import stacked
 from dressage_trainer.messages import MemberTask, TrainSpec
 
 from tests.unit.trainer.event_files import scalars
@@ -87,7 +87,7 @@ def reward(state, action, next_state, memory, np):
 """
 
 
-def test_a_call_of_the_reward_that_does_not_return_is_told(tmp_path, monkeypatch):
+def test_a_call_of_the_reward_that_does_not_return_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(learner, "STALLED_SECONDS", 0.2)
     monkeypatch.setattr(learner, "_WATCH_SECONDS", 0.02)
     member = MemberTask("a", {**SMALL, "num_envs": 1, "num_steps": 5, "minibatch_size": 5, "epochs": 1}, 1)
@@ -96,7 +96,7 @@ def test_a_call_of_the_reward_that_does_not_return_is_told(tmp_path, monkeypatch
     assert failed.reason == "REWARD_STALLED" and failed.generated_code and "loop" in failed.message
 
 
-def test_members_of_different_shape_end_at_steps_of_their_own(tmp_path):
+def test_members_of_different_shape_end_at_different_steps(tmp_path):
     members = MemberTask("a", SMALL, 1), MemberTask("b", {**SMALL, "num_steps": 40}, 1)
     messages = run(tmp_path / "run", spec("InvertedPendulum-v5", PENDULUM, steps=300, members=members, evaluations=1))
     (done,) = of_type(messages, "done")
@@ -160,7 +160,7 @@ def test_a_row_has_every_diagnostic_and_tensorboard_shows_the_same_values(tmp_pa
     pytest.importorskip(reader)
     short = {"max_episode_steps": 30}  # so that episodes end within the first update
     run(tmp_path / "run", spec("HalfCheetah-v5", CHEETAH, steps=256, options=short, checkpoint_seconds=1e9))
-    names = {f"{group}/{name}": name for group, found in DIAGNOSTICS.items() for name in found}
+    names = {f"{group}/{name}": name for group, diagnostics in DIAGNOSTICS.items() for name in diagnostics}
     names |= {tag: tag for term in TERMS for tag in (f"term/{term}", f"term_magnitude/{term}", f"term_share/{term}")}
     for member in ("a", "b"):
         folder = tmp_path / "run/members" / member
@@ -190,7 +190,7 @@ def test_resumes_to_the_same_bits(tmp_path, environment, reward):
     assert untimed[0] == untimed[1]
 
 
-def test_groups_of_other_shape_train_beside_each_other_and_resume(tmp_path):
+def test_groups_of_different_shape_train_together_and_resume(tmp_path):
     members = (MemberTask("a", SMALL, 1), MemberTask("b", {**SMALL, "hidden_sizes": [8]}, 1),
                MemberTask("c", {**SMALL, "num_steps": 64}, 1))  # fmt: skip
     whole = run(tmp_path / "whole", spec("InvertedPendulum-v5", PENDULUM, steps=512, members=members))
@@ -204,8 +204,8 @@ def test_groups_of_other_shape_train_beside_each_other_and_resume(tmp_path):
 
 def test_only_the_group_that_advanced_is_copied(tmp_path, monkeypatch):
     taken = []
-    snapshot = groups.Group.snapshot
-    monkeypatch.setattr(groups.Group, "snapshot", lambda self: taken.append(self.names) or snapshot(self))
+    snapshot = stacked.Group.snapshot
+    monkeypatch.setattr(stacked.Group, "snapshot", lambda self: taken.append(self.names) or snapshot(self))
     members = (MemberTask("a", SMALL, 1), MemberTask("b", {**SMALL, "hidden_sizes": [8]}, 2))
     run(tmp_path / "w", spec("InvertedPendulum-v5", PENDULUM, steps=384, members=members))
     assert sorted(taken) == [["a"]] * 4 + [["b"]] * 4  # once at the start, then after each of three updates
@@ -234,7 +234,7 @@ def test_non_finite_reward_stops_the_run_naming_the_term(tmp_path):
     assert messages[-1].generated_code
 
 
-def test_members_stopped_before_the_checkpoint_are_told_of_again(tmp_path):
+def test_members_stopped_before_the_checkpoint_are_reported_again(tmp_path):
     """The attempt before may have been killed before it could."""
     part = run(tmp_path / "run", spec("InvertedPendulum-v5", PENDULUM, steps=256, checkpoint_seconds=0))
     newest = of_type(part, "checkpoint")[-1].path
@@ -278,7 +278,7 @@ def damage(path, how):
 
 
 @pytest.mark.parametrize("how", ["truncated", "flipped"])
-def test_after_a_damaged_checkpoint_the_one_before_serves(tmp_path, how):
+def test_after_a_damaged_checkpoint_the_one_before_is_used(tmp_path, how):
     request = spec("InvertedPendulum-v5", PENDULUM, steps=384, checkpoint_seconds=0)
     whole = run(tmp_path / "run", request)
     damage(tmp_path / "run/checkpoints/3.safetensors", how)
@@ -292,7 +292,7 @@ def test_after_a_damaged_checkpoint_the_one_before_serves(tmp_path, how):
     assert messages[-1].env_steps_total == 2 * 128
 
 
-def test_without_a_usable_checkpoint_training_begins_anew_and_says_so(tmp_path):
+def test_without_a_usable_checkpoint_training_restarts_with_a_warning(tmp_path):
     whole = run(tmp_path / "run", spec("InvertedPendulum-v5", PENDULUM, steps=256))
     messages = run(
         tmp_path / "run", spec("InvertedPendulum-v5", PENDULUM, steps=256, resume="checkpoints/7.safetensors")
@@ -321,7 +321,7 @@ def snapshot_of(update, size):
     return checkpoints.Snapshot(update=update, env_step=update, facts={}, arrays={"x": np.full(size, update)})
 
 
-def test_a_full_disk_leaves_the_previous_checkpoint_and_nothing_half_written(tmp_path, small_files):
+def test_a_full_disk_leaves_the_previous_checkpoint_and_no_partial_one(tmp_path, small_files):
     checkpoints.write(tmp_path, snapshot_of(1, 10))
     small_files(20_000)
     with pytest.raises(OSError, match="File too large"):
@@ -330,7 +330,7 @@ def test_a_full_disk_leaves_the_previous_checkpoint_and_nothing_half_written(tmp
     assert checkpoints.read(tmp_path / "checkpoints/1.safetensors").update == 1
 
 
-def test_training_goes_on_without_checkpoints_and_ends_where_metrics_find_no_place(tmp_path, small_files):
+def test_training_continues_without_checkpoints_but_not_without_metrics(tmp_path, small_files):
     small_files(30_000)  # less than a checkpoint, more than a few rows of metrics
     messages = run(tmp_path / "run", spec("InvertedPendulum-v5", PENDULUM, steps=384, checkpoint_seconds=0))
     assert {m.reason for m in of_type(messages, "warning")} == {"CHECKPOINT_FAILED"}

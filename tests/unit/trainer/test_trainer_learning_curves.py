@@ -1,7 +1,7 @@
 """Members learn as SB3's PPO does, and in company as alone: the figures of their first updates agree in distribution.
 
 Initial weights, noise, normalisation, bootstrapping and the order of minibatches all show in them. Tens of seeds give
-standard errors of a few per cent, which final returns never do; a difference must be near five of these to be found.
+standard errors of a few per cent, which final returns never do; a difference must be near five of these to be figures.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def reward(state, action, next_state, memory, np):
 '''
 GIVEN = {"num_envs": 8, "num_steps": 64, "minibatch_size": 64, "epochs": 5, "hidden_sizes": [32, 32], "learning_rate": 2e-3,
          "entropy_coef": 0.01, "initial_log_std": -1.0, "gae_lambda": 0.9, "discount": 0.98}  # fmt: skip
-"""A rate at which a few updates make values that bootstrapping needs: with 5e-4 its absence was not found."""
+"""A rate at which a few updates make values that bootstrapping needs: with 5e-4 its absence was not figures."""
 CUT = 20
 """Steps of an episode: some are cut, some fall before."""
 UPDATES = 4
@@ -78,15 +78,15 @@ def first_updates(folder: Path, members: list[MemberTask], *, backend: str = "ja
 
 
 def differing(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> list[str]:
-    """Figures whose means differ by Welch's test, each ``[members, updates]``."""
+    """Return the figures whose means differ in Welch's test, each ``[members, updates]``."""
     comparisons = sum(values.shape[1] for values in one.values())
-    found = []
+    figures = []
     for name, values in one.items():
         chances = stats.ttest_ind(values, other[name], equal_var=False).pvalue
         for update in np.flatnonzero(chances < ERROR_RATE / comparisons):
             means = values[:, update].mean(), other[name][:, update].mean()
-            found.append(f"{name} after update {update + 1}: {means[0]:.5g} against {means[1]:.5g}")
-    return found
+            figures.append(f"{name} after update {update + 1}: {means[0]:.5g} against {means[1]:.5g}")
+    return figures
 
 
 def seeded(first: int, **changes: object) -> list[MemberTask]:

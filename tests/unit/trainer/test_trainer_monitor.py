@@ -24,12 +24,12 @@ def curve(values):
 
 
 def at_the_end(values):
-    """What a training with these returns is warned of."""
+    """Return the warnings of a training with these returns."""
     return reasons(curve(values), steps=10 * len(values))
 
 
 def until(share, count):
-    """A curve that rises up to this share of the training, and then stays."""
+    """Return a curve that rises for this share of the training, and then is level."""
     return np.minimum(1, np.arange(count) / (share * (count - 1)))
 
 
@@ -43,28 +43,28 @@ def test_a_plateau_is_seen_at_any_scale_and_a_rise_never(scale, offset, seed):
 
 @pytest.mark.parametrize("noise", [0.1, 0.3])
 @pytest.mark.parametrize("count", [250, 1000, 3000])
-def test_a_noisy_rise_is_hardly_ever_called_a_plateau_and_a_noisy_plateau_mostly_is(count, noise):
+def test_noise_hardly_ever_hides_a_rise_or_a_plateau(count, noise):
     """Measured with 2,000 curves of each kind: at most 0.1 % of the rises, at least 93 % of the plateaus from 40 or 50 % of the
-    training on, and 83 % of those from 20 % on. (A look at every row called 25 to 100 % of these rises a plateau.)"""
+    training on, and 83 % of those from 20 % on. (A check at every row called 25 to 100 % of these rises a plateau.)"""
     rng, repeats = np.random.default_rng(5), 60
 
-    def told(share):
+    def warned(share):
         curves = until(share, count) + noise * rng.standard_normal((repeats, count))
         return sum(bool(at_the_end(values)) for values in curves) / repeats
 
-    assert told(1) < 0.02
-    assert told(0.5) > 0.8 and told(0.4) > 0.8
+    assert warned(1) < 0.02
+    assert warned(0.5) > 0.8 and warned(0.4) > 0.8
 
 
-def test_a_plateau_is_told_at_the_end_alone_and_once():
+def test_a_plateau_is_reported_once_and_at_the_end():
     rows = curve(until(0.3, 200))
     assert reasons(rows, steps=2_010) == []
     assert reasons([*rows, *rows[-1:]], steps=2_000) == [(199, "PLATEAU")]
 
 
 def test_a_return_that_never_leaves_its_noise_is_a_plateau():
-    found = [at_the_end(np.random.default_rng(seed).standard_normal(250)) for seed in range(30)]
-    assert found.count([(249, "PLATEAU")]) > 24
+    warnings = [at_the_end(np.random.default_rng(seed).standard_normal(250)) for seed in range(30)]
+    assert warnings.count([(249, "PLATEAU")]) > 24
     assert at_the_end(np.ones(80)) == [(79, "PLATEAU")]
 
 
@@ -128,7 +128,7 @@ class Line:
 
 
 @pytest.mark.parametrize(("backend", "package"), [("jax", "jax"), ("sb3", "stable_baselines3")])
-def test_each_backend_judges_a_members_plateau_at_its_end(tmp_path, monkeypatch, backend, package):
+def test_each_backend_reports_a_plateau_at_the_end_of_training(tmp_path, monkeypatch, backend, package):
     pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(learner.Training, "_listen", lambda self: None)

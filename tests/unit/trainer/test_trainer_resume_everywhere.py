@@ -1,4 +1,4 @@
-"""On every environment a run that goes on from a checkpoint's file ends with the bits of one that was never interrupted."""
+"""On every environment a run that resumes from a checkpoint's file ends with the bits of one that was never interrupted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dressage_trainer.messages import MemberTask, TrainSpec
 
 from tests.unit.trainer.in_process import run
 
-# The memory is of the whole episode, and no episode ends just before the checkpoint in all rows.
+# The memory spans the whole episode, and not all rows end an episode just before the checkpoint.
 REWARD = '''
 LATEX = "1"
 TERMS = {"place": "of the observation", "late": "depends on the memory"}
@@ -41,7 +41,7 @@ CASES = [*((environment, "0.0") for environment in ENVIRONMENT_IDS), ("Hopper-v5
 
 
 def train(folder, environment, read, updates, *, begun=0, **values):
-    """What the checkpoint after the last update says.
+    """Train, and return the checkpoint after the last update.
 
     :param begun: updates done by the attempt before.
     """
@@ -57,10 +57,10 @@ def train(folder, environment, read, updates, *, begun=0, **values):
     )
     messages = run(folder, request)
     assert messages[-1].type == "done", messages[-1]
-    # Beginning anew would end with the same bits, too.
+    # A restart would end with the same bits, too.
     assert messages[-1].env_steps_total == (updates - begun) * UPDATE * len(MEMBERS)
     snapshot = checkpoints.read(folder / checkpoints.path_of(updates))
-    # What is delivered is what is in the file.
+    # The delivered policies are those in the file.
     for index, policy in enumerate(messages[-1].policies):
         for name, value in snapshot.part("group0/ppo/weights/").items():
             np.testing.assert_array_equal(value[index], policy.weights[name])
@@ -68,7 +68,7 @@ def train(folder, environment, read, updates, *, begun=0, **values):
 
 
 def rows_of(array):
-    """Metrics but for what a clock said."""
+    """Return the metrics without those that depend on a clock."""
     rows = [json.loads(line) for line in array.tobytes().splitlines()]
     return [{name: value for name, value in row.items() if "second" not in name} for row in rows]
 
@@ -87,7 +87,7 @@ def test_a_resumed_training_ends_with_the_same_bits(tmp_path, monkeypatch, envir
     for name in metrics:
         assert rows_of(rest.arrays[name]) == rows_of(whole.arrays[name])
 
-    # What the test is about was there: memory, both normalisers, Adam's moments, contact forces.
+    # The parts that the test is about are not trivial: memory, both normalisers, Adam's moments, contact forces.
     part = between.part("group0/ppo/")
     assert part["collector/reward/memory/steps"].max() > 1
     for normaliser in ("observations", "returns"):

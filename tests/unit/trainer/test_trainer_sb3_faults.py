@@ -1,4 +1,4 @@
-"""Members that break under the Stable-Baselines3 backend, and what it keeps and tells of a member."""
+"""Members that fail in the Stable-Baselines3 backend, and what it keeps and reports of a member."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_arithmetic_that_raises_stops_its_member(tmp_path, monkeypatch):
     assert "ZeroDivisionError: float division by zero (line 5)" in stopped.message
 
 
-def test_a_reward_too_large_for_the_running_variance_stops_its_member(tmp_path, monkeypatch):
+def test_a_reward_that_overflows_the_variance_stops_its_member(tmp_path, monkeypatch):
     reward = REWARD.replace("0.01 * memory.steps", "np.where(memory.steps == 5, 1e160, 0.0)")
     members = (MemberTask("a", PPO, 1),)
     messages = run(tmp_path / "run", monkeypatch, algorithm="ppo", steps=128, members=members, reward=reward)
@@ -115,7 +115,7 @@ def test_a_reward_too_large_for_the_running_variance_stops_its_member(tmp_path, 
 
 
 @pytest.mark.parametrize(("bad", "cause"), [(1e160, "observation"), (1.0, None)])
-def test_an_observation_too_large_for_the_running_variance_stops_its_member(bad, cause):
+def test_an_observation_that_overflows_the_variance_stops_its_member(bad, cause):
     batch = FakeBatch(1, 3)
     batch.corrupt = lambda count, observation: observation.__setitem__((1, 2), bad) if count == 4 else None
     environment = StoppingNormalizer(RewardedVecEnv(batch, FakeReward(), [0, 1, 2]))
@@ -131,7 +131,7 @@ def test_an_observation_too_large_for_the_running_variance_stops_its_member(bad,
 
 
 def outcome(total, observation=0.0, options=None, **terms):
-    """What a step of three environments comes to: None, or the cause and the term of a stop."""
+    """Return the outcome of a step of three environments: None, or the cause and the term of a stop."""
     size = SimpleNamespace(num_envs=3, observation_size=1, action_size=1, action_low=BOUND[0], action_high=BOUND[1])
     env = RewardedVecEnv(size, None, [0, 1, 2], **(options or {}))
     output = SimpleNamespace(total=np.asarray(total), terms={n: np.asarray(v) for n, v in terms.items()}, raised={})
@@ -158,7 +158,7 @@ def test_rewards_that_single_precision_does_not_hold_are_not_finite():
     assert outcome([1.0, -1e39, 1.0], options=single, up=[1.0] * 3, late=[0.0, -1e39, 0.0]) == ("reward", "late")
 
 
-def test_the_last_chunk_of_a_stopped_member_is_told(tmp_path, monkeypatch, short_chunks):
+def test_the_last_chunk_of_a_stopped_member_is_reported(tmp_path, monkeypatch, short_chunks):
     reward = REWARD.replace("0.01 * memory.steps", "np.where(memory.steps > 14, np.nan, 0.0)")
     folder = tmp_path / "run"
     members = (MemberTask("a", PLAIN, 1),)
@@ -171,7 +171,7 @@ def test_the_last_chunk_of_a_stopped_member_is_told(tmp_path, monkeypatch, short
     assert state.env_step == stopped.env_step and state.metrics["step"] == stopped.env_step
 
 
-def test_a_rollout_cut_short_does_not_repeat_the_figures_of_the_update_before(tmp_path, monkeypatch):
+def test_an_incomplete_rollout_does_not_repeat_earlier_figures(tmp_path, monkeypatch):
     reward = REWARD.replace("0.01 * memory.steps", "np.where(memory.steps > 24, np.nan, 0.0)")
     run(tmp_path / "run", monkeypatch, algorithm="ppo", steps=1280, members=(MemberTask("a", PPO, 1),), reward=reward)
     rows = rows_of(tmp_path / "run", "a")
@@ -184,19 +184,19 @@ def test_the_replay_buffer_is_as_large_as_the_run_and_grows_with_it(tmp_path, mo
     load = models.SAC.load.__func__
 
     def loading(cls, *arguments, **options):
-        (old,) = [m for m in made if m.replay_buffer is None][-1:]
-        assert old is made[-1]  # given up before another is made
-        found = load(cls, *arguments, **options)
-        sizes.append(found.replay_buffer.observations.shape[0])
-        return found
+        (old,) = [m for m in created if m.replay_buffer is None][-1:]
+        assert old is created[-1]  # released before another is created
+        restored = load(cls, *arguments, **options)
+        sizes.append(restored.replay_buffer.observations.shape[0])
+        return restored
 
-    made = []
+    created = []
     make = models.make_model
-    monkeypatch.setattr(models, "make_model", lambda *a, **k: made.append(make(*a, **k)) or made[-1])
+    monkeypatch.setattr(models, "make_model", lambda *a, **k: created.append(make(*a, **k)) or created[-1])
     monkeypatch.setattr(models.SAC, "load", classmethod(loading))
     known = dict(algorithm="sac", members=(MemberTask("a", PLAIN, 1),))
     part = run(tmp_path / "part", monkeypatch, steps=200, checkpoint_seconds=0, **known)
-    assert made[0].replay_buffer.buffer_size == (200 + 200) // 4
+    assert created[0].replay_buffer.buffer_size == (200 + 200) // 4
     resume = [m.path for m in part if m.type == "checkpoint"][-1]
     rest = run(tmp_path / "part", monkeypatch, steps=360, resume=resume, **known)
     assert rest[-1].type == "done" and sizes == [(360 + 200) // 4]
@@ -225,8 +225,8 @@ def test_sac_states_what_it_trained_with_and_only_that(tmp_path, monkeypatch, sh
     fixed = {**PLAIN, "entropy_coef": 0.0}
     known = dict(algorithm="sac", steps=200)
     tuned = run(tmp_path / "run", monkeypatch, members=(MemberTask("a", PLAIN, 1),), checkpoint_seconds=0, **known)
-    told = tuned[-1].policies[0].card["provenance"]["hyperparameters"]
-    assert set(told) == {*SAC_HYPERPARAMETERS, "normalize_observation"} and told["entropy_coef"] == "auto"
+    stated = tuned[-1].policies[0].card["provenance"]["hyperparameters"]
+    assert set(stated) == {*SAC_HYPERPARAMETERS, "normalize_observation"} and stated["entropy_coef"] == "auto"
     resume = [m.path for m in tuned if m.type == "checkpoint"][-1]
     other = run(tmp_path / "run", monkeypatch, members=(MemberTask("a", fixed, 1),), resume=resume, **known)
     assert other[-1].type == "failed" and other[-1].reason == "CHECKPOINT_MISMATCH"
@@ -235,20 +235,20 @@ def test_sac_states_what_it_trained_with_and_only_that(tmp_path, monkeypatch, sh
 
 
 def test_replay_buffers_that_would_outgrow_the_learner_are_refused_at_once(tmp_path, monkeypatch, short_chunks):
-    made = []
+    created = []
     make = models.make_model
-    monkeypatch.setattr(models, "make_model", lambda *a, **k: made.append(make(*a, **k)) or made[-1])
+    monkeypatch.setattr(models, "make_model", lambda *a, **k: created.append(make(*a, **k)) or created[-1])
     known = dict(algorithm="sac", steps=400, members=(MemberTask("a", PLAIN, 1), MemberTask("b", PLAIN, 2)))
     # 600 transitions (400 steps and a chunk) in each of two buffers, their copies, and one copy more.
     whole = 600 * models.transition_bytes(4, 1) * 5 + groups._BESIDES
     refused = run(tmp_path / "refused", monkeypatch, memory_bytes=whole - 1, **known)
     assert [(m.type, m.reason) for m in refused if m.type == "failed"] == [("failed", "REPLAY_TOO_LARGE")]
-    assert "of 2 members" in refused[-1].message and "train at most 399 steps" in refused[-1].message and not made
+    assert "of 2 members" in refused[-1].message and "train at most 399 steps" in refused[-1].message and not created
     known_to_fit = known | {"steps": 399}
     assert run(tmp_path / "advised", monkeypatch, memory_bytes=whole - 1, **known_to_fit)[-1].type == "done"
-    made.clear()
+    created.clear()
     assert run(tmp_path / "fits", monkeypatch, memory_bytes=whole, **known)[-1].type == "done"
-    buffers = [getattr(made[0].replay_buffer, name) for name in models._REPLAY]
+    buffers = [getattr(created[0].replay_buffer, name) for name in models._REPLAY]
     assert sum(array.nbytes for array in buffers) == 600 * models.transition_bytes(4, 1)
     ppo = run(tmp_path / "ppo", monkeypatch, algorithm="ppo", steps=128, memory_bytes=1)
     assert ppo[-1].type == "done"

@@ -1,4 +1,4 @@
-"""How a scoring ends: with scores, without any, told to leave, with an episode that is too long; and what is not repeated."""
+"""How a score assignment ends: with scores, without any, on SIGTERM or a too long episode; and what is not repeated."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tests.unit.trainer import supervised
 
 
 class Pool(supervised.Pool):
-    """Evaluators that raise for some members, and for others end when told to."""
+    """Evaluators that raise for some members; the others wait for ``hold``."""
 
     raised: dict[str, Exception] = {}
     hold: asyncio.Event | None = None
-    left = False
+    closed = False
 
     def __init__(self, **_: Any) -> None:
         super().__init__(self.hold, **self.raised)
-        Pool.left = False
+        Pool.closed = False
 
     async def __aexit__(self, *_: object) -> None:
-        Pool.left = True
+        Pool.closed = True
 
     async def evaluate(self, policy: MemberPolicy, seeds: Sequence[int]) -> Any:
         if policy.member in self.raised:
@@ -64,7 +64,7 @@ def new_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("ending", ["cancelled", "terminate"])
-async def test_told_to_leave_it_leaves_at_once(new_context: Any, monkeypatch: pytest.MonkeyPatch, ending: str):
+async def test_sigterm_or_cancellation_ends_it_at_once(new_context: Any, monkeypatch: pytest.MonkeyPatch, ending: str):
     monkeypatch.setattr(Pool, "hold", asyncio.Event())
     context = new_context("a", "b")
     running = asyncio.ensure_future(scoring.score(context))
@@ -72,16 +72,16 @@ async def test_told_to_leave_it_leaves_at_once(new_context: Any, monkeypatch: py
     assert not running.done()
     getattr(context, ending).set()
     assert await asyncio.wait_for(running, 5) is None
-    assert Pool.left and not context.work.reports
+    assert Pool.closed and not context.work.reports
 
 
-async def test_scores_are_reported_by_item_and_those_of_earlier_attempts_not_again(new_context: Any):
+async def test_scores_of_earlier_attempts_are_not_repeated(new_context: Any):
     context = new_context("a", "b", finished=["evaluation/a/64"])
     result = await asyncio.wait_for(scoring.score(context), 5)
     assert result.score.episodes == 2 and context.work.items == ["evaluation/b/64"]
 
 
-async def test_an_episode_too_long_is_the_assignments_fault(new_context: Any, monkeypatch: pytest.MonkeyPatch):
+async def test_an_episode_too_long_blames_the_assignment(new_context: Any, monkeypatch: pytest.MonkeyPatch):
     error = ResourceExhausted("lower max_episode_steps", reason="EPISODE_TOO_LONG")
     monkeypatch.setattr(Pool, "raised", {"b": error})
     result = await asyncio.wait_for(scoring.score(new_context("a", "b")), 5)
@@ -89,7 +89,7 @@ async def test_an_episode_too_long_is_the_assignments_fault(new_context: Any, mo
     assert result.failure.failure.reason == "EPISODE_TOO_LONG" and "max_episode_steps" in result.failure.failure.message
 
 
-async def test_a_reward_that_fails_everywhere_is_the_codes_fault(new_context: Any, monkeypatch: pytest.MonkeyPatch):
+async def test_a_reward_that_fails_everywhere_blames_the_code(new_context: Any, monkeypatch: pytest.MonkeyPatch):
     error = RewardError("finite", "the term cost is not finite")
     monkeypatch.setattr(Pool, "raised", {"a": error, "b": error})
     context = new_context("a", "b")

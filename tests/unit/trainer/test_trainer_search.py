@@ -1,4 +1,4 @@
-"""The engine of budgeted searches: what it finds is real, and nothing but its task decides what it finds."""
+"""The engine of budgeted searches: its results are real, and depend on its task only."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from dressage.errors import InvalidArgument
 from dressage.policies import Policy
 from dressage.policies.kinds import PolicySpec, kind
 from dressage.sandbox.pipe import encode, unpack
+from dressage_trainer.assignments.requests import search_task
 from dressage_trainer.search.algorithms import RandomSearch
 from dressage_trainer.search.engine import Search
+from dressage_trainer.search.messages import SearchTask
+from dressage_trainer.search.networks import Stacked
 from dressage_trainer.search.scoring import CartPoleScorer, Scores, StockScorer, policy_of
-from dressage_trainer.search.stacked import Stacked
-from dressage_trainer.search.task import SearchTask, search_task
 
 
 def assignment(**changes) -> pb.SearchAssignment:
-    made = pb.SearchAssignment(
+    request = pb.SearchAssignment(
         environment="CartPole-v1", algorithm="random", budget=300, episodes=5, seed=1, episode_seed=1_000
     )
-    made.policy.kind = "linear"
+    request.policy.kind = "linear"
     for name, value in changes.items():
         owner, _, field = name.rpartition("__")
-        setattr(getattr(made, owner) if owner else made, field, value)
-    return made
+        setattr(getattr(request, owner) if owner else request, field, value)
+    return request
 
 
 def task(*, cores: int = 1, **changes) -> SearchTask:
@@ -51,7 +52,7 @@ def equal(a, b) -> bool:
 
 
 def stock_returns(policy: Policy, seeds) -> list[float]:
-    """Returns by Gymnasium's own loop."""
+    """Return returns of Gymnasium's own loop."""
     env, returns = gymnasium.make("CartPole-v1", disable_env_checker=True), []
     for seed in seeds:
         observation, _ = env.reset(seed=seed)
@@ -68,18 +69,18 @@ def stock_returns(policy: Policy, seeds) -> list[float]:
     [dict(), dict(policy__bias=True), dict(policy__kind="random_features", policy__bias=True, scale=3.0)],
     ids=["linear", "bias", "random_features"],
 )
-def test_every_improvement_scores_on_stock_gymnasium_what_it_is_said_to(changes):
+def test_every_improvement_scores_the_same_on_stock_gymnasium(changes):
     one = task(**changes)
     with Search(one) as search:
-        found = []
+        improvements = []
         while not search.done:
-            found += search.advance()
-    assert len(found) >= 2
-    for improvement in found:
+            improvements += search.advance()
+    assert len(improvements) >= 2
+    for improvement in improvements:
         returns = stock_returns(policy_of(one, improvement.parameters), range(1_000, 1_005))
         assert np.mean(returns) == improvement.score
-    assert [score for _, score in search.progress.improvements] == sorted({one.score for one in found})
-    assert search.progress.best_score == found[-1].score
+    assert [score for _, score in search.progress.improvements] == sorted({one.score for one in improvements})
+    assert search.progress.best_score == improvements[-1].score
 
 
 def test_every_candidate_and_step_counts():
@@ -100,14 +101,14 @@ def test_every_candidate_and_step_counts():
 def test_random_search_solves_cart_pole_within_a_small_budget():
     # About 1.7 % of the draws balance for 475 steps or more (0.015 to 0.019 at 95 % of 20,000), so that 200 of them find none
     # with a probability of 2 to 5 %. Fewer than 18 of 24 seeds would then be a chance of less than 1 in 1,000.
-    found = 0
+    solved = 0
     for seed in range(24):
         state = searched(task(seed=seed, budget=200, target=475.0))
-        found += state["improvements"][-1][1] >= 475.0
-    assert found >= 18
+        solved += state["improvements"][-1][1] >= 475.0
+    assert solved >= 18
 
 
-def test_a_search_ends_at_its_target_and_counts_nothing_behind_it():
+def test_a_search_ends_at_its_target_and_counts_no_later_candidate():
     whole = searched(task(budget=2_000))
     (first, score) = next((number, score) for number, score in whole["improvements"] if score >= 200)
     early = [searched(task(budget=2_000, target=200.0), blocks=blocks) for blocks in ((1,), (7, 64), (2_000,))]
@@ -128,9 +129,9 @@ def test_cores_and_blocks_change_nothing(changes):
     hidden = changes.pop("policy__hidden_sizes", [])
 
     def one(cores):
-        made = assignment(**changes)
-        made.policy.hidden_sizes.extend(hidden)
-        return search_task(made, cores=cores)
+        request = assignment(**changes)
+        request.policy.hidden_sizes.extend(hidden)
+        return search_task(request, cores=cores)
 
     expected = searched(one(1))
     assert equal(searched(one(3)), expected)
@@ -272,7 +273,7 @@ def test_equal_scores_mean_the_first_action_as_an_argmax_does():
     )
 
 
-def test_draws_do_not_depend_on_how_many_are_asked_for():
+def test_draws_do_not_depend_on_the_block_size():
     table = PolicySpec(kind="table", observation_count=9, action_count=3)
     for shape in (spec("linear"), table):
         whole = RandomSearch(shape, seed=5, scale=2.0).ask(100)
@@ -284,9 +285,9 @@ def test_draws_do_not_depend_on_how_many_are_asked_for():
     assert set(RandomSearch(table, seed=1, scale=1.0).ask(50).ravel()) == {0.0, 1.0, 2.0}
 
 
-def test_draws_are_normal_with_the_given_scale_and_exact_in_single_precision():
+def test_draws_are_normal_and_exact_in_single_precision():
     draws = RandomSearch(spec("linear"), seed=3, scale=2.5).ask(4_000)
-    # 40,000 numbers: their mean and deviation lie within five standard errors.
+    # 40,000 numbers: their mean and deviation are within five standard errors.
     assert abs(draws.mean()) < 5 * 2.5 / math.sqrt(40_000)
     assert abs(draws.std() - 2.5) < 5 * 2.5 / math.sqrt(80_000)
     np.testing.assert_array_equal(draws.astype(np.float32).astype(np.float64), draws)
@@ -329,7 +330,7 @@ def test_draws_are_normal_with_the_given_scale_and_exact_in_single_precision():
         ),
     ],
 )
-def test_a_bad_search_names_field_value_and_what_would_be_right(changes, message):
+def test_a_bad_search_names_field_value_and_expectation(changes, message):
     with pytest.raises(InvalidArgument, match=message):
         task(**changes)
 

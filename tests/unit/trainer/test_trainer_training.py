@@ -1,4 +1,4 @@
-"""The supervisor's side of a training: what it takes from a learner, in what order it stores, and how it ends."""
+"""The supervisor's side of a training: which messages it accepts, in which order it stores, and how it ends."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_a_learner_may_not_name_members_that_are_not_its_own(tmp_path: Pat
     assert not work.reports and training._context.sandboxes.learner.killed  # type: ignore[attr-defined]
 
 
-async def test_a_learner_may_not_send_policies_without_end(tmp_path: Path):
+async def test_a_learner_may_not_send_unlimited_policies(tmp_path: Path):
     learner = Endless(*[EvaluateMessage(policies=(policy(step=step),)) for step in range(1, 30)])
     training, work, _ = new_training(tmp_path, learner)
     with pytest.raises(ProtocolError, match="more policies than there are evaluations"):
@@ -97,7 +97,7 @@ async def test_a_checkpoint_named_like_its_records_is_staged(tmp_path: Path):
     assert not work.reports and staged is not None and staged.path.read_bytes() == b"7"
 
 
-async def test_a_checkpoint_without_a_place_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_checkpoint_that_does_not_fit_on_the_disk_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def full(*_: Any, **__: Any) -> Path:
         raise OSError(28, "No space left on device")
 
@@ -110,7 +110,7 @@ async def test_a_checkpoint_without_a_place_is_a_warning(tmp_path: Path, monkeyp
     assert not list((tmp_path / "scratch/staging/staged").glob("*"))
 
 
-async def test_warnings_are_numbered_on_from_earlier_attempts(tmp_path: Path):
+async def test_numbers_of_warnings_continue_those_of_earlier_attempts(tmp_path: Path):
     assignment = new_assignment({"a-s1": None})
     assignment.finished_items.extend(["warning/1", "warning/2"])
     training, work, _ = new_training(tmp_path, Learner(WarningMessage("R", "m"), DONE), assignment=assignment)
@@ -118,13 +118,13 @@ async def test_warnings_are_numbered_on_from_earlier_attempts(tmp_path: Path):
     assert "warning/3" in work.items
 
 
-async def test_what_is_kept_ready_is_what_the_next_training_of_its_kind_starts(tmp_path: Path):
+async def test_spare_processes_are_those_that_the_same_training_starts(tmp_path: Path):
     training, _, _ = new_training(tmp_path, Learner(DONE))
     assert (await finish(training.run())).HasField("train")
     sandboxes: Any = training._context.sandboxes
-    wanted = sandboxes.wanted["train"]()
-    assert [spec for spec in wanted if spec in sandboxes.started] == sandboxes.started and len(sandboxes.started) == 1
-    assert wanted == {sandboxes.started[0]: 1, module.EVALUATOR: 1}
+    spares = sandboxes.spares["train"]()
+    assert [spec for spec in spares if spec in sandboxes.started] == sandboxes.started and len(sandboxes.started) == 1
+    assert spares == {sandboxes.started[0]: 1, module.EVALUATOR: 1}
 
 
 # -- the order of what is stored
@@ -143,7 +143,7 @@ async def test_a_training_stores_evaluates_and_delivers_each_item_once(tmp_path:
     assert result.train.env_steps == STEPS
     items = [f"{kind}/a-s1/{step}" for step in (64, STEPS) for kind in ("policy", "evaluation")]
     assert sorted(work.items) == sorted([*items, "member/a-s1"])
-    assert pool.asked == [("a-s1", 64, (100, 101)), ("a-s1", STEPS, (100, 101, 102, 103))]
+    assert pool.requests == [("a-s1", 64, (100, 101)), ("a-s1", STEPS, (100, 101, 102, 103))]
     for report in work.reports:
         if report.HasField("policy"):
             assert (work.store / report.policy.policy.bundle / "policy.safetensors").is_file()
@@ -154,7 +154,7 @@ async def test_a_training_stores_evaluates_and_delivers_each_item_once(tmp_path:
     assert not (tmp_path / "scratch/staging/members/a-s1/policies/64").exists()
 
 
-async def test_policies_are_stored_before_a_later_checkpoint_and_the_newest_checkpoint_waits(tmp_path: Path):
+async def test_policies_are_stored_before_a_later_checkpoint(tmp_path: Path):
     training, work, sandbox = new_training(tmp_path)
     for message in (
         checkpoint(sandbox, 1),
@@ -189,11 +189,11 @@ async def test_checkpoints_that_wait_for_the_store_do_not_fill_the_disk(tmp_path
     store_is_back = asyncio.Event()
     grants = work.grants
 
-    async def away(*asked: Any, **more: Any) -> dict[str, Grant]:
+    async def unavailable(*keys: Any, **more: Any) -> dict[str, Grant]:
         await store_is_back.wait()
-        return await grants(*asked, **more)
+        return await grants(*keys, **more)
 
-    work.grants = away  # type: ignore[method-assign]
+    work.grants = unavailable  # type: ignore[method-assign]
     uploads = asyncio.ensure_future(training._outbox.run())
     for update in range(1, 9):
         await training._handle(checkpoint(sandbox, update), sandbox)
@@ -207,10 +207,10 @@ async def test_checkpoints_that_wait_for_the_store_do_not_fill_the_disk(tmp_path
     assert listed == '["checkpoints/8.safetensors", "checkpoints/1.safetensors"]'
 
 
-# -- leaving
+# -- SIGTERM
 
 
-async def test_told_to_leave_nothing_waits_for_evaluations_which_the_next_attempt_does(tmp_path: Path):
+async def test_sigterm_leaves_pending_evaluations_to_the_next_attempt(tmp_path: Path):
     whole, _, _ = new_training(
         tmp_path / "whole", Learner(*[EvaluateMessage(policies=(policy(step=s),)) for s in (64, 128)], DONE)
     )
@@ -231,7 +231,7 @@ async def test_told_to_leave_nothing_waits_for_evaluations_which_the_next_attemp
     pool, again = Pool(), Learner(DONE)
     second, more, _ = new_training(tmp_path / "second", again, pool, store=work.store, assignment=assignment)
     assert (await finish(second.run())).HasField("train")
-    assert again.asked[0]["resume"] == "resume-0.safetensors" and again.asked[0]["resume_earlier"] == []
+    assert again.received[0]["resume"] == "resume-0.safetensors" and again.received[0]["resume_earlier"] == []
     assert sorted(pool.steps) == [64, 128, STEPS]
 
     def evaluations(reports: list[pb.Report]) -> dict[str, pb.EvaluationReport]:
@@ -241,7 +241,7 @@ async def test_told_to_leave_nothing_waits_for_evaluations_which_the_next_attemp
     assert evaluations(more.reports) == undisturbed and len(undisturbed) == 3
 
 
-async def test_a_policy_that_the_store_lost_is_not_evaluated_and_no_reason_to_fail(tmp_path: Path):
+async def test_a_policy_that_the_store_lost_is_a_warning(tmp_path: Path):
     assignment = new_assignment({"a-s1": None})
     assignment.pending_evaluations.add(member="a-s1", env_step=64, bundle="members/a-s1/policies/64")
     training, work, _ = new_training(tmp_path, Learner(DONE), assignment=assignment)
@@ -274,11 +274,11 @@ async def test_a_member_that_was_delivered_is_not_delivered_again(tmp_path: Path
     done = DoneMessage(STEPS, (policy("a-s1", STEPS), policy("b-s1", STEPS)))
     training, work, _ = new_training(tmp_path, Learner(done), pool, assignment=assignment)
     assert (await finish(training.run())).HasField("train")
-    assert [member for member, _, _ in pool.asked] == ["b-s1"]
+    assert [member for member, _, _ in pool.requests] == ["b-s1"]
     assert not any("a-s1" in item for item in work.items)
 
 
-async def test_a_checkpoint_said_to_be_asked_for_before_it_was_is_like_others(tmp_path: Path):
+async def test_a_checkpoint_cannot_answer_a_request_before_it_is_made(tmp_path: Path):
     training, _, sandbox = new_training(tmp_path)
     for update in (1, 2, 3):
         await training._handle(checkpoint(sandbox, update, requested=True), sandbox)
@@ -289,15 +289,15 @@ async def test_a_checkpoint_said_to_be_asked_for_before_it_was_is_like_others(tm
     assert training._snapshot_answered.is_set()
 
 
-async def leave(training: Any, work: Any, learner: Learner) -> Any:
-    """SIGTERM, once training runs."""
+async def terminate(training: Any, work: Any, learner: Learner) -> Any:
+    """Send SIGTERM once training runs."""
     running = asyncio.ensure_future(training.run())
     await until(lambda: training._learner is not None)
     training._context.terminate.set()
     return await finish(running)
 
 
-async def test_told_to_leave_with_a_full_disk_it_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_sigterm_with_a_full_disk_ends_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     learner = Endless()
     training, work, sandbox = new_training(tmp_path, learner)
     learner._answer = [checkpoint(sandbox, 1, requested=True).to_dict()]
@@ -306,11 +306,11 @@ async def test_told_to_leave_with_a_full_disk_it_leaves(tmp_path: Path, monkeypa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(training._outbox, "_store", full)
-    assert await leave(training, work, learner) is None
+    assert await terminate(training, work, learner) is None
     assert not work.stored() and learner.killed
 
 
-async def test_leaving_does_not_wait_for_a_store_that_broke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_sigterm_does_not_wait_for_a_store_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     learner = Endless()
     training, work, sandbox = new_training(tmp_path, learner)
     learner._answer = [checkpoint(sandbox, 1, requested=True).to_dict()]
@@ -319,30 +319,30 @@ async def test_leaving_does_not_wait_for_a_store_that_broke(tmp_path: Path, monk
         raise ProtocolError("no store")
 
     monkeypatch.setattr(training._outbox, "_store", broken)
-    assert await leave(training, work, learner) is None
+    assert await terminate(training, work, learner) is None
     assert not work.stored() and learner.killed
 
 
-async def test_leaving_does_not_wait_for_a_store_that_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_sigterm_does_not_wait_for_a_store_that_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "_SNAPSHOT_SECONDS", 0.3)
     learner = Endless()
     training, work, sandbox = new_training(tmp_path, learner)
     learner._answer = [checkpoint(sandbox, 1, requested=True).to_dict()]
 
-    async def away(*_: Any, **__: Any) -> dict[str, Grant]:
+    async def unavailable(*_: Any, **__: Any) -> dict[str, Grant]:
         await asyncio.sleep(60)
         raise AssertionError
 
-    work.grants = away  # type: ignore[method-assign]
-    assert await leave(training, work, learner) is None
+    work.grants = unavailable  # type: ignore[method-assign]
+    assert await terminate(training, work, learner) is None
 
 
-async def test_a_boundary_that_is_staged_twice_is_stored_and_whoever_waits_leaves(tmp_path: Path):
+async def test_a_boundary_that_is_staged_twice_is_stored_once_sigterm_comes(tmp_path: Path):
     learner = Endless()
     training, work, sandbox = new_training(tmp_path, learner)
     # SIGTERM before update 41: the same boundary again.
     learner._answer = [checkpoint(sandbox, 40).to_dict(), checkpoint(sandbox, 40, requested=True).to_dict()]
-    assert await leave(training, work, learner) is None
+    assert await terminate(training, work, learner) is None
     assert set(work.stored()) == {40}
     assert (work.store / "checkpoints/40.safetensors").read_bytes() == b"40"
     assert (work.store / "checkpoints/index.json").read_text() == '["checkpoints/40.safetensors"]'
@@ -351,22 +351,22 @@ async def test_a_boundary_that_is_staged_twice_is_stored_and_whoever_waits_leave
 async def test_a_checkpoint_that_is_being_stored_is_stored_before_the_last_one(tmp_path: Path):
     learner = Endless()
     training, work, sandbox = new_training(tmp_path, learner)
-    go_on = asyncio.Event()
+    store_answers = asyncio.Event()
     grants = work.grants
 
-    async def slow(*asked: Any, **more: Any) -> dict[str, Grant]:
-        await go_on.wait()
-        return await grants(*asked, **more)
+    async def slow(*keys: Any, **more: Any) -> dict[str, Grant]:
+        await store_answers.wait()
+        return await grants(*keys, **more)
 
     work.grants = slow  # type: ignore[method-assign]
-    learner._said = iter([checkpoint(sandbox, 1).to_dict()])
+    learner._messages = iter([checkpoint(sandbox, 1).to_dict()])
     running = asyncio.ensure_future(training.run())
     await until(lambda: training._outbox._checkpoint is None and (tmp_path / "scratch/staging/checkpoints").exists())
     learner._answer = [checkpoint(sandbox, 2, requested=True).to_dict()]
     training._context.terminate.set()
     await asyncio.sleep(0.2)
     assert not running.done()
-    go_on.set()
+    store_answers.set()
     assert await finish(running) is None
     assert work.stored() == [1, 2]
 
@@ -378,15 +378,15 @@ async def test_a_checkpoint_too_large_to_store_is_a_warning_and_ends_the_wait(
     learner = Endless()
     training, work, sandbox = new_training(tmp_path, learner)
     learner._answer = [checkpoint(sandbox, 40, requested=True).to_dict()]
-    assert await leave(training, work, learner) is None
+    assert await terminate(training, work, learner) is None
     assert [report.warning.reason for report in work.reports] == ["CHECKPOINT_FAILED"]
 
 
 class Ended(Learner):
-    """Has ended before anybody asked it for anything."""
+    """Has ended before the first request."""
 
-    def __init__(self, *said: Message) -> None:
-        super().__init__(*said)
+    def __init__(self, *messages: Message) -> None:
+        super().__init__(*messages)
         self._sent = False
 
     def send(self, message: dict[str, Any]) -> None:
@@ -395,13 +395,13 @@ class Ended(Learner):
         self._sent = True
 
 
-async def test_told_to_leave_it_takes_what_a_learner_sent_before_it_ended(tmp_path: Path):
+async def test_sigterm_after_the_learner_ended_keeps_its_messages(tmp_path: Path):
     training, work, sandbox = new_training(tmp_path)
     evaluations = [EvaluateMessage(policies=(policy(step=step),)) for step in (64, 128)]
     learner = Ended(*evaluations, checkpoint(sandbox, 1), DONE)
     learner.scratch = sandbox
     training._context.sandboxes.learner = learner  # type: ignore[attr-defined]
-    result = await leave(training, work, learner)
+    result = await terminate(training, work, learner)
     assert result is not None and result.HasField("train") and work.stored() == [1]
 
 
@@ -431,12 +431,12 @@ async def test_cancelled_it_ends_the_learner_and_reports_nothing_more(tmp_path: 
     assert len(work.reports) == count == 1
 
 
-async def test_an_outage_does_not_keep_whoever_is_told_to_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    async def away(*_: Any) -> Path:
+async def test_sigterm_during_an_outage_ends_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async def unavailable(*_: Any) -> Path:
         await asyncio.sleep(60)
         raise AssertionError
 
-    monkeypatch.setattr(learner_process, "get_file", away)
+    monkeypatch.setattr(learner_process, "get_file", unavailable)
     assignment = new_assignment({"a-s1": None})
     assignment.checkpoint = "checkpoints/3.safetensors"
     training, _, _ = new_training(tmp_path, assignment=assignment)
@@ -449,7 +449,7 @@ async def test_an_outage_does_not_keep_whoever_is_told_to_leave(tmp_path: Path, 
 # -- results
 
 
-def test_a_bound_is_the_codes_doing_and_a_crash_the_machines():
+def test_a_sandbox_limit_blames_the_code_and_a_crash_the_machine():
     bound = died(Exit("killed", -signal.SIGKILL, "it filled its scratch folder", "", bound=True))
     assert bound.failure.cause == Failure.CAUSE_GENERATED_CODE and bound.failure.failure.reason == "SANDBOX_LIMIT"
     for number in (signal.SIGSEGV, signal.SIGKILL):
@@ -461,7 +461,7 @@ def test_a_bound_is_the_codes_doing_and_a_crash_the_machines():
     assert died(None).failure.cause == Failure.CAUSE_INFRASTRUCTURE
 
 
-def test_out_of_memory_is_the_codes_doing_but_where_replay_buffers_are():
+def test_out_of_memory_blames_the_code_except_with_replay_buffers():
     ended = Exit("memory", -signal.SIGKILL, "it used more than 8 GiB", "", bound=True)
     assert died(ended, "ppo").failure.cause == Failure.CAUSE_GENERATED_CODE
     of_sac = died(ended, "sac").failure
@@ -476,9 +476,7 @@ def test_out_of_memory_is_the_codes_doing_but_where_replay_buffers_are():
         ("CHECKPOINT_MISMATCH", False, Failure.CAUSE_ASSIGNMENT),
     ],
 )
-async def test_a_learner_that_fails_says_whose_fault_it_is(
-    tmp_path: Path, reason: str, generated_code: bool, cause: Any
-):
+async def test_a_failed_learner_names_the_cause(tmp_path: Path, reason: str, generated_code: bool, cause: Any):
     training, _, _ = new_training(tmp_path, Learner(FailedMessage(reason, "m", generated_code=generated_code)))
     result = await finish(training.run())
     assert (result.failure.cause, result.failure.failure.reason) == (cause, reason)
@@ -499,7 +497,7 @@ async def test_training_ends_once_all_members_are_stopped(tmp_path: Path, last: 
     (sandbox / "members/a-s1/metrics.jsonl").write_text("{}\n")
     result = await finish(training.run())
     assert result.failure.failure.reason == "ALL_MEMBERS_STOPPED"
-    # The reward's fault in an evaluation is not forgotten as the learner breaks, too.
+    # The reward's failure in an evaluation still counts after the learner stops the other member.
     assert result.failure.cause == Failure.CAUSE_GENERATED_CODE and "the term cost" in result.failure.failure.message
     assert learner.killed and (work.store / "members/a-s1/metrics.jsonl").is_file()
 
@@ -513,7 +511,7 @@ async def test_a_reward_that_fails_in_an_evaluation_stops_its_member_once(tmp_pa
         tmp_path, Learner(*messages, done), pool, members={"a-s1": None, "b-s1": None}
     )  # fmt: skip
     assert (await finish(training.run())).HasField("train")
-    assert [member for member, _, _ in pool.asked].count("a-s1") == 1
+    assert [member for member, _, _ in pool.requests].count("a-s1") == 1
     (report,) = [report for report in work.reports if report.item == "member/a-s1"]
     assert report.member.failure.reason == "REWARD_NOT_FINITE" and report.member.env_step == 64
     assert "the term cost" in report.member.failure.message and "episode 3" in report.member.failure.message
@@ -529,14 +527,14 @@ async def test_a_reward_that_fails_in_the_last_evaluation_delivers_nothing(tmp_p
 
 async def test_a_member_that_an_earlier_attempt_stopped_stays_so(tmp_path: Path):
     pool = Pool()
-    # From a checkpoint of before, the learner finds out again.
+    # The learner resumes from an earlier checkpoint, and the member fails again.
     again = MemberStoppedMessage(member="a-s1", env_step=64, reason="R", message="m")
     evaluation = EvaluateMessage(policies=(policy("a-s1"), policy("b-s1")))
     done = DoneMessage(STEPS, (policy("b-s1", STEPS),))
     learner = Learner(again, evaluation, done)
     training, work, _ = new_training(tmp_path, learner, pool, members={"a-s1": BY_REWARD, "b-s1": None})
     assert (await finish(training.run())).HasField("train")
-    assert {member for member, _, _ in pool.asked} == {"b-s1"}
+    assert {member for member, _, _ in pool.requests} == {"b-s1"}
     assert not any("a-s1" in item for item in work.items)
     assert training._stopped["a-s1"] == BY_REWARD
 
@@ -551,7 +549,7 @@ async def test_an_attempt_with_no_member_left_ends_at_once(tmp_path: Path, failu
     assert result.failure.failure.message == f"no member could continue: {failure.message}"
 
 
-async def test_an_episode_too_long_to_score_is_the_assignments_fault(tmp_path: Path):
+async def test_an_episode_too_long_to_score_blames_the_assignment(tmp_path: Path):
     pool = Pool(**{"a-s1": ResourceExhausted("lower max_episode_steps", reason="EPISODE_TOO_LONG")})
     training, _, _ = new_training(tmp_path, Endless(EvaluateMessage(policies=(policy(),))), pool)
     result = await finish(training.run())

@@ -45,7 +45,7 @@ def assigned(number):
 
 
 class Orchestrator(pb_grpc.RunServiceServicer):
-    """Serves each stream, after its hello, by ``script(number of the stream from 1, requests, context)``."""
+    """Serves each stream, after its hello, with ``script(number of the stream from 1, requests, context)``."""
 
     def __init__(self, script):
         self.script, self.dials = script, 0
@@ -72,7 +72,7 @@ async def serving(script, *, redial_seconds=60.0) -> AsyncIterator[tuple[Orchest
 
 @pytest.fixture
 def ceilings(monkeypatch):
-    """The longest that each pause might have been, in seconds; the pauses themselves are a tenth of it."""
+    """The upper limit of each pause, in seconds; the pauses themselves are a tenth of it."""
     seen = []
 
     def uniform(low, high):
@@ -91,7 +91,7 @@ def clock(monkeypatch):
     return fake
 
 
-async def test_a_report_that_always_fails_is_repeated_ever_more_seldom_and_not_for_ever(ceilings, clock):
+async def test_a_report_that_always_fails_is_repeated_with_growing_pauses(ceilings, clock):
     async def script(dial, requests, context):
         yield WELCOME
         await anext(requests)
@@ -118,7 +118,7 @@ async def test_a_cut_right_after_each_welcome_ends_the_trainer(ceilings, clock):
     assert orchestrator.dials == 4
 
 
-async def test_a_welcome_that_is_not_said_ends_the_trainer(ceilings):
+async def test_a_missing_welcome_ends_the_trainer(ceilings):
     async def script(dial, requests, context):
         await asyncio.sleep(60)
         yield WELCOME
@@ -128,7 +128,7 @@ async def test_a_welcome_that_is_not_said_ends_the_trainer(ceilings):
             await asyncio.wait_for(work.run(), 20)
 
 
-async def test_an_accepted_report_makes_the_next_redial_quick_and_the_clock_start_anew(ceilings, clock):
+async def test_an_accepted_report_resets_the_pause_and_the_clock(ceilings, clock):
     async def script(dial, requests, context):
         yield WELCOME
         report = (await anext(requests)).report
@@ -147,7 +147,7 @@ async def test_an_accepted_report_makes_the_next_redial_quick_and_the_clock_star
     assert ceilings == pytest.approx([0.2, 0.4, 0.8, 0.2, 0.4, 0.8, 1.6])
 
 
-async def test_a_stream_that_stood_with_nothing_to_say_was_no_absence(ceilings, clock):
+async def test_a_long_idle_stream_counts_as_a_good_one(ceilings, clock):
     async def script(dial, requests, context):
         yield WELCOME
         if dial == 1:
@@ -180,9 +180,9 @@ async def test_a_report_after_a_silence_starts_the_clock(ceilings, clock):
     assert len(ceilings) == 1, "one redial, and the orchestrator was not given up"
 
 
-async def test_what_is_said_before_the_welcome_waits_for_its_turn():
+async def test_reports_before_the_welcome_wait_and_keep_their_order():
     dialled, go = asyncio.Event(), asyncio.Event()
-    early, heard = [], []
+    early, received = [], []
 
     async def script(dial, requests, context):
         if dial == 1:
@@ -196,7 +196,7 @@ async def test_what_is_said_before_the_welcome_waits_for_its_turn():
         yield WELCOME
         for _ in range(3):
             request = await following
-            heard.append(request.report.WhichOneof("body") or request.WhichOneof("message"))
+            received.append(request.report.WhichOneof("body") or request.WhichOneof("message"))
             if request.HasField("report"):
                 yield accepted(request.report)
             else:
@@ -210,13 +210,13 @@ async def test_what_is_said_before_the_welcome_waits_for_its_turn():
         running = asyncio.create_task(work.run())
         await asyncio.wait_for(dialled.wait(), 20)
         work.report(done())
-        asked = asyncio.create_task(work.grants(1, get=["k"]))
+        granted = asyncio.create_task(work.grants(1, get=["k"]))
         await asyncio.sleep(0.3)
         go.set()
         await asyncio.wait_for(running, 20)
-        assert await asked == {}
+        assert await granted == {}
     assert early == [False]
-    assert heard == ["evaluation", "result", "transfer_request"]
+    assert received == ["evaluation", "result", "transfer_request"]
 
 
 async def test_a_full_backlog_and_a_transfer_request_fit_one_stream(monkeypatch):
@@ -226,17 +226,17 @@ async def test_a_full_backlog_and_a_transfer_request_fit_one_stream(monkeypatch)
         yield WELCOME
         for _ in range(3):
             yield accepted((await anext(requests)).report)
-        asked = (await anext(requests)).transfer_request
-        yield pb.WorkResponse(transfer_grants=pb.TransferGrants(id=asked.id))
+        request = (await anext(requests)).transfer_request
+        yield pb.WorkResponse(transfer_grants=pb.TransferGrants(id=request.id))
         yield NO_MORE_WORK
 
     async with serving(script) as (_, work):
         for member in "abc":
             work.report(evaluation(member))
-        asked = asyncio.create_task(work.grants(1, get=["k"]))
+        granted = asyncio.create_task(work.grants(1, get=["k"]))
         await asyncio.sleep(0)
         await asyncio.wait_for(work.run(), 20)
-        assert await asyncio.wait_for(asked, 20) == {}
+        assert await asyncio.wait_for(granted, 20) == {}
 
 
 async def test_a_stream_that_was_cut_leaves_no_task_behind(ceilings):
@@ -253,7 +253,7 @@ async def test_a_stream_that_was_cut_leaves_no_task_behind(ceilings):
     assert left == []
 
 
-async def test_an_assignment_said_twice_is_done_once_and_cut_off_it_is_not_lost():
+async def test_a_repeated_assignment_is_taken_once_and_a_cut_loses_none():
     async def script(dial, requests, context):
         yield WELCOME
         yield assigned(1)
@@ -277,7 +277,7 @@ async def test_an_assignment_said_twice_is_done_once_and_cut_off_it_is_not_lost(
         (failed(pb.AssignmentFailure.CAUSE_INFRASTRUCTURE), True),
     ],
 )
-async def test_only_an_assignment_that_the_machine_failed_may_come_again(result, again):
+async def test_only_an_assignment_that_failed_on_the_machine_is_taken_again(result, again):
     async def script(dial, requests, context):
         yield WELCOME
         yield assigned(1)
@@ -294,8 +294,8 @@ async def test_only_an_assignment_that_the_machine_failed_may_come_again(result,
     assert [assignment and assignment.id for assignment in got] == [1, *([1] if again else []), None]
 
 
-async def test_a_cancelled_assignment_is_reported_of_no_more_and_others_are():
-    heard = []
+async def test_reports_of_a_cancelled_assignment_are_dropped_and_others_are_not():
+    received = []
 
     async def script(dial, requests, context):
         yield WELCOME
@@ -305,7 +305,7 @@ async def test_a_cancelled_assignment_is_reported_of_no_more_and_others_are():
             await context.abort(grpc.StatusCode.UNAVAILABLE, "restarting")
         for _ in range(1):
             report = (await anext(requests)).report
-            heard.append((report.assignment, report.item))
+            received.append((report.assignment, report.item))
             yield accepted(report)
         yield NO_MORE_WORK
 
@@ -318,19 +318,19 @@ async def test_a_cancelled_assignment_is_reported_of_no_more_and_others_are():
         assert not second.is_set()
         await asyncio.wait_for(running, 20)
         assert await work.drain(1)
-    assert heard == [(2, "evaluation/b/64")]
+    assert received == [(2, "evaluation/b/64")]
 
 
-async def test_a_stop_cancels_what_is_under_way_and_what_comes():
+async def test_a_stop_cancels_current_and_later_assignments():
     async def script(dial, requests, context):
         yield WELCOME
         yield pb.WorkResponse(stop=pb.Stop(reason="superseded"))
         await asyncio.sleep(60)
 
     async with serving(script) as (_, work):
-        under_way = work.cancellation(1)
+        current = work.cancellation(1)
         running = asyncio.create_task(work.run())
         await asyncio.wait_for(work.stopped.wait(), 20)
-        assert under_way.is_set() and work.cancellation(2).is_set() and work.stop_reason == "superseded"
+        assert current.is_set() and work.cancellation(2).is_set() and work.stop_reason == "superseded"
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""What the code of an assignment gets from the supervisor: the stream, its folder, and the events that end it early."""
+"""What every kind of assignment works with: its context, the wait for what ends it early, and the results it may end in."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dressage.api.internal.v1 import run_service_pb2 as pb
+from dressage.api.v1.session_pb2 import Failure
 from dressage.artifacts.store import Grant
 
 from dressage_trainer.evaluation.player_pool import PlayerPool
@@ -17,20 +18,22 @@ from dressage_trainer.lease.sandboxes import Sandboxes
 from dressage_trainer.lease.work import WorkStream
 from dressage_trainer.speed.compiled import CompiledCache, Fillings
 
+Cause = pb.AssignmentFailure.Cause
+
 
 @dataclass(frozen=True)
 class AssignmentContext:
-    """One assignment under way.
+    """One assignment in progress.
 
     :param work: stream to the orchestrator.
     :param assignment: the assignment.
-    :param scratch: fresh folder of this assignment alone; it is removed once the assignment has ended.
-    :param terminate: set on SIGTERM and near the deadline: store what is needed to resume, and return None.
+    :param scratch: fresh folder of this assignment alone; the supervisor removes it once the assignment has ended.
+    :param terminate: set on SIGTERM and near the deadline: store what a resume needs, and return None.
     :param cancelled: set when the orchestrator cancels this assignment or stops the trainer: return None at once.
     :param sandboxes: starts sandboxed processes, and keeps spare ones between assignments.
     :param allow_unsandboxed: run generated code even where the kernel lacks a sandbox.
     :param compiled: compiled updates of earlier assignments.
-    :param fillings: adds to them beside other work.
+    :param fillings: adds to them in the background.
     :param players: players of candidates that stay warm over the lease; None: an evaluation starts its own.
     """
 
@@ -46,7 +49,7 @@ class AssignmentContext:
     players: PlayerPool | None = None
 
     def report(self, item: str, **body: Any) -> None:
-        """Queue a report about this assignment; none is queued once the assignment is cancelled.
+        """Queue a report about this assignment, unless the assignment is cancelled.
 
         :param item: what the report is about (see ``Report.item``); empty for what is not kept.
         :param body: the report's body by the name of its field, as ``progress=pb.ProgressReport(...)``.
@@ -63,7 +66,7 @@ class AssignmentContext:
         return frozenset(self.assignment.finished_items)
 
     async def grants(self, *, put: Sequence[str] = (), get: Sequence[str] = ()) -> dict[str, Grant]:
-        """Ask where to put and get files of this assignment; `files.put_files` and `files.get_file` take this context.
+        """Request grants to put and get files of this assignment; `files.put_files` and `files.get_file` take this context.
 
         :param put: keys relative to the assignment.
         :param get: keys relative to the assignment, or full ones below its session.
@@ -72,3 +75,58 @@ class AssignmentContext:
         :raises Unavailable: if it does not answer in time.
         """
         return await self.work.grants(self.assignment.id, put=put, get=get)
+
+
+async def first_of(*awaited: asyncio.Event | asyncio.Future[Any], timeout: float | None = None) -> None:
+    """Wait until one of these has happened, or for ``timeout`` seconds. The caller checks which, in its own order.
+
+    :param awaited: events and futures. The futures are not cancelled, and their results are not retrieved.
+    """
+    waits = [asyncio.ensure_future(one.wait()) for one in awaited if isinstance(one, asyncio.Event)]
+    futures = [one for one in awaited if not isinstance(one, asyncio.Event)]
+    try:
+        await asyncio.wait([*waits, *futures], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+
+
+def assignment_failed(reason: str, message: str, cause: Cause.ValueType) -> pb.AssignmentResult:
+    """Return the result of an assignment that failed.
+
+    :param cause: who is to blame: with `CAUSE_INFRASTRUCTURE` another attempt may succeed.
+    """
+    failure = Failure(reason=reason, message=message)
+    return pb.AssignmentResult(failure=pb.AssignmentFailure(failure=failure, cause=cause))
+
+
+def generated_code_failed(reason: str, message: str) -> pb.AssignmentResult:
+    """Return the result where generated code is to blame."""
+    return assignment_failed(reason, message, pb.AssignmentFailure.CAUSE_GENERATED_CODE)
+
+
+def assignment_refused(reason: str, message: str) -> pb.AssignmentResult:
+    """Return the result where the assignment or its size is to blame."""
+    return assignment_failed(reason, message, pb.AssignmentFailure.CAUSE_ASSIGNMENT)
+
+
+def infrastructure_failed(reason: str, message: str, *, remedy: str = "") -> pb.AssignmentResult:
+    """Return the result where the machine is to blame.
+
+    :param remedy: what the user can do about it.
+    """
+    result = assignment_failed(reason, message, pb.AssignmentFailure.CAUSE_INFRASTRUCTURE)
+    result.failure.failure.remedy = remedy
+    return result
+
+
+def all_members_stopped(failures: Sequence[Failure]) -> pb.AssignmentResult:
+    """Return the result where no member is left; the generated code is to blame if any of these causes was the reward.
+
+    :param failures: why each member was stopped, in the members' order; at least one.
+    """
+    by_reward = [failure for failure in failures if failure.reason.startswith("REWARD")]
+    message = f"no member could continue: {[*by_reward, *failures][0].message}"
+    result = generated_code_failed if by_reward else assignment_refused
+    return result("ALL_MEMBERS_STOPPED", message)

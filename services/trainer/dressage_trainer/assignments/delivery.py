@@ -1,6 +1,6 @@
-"""What leaves a training: policies, evaluations with their rollouts, checkpoints, metrics — uploaded, then reported.
+"""Upload the results of a training, then report them: policies, evaluations with their rollouts, checkpoints, metrics.
 
-A report names only what is in the store already, so whoever reads the report can read the files.
+A report names only what is in the store already, so a reader of the report can read the files.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StagedCheckpoint:
     """A checkpoint that waits for its upload."""
 
     folder: Path
-    """Of its own, with all the copies."""
+    """Contains all the copies, and nothing else."""
     path: Path
     records: dict[str, Path]
     """Metrics and TensorBoard files by key, as they were when it was staged."""
@@ -74,11 +74,11 @@ class Delivery:
         self._stored: list[str] = []
         self._numbers = itertools.count()
         earlier = [item for item in context.assignment.finished_items if item.startswith("warning/")]
-        # Numbered on from earlier attempts: an item is accepted once.
+        # Numbers continue those of earlier attempts: an item is accepted once.
         self._warnings = itertools.count(1 + max((int(item.rpartition("/")[2]) for item in earlier), default=0))
 
     def continue_from(self, stored: Sequence[str]) -> None:
-        """Note the checkpoints that an earlier attempt stored, the newest first."""
+        """Set the checkpoints that an earlier attempt stored, the newest first."""
         self._stored = list(stored)
 
     def warn(self, message: WarningMessage) -> None:
@@ -93,9 +93,9 @@ class Delivery:
         self._context.report(member_item(message.member), member=member)
 
     def stage_policy(self, policy: MemberPolicy) -> pb.PolicyRef:
-        """Write a policy's bundle where `policy` and `load_policy` find it.
+        """Write a policy's bundle to where `policy` and `load_policy` read it.
 
-        :raises InvalidArgument: if its weights and card do not fit each other.
+        :raises InvalidArgument: if its weights do not match its card.
         """
         prefix = bundle_prefix(policy.member, policy.env_step)
         save_bundle(self._staging / prefix, weights=policy.weights, card=PolicyCard.from_dict(policy.card))
@@ -107,7 +107,7 @@ class Delivery:
         self._context.report(policy_item(reference), policy=pb.PolicyReport(policy=reference))
 
     async def fetch_policy(self, reference: pb.PolicyRef) -> None:
-        """Download a bundle to where `load_policy` finds it, unless it is there.
+        """Download a bundle to where `load_policy` reads it, unless it is there.
 
         :raises NotFound: if the store has none.
         """
@@ -117,7 +117,7 @@ class Delivery:
                 await get_file(self._context, f"{reference.bundle.rstrip('/')}/{name}", path)
 
     def load_policy(self, reference: pb.PolicyRef) -> MemberPolicy:
-        """Return a policy that was staged or fetched, as its bundle has it."""
+        """Return a policy that was staged or fetched, from its bundle."""
         policy = load(self._bundle(reference))
         return MemberPolicy(reference.member, reference.env_step, policy.card, policy.weights)
 
@@ -174,13 +174,14 @@ class Delivery:
     def stage_checkpoint(
         self, message: CheckpointMessage, members: Sequence[str], sandbox: Path, *, max_bytes: int
     ) -> StagedCheckpoint:
-        """Copy a checkpoint and its records out of the learner's folder, before the learner makes room for the next one.
+        """Copy a checkpoint and its records out of the learner's folder, before the learner deletes it for the next one.
 
         :raises NotFound: if the learner has done so already.
-        :raises FailedPrecondition: if it is larger than ``max_bytes``, no file of the learner's folder, or has no place.
+        :raises FailedPrecondition: if it is larger than ``max_bytes``, is no file of the learner's folder, or does not fit
+            on the disk.
         """
         folder = self._folder()
-        # Not by the path's own name, which is the sandboxed process's choice.
+        # The path's own name is the sandboxed process's choice and is not used.
         target = folder / "checkpoint" / f"{message.update}.safetensors"
         try:
             path = copy_from_sandbox(sandbox / message.path, sandbox, target, max_bytes=max_bytes)
@@ -195,7 +196,7 @@ class Delivery:
     async def checkpoint(self, staged: StagedCheckpoint) -> None:
         """Upload a staged checkpoint with its records, and report it."""
         key, message = f"checkpoints/{staged.path.name}", staged.message
-        # Written before the report: whoever reads of this checkpoint can find the ones before it.
+        # Written before the report: a reader of the report can find the checkpoints before this one.
         stored = [key, *(known for known in self._stored if known != key)][:CHECKPOINTS_INDEXED]
         index = self._staging / CHECKPOINT_INDEX
         index.parent.mkdir(parents=True, exist_ok=True)
@@ -218,5 +219,5 @@ class Delivery:
         return self._staging / bundle_prefix(reference.member, reference.env_step)
 
     def _folder(self) -> Path:
-        """Return a new folder to stage in: what waits for its upload is not written again meanwhile."""
+        """Return a new folder to stage in, so that files which wait for their upload are not overwritten."""
         return self._staging / "staged" / str(next(self._numbers))

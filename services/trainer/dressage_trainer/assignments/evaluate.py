@@ -1,7 +1,7 @@
-"""Serving an `EvaluateAssignment`: each candidate plays all seeds on stock Gymnasium; each result is an item.
+"""Serve an `EvaluateAssignment`: each candidate plays all seeds on stock Gymnasium; each result is an item.
 
-A candidate that cannot be played fails alone, with the cause in its result. What an earlier attempt reported is skipped.
-Episodes depend on policy and seed only, so results do not depend on how seeds are spread over players.
+A candidate that cannot be played fails alone, with the cause in its result. Results that an earlier attempt reported are
+skipped. Episodes depend on policy and seed only, so results do not depend on how seeds are spread over players.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from dressage.artifacts.keys import check_key
 from dressage.errors import DressageError, InvalidArgument, NotFound, ResourceExhausted
 from dressage.policies import CARD_FILE, WEIGHTS_FILE, load
 
-from dressage_trainer.assignments.context import AssignmentContext
+from dressage_trainer.assignments.context import (
+    AssignmentContext,
+    assignment_refused,
+    first_of,
+    infrastructure_failed,
+)
 from dressage_trainer.assignments.requests import Evaluation, check_bundle, evaluation_of, parameters_of
-from dressage_trainer.assignments.results import assignment_refused, infrastructure_failed
 from dressage_trainer.assignments.step_rate import StepRate
 from dressage_trainer.evaluation.player_pool import Played, PlayerPool, parts
 from dressage_trainer.lease.files import get_file, put_files
-from dressage_trainer.waiting import first_of
 
 _STEPS_AT_ONCE = 50_000
-"""Environment steps that a player is asked for in one request, at most, unless a single episode has more."""
+"""Environment steps of one request to a player, at most, unless a single episode has more."""
 _PROGRESS_SECONDS = 5.0
 
 
@@ -62,14 +65,14 @@ async def evaluate(context: AssignmentContext) -> pb.AssignmentResult | None:
 
 @dataclass(frozen=True)
 class _Playable:
-    """A candidate that can be played: the part of a player's request that is its own."""
+    """A candidate that can be played: its part of a player's request."""
 
     id: str
     policy: Mapping[str, Any]
 
 
 class _Serving:
-    """One assignment under way."""
+    """One assignment in progress."""
 
     def __init__(self, context: AssignmentContext, evaluation: Evaluation, pool: PlayerPool) -> None:
         self._context = context
@@ -85,13 +88,13 @@ class _Serving:
         self._part = max(1, min(spread, _STEPS_AT_ONCE // evaluation.task.longest_episode))
 
     def rate(self) -> float:
-        """Environment steps per second since this was last asked for."""
+        """Return environment steps per second since the last call."""
         return self._rate.at(self._result.env_steps)
 
     async def run(self) -> pb.EvaluateResult:
         """Evaluate all candidates that no earlier attempt reported.
 
-        :raises DressageError: where a fault lies with no candidate.
+        :raises DressageError: for a failure that no candidate caused.
         """
         todo = [
             (index, candidate)
@@ -106,7 +109,7 @@ class _Serving:
 
         try:
             async with asyncio.TaskGroup() as group:
-                # As many at a time as there are cores: a list of ten thousand candidates is no list of as many tasks.
+                # As many at a time as there are cores: ten thousand candidates need no ten thousand tasks.
                 for _ in range(min(len(todo), max(1, self._context.assignment.cores))):
                     group.create_task(take())
         except ExceptionGroup as errors:
@@ -130,9 +133,9 @@ class _Serving:
         self._context.report(_item(candidate.id), candidate=message)
 
     async def _playable(self, index: int, candidate: pb.Candidate) -> _Playable:
-        """The candidate as players understand it.
+        """Return the candidate in the form that players read.
 
-        :raises InvalidArgument: where it is none.
+        :raises InvalidArgument: if it cannot be played.
         """
         match candidate.WhichOneof("proposal"):
             case "parameters":
@@ -155,7 +158,7 @@ class _Serving:
                 raise InvalidArgument(field=f"candidates[{index}]", value=other, expected=expected)
 
     async def _bundle(self, index: int, candidate: pb.Candidate) -> dict[str, Any]:
-        """A stored policy, downloaded."""
+        """Download a stored policy."""
         field, key = f"candidates[{index}].bundle.bundle", candidate.bundle.bundle.rstrip("/")
         folder = self._context.scratch / "bundles" / candidate.id
         try:
@@ -174,7 +177,7 @@ class _Serving:
         return {"card": policy.card, "weights": policy.weights}
 
     async def _play(self, playable: _Playable) -> Played:
-        """All episodes of a candidate, in the order of the seeds."""
+        """Play all episodes of a candidate; they are in the order of the seeds."""
         evaluation = self._evaluation
 
         async def one(start: int, seeds: tuple[int, ...]) -> Played:
@@ -207,7 +210,7 @@ class _Serving:
         )
 
     async def _upload(self, message: session_pb2.CandidateResult, played: Played) -> None:
-        """Store the kept rollouts and name them in the result."""
+        """Store the kept rollouts and add them to the result."""
         files: dict[str, Path] = {}
         for seed, path, value in zip(self._evaluation.seeds, played.rollouts, played.returns, strict=False):
             key = f"candidates/{message.id}/rollouts/{seed}.npz"

@@ -1,4 +1,4 @@
-"""The learner as the supervisor sees it: how it is started, what it resumes from, and what its end means."""
+"""The learner from the supervisor's side: how it is started, what it resumes from, and what its end means."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from dressage.limits import CHECKPOINT_INDEX
 from dressage.sandbox.limits import GIB, Limits
 from dressage.sandbox.process import Exit
 
-from dressage_trainer.assignments import results
-from dressage_trainer.assignments.context import AssignmentContext
+from dressage_trainer.assignments.context import (
+    AssignmentContext,
+    assignment_refused,
+    generated_code_failed,
+    infrastructure_failed,
+)
 from dressage_trainer.assignments.delivery import Delivery
 from dressage_trainer.lease.files import get_file
 from dressage_trainer.lease.sandboxes import SandboxSpec
@@ -27,15 +31,15 @@ _OUT_OF_MEMORY_REMEDY = (
 
 LEARNER = "dressage_trainer.learner:learn"
 LEARNER_LIMITS = Limits(memory_bytes=8 * GIB, file_bytes=2 * GIB, scratch_bytes=8 * GIB)
-"""The folder has room for three of the largest checkpoints: two that are kept and one that is being written."""
+"""The folder has room for three of the largest checkpoints: the two that are kept and the one that is being written."""
 _GROUPS = {"sb3": "dressage_trainer.backends.sb3.groups"}
 _OF_THE_MACHINE = frozenset({"OUT_OF_DISK", "LEARNER_IO"})
 
 
 def learner_sandbox(*, backend: str, cores: int, compiled: Path | None) -> SandboxSpec:
-    """Return how a learner is started.
+    """Return how to start a learner.
 
-    :param compiled: folder of compiled updates, if there is one for its shapes.
+    :param compiled: folder of compiled updates for its shapes; None if there is none.
     """
     return SandboxSpec(
         limits=LEARNER_LIMITS,
@@ -47,23 +51,23 @@ def learner_sandbox(*, backend: str, cores: int, compiled: Path | None) -> Sandb
 
 
 async def fetch_checkpoints(context: AssignmentContext, delivery: Delivery) -> list[Path]:
-    """Download the checkpoint to resume from and the one before it, which hold the metrics too.
+    """Download the checkpoint to resume from and the one before it. They contain the metrics too.
 
-    :returns: the files, the newest first; none where training begins, or has to begin anew.
+    :returns: the files, the newest first; none if training begins or has to restart.
     """
     newest = context.assignment.checkpoint
     if not newest:
         return []
-    found = []
+    files = []
     for number, key in enumerate(await _stored_checkpoints(context, delivery)):
         try:
-            found.append(await get_file(context, key, context.scratch / f"resume-{number}.safetensors"))
+            files.append(await get_file(context, key, context.scratch / f"resume-{number}.safetensors"))
         except NotFound:
             structlog.get_logger("dressage.trainer.training").warning("a checkpoint is missing", key=key)
-    if not found:
-        message = f"{newest} and those before it are missing; training begins anew"
+    if not files:
+        message = f"{newest} and those before it are missing; training restarts"
         delivery.warn(WarningMessage("CHECKPOINT_MISSING", message))
-    return found
+    return files
 
 
 async def _stored_checkpoints(context: AssignmentContext, delivery: Delivery) -> list[str]:
@@ -82,37 +86,36 @@ async def _stored_checkpoints(context: AssignmentContext, delivery: Delivery) ->
 
 
 def failed(message: FailedMessage) -> pb.AssignmentResult:
-    """Return the result of a learner that says that it cannot continue."""
+    """Return the result of a learner that reports that it cannot continue."""
     if message.generated_code:
-        return results.generated_code_failed(message.reason, message.message)
+        return generated_code_failed(message.reason, message.message)
     if message.reason in _OF_THE_MACHINE:
-        return results.infrastructure_failed(message.reason, message.message)
-    return results.assignment_refused(message.reason, message.message)
+        return infrastructure_failed(message.reason, message.message)
+    return assignment_refused(message.reason, message.message)
 
 
 def died(ended: Exit | None, algorithm: str = "") -> pb.AssignmentResult:
-    """Return what a learner's end without a last message means.
+    """Return the result of a learner that ended without a last message.
 
     :param ended: how it ended; None if it has not.
     :param algorithm: the training's algorithm.
     """
     if ended is None:
         message = "the learner closed its channel and did not end"
-        return results.infrastructure_failed("LEARNER_CRASHED", message)
+        return infrastructure_failed("LEARNER_CRASHED", message)
     if ended.stderr_tail:
         log = structlog.get_logger("dressage.trainer.training")
         log.warning("the learner ended", reason=ended.reason, tail=ended.stderr_tail[-4000:])
     message = f"the learner was ended: {ended.reason}"
-    if ended.kind == "memory" and algorithm == "sac":  # no reward's doing
+    if ended.kind == "memory" and algorithm == "sac":  # not because of the reward
         advice = "SAC's replay buffers and their copies for checkpoints take most of it: train fewer members or steps"
-        return results.assignment_refused("LEARNER_OUT_OF_MEMORY", f"{message}; {advice}")
+        return assignment_refused("LEARNER_OUT_OF_MEMORY", f"{message}; {advice}")
     if ended.kind == "memory":
-        return results.generated_code_failed("LEARNER_OUT_OF_MEMORY", message)
+        return generated_code_failed("LEARNER_OUT_OF_MEMORY", message)
     if ended.bound:
-        return results.generated_code_failed("SANDBOX_LIMIT", message)
-    if (
-        ended.code == -signal.SIGKILL
-    ):  # not ours: a pod's memory limit kills the largest process, and leaves the supervisor
+        return generated_code_failed("SANDBOX_LIMIT", message)
+    if ended.code == -signal.SIGKILL:
+        # Not by the supervisor: at a pod's memory limit the kernel kills the largest process, which is the learner.
         message = "the learner was killed, most likely by the kernel because memory ran out"
-        return results.infrastructure_failed("OOM_KILLED", message, remedy=_OUT_OF_MEMORY_REMEDY)
-    return results.infrastructure_failed("LEARNER_CRASHED", f"the learner ended: {ended.reason}")
+        return infrastructure_failed("OOM_KILLED", message, remedy=_OUT_OF_MEMORY_REMEDY)
+    return infrastructure_failed("LEARNER_CRASHED", f"the learner ended: {ended.reason}")

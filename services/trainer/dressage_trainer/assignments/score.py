@@ -1,4 +1,4 @@
-"""One scoring: finished policies on given seeds, on the reference environment (the confirmation of a winner)."""
+"""Serve a `ScoreAssignment`: finished policies play given seeds on stock Gymnasium (the confirmation of a policy)."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from dressage.contracts import RewardError
 from dressage.errors import ResourceExhausted
 from dressage.policies import CARD_FILE, WEIGHTS_FILE, load
 
-from dressage_trainer.assignments import results
-from dressage_trainer.assignments.context import AssignmentContext
+from dressage_trainer.assignments.context import (
+    AssignmentContext,
+    all_members_stopped,
+    assignment_refused,
+    first_of,
+)
 from dressage_trainer.assignments.delivery import Delivery, evaluation_item
+from dressage_trainer.assignments.requests import options_of
 from dressage_trainer.evaluation.evaluator_pool import EVALUATOR, EvaluationSettings, EvaluatorPool, stopped_by
 from dressage_trainer.lease.files import get_file
 from dressage_trainer.messages import MemberPolicy
-from dressage_trainer.specs import options_of
-from dressage_trainer.waiting import first_of
 
 _MAX_SPARES = 4
 
 
 async def score(context: AssignmentContext) -> pb.AssignmentResult | None:
-    """Run a `ScoreAssignment`, but for policies that earlier attempts scored; None if it was interrupted or cancelled."""
+    """Score the policies that no earlier attempt scored; None if it was interrupted or cancelled."""
     task = context.assignment.score
     settings = EvaluationSettings(
         environment=task.environment,
@@ -45,7 +48,7 @@ async def score(context: AssignmentContext) -> pb.AssignmentResult | None:
                 scoring.cancel()
                 await asyncio.gather(scoring, return_exceptions=True)
     except ResourceExhausted as error:  # episodes too long: another attempt would record the same
-        return results.assignment_refused(error.reason, error.message)
+        return assignment_refused(error.reason, error.message)
 
 
 async def _score_all(context: AssignmentContext, pool: EvaluatorPool) -> pb.AssignmentResult:
@@ -53,7 +56,7 @@ async def _score_all(context: AssignmentContext, pool: EvaluatorPool) -> pb.Assi
     stopped = dict(context.assignment.stopped)
 
     async def one(reference: pb.PolicyRef) -> int:
-        """Return the number of episodes played."""
+        """Score a policy; return the number of episodes played."""
         if context.finished(evaluation_item(reference)) or reference.member in stopped:
             return 0
         policy = await _fetch(context, reference)
@@ -74,7 +77,7 @@ async def _score_all(context: AssignmentContext, pool: EvaluatorPool) -> pb.Assi
         raise errors.exceptions[0] from errors
     members = [reference.member for reference in task.policies]
     if stopped and stopped.keys() >= set(members):
-        return results.all_members_stopped([stopped[member] for member in members])
+        return all_members_stopped([stopped[member] for member in members])
     return pb.AssignmentResult(score=pb.ScoreResult(episodes=sum(task.result() for task in tasks)))
 
 

@@ -1,8 +1,7 @@
-"""Serving a `SearchAssignment`: a sandboxed process searches; its state is stored on a schedule and when it must leave.
+"""Serve a `SearchAssignment`: a sandboxed process searches; its state is stored on a schedule and before it must stop.
 
-Improvements are items; one that an earlier attempt reported comes up again after a resume and is not repeated. A checkpoint is
-one file that is complete or absent. One that is damaged costs its search's time and nothing else: a search that begins
-anew ends in the same result.
+Improvements are items; one that an earlier attempt reported is computed again after a resume and not repeated. A checkpoint
+is one file that is complete or absent. A damaged one costs time only: a search that restarts ends in the same result.
 """
 
 from __future__ import annotations
@@ -21,21 +20,24 @@ from dressage.sandbox.limits import GIB, Limits
 from dressage.sandbox.process import SandboxProcess
 
 from dressage_trainer import checkpoints
-from dressage_trainer.assignments.context import AssignmentContext
-from dressage_trainer.assignments.results import assignment_refused, infrastructure_failed
+from dressage_trainer.assignments.context import (
+    AssignmentContext,
+    assignment_refused,
+    first_of,
+    infrastructure_failed,
+)
+from dressage_trainer.assignments.requests import search_task
 from dressage_trainer.assignments.step_rate import StepRate
 from dressage_trainer.lease.files import get_file, put_files
 from dressage_trainer.lease.sandboxes import SandboxSpec
-from dressage_trainer.search.messages import Alive, Ended, Improved, Refused, SearchMessage, Stored, parse
-from dressage_trainer.search.task import SearchTask, search_task
-from dressage_trainer.waiting import first_of
+from dressage_trainer.search.messages import Alive, Ended, Improved, Refused, SearchMessage, SearchTask, Stored, parse
 
 _SEARCH = "dressage_trainer.search.process:search"
 SANDBOX = SandboxSpec(limits=Limits(memory_bytes=2 * GIB, file_bytes=GIB), preload=("dressage_trainer.search.process",))
 """How a search's process is started."""
 _SILENCE_SECONDS = 300.0
-"""The search says every second that it is alive, once its environment is made."""
-_LEAVING_SECONDS = 20.0
+"""The search reports every second that it is alive, once its environment exists."""
+_LAST_STATE_SECONDS = 20.0
 _DEFAULT_CHECKPOINT_SECONDS = 60.0
 _PARAMETERS = "best_parameters"
 
@@ -54,7 +56,7 @@ async def search(context: AssignmentContext) -> pb.AssignmentResult | None:
 
 
 class _Serving:
-    """One search under way."""
+    """One search in progress."""
 
     def __init__(self, context: AssignmentContext, task: SearchTask) -> None:
         self._context = context
@@ -64,9 +66,9 @@ class _Serving:
         self._receiving: asyncio.Future[SearchMessage] | None = None
 
     async def run(self) -> pb.AssignmentResult | None:
-        """Search to the end, or until it must leave.
+        """Search to the end, or until it must stop.
 
-        :raises DressageError: where the process failed, or the store cannot be reached.
+        :raises DressageError: if the process fails, or the store cannot be reached.
         """
         context, seconds = self._context, self._context.assignment.search.checkpoint_seconds
         state = await self._stored_state()
@@ -85,23 +87,23 @@ class _Serving:
             await asyncio.to_thread(process.kill)
             if self._storing is not None:
                 self._storing.cancel()
-            # A thread that still waits for a message gets the end of the channel, and must have it before that is closed.
-            left = [one for one in (self._receiving, self._storing) if one is not None]
-            await asyncio.gather(*left, return_exceptions=True)
+            # A thread that still waits for a message must see the end of the channel before the channel is closed.
+            pending = [one for one in (self._receiving, self._storing) if one is not None]
+            await asyncio.gather(*pending, return_exceptions=True)
             await asyncio.to_thread(context.sandboxes.end, process)
 
     async def _follow(self, process: SandboxProcess) -> pb.AssignmentResult | None:
-        """Take messages until the last one, or until the search must leave."""
+        """Handle messages until the last one, or until the search must stop."""
         context = self._context
         while not context.terminate.is_set():
             message = await self._next(process, context.terminate)
             if context.cancelled.is_set():
                 return None
-            if message is not None and (result := await self._take(message)) is not None:
+            if message is not None and (result := await self._handle(message)) is not None:
                 return result
-        await asyncio.to_thread(process.channel.send, {"checkpoint": True}, timeout=_LEAVING_SECONDS)
-        with contextlib.suppress(TimeoutError):  # the state that was stored last has to do
-            async with asyncio.timeout(_LEAVING_SECONDS):
+        await asyncio.to_thread(process.channel.send, {"checkpoint": True}, timeout=_LAST_STATE_SECONDS)
+        with contextlib.suppress(TimeoutError):  # a resume then begins from the state that was stored before
+            async with asyncio.timeout(_LAST_STATE_SECONDS):
                 while not context.cancelled.is_set():
                     message = await self._next(process)
                     if isinstance(message, Stored) and message.requested:
@@ -109,14 +111,14 @@ class _Serving:
                             await asyncio.gather(self._storing, return_exceptions=True)
                         await self._store(message)
                         return None
-                    if message is not None and (result := await self._take(message)) is not None:
+                    if message is not None and (result := await self._handle(message)) is not None:
                         return result
         return None
 
     async def _next(self, process: SandboxProcess, *until: asyncio.Event) -> SearchMessage | None:
-        """The next message; None if one of these events or a cancellation comes first.
+        """Return the next message; None if one of these events or a cancellation comes first.
 
-        :raises DressageError: where the process failed.
+        :raises DressageError: if the process fails.
         """
         if self._receiving is None:
             self._receiving = asyncio.ensure_future(_receive(process))
@@ -126,8 +128,8 @@ class _Serving:
         received, self._receiving = self._receiving, None
         return received.result()
 
-    async def _take(self, message: SearchMessage) -> pb.AssignmentResult | None:
-        """Pass a message on; the result, if it is the last one."""
+    async def _handle(self, message: SearchMessage) -> pb.AssignmentResult | None:
+        """Report what a message contains; return the result if it is the last one."""
         match message:
             case Improved(evaluated, score, parameters):
                 item = f"improvement/{evaluated}"
@@ -141,7 +143,7 @@ class _Serving:
                 progress = pb.ProgressReport(activity="searching", steps_per_second=self._rate.at(env_steps))
                 self._context.report("", progress=progress)
             case Stored():
-                # The search goes on meanwhile. While the store is away, states are left out: a newer one is to come.
+                # The search continues meanwhile. States that arrive during an upload are skipped: a newer one will follow.
                 if self._storing is None or self._storing.done():
                     if self._storing is not None:
                         self._storing.result()
@@ -176,7 +178,7 @@ class _Serving:
         self._context.report(item, checkpoint=checkpoint)
 
     async def _stored_state(self) -> Mapping[str, Any] | None:
-        """The state that an earlier attempt stored; None where there is none that can be used."""
+        """Return the state that an earlier attempt stored; None if there is none that can be used."""
         key = self._context.assignment.checkpoint
         if not key:
             return None
@@ -187,7 +189,7 @@ class _Serving:
             if state["task"] != self._task.identity():
                 raise InvalidArgument(f"the checkpoint {key} belongs to another search", reason="CHECKPOINT_CORRUPT")
         except (InvalidArgument, NotFound) as error:
-            message = f"{error.message}; the search begins anew, with the same result"
+            message = f"{error.message}; the search restarts, with the same result"
             warning = pb.WarningReport(reason="CHECKPOINT_CORRUPT", message=message)
             self._context.report(f"warning/checkpoint-{Path(key).stem}", warning=warning)
             return None
@@ -195,24 +197,21 @@ class _Serving:
 
 
 async def _receive(process: SandboxProcess) -> SearchMessage:
-    """The next message.
+    """Return the next message.
 
-    :raises DressageError: where the process ended instead.
+    :raises DressageError: if the process ends instead.
     """
     try:
         return parse(await asyncio.to_thread(process.channel.recv, timeout=_SILENCE_SECONDS))
     except DressageError as error:
         ended = await asyncio.to_thread(process.kill)
         tail = f": {ended.stderr_tail[-2000:]}" if ended.stderr_tail else ""
-        raise _failure(error, ended.reason, tail) from error
-
-
-def _failure(error: DressageError, reason: str, tail: str) -> DressageError:
-    return DressageError(f"the search's process failed ({error.message}; {reason}){tail}", reason="SEARCH_FAILED")
+        message = f"the search's process failed ({error.message}; {ended.reason}){tail}"
+        raise DressageError(message, reason="SEARCH_FAILED") from error
 
 
 def _write(folder: Path, stored: Stored) -> str:
-    """Write a state as a checkpoint; returns its path relative to ``folder``, which is its key."""
+    """Write a state as a checkpoint; return its path relative to ``folder``, which is its key."""
     facts = {name: value for name, value in stored.state.items() if name != _PARAMETERS}
     arrays = {_PARAMETERS: np.asarray(stored.state[_PARAMETERS], np.float64)}
     snapshot = checkpoints.Snapshot(update=stored.evaluated, env_step=stored.env_steps, facts=facts, arrays=arrays)
@@ -220,7 +219,7 @@ def _write(folder: Path, stored: Stored) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The state in a checkpoint.
+    """Return the state in a checkpoint.
 
     :raises InvalidArgument: if it is damaged.
     """

@@ -1,9 +1,9 @@
-"""One training: a learner in the sandbox, evaluations and uploads beside it.
+"""Serve a `TrainAssignment`: a learner in the sandbox, with evaluations and uploads at the same time.
 
-Four tasks: the listener takes the learner's messages at once, so that live progress never waits; the outbox uploads policies
-at their marks and checkpoints, in an order from which another attempt can resume (`outbox.py`); the queue evaluates
-uploaded policies (`evaluations.py`); and this one waits for the first of their ends, or for the order to leave. On SIGTERM
-the last boundary's checkpoint is stored and nothing waits for evaluations: the next attempt finds their policies in the store.
+Four tasks run. The listener handles the learner's messages at once, so that live progress never waits. The outbox uploads
+policies at their marks and checkpoints, in an order from which another attempt can resume. The evaluation queue evaluates
+uploaded policies. The fourth waits for the first of the others to end, or for the order to stop. On SIGTERM it stores the
+checkpoint of the last update boundary and waits for no evaluation: the next attempt finds their policies in the store.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ from dressage.sandbox.pipe import ChannelClosed, ProtocolError
 from dressage.sandbox.process import SandboxProcess
 
 from dressage_trainer import messages
-from dressage_trainer.assignments import results
-from dressage_trainer.assignments.context import AssignmentContext
+from dressage_trainer.assignments.context import (
+    AssignmentContext,
+    all_members_stopped,
+    assignment_refused,
+    first_of,
+)
 from dressage_trainer.assignments.delivery import Delivery, bundle_prefix, evaluation_item, member_item, policy_item
-from dressage_trainer.assignments.evaluations import EvaluationQueue
 from dressage_trainer.assignments.learner_process import (
     LEARNER,
     LEARNER_LIMITS,
@@ -36,16 +39,15 @@ from dressage_trainer.assignments.learner_process import (
     fetch_checkpoints,
     learner_sandbox,
 )
-from dressage_trainer.assignments.outbox import Outbox
+from dressage_trainer.assignments.queues import EvaluationQueue, Outbox
+from dressage_trainer.assignments.requests import options_of, train_spec
 from dressage_trainer.evaluation.evaluator_pool import EVALUATOR, EvaluationSettings, EvaluatorPool, stopped_by
 from dressage_trainer.lease.sandboxes import SandboxSpec
-from dressage_trainer.specs import options_of, train_spec
 from dressage_trainer.speed.compiled import key_of, request_of
-from dressage_trainer.waiting import first_of
 
 _SNAPSHOT_SECONDS = 25.0
 _LAST_SECONDS = 2.0
-"""What the last evaluations get when the trainer has to leave."""
+"""Time for the last evaluations when the trainer has to stop."""
 _MAX_SPARE_EVALUATORS = 4
 
 
@@ -91,9 +93,9 @@ class Training:
 
     async def run(self) -> pb.AssignmentResult | None:
         """Train, evaluate, upload; None if interrupted or cancelled."""
-        self._look_whether_all_stopped()
+        self._note_if_all_stopped()
         if self._all_stopped.is_set():
-            return await self._none_left()
+            return await self._end_without_members()
         uploads = asyncio.ensure_future(self._outbox.run())
         evaluating = asyncio.ensure_future(self._evaluations.run())
         training = asyncio.ensure_future(self._train())
@@ -106,7 +108,7 @@ class Training:
                     if context.cancelled.is_set():
                         return None
                     if self._all_stopped.is_set():
-                        return await self._none_left()
+                        return await self._end_without_members()
                     if context.terminate.is_set() and not training.done():
                         return await self._interrupted(training, uploads)
                     return next(task for task in tasks if task.done()).result()
@@ -115,15 +117,15 @@ class Training:
                         task.cancel()
                     await asyncio.gather(*tasks, return_exceptions=True)
         except ResourceExhausted as error:  # episodes too long to score: another attempt would record the same
-            return results.assignment_refused(error.reason, error.message)
+            return assignment_refused(error.reason, error.message)
         finally:
             if self._starting is not None:
                 await asyncio.to_thread(context.sandboxes.end, await self._starting)
-            context.sandboxes.keep_ready("train", self._sandboxes_for_the_next)
+            context.sandboxes.keep_ready("train", self._spares)
 
     async def _train(self) -> pb.AssignmentResult:
-        """Learn, unless earlier attempts have the policies already, and wait for all evaluations and uploads."""
-        ended = await self._take_up_evaluations()
+        """Learn, unless earlier attempts have the policies already; then wait for all evaluations and uploads."""
+        ended = await self._queue_earlier_evaluations()
         env_steps = 0
         if not ended >= set(self._members):
             last = await self._learn()
@@ -135,10 +137,10 @@ class Training:
         await self._evaluations.finish()
         return pb.AssignmentResult(train=pb.TrainResult(env_steps=env_steps))
 
-    # -- what earlier attempts left
+    # -- results of earlier attempts
 
-    async def _take_up_evaluations(self) -> set[str]:
-        """Queue the evaluations that earlier attempts left.
+    async def _queue_earlier_evaluations(self) -> set[str]:
+        """Queue the evaluations that earlier attempts did not finish.
 
         :returns: the members that need no learner any more.
         """
@@ -149,7 +151,7 @@ class Training:
             if self._is_final(reference):
                 try:
                     await self._delivery.fetch_policy(reference)
-                except NotFound:  # the learner makes it again
+                except NotFound:  # the learner creates it again
                     continue
                 ended.add(reference.member)
             self._taken.add((reference.member, reference.env_step))
@@ -157,16 +159,16 @@ class Training:
         return ended
 
     def _uploaded_before(self) -> list[pb.PolicyRef]:
-        """Return the policies not evaluated yet, and last policies of members that are not delivered yet."""
-        found = {(ref.member, ref.env_step): ref for ref in self._context.assignment.pending_evaluations}
+        """Return policies that are not evaluated yet, and final policies of members that are not delivered yet."""
+        references = {(ref.member, ref.env_step): ref for ref in self._context.assignment.pending_evaluations}
         for item in self._context.assignment.finished_items:
             kind, *rest = item.split("/")
             if kind == "policy" and len(rest) == 2:
                 member, step = rest[0], int(rest[1])
                 reference = pb.PolicyRef(member=member, env_step=step, bundle=bundle_prefix(member, step))
                 if self._is_final(reference):
-                    found.setdefault((member, step), reference)
-        return list(found.values())
+                    references.setdefault((member, step), reference)
+        return list(references.values())
 
     def _is_final(self, reference: pb.PolicyRef) -> bool:
         return reference.env_step >= self._task.steps_per_member
@@ -174,7 +176,7 @@ class Training:
     # -- learning
 
     async def _learn(self) -> messages.DoneMessage | pb.AssignmentResult:
-        """Run a learner to its last message; a result where training failed."""
+        """Run a learner to its last message; return a result if training failed."""
         context = self._context
         resume = await fetch_checkpoints(context, self._delivery)
         names = [path.name for path in resume]
@@ -203,13 +205,13 @@ class Training:
             compiled = cache.find(key_of(request_of(spec)))
         return learner_sandbox(backend=spec.backend, cores=self._cores, compiled=compiled), compiled is not None
 
-    def _sandboxes_for_the_next(self) -> Mapping[SandboxSpec, int]:
-        """Return what a training like this one would start."""
+    def _spares(self) -> Mapping[SandboxSpec, int]:
+        """Return the processes that another training like this one would start."""
         sandbox, _ = self._sandbox(train_spec(self._task, cores=self._cores))
         return {sandbox: 1, EVALUATOR: self._spare_evaluators}
 
     async def _listen(self, learner: SandboxProcess) -> messages.DoneMessage | pb.AssignmentResult:
-        """Take the learner's messages until the last one."""
+        """Handle the learner's messages until the last one."""
         while True:
             try:
                 raw = await asyncio.to_thread(learner.channel.recv, timeout=None)
@@ -224,14 +226,14 @@ class Training:
             await self._handle(message, learner.scratch)
 
     def _check_members(self, message: messages.LearnerMessage) -> None:
-        """Refuse a message about members that are not this training's: their ids become paths and keys.
+        """Check that a message is about members of this training: their ids become paths and keys.
 
         :raises ProtocolError: if it names another.
         """
-        strangers = sorted(messages.members_of(message) - set(self._members))
-        if strangers:
+        unknown = sorted(messages.members_of(message) - set(self._members))
+        if unknown:
             raise ProtocolError(
-                f"the learner sent a message of type {message.type!r} about {strangers[0][:40]!r}, no member of its run"
+                f"the learner sent a message of type {message.type!r} about {unknown[0][:40]!r}, no member of its run"
             )
 
     async def _handle(self, message: messages.LearnerMessage, sandbox: Path) -> None:
@@ -255,8 +257,8 @@ class Training:
             limit, stage = LEARNER_LIMITS.file_bytes, self._delivery.stage_checkpoint
             staged = await asyncio.to_thread(stage, message, self._members, sandbox, max_bytes=limit)
         except NotFound:
-            return  # the learner has made room for a newer one already
-        except FailedPrecondition as error:  # training is worth more than a place to resume from
+            return  # the learner has deleted it for a newer one already
+        except FailedPrecondition as error:  # training is worth more than a checkpoint to resume from
             text = f"update {message.update}: {error.message}"
             self._delivery.warn(messages.WarningMessage("CHECKPOINT_FAILED", text))
             self._answer_snapshot()
@@ -266,14 +268,14 @@ class Training:
             self._answer_snapshot()
 
     def _answer_snapshot(self) -> None:
-        """Note that the snapshot is there or will not come. A sandboxed process may say so at any time."""
+        """Note that the snapshot is written or will not be. A sandboxed process may send either message at any time."""
         if self._snapshot_requested:
             self._snapshot_answered.set()
 
     async def _take_policy(self, policy: messages.MemberPolicy) -> None:
-        """Upload and evaluate a policy, once; the learner does not know of members that an evaluation stopped.
+        """Upload and evaluate a policy, once. The learner may also send policies of members that an evaluation stopped.
 
-        :raises ProtocolError: if the learner sends more policies than the assignment asks for.
+        :raises ProtocolError: if the learner sends more policies than the assignment has evaluations.
         """
         key = (policy.member, policy.env_step)
         if policy.member in self._stopped or key in self._taken:
@@ -292,7 +294,7 @@ class Training:
     # -- evaluating
 
     async def _evaluate(self, reference: pb.PolicyRef) -> None:
-        """Evaluate an uploaded policy; the last one of a member is delivered too."""
+        """Evaluate an uploaded policy; deliver it too if it is a member's final one."""
         context, delivery = self._context, self._delivery
         if reference.member in self._stopped:
             return
@@ -321,19 +323,19 @@ class Training:
         return range(task.evaluation_seed, task.evaluation_seed + max(1, count))
 
     def _stop(self, message: messages.MemberStoppedMessage) -> None:
-        if message.member not in self._stopped:  # else it was reported, perhaps by an earlier attempt
+        if message.member not in self._stopped:  # otherwise it was reported, perhaps by an earlier attempt
             self._stopped[message.member] = session_pb2.Failure(reason=message.reason, message=message.message)
             self._delivery.stopped(message)
-        self._look_whether_all_stopped()
+        self._note_if_all_stopped()
 
-    def _look_whether_all_stopped(self) -> None:
+    def _note_if_all_stopped(self) -> None:
         if self._stopped.keys() >= set(self._members):
             self._all_stopped.set()
 
     # -- ends
 
-    async def _none_left(self) -> pb.AssignmentResult:
-        """End with no member left to train; what is known of the members is stored, if that is possible."""
+    async def _end_without_members(self) -> pb.AssignmentResult:
+        """End with no member left to train; store the members' metrics if possible."""
         if self._learner is not None:
             await asyncio.to_thread(self._learner.kill)
             try:
@@ -342,12 +344,12 @@ class Training:
                     await self._delivery.records(await asyncio.to_thread(stage, self._members, self._learner.scratch))
             except (TimeoutError, DressageError) as error:
                 self._log.warning("the members' metrics are not stored to their end", error=str(error))
-        return results.all_members_stopped([self._stopped[member] for member in self._members])
+        return all_members_stopped([self._stopped[member] for member in self._members])
 
     async def _interrupted(
         self, training: asyncio.Future[pb.AssignmentResult], uploads: asyncio.Future[Any]
     ) -> pb.AssignmentResult | None:
-        """Store the snapshot of the last update boundary, and what waits for its upload; do not wait for evaluations."""
+        """Store the snapshot of the last update boundary and the uploads that wait; do not wait for evaluations."""
         try:
             async with asyncio.timeout(_SNAPSHOT_SECONDS):
                 if self._learner is not None:
@@ -360,7 +362,7 @@ class Training:
                 if uploads.done():
                     uploads.result()
         except (OSError, DressageError) as error:  # TimeoutError is an OSError, as is a full disk
-            self._log.warning("no checkpoint before the end; an earlier one serves", error=str(error))
+            self._log.warning("no checkpoint was stored before the end; an earlier one will be used", error=str(error))
         if not self._learned.is_set():
             return None
         await first_of(training, self._context.cancelled, timeout=_LAST_SECONDS)
@@ -371,9 +373,9 @@ class Training:
         return None if crashed else result  # another attempt follows in any case
 
     async def _request_snapshot(self, learner: SandboxProcess, *others: asyncio.Future[Any]) -> None:
-        """Have the learner write a checkpoint, unless it has ended by itself, and end it: what it learns later is lost."""
+        """Have the learner write a checkpoint, unless it has ended; then end it, since later updates would be lost."""
         self._snapshot_requested = True
-        with contextlib.suppress(ChannelClosed):  # it has ended, and its last messages are still to be taken
+        with contextlib.suppress(ChannelClosed):  # it has ended, and its last messages are not handled yet
             await asyncio.to_thread(learner.channel.send, {"type": "snapshot"})
         await first_of(self._snapshot_answered, self._learned, *others)
         if not self._learned.is_set():

@@ -1,8 +1,8 @@
 """TensorBoard event files of scalars, written directly.
 
-An event file is a sequence of TFRecords, each a serialised ``Event`` message. Writing those few fields takes a page;
-the libraries that do it start processes or threads, which the sandbox forbids, or import torch where it is installed,
-which costs the learner seconds and 300 MB.
+An event file is a sequence of TFRecords, each a serialised ``Event`` message. Writing those few fields takes a page.
+Libraries for it start processes or threads, which the sandbox forbids, or import torch where it is installed, which costs
+the learner seconds and 300 MB.
 
 The format: a record is its length (uint64), the masked CRC-32C of that, the data, the masked CRC-32C of the data. ``Event`` has
 wall_time = 1 (double), step = 2 (int64), file_version = 3 (string), summary = 5; a summary's value = 1 has tag = 1 and
@@ -55,8 +55,11 @@ class EventFile:
 
 
 def _single(value: float) -> bytes:
-    """``value`` as float32. What is beyond its range becomes infinite, which TensorBoard marks on the curve: a gap would hide
-    the very rows in which a reward went out of hand."""
+    """Return ``value`` as float32.
+
+    A value beyond its range becomes infinite, which TensorBoard marks on the curve: a gap would hide the rows in which a
+    reward diverged.
+    """
     try:
         return struct.pack("<f", value)
     except OverflowError:
@@ -94,7 +97,7 @@ _TABLE = _crc_table()
 
 
 def crc32c(data: bytes) -> int:
-    """CRC-32C (Castagnoli) of ``data``."""
+    """Return the CRC-32C (Castagnoli) of ``data``."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = crc >> 8 ^ _TABLE[(crc ^ byte) & 0xFF]

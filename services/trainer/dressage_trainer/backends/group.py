@@ -1,4 +1,4 @@
-"""What the backends have in common: the run that they are built from, complete members, and what an update gives rise to."""
+"""What the backends have in common: the run that groups are built from, their protocol, and the warnings of an update."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dressage_trainer.ppo.presets import preset
 
 @dataclass(frozen=True)
 class MemberSetup:
-    """What all groups of a run are built from."""
+    """The run that its groups are built from."""
 
     spec: TrainSpec
     card: EnvironmentCard
@@ -34,26 +34,26 @@ class MemberSetup:
     module: RewardModule
     root: Path
     watch: CallWatch = field(default_factory=CallWatch)
-    """Sees every call of the reward."""
+    """Watches every call of the reward."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an update gave rise to, besides metrics."""
+    """Messages of an update, besides metrics."""
 
     stopped: list[MemberStoppedMessage] = field(default_factory=list)
     warnings: list[WarningMessage] = field(default_factory=list)
 
 
 def stopped_message(member: str, stop: Stop) -> MemberStoppedMessage:
-    """What is said of a member that was stopped."""
+    """Return the message about a member that was stopped."""
     return MemberStoppedMessage(member, stop.step, f"{stop.cause.upper()}_NOT_FINITE", stop.message)
 
 
 def member_specs(spec: TrainSpec) -> list[MemberSpec]:
-    """The members with complete hyperparameters: the environment's preset, overridden.
+    """Return the members with complete hyperparameters: the environment's preset, overridden.
 
-    :raises InvalidArgument: for bad hyperparameters or a name that occurs twice.
+    :raises InvalidArgument: for bad hyperparameters or a repeated name.
     """
     base = preset(spec.environment)
     members = []
@@ -84,57 +84,60 @@ class TrainedGroup(Protocol):
 
     @property
     def all_stopped(self) -> bool:
-        """True once no member can go on."""
+        """Whether no member can continue."""
 
     @property
     def stops(self) -> list[Stop]:
         """The members that were stopped, and why."""
 
     def begin(self) -> None:
-        """Open the metrics of a run that begins."""
+        """Open the metrics of a new run."""
 
     def restore(self, arrays: Arrays) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
 
     def advance(self, *, began: float) -> Outcome:
-        """One rollout and update; writes the metrics."""
+        """Do one rollout and update, and write the metrics.
+
+        :param began: `time.monotonic` at the start of training, for the rows' ``seconds``.
+        """
 
     def states(self) -> list[MemberState]:
-        """Each member's latest metrics."""
+        """Return each member's latest metrics."""
 
     def policies(self) -> list[MemberPolicy]:
-        """The members' policies as they are now, but for those that were stopped."""
+        """Return the current policies of the members that were not stopped."""
 
     def facts(self) -> dict[str, Any]:
-        """What a checkpoint must agree with to be resumed."""
+        """Return what a checkpoint must agree with to be resumed."""
 
     def snapshot(self) -> Arrays:
-        """The state at the present update boundary, metrics included."""
+        """Return the state at this update boundary, metrics included."""
 
     def close(self) -> None:
         """Close files."""
 
 
 def minibatch_warnings(spec: TrainSpec) -> list[WarningMessage]:
-    """One for each member that was given a minibatch larger than its rollout."""
-    if spec.algorithm == "sac":  # its minibatches come from what was seen long before
+    """Return a warning for each member whose minibatch is larger than its rollout."""
+    if spec.algorithm == "sac":  # it draws minibatches from the replay buffer
         return []
     warnings = []
     for task, member in zip(spec.members, member_specs(spec), strict=True):
-        told, used = task.hyperparameters.get("minibatch_size", 0), member.hyperparameters.minibatch_size
-        if told > used:
-            text = f"minibatch_size {told:g} is more than the {used} samples of an update, which are one minibatch now"
+        requested, used = task.hyperparameters.get("minibatch_size", 0), member.hyperparameters.minibatch_size
+        if requested > used:
+            text = f"minibatch_size {requested:g} is more than the {used} samples of an update; the minibatch is {used}"
             warnings.append(WarningMessage("MINIBATCH_TOO_LARGE", text, task.member))
     return warnings
 
 
 def divergence_warnings(before: int, now: int, *, member: str = "") -> list[WarningMessage]:
-    """The warning that the simulation diverged: at the first environment step that did, then at every tenfold (10, 100, ...).
+    """Return the warning that the simulation diverged: at the first environment step that did, the 10th, the 100th, ….
 
-    A reward that drives the body to its limits would else repeat it for ever.
+    A reward that drives the body to its limits would otherwise repeat it for ever.
 
-    :param before: environment steps that had diverged when this was last asked, those before a checkpoint included.
-    :param now: environment steps that have diverged by now.
+    :param before: environment steps that had diverged at the last call, those before a checkpoint included.
+    :param now: environment steps that have diverged so far.
     :returns: one warning, or none.
     """
     # Each tenfold is one more digit.
@@ -145,22 +148,22 @@ def divergence_warnings(before: int, now: int, *, member: str = "") -> list[Warn
 
 
 def action_facts(environment: Environment) -> dict[str, Any]:
-    """The entries of a policy's card that say what actions are."""
+    """Return the entries of a policy's card that describe actions."""
     space = action_space_of(environment)
     if space.discrete:
         return {"action_kind": "discrete", "num_actions": space.num_actions, "action_low": (), "action_high": ()}
     bounds = {"action_low": environment.action_low, "action_high": environment.action_high}
-    # By their shortest text: 0.4 in single precision is meant as 0.4.
+    # From the shortest text: 0.4 in single precision means 0.4.
     return {name: tuple(float(str(value)) for value in values) for name, values in bounds.items()}
 
 
 def versions_of(*packages: str) -> dict[str, str]:
-    """Installed versions, for a policy's card."""
+    """Return installed versions, for a policy's card."""
     return {name: distributions.version(name) for name in packages}
 
 
 def facts_of(setup: MemberSetup, members: list[MemberSpec], **more: Any) -> dict[str, Any]:
-    """What a checkpoint must agree with to be resumed."""
+    """Return what a checkpoint must agree with to be resumed."""
     return {
         "environment": setup.card.id,
         "options": dict(setup.options.given()),
@@ -171,9 +174,9 @@ def facts_of(setup: MemberSetup, members: list[MemberSpec], **more: Any) -> dict
 
 
 def begin_or_resume(groups: Sequence[TrainedGroup], resumed: Snapshot | None) -> None:
-    """Begin a run, or go on from a snapshot.
+    """Begin a run, or continue from a snapshot.
 
-    :raises InvalidArgument: where it is of another run.
+    :raises InvalidArgument: if the snapshot is of another run.
     """
     if resumed is None:
         for group in groups:

@@ -1,7 +1,7 @@
-"""Metrics of each member as they arise: ``members/{m}/metrics.jsonl`` and TensorBoard files in ``members/{m}/tb``.
+"""Write the metrics of each member: ``members/{m}/metrics.jsonl`` and a TensorBoard file in ``members/{m}/tb``.
 
-A row is one update. Rows are also kept in memory, so that a checkpoint can hold them: the file of a resumed run is
-rewritten from it and goes on, whatever was written after the checkpoint. So is TensorBoard's, under the same name.
+A row is one update. Rows are also kept in memory, for the checkpoint. A resumed run rewrites both files from the checkpoint's
+rows and continues them; rows that were written after the checkpoint are dropped.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from dressage_trainer.backends.eventfile import EventFile
 
 Row = Mapping[str, float | None]
 
-# Always the same: another attempt's upload takes the place of the one before, where two would show each point twice.
+# Always the same name: another attempt's upload replaces the one before. With two files each point would be shown twice.
 _BOARD_FILE = "events.out.tfevents.0.dressage"
 
 
 class MemberMetrics:
     """The metrics files of one member.
 
-    :param folder: ``members/{m}``, made if absent.
-    :param earlier: rows of the checkpoint that training goes on from, as `packed` gave them.
+    :param folder: ``members/{m}``, created if absent.
+    :param earlier: rows of the checkpoint that training resumes from, as `packed` returned them.
     """
 
     def __init__(self, folder: Path, *, earlier: bytes = b"") -> None:
@@ -40,7 +40,7 @@ class MemberMetrics:
             self._to_board(json.loads(line))
 
     def add(self, row: Row) -> None:
-        """Append a row; it is on its way to the disk when this returns."""
+        """Append a row, and flush it."""
         line = json.dumps(row) + "\n"
         self._file.write(line)
         self._file.flush()
@@ -48,11 +48,11 @@ class MemberMetrics:
         self._to_board(row)
 
     def rows(self) -> list[dict[str, float | None]]:
-        """All rows so far."""
+        """Return all rows so far."""
         return [json.loads(line) for line in self._text.splitlines()]
 
     def packed(self) -> np.ndarray:
-        """All rows so far, as bytes, for a checkpoint."""
+        """Return all rows so far, as bytes, for a checkpoint."""
         return np.frombuffer(bytes(self._text), np.uint8)
 
     def close(self) -> None:
@@ -67,14 +67,14 @@ class MemberMetrics:
 
 def _open_board(folder: Path) -> EventFile:
     folder.mkdir(parents=True, exist_ok=True)
-    # What an earlier attempt left behind: its rows up to the checkpoint are written again.
-    for left in folder.glob("*.tfevents.*"):
-        left.unlink()
+    # An earlier attempt's file: its rows up to the checkpoint are written again.
+    for earlier in folder.glob("*.tfevents.*"):
+        earlier.unlink()
     return EventFile(folder / _BOARD_FILE, wall_time=time.time())
 
 
 def _tag(name: str) -> str:
-    """Groups as TensorBoard shows them."""
+    """Return the tag with the group under which TensorBoard shows it."""
     if "/" in name:
         return name
     if name.startswith(("episode", "environment_")):

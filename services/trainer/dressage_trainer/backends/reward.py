@@ -1,18 +1,20 @@
-"""Tells when a call of the reward does not return.
+"""Calls of a generated reward inside the learner: which fields of the state it reads, and whether a call returns.
 
-What a reward does with states that only a trained policy reaches, no check has seen: a loop may never end there. The learner
-would hang for ever, and the sandbox cannot tell that from a long training.
+A trained policy reaches states that no check has seen, and in one of them a loop in the reward may never end. The learner
+would hang for ever, and the sandbox cannot distinguish that from a long training. So a thread watches the calls.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from dressage.contracts.reward import BatchReward, RewardOutput
+from dressage.contracts.reward import BatchReward, RewardModule, RewardOutput
+from dressage.envs.cards import EnvironmentCard
 from dressage.envs.state import State
 from numpy.typing import NDArray
 
@@ -20,10 +22,25 @@ STALLED_SECONDS = 300.0
 """The slowest reward that passes its check takes a twentieth of it for its largest batch (65,536 rows of 0.25 ms)."""
 
 
-def thread_clock() -> Callable[[], float]:
-    """Processor seconds of the thread that asks for the clock, which any thread may read.
+def fields_read(source: str, module: RewardModule, card: EnvironmentCard) -> frozenset[str] | None:
+    """Return the fields of the state that a reward can read, so that the simulator copies no others; None: all.
 
-    A machine that is busy, or suspended, does not make a call look stalled. Where there is no such clock: seconds, monotonic.
+    The lint permits attribute access as the only way to a field. So every field whose name occurs as an attribute counts,
+    whatever the object.
+    """
+    if module.style != "vectorised":
+        return None
+    attributes = {node.attr for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)}
+    if attributes & {"fields", "rows"}:
+        return None
+    return frozenset(attributes & {field.name for field in card.fields})
+
+
+def thread_clock() -> Callable[[], float]:
+    """Return a clock of the calling thread's processor seconds, which any thread may read.
+
+    With it a call does not look stalled on a machine that is busy or suspended. Platforms without such a clock get
+    monotonic seconds.
     """
     if not hasattr(time, "pthread_getcpuclockid"):
         return time.monotonic
@@ -31,7 +48,7 @@ def thread_clock() -> Callable[[], float]:
 
 
 class CallWatch:
-    """When the call under way began, written by the thread that trains and read by another.
+    """Start of the call in progress, written by the thread that trains and read by another.
 
     :param clock: seconds, see `thread_clock`.
     """
@@ -47,7 +64,7 @@ class CallWatch:
         self._since = None
 
     def seconds(self) -> float:
-        """How long the call under way has taken; 0 where there is none."""
+        """Return how long the call in progress has taken; 0 if there is none."""
         since = self._since
         return 0.0 if since is None else self._clock() - since
 
@@ -60,6 +77,6 @@ class WatchedReward(BatchReward):
         self._watch = watch
 
     def __call__(self, state: State, action: NDArray[Any], next_state: State) -> RewardOutput:
-        """As `BatchReward`."""
+        """See `BatchReward`."""
         with self._watch:
             return super().__call__(state, action, next_state)

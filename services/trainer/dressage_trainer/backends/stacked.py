@@ -1,4 +1,4 @@
-"""A group of equal-shape members in training: the PPO core together with its environment, reward, files and warnings."""
+"""The first backend: members of equal shape train as one, with the stacked PPO, its environment, reward, files and warnings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dressage_trainer.backends.group import (
 )
 from dressage_trainer.backends.metrics import MemberMetrics
 from dressage_trainer.backends.monitor import Monitor
-from dressage_trainer.backends.reward import WatchedReward
+from dressage_trainer.backends.reward import WatchedReward, fields_read
 from dressage_trainer.checkpoints import Snapshot
 from dressage_trainer.messages import MemberPolicy, MemberState, WarningMessage
 from dressage_trainer.ppo import snapshot
@@ -31,20 +31,17 @@ from dressage_trainer.ppo.interfaces import Arrays
 from dressage_trainer.ppo.members import MemberSpec, group_members
 from dressage_trainer.ppo.normalizer import CLIP, EPSILON
 from dressage_trainer.ppo.ppo import PPO, Metrics
-from dressage_trainer.reward_adapter import fields_read
 from dressage_trainer.speed.lanes import LaneUpdate
 from dressage_trainer.speed.stepping import SteppedBatch, stepped
-
-__all__ = ["Group", "MemberSetup", "Outcome", "build_groups"]
 
 _PACKAGES = ("dressage", "jax", "mujoco", "numpy")
 
 
 def build_groups(setup: MemberSetup, *, make_batch: Callable[..., Any], resumed: Snapshot | None = None) -> list[Group]:
-    """One `Group` per shape.
+    """Build one `Group` per shape.
 
-    :param resumed: what the run goes on from, if it does.
-    :raises InvalidArgument: where the checkpoint to go on from is of other members.
+    :param resumed: the snapshot that the run resumes from; None if it begins.
+    :raises InvalidArgument: if the snapshot is of other members.
     """
     groups = [Group(setup, members, make_batch=make_batch) for members in group_members(member_specs(setup.spec))]
     begin_or_resume(groups, resumed)
@@ -52,7 +49,7 @@ def build_groups(setup: MemberSetup, *, make_batch: Callable[..., Any], resumed:
 
 
 class Group:
-    """Trains its members update by update and keeps their files."""
+    """Trains its members update by update and writes their files; see `group.TrainedGroup`."""
 
     def __init__(self, setup: MemberSetup, members: Sequence[MemberSpec], *, make_batch: Callable[..., Any]) -> None:
         self._setup, self._members = setup, list(members)
@@ -69,18 +66,18 @@ class Group:
         self.ppo = PPO(
             members,
             environment=self._environment,
-            # A value that is not finite stops its member alone; an exception would end them all.
+            # A value that is not finite stops only its member; an exception would end all.
             reward=WatchedReward(setup.watch, setup.module, card, rows, on_not_finite="return"),
             optimise=self._lanes,
         )
         self._metrics: list[MemberMetrics] = []
         self._monitors = [Monitor(steps=spec.steps_per_member) for _ in members]
         self._latest: list[Metrics] = [{} for _ in members]
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
         self._divergences = 0
 
     def begin(self) -> None:
-        """Open the metrics of a run that begins."""
+        """Open the metrics of a new run."""
         self._open_metrics({})
 
     @property
@@ -95,7 +92,7 @@ class Group:
 
     @property
     def all_stopped(self) -> bool:
-        """True once no member can go on."""
+        """Whether no member can continue."""
         return len(self.stops) == len(self._members)
 
     @property
@@ -104,7 +101,7 @@ class Group:
         return list(self.ppo.env.faults.stops.values())
 
     def advance(self, *, began: float) -> Outcome:
-        """One rollout and update; writes the metrics.
+        """Do one rollout and update, and write the metrics.
 
         :param began: `time.monotonic` at the start of training, for the rows' ``seconds``.
         """
@@ -117,23 +114,23 @@ class Group:
             row["seconds"] = time.monotonic() - began
             row["compile_seconds"] = self._lanes.compile_seconds
             self._latest[index] = row
-            if index in self._told:
+            if index in self._reported:
                 continue
             self._metrics[index].add(row)
-            if index in self.ppo.env.faults.stops:  # what it does from here on, its entropy say, means nothing
+            if index in self.ppo.env.faults.stops:  # its figures from here on, such as the entropy, mean nothing
                 continue
             for warn in self._monitors[index].see(row):
                 outcome.warnings.append(WarningMessage(warn.reason, warn.message, self.names[index]))
         for index, stop in self.ppo.env.faults.stops.items():
-            if index not in self._told:
-                self._told.add(index)
+            if index not in self._reported:
+                self._reported.add(index)
                 outcome.stopped.append(stopped_message(self.names[index], stop))
         before, self._divergences = self._divergences, self._environment.divergences
         outcome.warnings.extend(divergence_warnings(before, self._divergences))
         return outcome
 
     def states(self) -> list[MemberState]:
-        """Each member's latest metrics; the steps of one that was stopped are those until then."""
+        """Return each member's latest metrics; a member that was stopped has the steps until then."""
         stopped = self.ppo.env.faults.stops
         return [
             MemberState(
@@ -145,7 +142,7 @@ class Group:
         ]
 
     def policies(self) -> list[MemberPolicy]:
-        """The members' policies as they are now, but for those that were stopped."""
+        """Return the current policies of the members that were not stopped."""
         stopped = self.ppo.env.faults.stops
         return [
             MemberPolicy(self.names[i], self.steps, self._policy_card(i).to_dict(), snapshot.policy_arrays(self.ppo, i))
@@ -183,19 +180,19 @@ class Group:
         )
 
     def facts(self) -> dict[str, Any]:
-        """What a checkpoint must agree with to be resumed."""
+        """Return what a checkpoint must agree with to be resumed."""
         return facts_of(self._setup, self._members)
 
     def snapshot(self) -> Arrays:
-        """The state at the present update boundary, metrics included."""
+        """Return the state at this update boundary, metrics included."""
         rows = {f"metrics/{i}": metrics.packed() for i, metrics in enumerate(self._metrics)}
         return {**{f"ppo/{name}": value for name, value in snapshot.take(self.ppo).items()}, **rows}
 
     def restore(self, arrays: Arrays) -> None:
-        """The inverse of `snapshot`."""
+        """Continue from a snapshot."""
         start = "ppo/"
         snapshot.restore(self.ppo, {n[len(start) :]: value for n, value in arrays.items() if n.startswith(start)})
-        self._told = set(self.ppo.env.faults.stops)
+        self._reported = set(self.ppo.env.faults.stops)
         self._divergences = self._environment.divergences
         self._open_metrics(arrays)
 
@@ -207,7 +204,7 @@ class Group:
             )
             for i, name in enumerate(self.names)
         ]
-        # What was warned of before the checkpoint is not said again.
+        # Warnings from before the checkpoint are not repeated.
         for monitor, metrics in zip(self._monitors, self._metrics, strict=True):
             for row in metrics.rows():
                 monitor.see(row)

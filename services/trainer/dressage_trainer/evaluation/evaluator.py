@@ -1,4 +1,4 @@
-"""The evaluator: a sandboxed process that plays a policy on stock Gymnasium. No generated code is ever loaded here."""
+"""The evaluator: a sandboxed process that plays a policy on stock Gymnasium. It never loads generated code."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from dressage.sandbox.pipe import Channel, ChannelClosed
 from dressage_trainer.messages import NO_ROOM, EvaluateReply
 
 _STEPS_AT_ONCE = 50_000
-"""Episodes that may have so many steps together run in lockstep; a step of Humanoid's takes 19 KB until it is saved."""
+"""Episodes with at most this many steps in total run in lockstep; a step of Humanoid takes 19 KB until it is saved."""
 
 
 def evaluate(channel: Channel) -> None:
-    """Sandbox target: answers `EvaluateRequest`s until the channel closes, with a reply for every few episodes."""
+    """Sandbox target: answer `EvaluateRequest`s until the channel closes, with a reply for every few episodes."""
     while True:
         try:
             request = channel.recv(timeout=None)
@@ -35,7 +35,7 @@ def evaluate(channel: Channel) -> None:
 
 
 def _play(request: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Paths of the episodes, a few at a time."""
+    """Yield the paths of the episodes, a few at a time."""
     policy = Policy(weights=request["weights"], card=PolicyCard.from_dict(request["card"]))
     folder = Path(request["folder"])
     folder.mkdir(parents=True, exist_ok=True)

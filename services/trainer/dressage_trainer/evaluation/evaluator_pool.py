@@ -1,7 +1,7 @@
-"""Evaluations, as the supervisor runs them: a pool of evaluator processes, own returns scored in a sandbox of their own.
+"""Evaluate policies in a pool of evaluator processes, and score their episodes with the proposed reward in another sandbox.
 
 The seeds of one policy are split over all evaluators, in lockstep within each, so that the last evaluation uses all cores.
-An evaluator holds no generated code and the scorer no policy, so neither can forge what the other says (DESIGN §6).
+An evaluator holds no generated code and the scorer no policy, so neither can forge the other's result.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dressage_trainer.messages import EvaluateRequest, MemberPolicy, MemberStopp
 
 _EPISODES_SECONDS = 600.0
 _BACKGROUND_SECONDS = 60.0
-"""On a machine with other work a background evaluator may hardly run at all: then it has to come to the foreground."""
+"""On a busy machine a background evaluator may hardly run at all. After this time the episodes are played in the foreground."""
 _BACKGROUND_NICE = 19
 _TARGET = "dressage_trainer.evaluation.evaluator:evaluate"
 
@@ -44,12 +44,12 @@ EVALUATOR = SandboxSpec(
 
 @dataclass(frozen=True)
 class EvaluationSettings:
-    """What stays the same over all evaluations of an assignment."""
+    """What all evaluations of an assignment have in common."""
 
     environment: str
     options: dict[str, Any]
     reward_source: str
-    """Empty: the own return is the stock return."""
+    """Empty: the proposed return is the stock return."""
     allow_unsandboxed: bool = False
 
 
@@ -58,7 +58,7 @@ class EvaluatorPool:
 
     :param sandboxes: starts the processes.
     :param scratch: existing folder for the pool's own files.
-    :param background: yield the processors to a training under way, until `foreground` is called.
+    :param background: yield the processors to a training in progress, until `foreground` is called.
     """
 
     def __init__(
@@ -88,16 +88,16 @@ class EvaluatorPool:
             await asyncio.to_thread(evaluator.close)
 
     async def foreground(self) -> None:
-        """Give evaluators their full share of the processors from now on; what one plays at the moment, it plays again."""
+        """Give evaluators their full share of the processors from now on; an episode in progress is played again."""
         for evaluator in self._all:
             await asyncio.to_thread(evaluator.come_to_foreground)
 
     async def evaluate(self, policy: MemberPolicy, seeds: Sequence[int]) -> list[Episode]:
-        """Play one deterministic episode per seed; the episodes are in the order of the seeds.
+        """Play one deterministic episode per seed; return the episodes in the order of the seeds.
 
-        :raises RewardError: the reward failed on one of them, which stops this member and no other; see `stopped_by`.
+        :raises RewardError: if the reward fails on one of them, which stops this member and no other; see `stopped_by`.
         """
-        # By the pool's size, not by who is idle: the same seeds are in lockstep in each attempt.
+        # The pool's size decides, not who is idle: the same seeds are in lockstep in each attempt.
         count = min(len(self._all), len(seeds))
         edges = [len(seeds) * index // count for index in range(count + 1)]
         parts = [seeds[first:end] for first, end in itertools.pairwise(edges)]
@@ -108,10 +108,10 @@ class EvaluatorPool:
             raise errors.exceptions[0] from errors
         trajectories = [trajectory for task in tasks for trajectory in task.result()]
         async with self._scoring:
-            own = await asyncio.to_thread(self._proposed_returns, trajectories)
+            proposed = await asyncio.to_thread(self._proposed_returns, trajectories)
         return [
             Episode(trajectory=trajectory, stock_return=trajectory.stock_return, proposed_return=value)
-            for trajectory, value in zip(trajectories, own, strict=True)
+            for trajectory, value in zip(trajectories, proposed, strict=True)
         ]
 
     async def _play(self, policy: MemberPolicy, seeds: Sequence[int]) -> list[Trajectory]:
@@ -135,14 +135,14 @@ class EvaluatorPool:
 
 
 def stopped_by(error: RewardError, policy: MemberPolicy) -> MemberStoppedMessage:
-    """What is said of a member whose reward failed in an evaluation: as of one that failed in training."""
+    """Return the message about a member whose reward failed in an evaluation, with the reasons that training uses."""
     reason = "REWARD_NOT_FINITE" if error.rule == "finite" else "REWARD_ERROR"
     message = f"the reward failed in the evaluation at environment step {policy.env_step}: {error.message}"
     return MemberStoppedMessage(policy.member, policy.env_step, reason, message)
 
 
 class _Evaluator:
-    """One evaluator process; started anew if it has ended."""
+    """One evaluator process; a new one is started if it has ended."""
 
     def __init__(self, checked: Path, settings: EvaluationSettings, sandboxes: Sandboxes, background: bool) -> None:
         self._checked = checked
@@ -154,7 +154,7 @@ class _Evaluator:
         self._closed = False
 
     def play(self, policy: MemberPolicy, seeds: Sequence[int]) -> list[Trajectory]:
-        """Block until all episodes are recorded; a background process that gets nowhere is replaced by one in the foreground.
+        """Block until all episodes are recorded; a background process that is too slow is replaced by one in the foreground.
 
         :raises ResourceExhausted: if an episode is too long for the process's memory.
         :raises DeadlineExceeded: if it takes too long.
@@ -168,7 +168,7 @@ class _Evaluator:
         except DeadlineExceeded:
             self._background = False
         except (ChannelClosed, Internal):
-            if self._background or self._closed:  # else it was ended for the foreground
+            if self._background or self._closed:  # otherwise it was ended for the foreground
                 raise
         return self._play(policy, seeds, _EPISODES_SECONDS)
 
@@ -197,7 +197,9 @@ class _Evaluator:
                 self._process = None
             ended = process.kill()
             self._sandboxes.end(process)
-            beyond = process.peak_memory_bytes > EVALUATOR.limits.memory_bytes  # or else the machine's memory was short
+            beyond = (
+                process.peak_memory_bytes > EVALUATOR.limits.memory_bytes
+            )  # otherwise the machine's memory was short
             if ended.kind == "memory" and (beyond or ended.code != -signal.SIGKILL):
                 raise ResourceExhausted(
                     f"an evaluation was ended: {ended.reason}; lower max_episode_steps", reason="EPISODE_TOO_LONG"
@@ -212,7 +214,7 @@ class _Evaluator:
         return self._load(paths, process.scratch, folder)
 
     def _load(self, paths: Sequence[str], sandboxed: Path, folder: str) -> list[Trajectory]:
-        # The evaluator runs no generated code; still, what leaves a sandbox goes through the same door.
+        # The evaluator runs no generated code, but its files are checked as those of any sandbox.
         trajectories = [
             Trajectory.load(copy_from_sandbox(sandboxed / path, sandboxed, self._checked)) for path in paths
         ]
@@ -248,11 +250,11 @@ class _Evaluator:
 
 
 def _yield_processors(pid: int) -> None:
-    """Lowers a process's priority as far as the system lets us.
+    """Lower a process's priority as far as the system permits.
 
-    The simulator's threads meet at a barrier after every step, so one of them that has to wait for its core stops all.
-    Linux may schedule by session first (autogroup); then a process's nice value counts only within its own session, and
-    the session has a value of its own.
+    The simulator's threads meet at a barrier after every step, so one thread that waits for its core stops all.
+    Linux may schedule by session first (autogroup). Then a process's nice value counts only within its session, and
+    the session has its own value.
     """
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, pid, _BACKGROUND_NICE)

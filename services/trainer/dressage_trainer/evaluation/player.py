@@ -1,7 +1,7 @@
-"""The player: a sandboxed process that plays candidates on stock Gymnasium. No generated code is ever loaded here.
+"""The player: a sandboxed process that plays candidates on stock Gymnasium. It never loads generated code.
 
-For that reason it may serve one assignment after another. It keeps the environments that it made, so that a short episode
-costs little more than its steps, and answers through its channel; only a rollout that is kept becomes a file.
+For that reason it may serve one assignment after another. It keeps its environments, so that a short episode costs little
+more than its steps, and answers through its channel; only a rollout that is kept becomes a file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Environments:
         self._kept: OrderedDict[tuple[str, str], StockPlayer] = OrderedDict()
 
     def get(self, environment: str, options: Mapping[str, Any]) -> StockPlayer:
-        """The environment with these options, made when it is first used."""
+        """Return the environment with these options, created when it is first used."""
         key = (environment, repr(sorted(options.items())))
         if key not in self._kept:
             if len(self._kept) >= _ENVIRONMENTS_KEPT:
@@ -46,8 +46,8 @@ def play(channel: Channel) -> None:
 
     A request has ``environment``, ``options``, ``seeds``, ``recorded`` (how many of the first seeds' rollouts are kept),
     ``folder`` (where to, relative to the scratch folder) and either ``policy`` and ``parameters`` or ``card`` and
-    ``weights``. A reply has ``returns``, ``lengths``, ``successes`` (-1 where the environment gives none), ``paths``, and
-    instead of these ``refused``, why the policy cannot play, or ``error``, the number of the system's error.
+    ``weights``. A reply has ``returns``, ``lengths``, ``successes`` (-1 where the environment gives none) and ``paths``;
+    or ``refused``, why the policy cannot play; or ``error``, the number of the system's error.
     """
     environments = Environments()
     while True:
@@ -69,7 +69,7 @@ def play(channel: Channel) -> None:
 def answer(request: Mapping[str, Any], environments: Environments) -> dict[str, Any]:
     """Play all episodes of a request.
 
-    :raises InvalidArgument: where the policy gives no action that the environment can take.
+    :raises InvalidArgument: if the policy's output is no action of the environment.
     """
     environment = environments.get(request["environment"], request["options"])
     act = policy_of(request).act
@@ -94,7 +94,7 @@ def answer(request: Mapping[str, Any], environments: Environments) -> dict[str, 
 
 
 def policy_of(request: Mapping[str, Any]) -> Policy:
-    """The policy of a request: a bundle, or the numbers of a small one."""
+    """Return the policy of a request: a bundle, or the numbers of a small one."""
     if "card" in request:
         return Policy(weights=request["weights"], card=PolicyCard.from_dict(request["card"]))
     spec = PolicySpec.from_dict(request["policy"])

@@ -1,7 +1,7 @@
 """Players that outlive assignments: a trivial candidate must not wait for an interpreter to start.
 
-A player holds no generated code, so what it played before cannot reach what it plays next. The pool belongs to a lease; the
-evaluations of one assignment after another borrow players from it.
+A player holds no generated code, so an earlier candidate cannot affect a later one. The pool belongs to a lease; one
+assignment after another borrows players from it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LIMITS = Limits(memory_bytes=2 * GIB, file_bytes=GIB)
 SANDBOX = SandboxSpec(limits=_LIMITS, preload=_PRELOAD)
 """How a player's process is started."""
 _REPLY_SECONDS = 600.0
-"""For a part of an evaluation, see `assignments.evaluate`; none should take a tenth of it."""
+"""Limit for a part of an evaluation, see `assignments.evaluate`; none should take a tenth of it."""
 _PLAYER = "dressage_trainer.evaluation.player:play"
 
 
@@ -59,7 +59,7 @@ class PlayerPool:
 
     @asynccontextmanager
     async def borrow(self, environment: str) -> AsyncIterator[Player]:
-        """A player for a while, if possible one that played this environment last. The caller bounds how many it borrows."""
+        """Lend a player, if possible one that played this environment last. The caller bounds how many it borrows."""
         player = self._take(environment)
         player.environment = environment
         try:
@@ -91,7 +91,7 @@ class PlayerPool:
 
 
 class Player:
-    """One player process; started anew if it has ended."""
+    """One player process; a new one is started if it has ended."""
 
     def __init__(self, sandboxes: Sandboxes) -> None:
         self._sandboxes = sandboxes
@@ -99,16 +99,16 @@ class Player:
         self._requests = itertools.count()
         self.environment = ""
         self.busy = False
-        """Whether it was asked for something that is not answered."""
+        """Whether a request is not answered yet."""
 
     async def play(self, request: Mapping[str, Any], *, target: Path) -> Played:
         """Play a request of `player.answer`; its ``folder`` is set here.
 
         :param target: folder that recorded rollouts are copied to.
-        :raises InvalidArgument: where the policy cannot play in the environment.
-        :raises ResourceExhausted: where it takes more memory than a player has.
-        :raises OSError: where the disk is full.
-        :raises DressageError: where the player failed.
+        :raises InvalidArgument: if the policy cannot play in the environment.
+        :raises ResourceExhausted: if it takes more memory than a player has.
+        :raises OSError: if the disk is full.
+        :raises DressageError: if the player fails.
         """
         return await asyncio.to_thread(self._play, request, target)
 
@@ -130,7 +130,7 @@ class Player:
         return self._checked(reply, request, scratch=process.scratch, target=target)
 
     def _checked(self, reply: Mapping[str, Any], request: Mapping[str, Any], *, scratch: Path, target: Path) -> Played:
-        """What a sandboxed process sent, after a look at its form."""
+        """Check the form of what a sandboxed process sent, and return it typed."""
         count = len(request["seeds"])
         columns = [np.asarray(reply.get(name)) for name in ("returns", "lengths", "successes")]
         paths = reply.get("paths", [])
@@ -162,11 +162,11 @@ class Player:
         return process
 
     def _failure(self, process: SandboxProcess, error: DressageError) -> DressageError:
-        """The error of a player that did not answer, which is ended."""
+        """End a player that did not answer; return the error."""
         ended = process.kill()
         self._sandboxes.end(process)
         self._process, self.busy = None, False
-        beyond = process.peak_memory_bytes > _LIMITS.memory_bytes  # or else the machine's memory was short
+        beyond = process.peak_memory_bytes > _LIMITS.memory_bytes  # otherwise the machine's memory was short
         if ended.kind == "memory" and (beyond or ended.code != -signal.SIGKILL):
             message = f"an evaluation was ended: {ended.reason}; lower max_episode_steps or keep no rollouts"
             return ResourceExhausted(message, reason="EPISODE_TOO_LONG")
@@ -175,7 +175,7 @@ class Player:
         return error
 
     def end(self) -> None:
-        """End the process, also while a thread waits for its answer: that thread then removes what is left of it."""
+        """End the process, also while a thread waits for its answer; that thread then removes its folder."""
         waiting, process = self.busy, self._process
         if process is None:
             return
@@ -186,5 +186,5 @@ class Player:
 
 
 def parts(seeds: Sequence[int], *, size: int) -> list[tuple[int, Sequence[int]]]:
-    """The seeds in parts of at most ``size``, each with the place of its first."""
+    """Return the seeds in parts of at most ``size``, each with the place of its first."""
     return [(start, seeds[start : start + size]) for start in range(0, len(seeds), size)]

@@ -1,4 +1,4 @@
-"""From recorded episodes to an evaluation: returns, speeds, and which episodes are kept as p10, median and p90."""
+"""Turn recorded episodes into an evaluation: returns, speeds, and the episodes that are kept as p10, median and p90."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Episode:
 
 
 def representative(proposed_returns: Sequence[float]) -> dict[str, int]:
-    """Indices of the episodes nearest the 10 %, 50 % and 90 % quantile of the own returns (ties: the first).
+    """Return the indices of the episodes nearest the 10 %, 50 % and 90 % quantile of the proposed returns (ties: the first).
 
     :raises ValueError: if there is no episode.
     """
@@ -38,7 +38,7 @@ def representative(proposed_returns: Sequence[float]) -> dict[str, int]:
 
 
 def mean_speed(trajectory: Trajectory) -> float | None:
-    """Mean forward speed of an episode in m/s by displacement over time; None where nothing moves along x."""
+    """Return the mean forward speed of an episode in m/s, displacement over time; None if nothing moves along x."""
     position = trajectory.fields.get("x_position")
     time = trajectory.fields.get("time")
     if position is None or time is None or len(time) < 2 or "x_velocity" not in trajectory.fields:
@@ -47,7 +47,7 @@ def mean_speed(trajectory: Trajectory) -> float | None:
 
 
 def evaluation(episodes: Sequence[Episode], *, env_step: int, keys: Mapping[str, str]) -> session_pb2.Evaluation:
-    """The evaluation's message.
+    """Return the evaluation's message.
 
     :param env_step: environment steps of the checkpoint.
     :param keys: artifact key, relative to the run, by label.

@@ -1,8 +1,8 @@
-"""Files from the sandbox to the store: checked, then uploaded by grants.
+"""Copy files out of a sandbox with checks, and transfer files to and from the store with grants.
 
-A sandboxed process owns its scratch folder, so what lies there is as hostile as the code: a file is opened without
-following links, must be a regular file inside the folder and within a bound, and is copied to a folder of the
-supervisor's before anybody reads its name again.
+A sandboxed process owns its scratch folder, so the files there are as hostile as the code. Each is opened without
+following links, must be a regular file inside the folder and within a size limit, and is copied to a folder of the
+supervisor before its name is used again.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ MAX_FILE_BYTES = 1 << 30
 _CHUNK = 1 << 20
 _REFUSALS = 6
 _OUTAGE_SECONDS = 600.0
-"""How long a store may be away, as the orchestrator may: a training is worth more than the wait."""
+"""How long a store may be unavailable, as the orchestrator may: a training is worth more than the wait."""
 
 
 def copy_from_sandbox(source: Path, root: Path, target: Path, *, max_bytes: int = MAX_FILE_BYTES) -> Path:
-    """Copies a regular file out of a sandbox's folder.
+    """Copy a regular file out of a sandbox's folder.
 
     :param source: the file, below ``root``.
     :param root: the sandbox's scratch folder.
-    :param target: where to copy it; its folder is made.
+    :param target: where to copy it; its folder is created.
     :returns: ``target``.
     :raises NotFound: if there is no such file.
     :raises FailedPrecondition: if it is a link, a device, outside of the folder or too large.
@@ -40,7 +40,7 @@ def copy_from_sandbox(source: Path, root: Path, target: Path, *, max_bytes: int 
     try:
         relative = source.relative_to(root)
     except ValueError:
-        raise FailedPrecondition(f"{source.name} lies outside of the sandbox", reason="SANDBOX_FILE_REFUSED") from None
+        raise FailedPrecondition(f"{source.name} is outside of the sandbox", reason="SANDBOX_FILE_REFUSED") from None
     descriptor = _open_below(root, relative.parts)
     with os.fdopen(descriptor, "rb") as reader:
         facts = os.fstat(reader.fileno())
@@ -57,7 +57,7 @@ def copy_from_sandbox(source: Path, root: Path, target: Path, *, max_bytes: int 
 
 
 def _open_below(root: Path, parts: tuple[str, ...]) -> int:
-    """Opens a file part by part, following no link on the way."""
+    """Open a file part by part without following a link."""
     if not parts or ".." in parts:
         raise FailedPrecondition("a sandboxed process named a file outside its folder", reason="SANDBOX_FILE_REFUSED")
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
@@ -77,7 +77,7 @@ def _open_below(root: Path, parts: tuple[str, ...]) -> int:
 
 
 class GrantSource(Protocol):
-    """Says where files of an assignment go to and come from, as `AssignmentContext` does."""
+    """Gives grants for files of an assignment, as `AssignmentContext` does."""
 
     async def grants(self, *, put: Sequence[str] = (), get: Sequence[str] = ()) -> dict[str, Grant]:
         """Return a grant by key."""
@@ -121,7 +121,7 @@ def _retrying() -> AsyncRetrying:
 
 
 class _RefusedInARow(stop_base):
-    """So many refusals one after the other; an outage between two begins the count anew."""
+    """Stop after `_REFUSALS` refusals in a row; an outage between two restarts the count."""
 
     def __init__(self) -> None:
         self._refusals = 0

@@ -1,7 +1,7 @@
 """Sandboxed processes for assignments, started ahead: locked down, with their libraries imported, without a target.
 
-A process serves one target of one assignment and is ended after it, so that no generated code meets another's. What takes
-time of its start (the interpreter, numpy, JAX, the simulator) is done while the trainer waits for its next assignment.
+A process serves one target of one assignment and then ends, so that no generated code meets another's. The slow part of
+its start (the interpreter, numpy, JAX, the simulator) is done while the trainer waits for its next assignment.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _MAX_SPARES = 16
 class SandboxSpec:
     """How a process is started; processes of equal specs are interchangeable until they have a target.
 
-    :param limits: see `SandboxProcess.start`, as the others.
-    :param preload: modules of ours to import ahead.
+    :param limits: see `SandboxProcess.start`, as for the other fields.
+    :param preload: our modules to import ahead.
     """
 
     limits: Limits
@@ -37,8 +37,8 @@ class SandboxSpec:
     preload: tuple[str, ...] = ()
 
 
-Wanted = Callable[[], Mapping[SandboxSpec, int]]
-"""How many processes of each spec to keep ready; asked anew at each `Sandboxes.refill`."""
+SpareCounts = Callable[[], Mapping[SandboxSpec, int]]
+"""Returns how many processes of each spec to keep ready; called at each `Sandboxes.refill`."""
 
 
 class Sandboxes:
@@ -51,17 +51,17 @@ class Sandboxes:
     def __init__(self, root: Path, *, allow_unsandboxed: bool = False) -> None:
         self._root, self._allow_unsandboxed = root, allow_unsandboxed
         self._spares: list[tuple[SandboxSpec, SandboxProcess]] = []
-        self._wanted: dict[str, Wanted] = {}
+        self._uses: dict[str, SpareCounts] = {}
         self._lock, self._refilling = threading.Lock(), threading.Lock()
         self._closed = False
 
-    def keep_ready(self, use: str, wanted: Wanted) -> None:
-        """Note what to keep ready for a use from the next `refill` on; it replaces what was noted for that use before."""
+    def keep_ready(self, use: str, counts: SpareCounts) -> None:
+        """Set what to keep ready for a use from the next `refill` on, in place of what was set for it before."""
         with self._lock:
-            self._wanted[use] = wanted
+            self._uses[use] = counts
 
     def start(self, spec: SandboxSpec, target: str) -> SandboxProcess:
-        """Return a process of this spec that runs ``target``: a spare one if there is one. End it by `end`.
+        """Return a process of this spec that runs ``target``: a spare one if there is one. End it with `end`.
 
         :param target: "module:function".
         :raises FailedPrecondition: see `SandboxProcess.start`.
@@ -70,7 +70,7 @@ class Sandboxes:
             try:
                 process.assign(target)
                 return process
-            except DressageError:  # it has ended, for want of memory say
+            except DressageError:  # it has ended, for example for want of memory
                 self.end(process)
         return self._launch(spec, target)
 
@@ -80,30 +80,30 @@ class Sandboxes:
         shutil.rmtree(process.scratch, ignore_errors=True)
 
     def refill(self) -> None:
-        """Start the spare processes that are wanted and missing, and end those that are not wanted any more."""
+        """Start the spare processes that are missing, and end those that no use needs any more."""
         with self._refilling:
             self._refill()
 
     def _refill(self) -> None:
         with self._lock:
-            wanted: Counter[SandboxSpec] = Counter()
-            for numbers in [make() for make in self._wanted.values()]:
-                wanted.update(dict(numbers))
+            missing: Counter[SandboxSpec] = Counter()
+            for counts in [use() for use in self._uses.values()]:
+                missing.update(dict(counts))
             kept, surplus = [], []
             for spec, process in self._spares:
-                if wanted[spec] > 0 and process.poll() is None:
-                    wanted[spec] -= 1
+                if missing[spec] > 0 and process.poll() is None:
+                    missing[spec] -= 1
                     kept.append((spec, process))
                 else:
                     surplus.append(process)
             self._spares = kept
         for process in surplus:
             self.end(process)
-        for spec in wanted.elements():
+        for spec in missing.elements():
             self._add(spec)
 
     def close(self) -> None:
-        """End all spare processes; none is kept from here on."""
+        """End all spare processes, and keep none from now on."""
         with self._lock:
             self._closed = True
             spares, self._spares = self._spares, []
@@ -115,7 +115,7 @@ class Sandboxes:
             return
         try:
             process = self._launch(spec, None)
-        except DressageError as error:  # the assignment that needs one says so
+        except DressageError as error:  # the assignment that needs one reports it
             structlog.get_logger("dressage.trainer.sandboxes").warning("no spare process", error=error.message)
             return
         with self._lock:

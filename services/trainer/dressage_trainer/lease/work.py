@@ -1,9 +1,9 @@
 """The trainer's side of `RunService.Work`: hello, assignments, reports that count exactly once, transfers.
 
-The stream may break at any moment: `WorkStream` dials again with jittered backoff. After each welcome it says everything
-that was not accepted, the oldest first, and only then what is new; the orchestrator drops those it has already. What a
+The stream may break at any moment: `WorkStream` dials again with jittered backoff. After each welcome it sends all reports
+that were not accepted, the oldest first, and only then new ones; the orchestrator drops those it has already. What a
 caller awaits (an assignment, grants) survives a redial. After ``redial_seconds`` without an orchestrator, or with one that
-accepts nothing of what it is told, it gives up with `Unavailable`.
+accepts no report, it gives up with `Unavailable`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _MAX_UNACCEPTED = 10_000
 _GRANT_SECONDS = 60.0
 _WELCOME_SECONDS = 60.0
 _STOOD_SECONDS = 5.0
-"""A stream that held for so long after its welcome, with nothing to accept, counts as a good one."""
+"""A stream that held this long after its welcome, with nothing to accept, counts as a good one."""
 
 
 class _Cut(Exception):
-    """The stream broke in a way that dialling again may mend."""
+    """The stream broke in a way that dialling again may repair."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class _State:
     next_transfer: int = 1
     transfers: dict[int, tuple[pb.TransferRequest, asyncio.Future[pb.TransferGrants]]] = field(default_factory=dict)
     seen_assignments: set[int] = field(default_factory=set)
-    """Those that were received and are not to be received again."""
+    """Those that were received, so that a repetition is dropped."""
     cancellations: dict[int, asyncio.Event] = field(default_factory=dict)
     """By assignment; see `WorkStream.cancellation`."""
 
@@ -53,8 +53,8 @@ class _State:
 class _Line:
     """One stream, from its dialling to its end.
 
-    :param more: set when there may be something to say.
-    :param welcomed: when the welcome came, by `time.monotonic`.
+    :param more: set when there may be something to send.
+    :param welcomed: time of the welcome, by `time.monotonic`.
     """
 
     more: asyncio.Event = field(default_factory=asyncio.Event)
@@ -62,7 +62,7 @@ class _Line:
 
 
 def _may_be_repeated(report: pb.Report) -> bool:
-    """Whether the orchestrator may send the assignment again after this report: the machine was to blame."""
+    """Return whether the orchestrator may send the assignment again after this report, since the machine was to blame."""
     failure = report.result.failure
     return report.HasField("result") and failure.cause == pb.AssignmentFailure.CAUSE_INFRASTRUCTURE
 
@@ -86,16 +86,16 @@ class WorkStream:
         self.stop_reason = ""
 
     async def run(self) -> None:
-        """Serves the stream until there is no more work.
+        """Serve the stream until there is no more work.
 
-        :raises Unavailable: if for ``redial_seconds`` no orchestrator answers, or none accepts what it is told.
-        :raises DressageError: what the orchestrator refuses the trainer with (a wrong token, say).
+        :raises Unavailable: if for ``redial_seconds`` no orchestrator answers, or none accepts a report.
+        :raises DressageError: if the orchestrator refuses the trainer (for a wrong token, for example).
         """
         self._last_good = time.monotonic()
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(_Cut),
             wait=wait_random_exponential(multiplier=0.2, max=5),
-            # Not `stop_after_delay`: only the time since the orchestrator was last of use counts.
+            # Not `stop_after_delay`: only the time since the last good answer counts.
             stop=lambda _: time.monotonic() - self._last_good >= self._redial_seconds,
             reraise=True,
         )
@@ -106,16 +106,16 @@ class WorkStream:
                     try:
                         await self._serve_once()
                     except _Cut:
-                        if self._last_good > before:  # it was of use: the next pause is a short one again
+                        if self._last_good > before:  # the stream was a good one: the next pause is short again
                             attempt.retry_state.attempt_number = 1
                         raise
         except _Cut as error:
             raise Unavailable(f"no orchestrator at {self._address}: {error}", reason="ORCHESTRATOR_GONE") from None
 
     async def _serve_once(self) -> None:
-        """Dials and serves one stream until there is no more work.
+        """Dial and serve one stream until there is no more work.
 
-        :raises _Cut: if it ended before.
+        :raises _Cut: if it ends earlier.
         """
         line = self._line = _Line()
         ending = "it does not answer"
@@ -150,9 +150,9 @@ class WorkStream:
         raise _Cut(ending)
 
     async def _requests(self, line: _Line) -> AsyncIterator[pb.WorkRequest]:
-        """Hello; from the welcome on all that waits for an answer, each once, reports in their order."""
+        """Yield hello, and after the welcome everything that waits for an answer: each once, reports in their order."""
         yield pb.WorkRequest(hello=self._hello)
-        reported = asked = 0
+        reported = requested = 0
         while line is self._line:
             line.more.clear()
             if line.welcomed is not None:
@@ -161,22 +161,22 @@ class WorkStream:
                         reported = sequence
                         yield pb.WorkRequest(report=report)
                 for number, (request, _) in list(self._state.transfers.items()):
-                    if number > asked:
-                        asked = number
+                    if number > requested:
+                        requested = number
                         yield pb.WorkRequest(transfer_request=request)
             await line.more.wait()
 
     def _note_silence(self) -> None:
-        """A stream that stood for a while with nothing to accept was no absence of the orchestrator."""
+        """Count a stream that stood for a while with nothing to accept as a good one."""
         state, welcomed, now = self._state, self._line.welcomed, time.monotonic()
         if welcomed is None or state.unaccepted or state.transfers:
             return
-        # One that is cut right after each welcome is of no use: that must not go on for ever.
+        # Streams that are cut right after each welcome must not be redialled for ever.
         if now - welcomed >= _STOOD_SECONDS:
             self._last_good = now
 
     def _receive(self, response: pb.WorkResponse) -> bool:
-        """Handles one message; True when it says that there is no more work."""
+        """Handle one message; return whether it ends the work."""
         kind = response.WhichOneof("message")
         if kind == "assignment":
             if response.assignment.id not in self._state.seen_assignments:
@@ -187,7 +187,7 @@ class WorkStream:
             report = self._state.unaccepted.pop(response.report_accepted.sequence, None)
             if report is not None and _may_be_repeated(report):
                 self._state.seen_assignments.discard(report.assignment)
-            self._look_whether_drained()
+            self._set_drained_if_empty()
         elif kind == "transfer_grants":
             self._last_good = time.monotonic()
             _, future = self._state.transfers.pop(response.transfer_grants.id, (None, None))
@@ -200,10 +200,10 @@ class WorkStream:
         elif kind == "cancel_assignment":
             self._cancel(response.cancel_assignment.assignment)
         elif kind == "no_more_work":
-            # It is said only once everything is recorded, and nothing will be accepted on this stream any more.
+            # The orchestrator sends it only once everything is recorded, and accepts nothing on this stream afterwards.
             self._state.unaccepted.clear()
             self._drained.set()
-            self._cancel_all()  # none is under way, or its reports would be lost
+            self._cancel_all()  # none is in progress, or its reports would be lost
             self.assignments.put_nowait(None)
             return True
         return False
@@ -224,18 +224,18 @@ class WorkStream:
         self.cancellation(assignment).set()
         for number in [n for n, report in self._state.unaccepted.items() if report.assignment == assignment]:
             del self._state.unaccepted[number]
-        self._look_whether_drained()
+        self._set_drained_if_empty()
 
     def _cancel_all(self) -> None:
         for event in self._state.cancellations.values():
             event.set()
 
-    def _look_whether_drained(self) -> None:
+    def _set_drained_if_empty(self) -> None:
         if not self._state.unaccepted:
             self._drained.set()
 
     def report(self, report: pb.Report) -> None:
-        """Queues a report; it is said after the welcome, in order, and repeated until accepted.
+        """Queue a report. It is sent after the welcome, in order, and repeated until accepted.
 
         :raises FailedPrecondition: if too many reports wait for an orchestrator that does not answer.
         """
@@ -246,13 +246,13 @@ class WorkStream:
         report.sequence = state.next_sequence
         state.next_sequence += 1
         if report.WhichOneof("body") == "progress":
-            self._forget_older_progress()
+            self._drop_older_progress()
         state.unaccepted[report.sequence] = report
         self._drained.clear()
         self._line.more.set()
 
-    def _forget_older_progress(self) -> None:
-        """A newer progress report makes an older one worthless: while cut off they would only pile up."""
+    def _drop_older_progress(self) -> None:
+        """Drop waiting progress reports, which a newer one replaces: without a stream they would pile up."""
         stale = [
             number for number, waiting in self._state.unaccepted.items() if waiting.WhichOneof("body") == "progress"
         ]
@@ -260,7 +260,7 @@ class WorkStream:
             del self._state.unaccepted[number]
 
     async def drain(self, seconds: float) -> bool:
-        """Waits until every report is accepted; False if that takes longer than ``seconds``."""
+        """Wait until every report is accepted; return False if that takes longer than ``seconds``."""
         try:
             await asyncio.wait_for(self._drained.wait(), seconds)
         except TimeoutError:
@@ -268,7 +268,7 @@ class WorkStream:
         return True
 
     async def grants(self, assignment: int, *, put: Sequence[str] = (), get: Sequence[str] = ()) -> dict[str, Grant]:
-        """Ask where to put and get files of an assignment.
+        """Request grants to put and get files of an assignment.
 
         :param put: keys relative to the assignment.
         :param get: keys relative to the assignment, or full ones below its session.

@@ -1,6 +1,6 @@
-"""Algorithms that propose parameter vectors: ask for candidates, tell their scores, save and restore the state.
+"""Algorithms that propose parameter vectors: draw candidates, save and restore the state.
 
-The candidates must not depend on how many are asked for at a time: then a search ends alike whatever the number of cores.
+The candidates must not depend on how many are drawn at a time: then a search has the same result on any number of cores.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Algorithm(Protocol):
     """A source of candidates."""
 
     def ask(self, count: int) -> Array:
-        """The next candidates, (count, n) float64, each number exact in single precision, as policies store it."""
+        """Return the next candidates, (count, n) float64, each number exact in single precision, as policies store it."""
 
     def state(self) -> dict[str, Any]:
-        """What the candidates to come depend on, as JSON values."""
+        """Return what the next candidates depend on, as JSON values."""
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a state.
@@ -35,7 +35,7 @@ class Algorithm(Protocol):
 
 
 class RandomSearch:
-    """Independent normal draws; uniform ones where each number is one of a few choices (a table of discrete actions).
+    """Independent normal draws; uniform ones if each number is one of a few choices (a table of discrete actions).
 
     :param seed: equal seeds give equal candidates.
     :param scale: standard deviation of the draws.
@@ -64,7 +64,7 @@ class RandomSearch:
 
 
 def algorithm(name: str, spec: PolicySpec, *, seed: int, scale: float) -> Algorithm:
-    """The algorithm of that name.
+    """Return the algorithm of that name.
 
     :raises InvalidArgument: for an unknown one.
     """

@@ -1,12 +1,11 @@
-"""A search: candidates are asked for, scored and looked at in their order, block by block.
+"""A search: candidates are drawn, scored and compared in their order, block by block.
 
-Blocks grow until one takes about a quarter of a second. Nothing but the time depends on their size: candidates are
-looked at in their order, those behind one that reaches the target do not count, and `RandomSearch` draws the same however
-many are asked for at a time. Between blocks the state is small and complete: from it the search continues to the same bits.
+Blocks grow until one takes about a quarter of a second. Only the time depends on their size: candidates are compared in
+their order, those after one that reaches the target do not count, and `RandomSearch` draws the same candidates for any
+block size. Between blocks the state is small and complete: from it the search continues to the same bits.
 
-Candidates are screened in batches. One that would be an improvement is played again as its policy acts alone, since a batch
-may differ in the last digit, and it is that score which counts: an evaluation on stock Gymnasium with the search's seeds
-gives the same.
+Candidates are screened in batches. An improvement is played again as its policy acts alone, since a batch may differ in the
+last digit. That score counts: an evaluation on stock Gymnasium with the search's seeds gives the same.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from dressage.policies.kinds import kind
 from numpy.typing import NDArray
 
 from dressage_trainer.search.algorithms import algorithm
+from dressage_trainer.search.messages import SearchTask
 from dressage_trainer.search.scoring import Scorer, Scores, scorer
-from dressage_trainer.search.task import SearchTask
 
 Array = NDArray[Any]
 _BLOCK_SECONDS = 0.25
@@ -49,7 +48,7 @@ class Improvement:
 
 @dataclass(frozen=True)
 class Progress:
-    """What a search has come to."""
+    """The results of a search so far."""
 
     evaluated: int = 0
     env_steps: int = 0
@@ -60,7 +59,7 @@ class Progress:
 
 
 class Search:
-    """One search. Use as a context manager: it holds threads.
+    """One search. Use it as a context manager: it holds threads.
 
     :param tick: called about ten times a second while candidates are played, in the caller's thread.
     :raises InvalidArgument: for an unknown algorithm.
@@ -93,18 +92,18 @@ class Search:
     def advance(self) -> list[Improvement]:
         """Evaluate one more block of candidates; returns the improvements.
 
-        :raises InvalidArgument: where a policy gives no action that the environment can take.
+        :raises InvalidArgument: if a policy's output is no action of the environment.
         """
         count = min(self._block, self._task.budget - self.progress.evaluated)
         begun = time.monotonic()
         parameters = self._algorithm.ask(count)
-        improvements = self._look_at(parameters, self._score(parameters))
+        improvements = self._compare(parameters, self._score(parameters))
         if time.monotonic() - begun < _BLOCK_SECONDS / 2:
             self._block = min(2 * self._block, self._largest_block)
         return improvements
 
     def _score(self, parameters: Array) -> Scores:
-        """All episodes of all candidates, spread over the threads."""
+        """Play all episodes of all candidates, spread over the threads."""
         size = max(1, min(self._scorer.part, -(-len(parameters) // self._task.threads)))
         parts = [parameters[start : start + size] for start in range(0, len(parameters), size)]
         return Scores.joined(self._played([self._threads.submit(self._scorer.score, part) for part in parts]))
@@ -114,7 +113,7 @@ class Search:
             self._tick()
         return [future.result() for future in futures]
 
-    def _look_at(self, parameters: Array, scores: Scores) -> list[Improvement]:
+    def _compare(self, parameters: Array, scores: Scores) -> list[Improvement]:
         """Count the candidates in their order, up to the one that reaches the target."""
         improvements, progress = [], self.progress
         steps, best, evaluated = 0, progress.best_score, 0
@@ -141,7 +140,7 @@ class Search:
         return improvements
 
     def state(self) -> dict[str, Any]:
-        """Everything that the rest of the search depends on: JSON values, and the best candidate's numbers."""
+        """Return everything that the rest of the search depends on: JSON values, and the best candidate's numbers."""
         progress = self.progress
         return {
             "task": self._task.identity(),

@@ -1,29 +1,73 @@
-"""What the supervisor and the sandboxed search say to each other.
+"""What the supervisor and the sandboxed search exchange.
 
 Supervisor → search: ``{"task": ..., "state": ... or None, "checkpoint_seconds": ...}`` first, then ``{"checkpoint": true}``
-whenever a state is wanted. Search → supervisor: `Improved`, `Stored`, `Alive`, and at the end `Ended` or `Refused`.
+to request a state. Search → supervisor: `Improved`, `Stored`, `Alive`, and at the end `Ended` or `Refused`.
 
-The supervisor checks what it receives (`parse`), since later methods run generated code at the same place.
+The supervisor checks what it receives (`parse`), since later methods run generated code in the same place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
+from dressage.policies.kinds import PolicySpec
 from dressage.sandbox.pipe import ProtocolError
 
-from dressage_trainer.checks import MAX_PARAMETERS
-
+MAX_PARAMETERS = 100_000
+"""Numbers of one small policy, at most: they travel in reports."""
 _MAX_IMPROVEMENTS = 10_000
 _MAX_TEXT = 2_000
 
 
 @dataclass(frozen=True)
+class SearchTask:
+    """A search.
+
+    :param policy: shape of the policy.
+    :param budget: candidates that may be evaluated.
+    :param episodes: episodes of each, with seeds from ``episode_seed`` on.
+    :param target: score at which the search ends early; None: it uses its budget.
+    """
+
+    environment: str
+    options: Mapping[str, Any]
+    algorithm: str
+    policy: PolicySpec
+    budget: int
+    episodes: int
+    seed: int
+    episode_seed: int
+    target: float | None
+    scale: float
+    threads: int
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of the episodes."""
+        return tuple(range(self.episode_seed, self.episode_seed + self.episodes))
+
+    def identity(self) -> dict[str, Any]:
+        """Return what the result depends on, as JSON values: a state belongs to one search only."""
+        values = self.to_dict()
+        del values["threads"]
+        return values
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the task as JSON values."""
+        return {**asdict(self), "options": dict(self.options), "policy": self.policy.to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> SearchTask:
+        """Return the task of such values; the inverse of `to_dict`."""
+        return cls(**{**values, "policy": PolicySpec.from_dict(values["policy"])})
+
+
+@dataclass(frozen=True)
 class Improved:
-    """A better candidate was found."""
+    """A candidate that is better than all before it."""
 
     evaluated: int
     score: float
@@ -68,7 +112,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Refused:
-    """The search is impossible: another attempt would end alike."""
+    """The search is impossible; another attempt would end in the same way."""
 
     reason: str
     message: str
@@ -79,15 +123,15 @@ _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Improved, Store
 
 
 def to_dict(message: SearchMessage) -> dict[str, Any]:
-    """The dict that goes through the channel."""
-    # Not by `asdict`, which copies arrays.
+    """Return the dict that goes through the channel."""
+    # Not `asdict`, which copies arrays.
     return {"type": type(message).__name__, **{item.name: getattr(message, item.name) for item in fields(message)}}
 
 
 def parse(message: Mapping[str, Any]) -> SearchMessage:
-    """The typed message of a dict.
+    """Return the typed message of a dict.
 
-    :raises ProtocolError: for anything else than a well-formed message.
+    :raises ProtocolError: for anything but a well-formed message.
     """
     kind = _KINDS.get(str(message.get("type")))
     if kind is None:

@@ -1,6 +1,6 @@
-"""Playing candidates: CartPole-v1 all at once, other environments on stock Gymnasium, one episode after another.
+"""Play candidates: CartPole-v1 all at once, other environments on stock Gymnasium, one episode after another.
 
-A scorer is used by several threads at once, each with candidates of its own.
+Several threads use a scorer at once, each with its own candidates.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from dressage.policies import Policy
 from dressage.policies.kinds import kind
 from numpy.typing import NDArray
 
-from dressage_trainer.search.stacked import Stacked
-from dressage_trainer.search.task import SearchTask
+from dressage_trainer.search.messages import SearchTask
+from dressage_trainer.search.networks import Stacked
 
 Array = NDArray[Any]
 _MAX_ROWS = 16_384
-"""Episodes simulated at once: enough to make the interpreter's share small, and their arrays fit a processor's cache."""
+"""Episodes simulated at once: enough to keep the interpreter's share small, and their arrays fit a processor's cache."""
 _MAX_WEIGHTS = 1 << 24
-"""Numbers of all networks that act at once."""
+"""Numbers of all networks that act at once, at most."""
 _DROP_BELOW = 0.8
-"""Episodes that ended are dropped once fewer than this part of the rows still runs."""
+"""Rows of ended episodes are dropped once less than this part of the rows still runs."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Scores:
 
     @classmethod
     def joined(cls, parts: Sequence[Scores]) -> Scores:
-        """The candidates of all parts, in order."""
+        """Return the candidates of all parts, in order."""
         return cls(np.concatenate([part.returns for part in parts]), np.concatenate([part.lengths for part in parts]))
 
 
@@ -60,7 +60,7 @@ class Scorer(Protocol):
         """Play all episodes of the candidates (P, n)."""
 
     def confirm(self, parameters: Array) -> Scores:
-        """Play one candidate (n,) as its policy acts alone, which is what evaluations on stock Gymnasium do."""
+        """Play one candidate (n,) as its policy acts alone, as evaluations on stock Gymnasium do."""
 
 
 class StockScorer:
@@ -108,7 +108,7 @@ class CartPoleScorer:
         return _cart_pole_scores(np.concatenate(lengths).reshape(len(parameters), -1))
 
     def _play(self, networks: Stacked, rows: Array) -> Array:
-        """Lengths of episodes.
+        """Play episodes and return their lengths.
 
         :param rows: numbers of the episodes, candidate by candidate.
         """
@@ -118,7 +118,7 @@ class CartPoleScorer:
         present, running = np.arange(len(rows)), np.ones(len(rows), bool)
         for step in range(1, self._limit):
             left, right = acting.outputs(simulation.observation())
-            # The first of equal scores is the action, as of an argmax.
+            # Of equal scores the first one is the action, as in an argmax.
             ended = simulation.step(right > left) & running
             if not ended.any():
                 continue
@@ -148,14 +148,14 @@ class CartPoleScorer:
 
 
 def policy_of(task: SearchTask, parameters: Array) -> Policy:
-    """The policy with these numbers."""
+    """Return the policy with these numbers."""
     chosen = kind(task.policy.kind)
     card = chosen.card(task.policy, environment=task.environment, environment_options=task.options)
     return Policy(weights=chosen.weights(task.policy, parameters), card=card)
 
 
 def scorer(task: SearchTask) -> Scorer:
-    """The fastest way to play this environment."""
+    """Return the fastest scorer for this environment."""
     return CartPoleScorer(task) if task.environment == CART_POLE else StockScorer(task)
 
 

@@ -1,4 +1,4 @@
-"""A member in training by Stable-Baselines3: a group of one, since its models train one at a time."""
+"""A member that Stable-Baselines3 trains: a group of one, since its models train one at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dressage_trainer.backends.group import (
 )
 from dressage_trainer.backends.metrics import MemberMetrics
 from dressage_trainer.backends.monitor import Monitor
-from dressage_trainer.backends.reward import WatchedReward
+from dressage_trainer.backends.reward import WatchedReward, fields_read
 from dressage_trainer.checkpoints import Snapshot
 from dressage_trainer.messages import MemberPolicy, MemberState, WarningMessage
 from dressage_trainer.ppo.faults import Stop
@@ -33,7 +33,6 @@ from dressage_trainer.ppo.interfaces import Arrays
 from dressage_trainer.ppo.members import MemberSpec, member_streams
 from dressage_trainer.ppo.normalizer import CLIP, EPSILON
 from dressage_trainer.ppo.presets import preset
-from dressage_trainer.reward_adapter import fields_read
 
 try:
     import torch
@@ -48,7 +47,7 @@ except ImportError as error:
 
 _PACKAGES = ("dressage", "gymnasium", "mujoco", "numpy", "stable-baselines3", "torch")
 _BESIDES = 3 * GIB // 4
-"""What Python, torch and the simulator take of the learner's memory: 0.55 GiB once imported."""
+"""Memory that Python, torch and the simulator take: 0.55 GiB once imported."""
 
 Row = dict[str, float | None]
 
@@ -56,9 +55,10 @@ Row = dict[str, float | None]
 def build_groups(
     setup: MemberSetup, *, make_batch: Callable[..., Any], resumed: Snapshot | None = None
 ) -> list[Sb3Group]:
-    """One group per member.
+    """Build one group per member.
 
-    :param resumed: what the run goes on from, if it does. Nothing keeps it, replay buffers as it may hold.
+    :param resumed: the snapshot that the run resumes from; None if it begins. No reference to it is kept: it may contain
+        replay buffers.
     :raises InvalidArgument: for an unknown algorithm, bad hyperparameters, or a checkpoint of other members.
     """
     algorithm = setup.spec.algorithm or "ppo"
@@ -67,15 +67,9 @@ def build_groups(
     names = [task.member for task in setup.spec.members]
     if len(set(names)) != len(names):
         raise InvalidArgument(field="members", value=names, expected="distinct ids")
-    # The simulator's threads are native; torch's own gain nothing on so small networks.
+    # The simulator's threads are native; more threads of torch gain nothing on such small networks.
     torch.set_num_threads(1)
-    members = []
-    for task in setup.spec.members:
-        try:
-            values = models.complete(algorithm, task.hyperparameters, preset(setup.spec.environment))
-        except InvalidArgument as error:
-            raise InvalidArgument(f"member {task.member}: {error.message}", field=error.field) from error
-        members.append(MemberSpec(task.member, values, task.seed))
+    members = _members(setup, algorithm)
     if algorithm == "sac":
         _check_memory(setup, members)
     groups = []
@@ -86,13 +80,25 @@ def build_groups(
     return groups
 
 
+def _members(setup: MemberSetup, algorithm: str) -> list[MemberSpec]:
+    """Return the members with complete hyperparameters."""
+    members = []
+    for task in setup.spec.members:
+        try:
+            values = models.complete(algorithm, task.hyperparameters, preset(setup.spec.environment))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"member {task.member}: {error.message}", field=error.field) from error
+        members.append(MemberSpec(task.member, values, task.seed))
+    return members
+
+
 def _check_memory(setup: MemberSetup, members: list[MemberSpec]) -> None:
     """Refuse a run whose replay buffers would outgrow the learner once they fill, perhaps hours later.
 
-    A copy of each buffer is kept for checkpoints, and while one is made anew the one before. (A reward whose state cannot be
-    saved needs no copies; that is not known yet.)
+    A copy of each buffer is kept for checkpoints, and the previous copy until a new one is complete. (A reward whose state
+    cannot be saved needs no copies, but that is not known yet.)
 
-    :raises ResourceExhausted: with the steps that there is room for.
+    :raises ResourceExhausted: with the steps that fit.
     """
     spec, card = setup.spec, setup.card
     if not spec.memory_bytes:
@@ -130,7 +136,7 @@ class _Streams:
 
 
 class Sb3Group:
-    """See `run_members.TrainedGroup`."""
+    """See `group.TrainedGroup`."""
 
     def __init__(
         self,
@@ -147,23 +153,8 @@ class Sb3Group:
         self.updates = 0
         self.stops: list[Stop] = []
         h, spec = member.hyperparameters, setup.spec
-        environment = self._batch = make_batch(
-            spec.environment,
-            h.num_envs,
-            num_threads=spec.threads,
-            options=setup.options,
-            fields=fields_read(spec.reward_source, setup.module, setup.card),
-        )
-        if algorithm == "sac" and "num_actions" in action_facts(environment):
-            raise InvalidArgument(field="algorithm", value="sac", expected="ppo: the environment has numbered actions")
-        reward = WatchedReward(setup.watch, setup.module, setup.card, h.num_envs, on_not_finite="return")
-        self._env = RewardedVecEnv(
-            environment,
-            reward,
-            member_streams(member.seed, h.num_envs).env_seeds,
-            # SB3 keeps rewards in single precision; normalised ones fit.
-            reward_dtype=np.float64 if h.normalize_reward else np.float32,
-        )
+        self._batch = self._new_batch(make_batch)
+        self._env = self._rewarded()
         self._normalizer: Any = StoppingNormalizer(
             self._env,
             norm_obs=h.normalize_observation,
@@ -189,27 +180,51 @@ class Sb3Group:
         self._latest: Row = {}
         self._metrics: MemberMetrics | None = None
 
+    def _new_batch(self, make_batch: Callable[..., Any]) -> Any:
+        setup, spec = self._setup, self._setup.spec
+        batch = make_batch(
+            spec.environment,
+            self._member.hyperparameters.num_envs,
+            num_threads=spec.threads,
+            options=setup.options,
+            fields=fields_read(spec.reward_source, setup.module, setup.card),
+        )
+        if self._algorithm == "sac" and "num_actions" in action_facts(batch):
+            raise InvalidArgument(field="algorithm", value="sac", expected="ppo: the environment has discrete actions")
+        return batch
+
+    def _rewarded(self) -> RewardedVecEnv:
+        setup, h = self._setup, self._member.hyperparameters
+        reward = WatchedReward(setup.watch, setup.module, setup.card, h.num_envs, on_not_finite="return")
+        return RewardedVecEnv(
+            self._batch,
+            reward,
+            member_streams(self._member.seed, h.num_envs).env_seeds,
+            # SB3 keeps rewards in single precision; normalised ones fit.
+            reward_dtype=np.float64 if h.normalize_reward else np.float32,
+        )
+
     def begin(self) -> None:
-        """Open the metrics of a run that begins."""
+        """Open the metrics of a new run."""
         self._open_metrics(b"")
 
     def _set_up(self) -> None:
-        """What SB3 does at the start of learning, so that a snapshot can be taken before the first update."""
+        """Prepare SB3's learning, so that a snapshot can be taken before the first update."""
         self._model._setup_learn(0, None, reset_num_timesteps=True)
         self._streams.leave()
 
     @property
     def steps(self) -> int:
-        """Environment steps of the member; of one that was stopped, those until then."""
+        """Environment steps of the member; if it was stopped, those until then."""
         return self.stops[0].step if self.stops else int(self._model.num_timesteps)
 
     @property
     def all_stopped(self) -> bool:
-        """True once the member cannot go on."""
+        """Whether the member cannot continue."""
         return bool(self.stops)
 
     def advance(self, *, began: float) -> Outcome:
-        """PPO: one rollout and update. SAC: about a thousand steps, with as many gradient steps."""
+        """Train and write the metrics. PPO: one rollout and update. SAC: about 1,000 steps with as many gradient steps."""
         outcome, start, before = Outcome(), time.perf_counter(), self.steps
         models.forget_figures(self._model)
         stop = self._learn()
@@ -225,7 +240,7 @@ class Sb3Group:
         self._latest = row
         assert self._metrics is not None
         self._metrics.add(row)
-        # What a member does as it breaks means nothing.
+        # The figures of a member as it breaks mean nothing.
         for warn in [] if self.stops else self._monitor.see(row):
             outcome.warnings.append(WarningMessage(warn.reason, warn.message, self._member.name))
         divergences, self._divergences = self._divergences, self._batch.divergences
@@ -233,14 +248,15 @@ class Sb3Group:
         return outcome
 
     def _learn(self) -> Stop | None:
-        """One chunk; why the member cannot go on, if it cannot."""
+        """Train one chunk; return why the member cannot continue, if it cannot."""
         self._streams.enter()
         try:
             self._model.learn(self._chunk, reset_num_timesteps=False, log_interval=None)
         except MemberStopped as stopped:
             return stopped.stop
         except ValueError as error:
-            # So torch refuses the distribution of a broken network's action. A deviation may be 0 with finite weights.
+            # With this error torch refuses the action distribution of a broken network; its deviation may be 0 with finite
+            # weights.
             if not self._broken() and "distribution" not in str(error):
                 raise
             return self._gradient_stop(f"in update {self.updates + 1}")
@@ -261,12 +277,12 @@ class Sb3Group:
         outcome.stopped.append(stopped_message(self._member.name, stop))
 
     def states(self) -> list[MemberState]:
-        """The member's latest metrics."""
+        """Return the member's latest metrics."""
         metrics = {key: value for key, value in self._latest.items() if value is not None}
         return [MemberState(member=self._member.name, env_step=self.steps, metrics=metrics)]
 
     def policies(self) -> list[MemberPolicy]:
-        """The member's policy as it is now; none once it was stopped."""
+        """Return the member's current policy; none once it was stopped."""
         if self.stops:
             return []
         h, card = self._member.hyperparameters, self._policy_card()
@@ -309,7 +325,7 @@ class Sb3Group:
         )
 
     def facts(self) -> dict[str, Any]:
-        """What a checkpoint must agree with to be resumed."""
+        """Return what a checkpoint must agree with to be resumed."""
         facts = facts_of(self._setup, [self._member], backend="sb3", algorithm=self._algorithm)
         facts["members"][0]["hyperparameters"] = self._stated()
         return facts
@@ -318,14 +334,14 @@ class Sb3Group:
         return models.stated(self._algorithm, self._member.hyperparameters, tuned_entropy=self._tuned_entropy)
 
     def snapshot(self) -> Arrays:
-        """The state at the present update boundary, metrics included; SAC's replay buffer as far as it is filled."""
+        """Return the state at this update boundary, with metrics and the filled part of SAC's replay buffer."""
         assert self._metrics is not None
         file = io.BytesIO()
         self._model.save(file)
         state = {
             "streams": (self._streams.torch, self._streams.numpy, self._streams.python),
             "normalizer": {name: getattr(self._normalizer, name) for name in self._normalizer_parts()},
-            # SAC's first actions come from the space's own generator, which a load seeds anew.
+            # SAC's first actions come from the space's generator, which a load seeds again.
             "exploration": self._model.action_space.np_random.bit_generator.state,
             "updates": self.updates,
             "stops": self.stops,
@@ -345,7 +361,7 @@ class Sb3Group:
         return [*parts, "obs_rms"] if self._member.hyperparameters.normalize_observation else parts
 
     def restore(self, arrays: Arrays) -> None:
-        """The inverse of `snapshot`. It unpickles, so only ever call it inside the sandbox."""
+        """Continue from a snapshot. This unpickles, so call it inside the sandbox only."""
         model = io.BytesIO(np.asarray(arrays["model"], np.uint8).tobytes())
         self._model = models.loaded(self._model, model, self._normalizer, buffer=self._buffer_size(arrays))
         rest = io.BytesIO(np.asarray(arrays["state"], np.uint8).tobytes())
@@ -362,7 +378,7 @@ class Sb3Group:
         self._open_metrics(np.asarray(arrays["metrics"], np.uint8).tobytes())
 
     def _buffer_size(self, arrays: Arrays) -> int:
-        """SAC's replay buffer's: what the run needs, and at least what was stored (of a longer run, say)."""
+        """Return the size of SAC's replay buffer: what the run needs, and at least what was stored (by a longer run)."""
         h = self._member.hyperparameters
         stored = len(arrays.get("replay/rewards", ())) * h.num_envs
         return max(models.buffer_size(h, self._setup.spec.steps_per_member), stored)

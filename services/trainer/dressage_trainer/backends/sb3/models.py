@@ -1,4 +1,4 @@
-"""Stable-Baselines3's models from our hyperparameters, and our bundle's tensors from its models."""
+"""Build Stable-Baselines3's models from our hyperparameters, and our bundle's tensors from its models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dressage_trainer.ppo.hyperparameters import Hyperparameters
 
 ALGORITHMS = ("ppo", "sac")
 SAC_STEPS = 1_000
-"""Environment steps of SAC between two reports, about; it learns after every step."""
+"""Environment steps of SAC between two reports, approximately; it learns after every step."""
 _SAC_BUFFER = 1_000_000
 _SAC_BASE = Hyperparameters(
     learning_rate=3e-4,
@@ -39,9 +39,9 @@ _REPLAY = ("observations", "next_observations", "actions", "rewards", "dones", "
 
 
 def complete(algorithm: str, given: Mapping[str, Any], base: Hyperparameters) -> Hyperparameters:
-    """A member's hyperparameters for an algorithm: PPO starts from the environment's preset, SAC from its own defaults.
+    """Return a member's hyperparameters: PPO's start from the environment's preset, SAC's from its own defaults.
 
-    :raises InvalidArgument: for one that the algorithm does not have, or an impossible value.
+    :raises InvalidArgument: for one that the algorithm does not have, or an invalid value.
     """
     if algorithm == "ppo":
         return Hyperparameters.for_run(given, base=base)
@@ -49,7 +49,7 @@ def complete(algorithm: str, given: Mapping[str, Any], base: Hyperparameters) ->
         if name not in _SAC_USES:
             expected = f"one that sac has: {', '.join(SAC_HYPERPARAMETERS)}"
             raise InvalidArgument(field="hyperparameters", value=name, expected=expected)
-    # Its minibatches are of the replay buffer, whatever the number of environments.
+    # SAC draws minibatches from the replay buffer, whatever the number of environments.
     size = {"minibatch_size": given.get("minibatch_size", _SAC_BASE.minibatch_size)}
     drawn = Hyperparameters.from_dict(size, base=replace(_SAC_BASE, num_envs=1, num_steps=_SAC_BUFFER))
     whole = Hyperparameters.from_dict({**given, "minibatch_size": 1}, base=_SAC_BASE)
@@ -57,7 +57,7 @@ def complete(algorithm: str, given: Mapping[str, Any], base: Hyperparameters) ->
 
 
 def stated(algorithm: str, h: Hyperparameters, *, tuned_entropy: bool) -> dict[str, Any]:
-    """The hyperparameters that an algorithm trains with, as plain JSON values; not those of the other alone."""
+    """Return the hyperparameters that an algorithm uses, as JSON values."""
     values = h.to_dict()
     if algorithm == "ppo":
         return values
@@ -66,97 +66,103 @@ def stated(algorithm: str, h: Hyperparameters, *, tuned_entropy: bool) -> dict[s
 
 
 def chunk_steps(algorithm: str, h: Hyperparameters) -> int:
-    """Environment steps of a member between two reports."""
+    """Return the environment steps of a member between two reports."""
     if algorithm == "ppo":
         return h.batch_size
     return max(1, SAC_STEPS // h.num_envs) * h.num_envs
 
 
 def buffer_size(h: Hyperparameters, steps: int) -> int:
-    """Transitions that SAC's replay buffer holds: all those of a run of so many steps, up to a bound.
+    """Return the size of SAC's replay buffer: all transitions of a run, up to a limit.
 
-    Memory for all of it is reserved at once, and counts against the learner's bound. Training goes on to the end of
-    the chunk that reaches the last step.
+    Its memory is reserved at once and counts against the learner's limit. Training continues to the end of the chunk that
+    reaches the last step.
+
+    :param steps: environment steps of the run.
     """
     return min(_SAC_BUFFER, steps + chunk_steps("sac", h))
 
 
 def transition_bytes(observation_size: int, action_size: int) -> int:
-    """What a transition takes in SAC's replay buffer: observations before and after, an action and three numbers."""
+    """Return the size of a transition in SAC's replay buffer: two observations, an action and three numbers."""
     return 4 * (2 * observation_size + action_size + 3)
 
 
 def make_model(
     algorithm: str, h: Hyperparameters, env: VecEnv, *, seed: int, tuned_entropy: bool, steps: int = _SAC_BUFFER
 ) -> BaseAlgorithm:
-    """A new model.
+    """Create a model.
 
     :param tuned_entropy: SAC: tune the entropy coefficient, instead of using the given one.
-    :param steps: environment steps that it is to train for.
+    :param steps: environment steps of the training.
     """
-    sizes = list(h.hidden_sizes)
-    model: BaseAlgorithm
-    if algorithm == "sac":
-        model = SAC(
-            "MlpPolicy",
-            env,
-            learning_rate=h.learning_rate,
-            buffer_size=buffer_size(h, steps),
-            batch_size=h.minibatch_size,
-            gamma=h.discount,
-            train_freq=1,
-            gradient_steps=-1,  # as many as environment steps were taken
-            ent_coef="auto" if tuned_entropy else h.entropy_coef,
-            policy_kwargs={"net_arch": sizes},
-            seed=seed % 2**32,
-            device="cpu",
-        )
-    else:
-        model = PPO(
-            "MlpPolicy",
-            env,
-            learning_rate=h.learning_rate,
-            n_steps=h.num_steps,
-            batch_size=h.minibatch_size,
-            n_epochs=h.epochs,
-            gamma=h.discount,
-            gae_lambda=h.gae_lambda,
-            clip_range=h.clip_range,
-            ent_coef=h.entropy_coef,
-            vf_coef=h.value_coef,
-            # SB3 refuses minibatches of one sample otherwise, and leaves a last one as it is, as our PPO leaves all.
-            normalize_advantage=h.minibatch_size > 1,
-            max_grad_norm=h.max_grad_norm,
-            target_kl=h.target_kl,
-            policy_kwargs={
-                "activation_fn": torch.nn.Tanh,
-                "net_arch": {"pi": sizes, "vf": sizes},
-                "log_std_init": h.initial_log_std,
-            },
-            seed=seed % 2**32,
-            device="cpu",
-        )
+    sac = algorithm == "sac"
+    model = _sac(h, env, seed=seed, tuned_entropy=tuned_entropy, steps=steps) if sac else _ppo(h, env, seed=seed)
     silence(model)
     return model
 
 
+def _sac(h: Hyperparameters, env: VecEnv, *, seed: int, tuned_entropy: bool, steps: int) -> BaseAlgorithm:
+    return SAC(
+        "MlpPolicy",
+        env,
+        learning_rate=h.learning_rate,
+        buffer_size=buffer_size(h, steps),
+        batch_size=h.minibatch_size,
+        gamma=h.discount,
+        train_freq=1,
+        gradient_steps=-1,  # as many as environment steps were taken
+        ent_coef="auto" if tuned_entropy else h.entropy_coef,
+        policy_kwargs={"net_arch": list(h.hidden_sizes)},
+        seed=seed % 2**32,
+        device="cpu",
+    )
+
+
+def _ppo(h: Hyperparameters, env: VecEnv, *, seed: int) -> BaseAlgorithm:
+    return PPO(
+        "MlpPolicy",
+        env,
+        learning_rate=h.learning_rate,
+        n_steps=h.num_steps,
+        batch_size=h.minibatch_size,
+        n_epochs=h.epochs,
+        gamma=h.discount,
+        gae_lambda=h.gae_lambda,
+        clip_range=h.clip_range,
+        ent_coef=h.entropy_coef,
+        vf_coef=h.value_coef,
+        # SB3 refuses to normalise minibatches of one sample, and does not normalise a last one, as our PPO does with all.
+        normalize_advantage=h.minibatch_size > 1,
+        max_grad_norm=h.max_grad_norm,
+        target_kl=h.target_kl,
+        policy_kwargs={
+            "activation_fn": torch.nn.Tanh,
+            "net_arch": {"pi": list(h.hidden_sizes), "vf": list(h.hidden_sizes)},
+            "log_std_init": h.initial_log_std,
+        },
+        seed=seed % 2**32,
+        device="cpu",
+    )
+
+
 def loaded(model: BaseAlgorithm, file: io.BytesIO, env: VecEnv, *, buffer: int) -> BaseAlgorithm:
-    """The model of a file, in place of a new one, which is of no use thereafter.
+    """Load the model of a file in place of a new one, which must not be used afterwards.
 
     :param buffer: SAC: size of the replay buffer, whatever it was in the file; it is empty.
     """
     more: dict[str, Any] = {}
     if isinstance(model, SAC):
-        # Two large buffers at once may be more than the learner's memory.
+        # Two large buffers at once may exceed the learner's memory.
         model.replay_buffer = None
         more["buffer_size"] = buffer
-    found = type(model).load(file, env=env, device="cpu", force_reset=False, **more)
-    silence(found)
-    return found
+    restored = type(model).load(file, env=env, device="cpu", force_reset=False, **more)
+    silence(restored)
+    return restored
 
 
 def replay_arrays(model: BaseAlgorithm) -> dict[str, np.ndarray]:
-    """What SAC's replay buffer holds, as far as it is filled, for a snapshot; nothing for PPO."""
+    """Return the filled part of SAC's replay buffer, for a snapshot; nothing for PPO."""
     buffer: Any = getattr(model, "replay_buffer", None)
     if buffer is None:
         return {}
@@ -166,7 +172,7 @@ def replay_arrays(model: BaseAlgorithm) -> dict[str, np.ndarray]:
 
 
 def fill_replay(model: BaseAlgorithm, arrays: Mapping[str, np.ndarray]) -> None:
-    """The inverse of `replay_arrays`, into a buffer that may be larger than the one they are of."""
+    """Fill the replay buffer from `replay_arrays`; it may be larger than the buffer that they were taken from."""
     buffer: Any = getattr(model, "replay_buffer", None)
     if buffer is None:
         return
@@ -174,23 +180,23 @@ def fill_replay(model: BaseAlgorithm, arrays: Mapping[str, np.ndarray]) -> None:
     grown = bool(full) and filled < buffer.buffer_size
     for name in _REPLAY:
         stored = arrays[f"replay/{name}"]
-        # The oldest comes first where there is room after the newest.
+        # In a larger buffer the oldest comes first, and the newest is followed by free places.
         getattr(buffer, name)[:filled] = np.roll(stored, -int(place), axis=0) if grown else stored
     buffer.pos, buffer.full = (filled, False) if grown else (int(place), bool(full))
 
 
 def silence(model: BaseAlgorithm) -> None:
-    """A logger without output: figures are read off it after each update."""
+    """Give the model a logger without output, which `figures` reads after each update."""
     model.set_logger(Logger(folder=None, output_formats=[]))
 
 
 def network(algorithm: str) -> dict[str, Any]:
-    """The entries of a policy's card that say how an algorithm's network acts."""
+    """Return the entries of a policy's card that describe how an algorithm's network acts."""
     return {"squash": True, "activation": "relu"} if algorithm == "sac" else {}
 
 
 def tensors(model: BaseAlgorithm, card: PolicyCard) -> dict[str, np.ndarray]:
-    """The bundle's tensors but for the observations' statistics."""
+    """Return the bundle's tensors except for the observations' statistics."""
     module = model.actor if isinstance(model, SAC) else model.policy
     state = module.state_dict()
     names = [name for name in tensor_shapes(card) if not name.startswith("obs_")]
@@ -205,7 +211,7 @@ _PPO_FIGURES = {
     "explained_variance": "train/explained_variance",
     "std": "train/std",
 }
-"""SB3's KL is the mean over the last epoch's minibatches, and thus the larger; the stacked PPO's is over all epochs'."""
+"""SB3's KL is the mean over the last epoch's minibatches, and thus larger; the stacked PPO's is over all epochs."""
 _SAC_FIGURES = {
     "policy_loss": "train/actor_loss",
     "value_loss": "train/critic_loss",
@@ -214,12 +220,12 @@ _SAC_FIGURES = {
 
 
 def forget_figures(model: BaseAlgorithm) -> None:
-    """Before a chunk: where it ends early, the figures of the one before are not its own."""
+    """Clear the figures before a chunk, so that one which ends early does not report those of the chunk before."""
     model.logger.dump()
 
 
 def figures(model: BaseAlgorithm) -> dict[str, float | None]:
-    """What SB3 logged of the chunk's last update, under our names; entropy with its own sign."""
+    """Return what SB3 logged of the chunk's last update, under our names; the entropy is positive for uncertain policies."""
     logged: Mapping[str, Any] = model.logger.name_to_value
     names = _SAC_FIGURES if isinstance(model, SAC) else _PPO_FIGURES
     row = {ours: _number(logged.get(theirs)) for ours, theirs in names.items() if theirs in logged}

@@ -16,7 +16,7 @@ from dressage_trainer.ppo.interfaces import Arrays, Environment, Reward
 
 
 class MemberStopped(Exception):
-    """A reward or observation was not finite, or too large for the statistics, so the member cannot go on."""
+    """A reward or observation was not finite, or too large for the statistics, so the member cannot continue."""
 
     def __init__(self, stop: Stop) -> None:
         super().__init__(stop.message)
@@ -24,10 +24,10 @@ class MemberStopped(Exception):
 
 
 class RewardedVecEnv(VecEnv):
-    """One call of simulator and reward serves all environments; SB3 asks for a list of infos besides.
+    """Steps all environments with one call of simulator and reward; SB3 also requires a list of infos.
 
     :param seeds: one for each environment, for the first reset.
-    :param reward_dtype: what rewards are learned from in; one beyond its range is as one that is not finite.
+    :param reward_dtype: type in which rewards are learned from; one beyond its range counts as not finite.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class RewardedVecEnv(VecEnv):
         self.environment, self.reward = environment, reward
         self._reward_dtype = reward_dtype
         self.steps_done = 0
-        self.render_mode = None  # SB3 asks for it
+        self.render_mode = None  # SB3 reads it
         self.episodes = EpisodeStatistics(1, environment.num_envs)
         self._seeds_given = list(seeds)
         self._actions = np.zeros(0)
@@ -52,16 +52,16 @@ class RewardedVecEnv(VecEnv):
         super().__init__(environment.num_envs, spaces.Box(-np.inf, np.inf, (size,), np.float32), actions)
 
     def reset(self) -> np.ndarray:
-        """Start every environment anew, from the same seeds."""
+        """Reset every environment, from the same seeds."""
         self.reward.reset(None)
         return self.environment.reset(self._seeds_given)
 
     def step_async(self, actions: np.ndarray) -> None:
-        """Keep the actions, (n, A), clipped by SB3, or (n,) numbers."""
+        """Keep the actions: (n, A), clipped by SB3, or (n,) discrete ones."""
         self._actions = actions.reshape(self.num_envs).astype(np.int64) if self._discrete else actions
 
     def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
-        """Step; infos hold what SB3 reads: the final observation and whether the time limit cut the episode.
+        """Step; infos contain what SB3 reads: the final observation and whether the time limit cut the episode.
 
         :raises MemberStopped: for a reward or observation that is not finite.
         """
@@ -84,7 +84,7 @@ class RewardedVecEnv(VecEnv):
     def _check(self, observation: np.ndarray, output: Any) -> None:
         if np.isfinite(output.total.astype(self._reward_dtype).sum()) and np.isfinite(observation.sum()):
             return
-        # A sum is quickly found, but may overflow where nothing that it is of does.
+        # A sum is fast, but may overflow although all its values are finite.
         reward_broken, observation_broken = not self._holds(output.total), not np.isfinite(observation).all()
         if not reward_broken and not observation_broken:
             return
@@ -101,7 +101,7 @@ class RewardedVecEnv(VecEnv):
         return bool(np.isfinite(np.asarray(rewards).astype(self._reward_dtype)).all())
 
     def snapshot(self) -> Arrays:
-        """The state of environments, episodes and the reward's memory."""
+        """Return the state of environments, episodes and the reward's memory."""
         parts = {
             "environment": self.environment.snapshot(),
             "reward": self.reward.snapshot(),
@@ -111,7 +111,7 @@ class RewardedVecEnv(VecEnv):
         return {**flat, "steps_done": np.array(self.steps_done)}
 
     def restore(self, arrays: Arrays) -> None:
-        """The inverse of `snapshot`."""
+        """Continue from a snapshot."""
 
         def part(prefix: str) -> Arrays:
             start = f"{prefix}/"
@@ -130,27 +130,27 @@ class RewardedVecEnv(VecEnv):
         return [None] * self.num_envs
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """The attribute of this object, once for each environment asked about."""
+        """Return the attribute of this object, once for each of these environments."""
         return [getattr(self, attr_name)] * len(list(self._get_indices(indices)))
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Not offered: the environments are rows of one batch."""
+        """Not supported: the environments are rows of one batch."""
         raise NotImplementedError("rows of a batch have no attributes of their own")
 
     def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
-        """Not offered: the environments are rows of one batch."""
+        """Not supported: the environments are rows of one batch."""
         raise NotImplementedError("rows of a batch have no methods of their own")
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
-        """Rows of a batch are not wrapped."""
+        """Return False: rows of a batch are not wrapped."""
         return [False] * len(list(self._get_indices(indices)))
 
 
 class StoppingNormalizer(VecNormalize):
-    """`VecNormalize` that stops a member whose running variance overflows: all divided by its root would be 0 for good."""
+    """`VecNormalize` that stops a member whose running variance overflows: all normalised values would be 0 from then on."""
 
     def step_wait(self) -> Any:
-        """As `VecNormalize`.
+        """See `VecNormalize`.
 
         :raises MemberStopped: for a variance that is not finite.
         """

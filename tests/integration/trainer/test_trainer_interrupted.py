@@ -1,4 +1,4 @@
-"""A real trainer told to leave: the last boundary's snapshot is stored at once, however long the update under way."""
+"""A real trainer on SIGTERM: it stores the last boundary's snapshot at once, however long the update in progress."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def test_sigterm_in_a_long_update_stores_the_boundary_before_it(tmp_path):
                 break
         metrics = report.progress.members[0].metrics
         time.sleep(0.2)  # into the next update
-        told = time.monotonic()
+        signalled = time.monotonic()
         trainer.send_signal(signal.SIGTERM)
         when, report = service.wait_for("checkpoint", timeout=60)
-        # Long before the update under way could have ended; a bound in seconds would test how busy the machine is.
-        assert when - told < 0.6 * 64 / metrics["update_steps_per_second"]
+        # Long before the update in progress could have ended; a bound in seconds would test how busy the machine is.
+        assert when - signalled < 0.6 * 64 / metrics["update_steps_per_second"]
         assert report.checkpoint.update == metrics["update"]
         assert trainer.wait(30) == 75
         assert not service.results()
@@ -79,7 +79,7 @@ def test_sigterm_in_a_long_update_stores_the_boundary_before_it(tmp_path):
 
 
 @pytest.mark.timeout(500)
-def test_killed_and_told_to_leave_with_pending_evaluations_it_ends_in_equal_ones(tmp_path):
+def test_interrupted_with_pending_evaluations_it_ends_in_equal_ones(tmp_path):
     # Evaluations after every 2,500 steps; starting an evaluator alone takes longer than the signal to come.
     task = assignment(steps=10_000, checkpoint_seconds=0, evaluations=4, evaluation_episodes=20, checkpoint_episodes=10)
 
@@ -93,17 +93,17 @@ def test_killed_and_told_to_leave_with_pending_evaluations_it_ends_in_equal_ones
         undisturbed = evaluations(service)
     store, pending = tmp_path / "store", []
     with FakeRunService(store, task) as service:
-        for attempt, (told, code) in enumerate([(signal.SIGKILL, -9), (signal.SIGTERM, 75)], start=1):
+        for attempt, (number, code) in enumerate([(signal.SIGKILL, -9), (signal.SIGTERM, 75)], start=1):
             trainer = service.start_trainer(tmp_path / f"scratch-{attempt}", attempt=attempt)
             service.wait_for("policy", timeout=200)
-            trainer.send_signal(told)
+            trainer.send_signal(number)
             assert trainer.wait(60) == code
             service.reports.queue.clear()
             pending.append(service.with_what_is_finished(task))
         assert service.start_trainer(tmp_path / "scratch-3", attempt=3).wait(300) == 0
         assert service.repeated == []
         resumed = evaluations(service)
-    assert len(undisturbed) == 4 and all(made.pending_evaluations for made in pending) and pending[-1].checkpoint
+    assert len(undisturbed) == 4 and all(one.pending_evaluations for one in pending) and pending[-1].checkpoint
     assert resumed == undisturbed
     assert weights(store) == weights(tmp_path / "whole")
     for item in undisturbed:
@@ -117,7 +117,7 @@ RAISING = REWARD.replace("1.0 + 0.01 * memory.steps", "np.ones(3)[int(memory.ste
 
 
 @pytest.mark.timeout(500)
-def test_failed_code_is_a_result_and_the_lease_trains_on_as_a_fresh_one_would(tmp_path):
+def test_failed_code_is_a_result_and_the_lease_continues_unaffected(tmp_path):
     with FakeRunService(tmp_path / "alone", assignment(steps=512)) as service:
         assert service.start_trainer(tmp_path / "scratch-alone").wait(200) == 0
     store, tasks = tmp_path / "store", [
@@ -136,14 +136,14 @@ def test_failed_code_is_a_result_and_the_lease_trains_on_as_a_fresh_one_would(tm
 
 @pytest.mark.slow  # the parts are tested apart: the deadline in a lease, and SIGTERM, which it equals
 @pytest.mark.timeout(500)
-def test_near_its_deadline_a_lease_checkpoints_and_the_next_ends_with_the_same_weights(tmp_path):
+def test_the_attempt_after_a_deadline_ends_with_the_same_weights(tmp_path):
     store = tmp_path / "store"
     with FakeRunService(store, assignment(steps=10**7, checkpoint_seconds=1e9)) as service:
         trainer = service.start_trainer(tmp_path / "first", "--deadline-seconds", "40")
         _, report = service.wait_for("checkpoint", timeout=120)
         assert trainer.wait(30) == 75
         assert report.checkpoint.update > 0
-        # The steps say only where training ends.
+        # The steps only determine where training ends.
         task = assignment(steps=64 * (report.checkpoint.update + 5), checkpoint_seconds=1e9)
         service.assignments = [task]
         trainer = service.start_trainer(tmp_path / "second", attempt=2)
@@ -155,7 +155,7 @@ def test_near_its_deadline_a_lease_checkpoints_and_the_next_ends_with_the_same_w
 
 
 @pytest.mark.timeout(400)
-def test_a_cancelled_training_ends_its_processes_and_the_next_assignment_is_done(tmp_path):
+def test_a_cancelled_training_ends_and_the_next_assignment_is_done(tmp_path):
     tasks = [assignment(steps=10**8, number=1), assignment(steps=512, number=2)]
     with FakeRunService(tmp_path / "store", *tasks) as service:
         trainer = service.start_trainer(tmp_path / "scratch")

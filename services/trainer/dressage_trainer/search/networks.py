@@ -1,8 +1,8 @@
-"""Many small networks acting at once, each on an observation of its own: one column per network and observation.
+"""Many small networks act at once, each on its own observation: one column per network and observation.
 
-Only element-wise operations in a fixed order: a column's result does not depend on the other columns, so that a search ends
-alike however its candidates are spread over batches and threads. A matrix product of BLAS promises no such thing. For that
-reason a column may differ from `Policy.act` in the last digit (see `engine.Search`).
+All operations are element-wise and in a fixed order: a column's result does not depend on the other columns, so that a
+search has the same result however its candidates are spread over batches and threads. A matrix product of BLAS does not
+guarantee this. For that reason a column may differ from `Policy.act` in the last digit (see `engine.Search`).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class _Layer:
     bias: Array | None
 
     def of(self, columns: Array) -> _Layer:
-        """The layer of the networks with these indices."""
+        """Return the layer of the networks with these indices."""
         bias = self.bias if self.bias is None or self.bias.shape[-1] == 1 else self.bias[..., columns]
         return _Layer(self.weight if self.weight.shape[-1] == 1 else self.weight[..., columns], bias)
 
     def __call__(self, x: Array) -> Array:
-        """From (inputs, K) to (outputs, K)."""
+        """Map (inputs, K) to (outputs, K)."""
         out: Array = x[0] * self.weight[0]
         for row, weight in zip(x[1:], self.weight[1:], strict=True):
             out += row * weight
@@ -50,7 +50,7 @@ class Stacked:
 
     @classmethod
     def of(cls, spec: PolicySpec, parameters: Array) -> Stacked:
-        """The networks with these numbers.
+        """Return the networks with these numbers.
 
         :param spec: of a network with discrete actions.
         :param parameters: (K, n), in the order of the kind's vector.
@@ -76,11 +76,11 @@ class Stacked:
         return cls(layers, normalization, card.activation == "tanh")
 
     def columns(self, indices: Array) -> Stacked:
-        """The networks with these indices; one may come up more than once."""
+        """Return the networks with these indices, which may repeat."""
         return replace(self, layers=[layer.of(indices) for layer in self.layers])
 
     def outputs(self, observation: Array) -> Array:
-        """Scores of the actions, (actions, K) float32.
+        """Return the scores of the actions, (actions, K) float32.
 
         :param observation: (D, K) float32.
         """
