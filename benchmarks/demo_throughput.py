@@ -24,7 +24,7 @@ import time
 from importlib import metadata
 from pathlib import Path
 
-from dressage_trainer.threads import learner_environment
+from dressage_trainer.speed.threads import learner_environment
 
 ENVIRONMENT = "HalfCheetah-v5"
 MEMBERS = 3

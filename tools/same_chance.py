@@ -53,7 +53,7 @@ def pair(environment: str, seed: int, *, steps: int, episodes: int) -> dict[str,
             environment, REWARDS[environment], Hyperparameters.from_dict(values), EnvOptions(), seed, patch,
             follow=True, dtype=np.float32,
         )  # fmt: skip
-        while twin.ours.steps < steps:
+        while twin.ours.env.steps < steps:
             twin.advance()
             state.append(twin.difference())
             actions.append(twin.largest_action_difference)

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from dressage_trainer.threads import learner_environment
+from dressage_trainer.speed.threads import learner_environment
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
 PACKAGES = ("dressage", "jax", "mujoco", "gymnasium", "numpy", "stable-baselines3", "torch")

@@ -159,13 +159,13 @@ def beside_bare_stepping(groups: list[Any], given: dict[str, Any], rounds: int =
     from support.bare import bare_batch
 
     ppo = groups[0].ppo
-    environment = ppo.collector.environment
+    environment = ppo.env.environment
     batch, step = bare_batch(given["environment"], environment.num_envs, given["threads"])
     shares, rates = [], []
     for _ in range(rounds):
         before = environment.snapshot()["simulation"]
         began = time.perf_counter()
-        rollout = ppo.collect()
+        rollout = ppo.collector.collect_rollouts(ppo.weights)
         collecting = time.perf_counter() - began
         drawn = rollout.actions.swapaxes(0, 1).reshape(-1, environment.num_envs, environment.action_size)
         actions = drawn.clip(environment.action_low, environment.action_high)

@@ -30,12 +30,12 @@ from dressage_trainer.assignments.context import (
     first_of,
     infrastructure_failed,
 )
-from dressage_trainer.compiled import CompiledCache, Fillings, default_folder
 from dressage_trainer.evaluation.player_pool import PlayerPool
 from dressage_trainer.lease.sandboxes import Sandboxes
 from dressage_trainer.lease.work import WorkStream
 from dressage_trainer.messages import NO_ROOM
 from dressage_trainer.settings import TrainerSettings
+from dressage_trainer.speed.compiled import CompiledCache, Fillings, default_folder
 
 _DRAIN_SECONDS = 30.0
 _LAST_DRAIN_SECONDS = 5.0

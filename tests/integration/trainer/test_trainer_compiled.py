@@ -19,9 +19,9 @@ from dressage.envs.cards import load_card
 from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.limits import Limits
 from dressage.sandbox.process import SandboxProcess
-from dressage_trainer.compiled import CompiledCache, key_of, request_of
 from dressage_trainer.messages import MemberTask, TrainSpec, parse
-from dressage_trainer.threads import learner_environment
+from dressage_trainer.speed.compiled import CompiledCache, key_of, request_of
+from dressage_trainer.speed.threads import learner_environment
 
 SMALL = {"num_envs": 4, "num_steps": 16, "minibatch_size": 32, "epochs": 1, "hidden_sizes": [8, 8]}
 # A hostile reward could try to leave something behind; its learner must not be able to.

@@ -18,7 +18,7 @@ from dressage_trainer.evaluation import evaluator, evaluator_pool
 from dressage_trainer.evaluation.evaluator_pool import EvaluationSettings, EvaluatorPool
 from dressage_trainer.lease.sandboxes import Sandboxes
 from dressage_trainer.messages import EvaluateRequest, MemberPolicy
-from dressage_trainer.ppo.network import initial_weights
+from dressage_trainer.ppo.networks import initial_weights
 
 ENVIRONMENT = "InvertedPendulum-v5"
 SEEDS = (1_000_000, 1_000_001)

@@ -19,7 +19,7 @@ from dressage.sandbox.process import SandboxProcess
 from dressage_trainer import checkpoints
 from dressage_trainer.assignments.learner_process import died
 from dressage_trainer.messages import DoneMessage, MemberTask, TrainSpec, parse
-from dressage_trainer.threads import learner_environment
+from dressage_trainer.speed.threads import learner_environment
 
 pytestmark = pytest.mark.skipif(not capabilities().sufficient, reason="this kernel has no Landlock or seccomp")
 

@@ -12,7 +12,7 @@ from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.limits import Limits
 from dressage.sandbox.process import SandboxProcess
 from dressage_trainer.messages import CheckpointMessage, DoneMessage, EvaluateRequest, MemberTask, TrainSpec, parse
-from dressage_trainer.threads import learner_environment
+from dressage_trainer.speed.threads import learner_environment
 
 REWARD = '''
 LATEX = "v_x"

@@ -7,6 +7,6 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def _compile_once(tmp_path_factory: pytest.TempPathFactory) -> None:
-    from dressage_trainer.ppo.stacked import use_compilation_cache
+    from dressage_trainer.speed.warmup import use_compilation_cache
 
     use_compilation_cache(str(tmp_path_factory.mktemp("compiled")))

@@ -1,4 +1,4 @@
-"""One member trained twice, by `StackedPPO` and by Stable-Baselines3's own `PPO.learn` under `VecNormalize`.
+"""One member trained twice, by `dressage_trainer.ppo.ppo.PPO` and by Stable-Baselines3's own `PPO.learn` under `VecNormalize`.
 
 Both start from the same weights and have the same environments, noise and minibatch orders: what then differs is rounding,
 which trainings magnify from update to update, or an error.
@@ -21,8 +21,10 @@ from dressage.training.hyperparameters import Hyperparameters
 from dressage_trainer.backends.group import action_facts
 from dressage_trainer.backends.sb3.models import make_model
 from dressage_trainer.backends.sb3.vecenv import RewardedVecEnv
-from dressage_trainer.ppo.generators import member_streams
-from dressage_trainer.ppo.stacked import MemberSpec, StackedPPO
+from dressage_trainer.ppo import snapshot
+from dressage_trainer.ppo.members import MemberSpec, member_streams
+from dressage_trainer.ppo.ppo import PPO
+from dressage_trainer.speed.lanes import LaneUpdate
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecNormalize
 
@@ -103,7 +105,9 @@ class Twin:
         batch, terms = surroundings()
         if follow:
             batch = _Linked(batch, steps, leads=True)
-        self.ours = StackedPPO([MemberSpec("m", h, seed)], environment=batch, reward=terms, dtype=dtype)
+        members = [MemberSpec("m", h, seed)]
+        lanes = LaneUpdate(members, environment=batch, threads=1, dtype=dtype)
+        self.ours = PPO(members, environment=batch, reward=terms, optimise=lanes, dtype=dtype)
         self._noise: list[np.ndarray] = []
         self._orders: list[np.ndarray] = []
         self._use_our_chance(patch)
@@ -120,7 +124,7 @@ class Twin:
         self.model: Any = make_model("ppo", h, self.normalizer, seed=0, tuned_entropy=False)
         if dtype == np.float64:
             self.model.policy.double()
-        self._load_weights(self.ours.snapshot())
+        self._load_weights(snapshot.take(self.ours))
 
     def _use_our_chance(self, patch: pytest.MonkeyPatch) -> None:
         """SB3 draws from torch's and numpy's process-wide generators, and casts to float32 in three places."""
@@ -160,7 +164,7 @@ class Twin:
 
     def difference(self) -> float:
         """The largest difference between the two in weights, Adam's moments, normalisers and the observations that stand."""
-        state = self.ours.snapshot()
+        state = snapshot.take(self.ours)
         policy = dict(self.model.policy.named_parameters())
         moments = self.model.policy.optimizer.state
         pairs = [(state[f"{_COLLECTOR}current"][0], self.model._last_obs)]
@@ -194,7 +198,7 @@ class Twin:
             hidden_sizes=self._h.hidden_sizes,
             normalize_observation=self._h.normalize_observation,
         )
-        return Policy(weights=self.ours.weights(0), card=card).act
+        return Policy(weights=snapshot.policy_arrays(self.ours, 0), card=card).act
 
     def sb3_policy(self) -> Callable[[np.ndarray], np.ndarray]:
         """SB3's, by its own `predict`."""

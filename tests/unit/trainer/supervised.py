@@ -19,7 +19,7 @@ from dressage_trainer.assignments.context import AssignmentContext
 from dressage_trainer.assignments.train import Training
 from dressage_trainer.evaluation.rollouts import Episode
 from dressage_trainer.messages import CheckpointMessage, MemberPolicy, Message
-from dressage_trainer.ppo.network import initial_weights
+from dressage_trainer.ppo.networks import initial_weights
 
 STEPS = 1024
 """Environment steps of each member."""

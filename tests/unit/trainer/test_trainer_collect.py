@@ -14,10 +14,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from dressage.errors import InvalidArgument
 from dressage.training.hyperparameters import Hyperparameters
-from dressage_trainer.ppo.collect import Collector, Faults
-from dressage_trainer.ppo.generators import member_streams, pack_generator, unpack_generator
-from dressage_trainer.ppo.network import initial_weights, stack
-from dressage_trainer.ppo.stacked import MemberSpec, StackedPPO, group_members
+from dressage_trainer.ppo import snapshot
+from dressage_trainer.ppo.members import MemberSpec, group_members, member_streams, pack_generator, unpack_generator
+from dressage_trainer.ppo.networks import initial_weights, stack
+from dressage_trainer.ppo.ppo import PPO, RolloutCollector
+from dressage_trainer.ppo.vec_env import VecEnv
+from dressage_trainer.speed.lanes import LaneUpdate
 from fake_environment import LIMIT, A, D, FakeBatch, FakeReward, OneEnv
 
 T, N = 48, 4
@@ -55,12 +57,11 @@ def test_rollouts_equal_sb3_under_vecnormalize():
                           "action": "action_net", "value": "value_net"}.items():  # fmt: skip
         for kind in ("weight", "bias"):
             weights[f"{layer}.{kind}"] = state[f"{theirs}.{kind}"]
-    collector = Collector(
-        environment=FakeBatch(1, N), reward=FakeReward(), members=1, num_steps=T, hidden_layers=2,
-        discounts=np.array([gamma]), normalize_observation=True, normalize_reward=True,
-        generators=[], faults=Faults(),
-    )  # fmt: skip
-    collector.start(list(range(N)))
+    given = Hyperparameters(num_envs=N, num_steps=T, hidden_sizes=HIDDEN, discount=gamma)
+    batch = VecEnv(
+        FakeBatch(1, N), FakeReward(), members=1, seeds=range(N), normalize_observation=True, dtype=np.float32
+    )
+    collector = RolloutCollector([MemberSpec("a", given, 0)], batch, [], dtype=np.float32)
     _, callback = model._setup_learn(10_000, ConvertCallback(lambda *_: True))
     for _ in range(2):
         buffer = model.rollout_buffer
@@ -69,14 +70,14 @@ def test_rollouts_equal_sb3_under_vecnormalize():
             rows = torch.as_tensor(buffer.observations.reshape(T * N, D))
             mean = model.policy.get_distribution(rows).distribution.mean.numpy().reshape(T, N, A)
         collector.generators = [GivenNoise((buffer.actions - mean) / np.exp(state["log_std"]))]
-        ours = collector.collect({name: value[None] for name, value in weights.items()})
+        ours = collector.collect_rollouts({name: value[None] for name, value in weights.items()})
         np.testing.assert_allclose(ours.observations[0], buffer.observations, atol=2e-5)
         np.testing.assert_allclose(ours.actions[0], buffer.actions, atol=2e-5)
         np.testing.assert_allclose(ours.rewards[0], buffer.rewards, atol=2e-5)
         np.testing.assert_allclose(ours.log_probs[0], buffer.log_probs, atol=2e-5)
         np.testing.assert_array_equal(ours.dones[0, :-1], buffer.episode_starts[1:])
         np.testing.assert_allclose(ours.last_observation[0], model._last_obs, atol=2e-5)
-    moments = collector.observations.moments
+    moments = batch.observations.moments
     np.testing.assert_allclose(moments.mean[0], env.obs_rms.mean, atol=1e-7)
     np.testing.assert_allclose(moments.var[0], env.obs_rms.var, atol=1e-7)
     np.testing.assert_allclose(collector.returns.moments.var[0], env.ret_rms.var, atol=1e-7)
@@ -89,7 +90,13 @@ SMALL = Hyperparameters(num_envs=N, num_steps=16, minibatch_size=24, epochs=3, h
 
 
 def group(members, *, dtype=np.float64, reward=None):
-    return StackedPPO(members, environment=FakeBatch(len(members), N), reward=reward or FakeReward(), dtype=dtype)
+    environment = FakeBatch(len(members), N)
+    lanes = LaneUpdate(members, environment=environment, threads=1, dtype=dtype)
+    return PPO(members, environment=environment, reward=reward or FakeReward(), optimise=lanes, dtype=dtype)
+
+
+def policy(ppo, member):
+    return snapshot.policy_arrays(ppo, member)
 
 
 def variants():
@@ -107,8 +114,8 @@ def test_a_member_learns_the_same_alone_and_in_company():
     for index, member in enumerate(variants()):
         alone = group([member])
         own = [alone.iterate() for _ in range(3)][-1][0]
-        for name, value in alone.weights(0).items():
-            np.testing.assert_allclose(together.weights(index)[name], value, atol=1e-8, err_msg=name)
+        for name, value in policy(alone, 0).items():
+            np.testing.assert_allclose(policy(together, index)[name], value, atol=1e-8, err_msg=name)
         assert own["approx_kl"] == pytest.approx(rows[index]["approx_kl"], abs=1e-8)
 
 
@@ -154,16 +161,16 @@ def test_a_broken_member_stops_and_the_others_go_on(where, bad):
             observation[broken_rows][2, 1] = bad
 
     ppo = group(variants(), reward=FakeReward(spoil_terms))
-    ppo.collector.environment.corrupt = spoil_observation
+    ppo.env.environment.corrupt = spoil_observation
     before = None
     for update in range(3):
         if update == 1:
-            before = ppo.weights(1)
+            before = policy(ppo, 1)
         rows = ppo.iterate()
-    (stop,) = ppo.faults.stops.values()
+    (stop,) = ppo.env.faults.stops.values()
     assert (stop.member, stop.cause, stop.step) == (1, where, 20 * N)
     assert stop.term == ("effort" if where == "reward" else "")
-    for name, value in ppo.weights(1).items():
+    for name, value in policy(ppo, 1).items():
         assert np.isfinite(value).all(), name
         if not name.startswith("obs_"):
             np.testing.assert_array_equal(value, before[name])
@@ -171,9 +178,9 @@ def test_a_broken_member_stops_and_the_others_go_on(where, bad):
         alone = group([variants()[index]])
         for _ in range(3):
             alone.iterate()
-        np.testing.assert_allclose(ppo.weights(index)["pi.0.weight"], alone.weights(0)["pi.0.weight"], atol=1e-8)
+        np.testing.assert_allclose(policy(ppo, index)["pi.0.weight"], policy(alone, 0)["pi.0.weight"], atol=1e-8)
         assert rows[index]["value_loss"] is not None
-    assert not ppo.all_stopped
+    assert not ppo.env.faults.mask().all()
 
 
 def test_a_row_whose_reward_raised_stops_its_member_by_the_exception():
@@ -185,9 +192,9 @@ def test_a_row_whose_reward_raised_stops_its_member_by_the_exception():
         return {N + 1: "ZeroDivisionError: float division by zero (line 5)"}
 
     ppo = group(variants(), reward=FakeReward(raising))
-    ppo.collect()
-    ppo.collect()
-    (stop,) = ppo.faults.stops.values()
+    ppo.collector.collect_rollouts(ppo.weights)
+    ppo.collector.collect_rollouts(ppo.weights)
+    (stop,) = ppo.env.faults.stops.values()
     assert (stop.member, stop.cause, stop.term, stop.step) == (1, "reward", "total", 20 * N)
     assert stop.message.endswith("step 80: the reward raised ZeroDivisionError: float division by zero (line 5)")
 
@@ -204,7 +211,7 @@ def test_a_finite_value_too_large_for_the_statistics_stops_its_member_only(where
             observation[N + 1, 1] = bad
 
     ppo, undisturbed = group(variants(), reward=FakeReward(spoil_terms)), group(variants())
-    environment = ppo.collector.environment
+    environment = ppo.env.environment
     environment.corrupt = spoil_observation
     if where == "first observation":
         environment.start = environment.start.copy()
@@ -212,19 +219,19 @@ def test_a_finite_value_too_large_for_the_statistics_stops_its_member_only(where
     with np.errstate(over="ignore", invalid="ignore"):
         for _ in range(3):
             rows, expected = ppo.iterate(), undisturbed.iterate()
-    (stop,) = ppo.faults.stops.values()
+    (stop,) = ppo.env.faults.stops.values()
     step = 0 if where == "first observation" else 20 * N
     what = "returns" if where == "reward" else "observations"
     assert (stop.member, stop.cause, stop.step) == (1, where.split()[-1], step)
     assert f"the running variance of {what} overflowed at environment step {step}" in stop.message
     assert stop.message.endswith(f" was {abs(bad):.3g}")
     statistics = ("collector/observations", "collector/returns", "collector/current")
-    for name, value in ppo.snapshot().items():
+    for name, value in snapshot.take(ppo).items():
         assert np.isfinite(value).all() or not name.startswith(statistics), name
     for index in (0, 2):
-        for name, value in undisturbed.weights(index).items():
-            np.testing.assert_array_equal(ppo.weights(index)[name], value, err_msg=name)
-        assert ppo.return_statistics(index) == undisturbed.return_statistics(index)
+        for name, value in policy(undisturbed, index).items():
+            np.testing.assert_array_equal(policy(ppo, index)[name], value, err_msg=name)
+        assert snapshot.return_statistics(ppo, index) == snapshot.return_statistics(undisturbed, index)
         assert rows[index]["value_loss"] == expected[index]["value_loss"]
 
 
@@ -234,7 +241,7 @@ def test_large_values_that_the_statistics_hold_stop_nobody():
 
     ppo = group(variants(), reward=FakeReward(large))
     ppo.iterate()
-    assert not ppo.faults.stops
+    assert not ppo.env.faults.stops
 
 
 def test_a_non_finite_gradient_stops_its_member_only():
@@ -242,12 +249,12 @@ def test_a_non_finite_gradient_stops_its_member_only():
     members = [variants()[0], MemberSpec("x", Hyperparameters.from_dict({"value_coef": 1e30}, base=SMALL), 4)]
     ppo = group(members, dtype=np.float32)
     ppo.iterate()
-    (stop,) = ppo.faults.stops.values()
+    (stop,) = ppo.env.faults.stops.values()
     assert (stop.member, stop.cause) == (1, "gradient")
-    assert all(np.isfinite(value).all() for value in ppo.weights(1).values())
+    assert all(np.isfinite(value).all() for value in policy(ppo, 1).values())
     ppo.iterate()
-    begun = group(members, dtype=np.float32).weights(0)
-    assert not np.array_equal(ppo.weights(0)["pi.0.weight"], begun["pi.0.weight"])
+    begun = policy(group(members, dtype=np.float32), 0)
+    assert not np.array_equal(policy(ppo, 0)["pi.0.weight"], begun["pi.0.weight"])
 
 
 @pytest.mark.parametrize("log_std", [-10.0, 5.0])
@@ -255,7 +262,7 @@ def test_the_widest_and_the_narrowest_deviation_stay_finite(log_std):
     given = Hyperparameters.from_dict({"initial_log_std": log_std}, base=SMALL)
     learning = group([MemberSpec("a", given, 1)], dtype=np.float32)
     rows = [learning.iterate()[0] for _ in range(5)]
-    assert not learning.faults.stops
+    assert not learning.env.faults.stops
     assert all(row[name] is not None for row in rows for name in ("policy_loss", "approx_kl", "entropy", "grad_norm"))
     assert rows[0]["std"] == pytest.approx(np.exp(log_std), rel=0.1)
 
@@ -263,23 +270,23 @@ def test_the_widest_and_the_narrowest_deviation_stay_finite(log_std):
 def test_snapshot_resumes_to_the_same_bits():
     ppo = group(variants(), dtype=np.float32)
     ppo.iterate()
-    kept = ppo.snapshot()
+    kept = snapshot.take(ppo)
     copy = {name: value.copy() for name, value in kept.items()}
     ppo.iterate()
     ppo.iterate()
     for name, value in kept.items():
         np.testing.assert_array_equal(value, copy[name], err_msg=f"{name} changed under the snapshot")
     other = group(variants(), dtype=np.float32)
-    other.restore(kept)
+    snapshot.restore(other, kept)
     other.iterate()
     rows = other.iterate()
     for index in range(3):
-        for name, value in ppo.weights(index).items():
-            np.testing.assert_array_equal(other.weights(index)[name], value, err_msg=name)
+        for name, value in policy(ppo, index).items():
+            np.testing.assert_array_equal(policy(other, index)[name], value, err_msg=name)
     assert rows[0]["update"] == 3
     foreign = group([MemberSpec("a", Hyperparameters.from_dict({"hidden_sizes": [9]}, base=SMALL), 1)])
     with pytest.raises(InvalidArgument, match="snapshot"):
-        foreign.restore(kept)
+        snapshot.restore(foreign, kept)
 
 
 def test_members_are_grouped_by_shape():
@@ -287,7 +294,7 @@ def test_members_are_grouped_by_shape():
     groups = group_members([variants()[0], wide, variants()[1]])
     assert [[m.name for m in members] for members in groups] == [["a", "b"], ["w"]]
     with pytest.raises(InvalidArgument, match="members"):
-        StackedPPO([variants()[0], wide], environment=FakeBatch(2, N), reward=FakeReward())
+        PPO([variants()[0], wide], environment=FakeBatch(2, N), reward=FakeReward())
 
 
 def test_initial_weights_are_orthogonal_with_sb3s_gains():

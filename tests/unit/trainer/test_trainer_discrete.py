@@ -1,9 +1,8 @@
-"""Numbered actions: the update equals Stable-Baselines3's, the policy learns, and the bundle acts as trained."""
+"""Discrete actions: the update equals Stable-Baselines3's, the policy learns, and the bundle acts as trained."""
 
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,11 +17,13 @@ from dressage.errors import InvalidArgument  # noqa: E402
 from dressage.policies import Policy, PolicyCard, load, save_bundle, to_onnx, to_sb3  # noqa: E402
 from dressage.training.hyperparameters import Hyperparameters  # noqa: E402
 from dressage_trainer.backends.group import action_facts  # noqa: E402
-from dressage_trainer.ppo.actions import action_space_of, log_softmax  # noqa: E402
-from dressage_trainer.ppo.lanes import LaneUpdate  # noqa: E402
-from dressage_trainer.ppo.network import initial_weights, stack  # noqa: E402
-from dressage_trainer.ppo.stacked import MemberSpec, StackedPPO  # noqa: E402
-from dressage_trainer.ppo.update import Coefficients, Rollout, initial_adam  # noqa: E402
+from dressage_trainer.ppo import snapshot  # noqa: E402
+from dressage_trainer.ppo.distributions import action_space_of, log_softmax  # noqa: E402
+from dressage_trainer.ppo.members import MemberSpec, coefficients_of  # noqa: E402
+from dressage_trainer.ppo.networks import initial_weights, stack  # noqa: E402
+from dressage_trainer.ppo.ppo import PPO, RolloutBuffer  # noqa: E402
+from dressage_trainer.ppo.train_state import initial_adam  # noqa: E402
+from dressage_trainer.speed.lanes import LaneUpdate  # noqa: E402
 from fake_environment import FakeReward, Step  # noqa: E402
 
 T, N, D, K = 32, 4, 5, 3
@@ -35,6 +36,12 @@ MEMBERS = [
     dict(learning_rate=1e-2, clip_range=0.1, ent_coef=0.0, vf_coef=0.9, max_grad_norm=5.0, n_epochs=2, gamma=0.99,
          gae_lambda=0.95),
 ]  # fmt: skip
+
+
+class Sizes:
+    """An environment's sizes."""
+
+    observation_size, action_size, num_actions = D, 1, K
 
 
 def random_rollout(rng):
@@ -92,19 +99,18 @@ def test_an_update_equals_sb3_for_each_of_two_members(monkeypatch):
     data = [random_rollout(rng) for _ in MEMBERS]
     theirs = [sb3_update(MEMBERS[i], data[i], weights[i], seed=i) for i in range(2)]
     orders = [np.concatenate([order, np.tile(np.arange(T * N), (3 - len(order), 1))]) for _, _, order, _ in theirs]
-    names = ("learning_rate", "clip_range", "ent_coef", "vf_coef", "max_grad_norm")
-    columns = [np.array([m[name] for m in MEMBERS]) for name in names]
-    c = Coefficients(*columns, np.full(2, np.inf), np.array([3, 2], np.int32),
-                     np.array([m["gamma"] for m in MEMBERS]), np.array([m["gae_lambda"] for m in MEMBERS]))  # fmt: skip
+    renamed = {"ent_coef": "entropy_coef", "vf_coef": "value_coef", "n_epochs": "epochs", "gamma": "discount"}
+    given = [{renamed.get(name, name): value for name, value in member.items()} for member in MEMBERS]
+    shape = dict(num_envs=N, num_steps=T, minibatch_size=32, hidden_sizes=HIDDEN)
+    members = [MemberSpec(f"m{i}", Hyperparameters(**shape, **values), i) for i, values in enumerate(given)]
+    c = coefficients_of(members, stopped=np.zeros(2, bool), dtype=np.float64)
     with jax.enable_x64(True):
-        update = LaneUpdate(members=2, threads=1, minibatch_size=32, weights=1_000, epochs=3, hidden_layers=2, sizes=(D, 1),
-                            discrete=True, precision=lambda: jax.enable_x64(True), clock=time.perf_counter)  # fmt: skip
+        update = LaneUpdate(members, environment=Sizes(), threads=1, dtype=np.float64)
         params = stack(weights)
         assert "log_std" not in params
-        rollout = Rollout(log_probs=np.stack([t[1] for t in theirs]),
-                          **{key: np.stack([d[key] for d in data]) for key in data[0]})  # fmt: skip
+        rollout = RolloutBuffer(log_probs=np.stack([t[1] for t in theirs]),
+                                **{key: np.stack([d[key] for d in data]) for key in data[0]})  # fmt: skip
         arguments = (params, initial_adam(params, 2), rollout, np.stack(orders, 1).astype(np.int32), c)
-        update.compile(*arguments)
         ours, _, seen = update(*arguments)
     for row, (state, _, _, logged) in enumerate(theirs):
         for name, value in ours.items():
@@ -159,7 +165,7 @@ SMALL = Hyperparameters(num_envs=8, num_steps=32, minibatch_size=64, epochs=4, l
 
 @pytest.fixture(scope="module")
 def trained():
-    ppo = StackedPPO([MemberSpec("a", SMALL, 1), MemberSpec("b", SMALL, 2)], environment=Guess(16), reward=WinReward())
+    ppo = PPO([MemberSpec("a", SMALL, 1), MemberSpec("b", SMALL, 2)], environment=Guess(16), reward=WinReward())
     return ppo, [ppo.iterate() for _ in range(14)]
 
 
@@ -175,10 +181,10 @@ def test_it_learns_and_its_entropy_falls_from_the_uniform_one(trained):
 
 def test_log_probabilities_are_those_of_the_actions(trained):
     ppo, _ = trained
-    rollout = ppo.collector.collect(ppo._weights)
+    rollout = ppo.collector.collect_rollouts(ppo.weights)
     for member in range(2):
         x = rollout.observations[member]
-        w = ppo.weights(member)
+        w = snapshot.policy_arrays(ppo, member)
         for layer in ("pi.0", "pi.1"):
             x = np.tanh(x @ w[f"{layer}.weight"].T + w[f"{layer}.bias"])
         log_p = log_softmax(x @ w["action.weight"].T + w["action.bias"])
@@ -187,9 +193,9 @@ def test_log_probabilities_are_those_of_the_actions(trained):
 
 
 def bundle(ppo, path):
-    weights = ppo.weights(0)
+    weights = snapshot.policy_arrays(ppo, 0)
     card = PolicyCard(environment="Guess-v0", observation_size=K, hidden_sizes=(16, 16), normalize_observation=False,
-                      **action_facts(ppo.collector.environment))  # fmt: skip
+                      **action_facts(ppo.env.environment))  # fmt: skip
     return load(save_bundle(path, weights=weights, card=card))
 
 

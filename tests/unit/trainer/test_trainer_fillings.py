@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dressage_trainer.compiled import Filling, Fillings
+from dressage_trainer.speed.compiled import Filling, Fillings
 
 REQUEST = {"environment": "Hopper-v5", "threads": 1}
 
@@ -23,7 +23,7 @@ class Cache:
         self.begun += 1
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
-            if filling.given_up:
+            if filling.cancelled:
                 return False
             if self.may_end.wait(0.01):
                 return True
@@ -45,7 +45,7 @@ async def test_one_at_a_time_is_filled_and_what_is_new_is_told_of(tmp_path: Path
     assert cache.begun == 2
 
 
-async def test_it_is_given_up_when_there_is_no_time(tmp_path: Path):
+async def test_it_is_cancelled_when_there_is_no_time(tmp_path: Path):
     cache, filled = Cache(), []
     fillings = Fillings(cache, scratch=tmp_path, filled=lambda: filled.append(1))  # type: ignore[arg-type]
     fillings.start(REQUEST)

@@ -2,7 +2,7 @@
 
 import heapq
 
-from dressage_trainer.ppo.lanes import lane_size, pieces
+from dressage_trainer.speed.lanes import lane_size, pieces
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -64,7 +64,7 @@ def test_updates_in_a_row_equal_sb3(case, monkeypatch):
     for _ in range(UPDATES):
         twin.advance()
         differences.append(twin.difference())
-        lengths.extend(twin.ours.collector.episodes.arrays()["recent"][0, :, 2])
+        lengths.extend(twin.ours.env.episodes.arrays()["recent"][0, :, 2])
     assert np.max(differences) < 1e-8, differences
     # What a case is about must have happened, or it says nothing.
     assert np.nanmax(lengths) == options.max_episode_steps
@@ -79,7 +79,7 @@ def test_a_whole_training_equals_sb3(environment, monkeypatch):
     h = Hyperparameters.from_dict(hyperparameters(environment))
     twin = Twin(environment, REWARDS[environment], h, EnvOptions(), 0, monkeypatch, follow=True)
     differences: list[float] = []
-    while twin.ours.steps < 300_000:
+    while twin.ours.env.steps < 300_000:
         twin.advance()
         differences.append(twin.difference())
         assert differences[-1] < 1e-8, f"update {twin.ours.updates}"

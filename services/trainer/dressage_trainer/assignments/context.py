@@ -13,10 +13,10 @@ from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.api.v1.session_pb2 import Failure
 from dressage.artifacts.store import Grant
 
-from dressage_trainer.compiled import CompiledCache, Fillings
 from dressage_trainer.evaluation.player_pool import PlayerPool
 from dressage_trainer.lease.sandboxes import Sandboxes
 from dressage_trainer.lease.work import WorkStream
+from dressage_trainer.speed.compiled import CompiledCache, Fillings
 
 Cause = pb.AssignmentFailure.Cause
 

@@ -26,9 +26,9 @@ from dressage_trainer.assignments.context import (
     infrastructure_failed,
 )
 from dressage_trainer.assignments.requests import Evaluation, check_bundle, evaluation_of, parameters_of
+from dressage_trainer.assignments.step_rate import StepRate
 from dressage_trainer.evaluation.player_pool import Played, PlayerPool, parts
 from dressage_trainer.lease.files import get_file, put_files
-from dressage_trainer.step_rate import StepRate
 
 _STEPS_AT_ONCE = 50_000
 """Environment steps of one request to a player, at most, unless a single episode has more."""

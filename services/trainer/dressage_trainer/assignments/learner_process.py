@@ -23,7 +23,7 @@ from dressage_trainer.assignments.delivery import Delivery
 from dressage_trainer.lease.files import get_file
 from dressage_trainer.lease.sandboxes import SandboxSpec
 from dressage_trainer.messages import FailedMessage, WarningMessage
-from dressage_trainer.threads import learner_environment
+from dressage_trainer.speed.threads import learner_environment
 
 _OUT_OF_MEMORY_REMEDY = (
     "raise the memory of trainers (the pool's resources.limits.memory on Kubernetes), or train fewer members"

@@ -27,10 +27,10 @@ from dressage_trainer.assignments.context import (
     infrastructure_failed,
 )
 from dressage_trainer.assignments.requests import search_task
+from dressage_trainer.assignments.step_rate import StepRate
 from dressage_trainer.lease.files import get_file, put_files
 from dressage_trainer.lease.sandboxes import SandboxSpec
 from dressage_trainer.search.messages import Alive, Ended, Improved, Refused, SearchMessage, SearchTask, Stored, parse
-from dressage_trainer.step_rate import StepRate
 
 _SEARCH = "dressage_trainer.search.process:search"
 SANDBOX = SandboxSpec(limits=Limits(memory_bytes=2 * GIB, file_bytes=GIB), preload=("dressage_trainer.search.process",))

@@ -41,9 +41,9 @@ from dressage_trainer.assignments.learner_process import (
 )
 from dressage_trainer.assignments.queues import EvaluationQueue, Outbox
 from dressage_trainer.assignments.requests import options_of, train_spec
-from dressage_trainer.compiled import key_of, request_of
 from dressage_trainer.evaluation.evaluator_pool import EVALUATOR, EvaluationSettings, EvaluatorPool, stopped_by
 from dressage_trainer.lease.sandboxes import SandboxSpec
+from dressage_trainer.speed.compiled import key_of, request_of
 
 _SNAPSHOT_SECONDS = 25.0
 _LAST_SECONDS = 2.0

@@ -18,7 +18,7 @@ from dressage.training.preset import load_preset
 from dressage_trainer.backends.reward import CallWatch
 from dressage_trainer.checkpoints import Snapshot
 from dressage_trainer.messages import MemberPolicy, MemberState, MemberStoppedMessage, TrainSpec, WarningMessage
-from dressage_trainer.ppo.actions import action_space_of
+from dressage_trainer.ppo.distributions import action_space_of
 from dressage_trainer.ppo.faults import Stop
 from dressage_trainer.ppo.interfaces import Arrays, Environment
 from dressage_trainer.ppo.members import MemberSpec

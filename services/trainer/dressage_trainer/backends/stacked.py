@@ -25,12 +25,14 @@ from dressage_trainer.backends.monitor import Monitor
 from dressage_trainer.backends.reward import WatchedReward, fields_read
 from dressage_trainer.checkpoints import Snapshot
 from dressage_trainer.messages import MemberPolicy, MemberState, WarningMessage
+from dressage_trainer.ppo import snapshot
 from dressage_trainer.ppo.faults import Stop
 from dressage_trainer.ppo.interfaces import Arrays
 from dressage_trainer.ppo.members import MemberSpec, group_members
 from dressage_trainer.ppo.normalizer import CLIP, EPSILON
-from dressage_trainer.ppo.stacked import Metrics, StackedPPO
-from dressage_trainer.stepping import SteppedBatch, stepped
+from dressage_trainer.ppo.ppo import PPO, Metrics
+from dressage_trainer.speed.lanes import LaneUpdate
+from dressage_trainer.speed.stepping import SteppedBatch, stepped
 
 _PACKAGES = ("dressage", "jax", "mujoco", "numpy")
 
@@ -60,12 +62,13 @@ class Group:
             return make_batch(spec.environment, count, num_threads=threads, options=setup.options, fields=fields)
 
         self._environment = stepped(make, rows, threads=spec.threads)
-        self.ppo = StackedPPO(
+        self._lanes = LaneUpdate(members, environment=self._environment, threads=spec.threads)
+        self.ppo = PPO(
             members,
             environment=self._environment,
             # A value that is not finite stops only its member; an exception would end all.
             reward=WatchedReward(setup.watch, setup.module, card, rows, on_not_finite="return"),
-            threads=spec.threads,
+            optimise=self._lanes,
         )
         self._metrics: list[MemberMetrics] = []
         self._monitors = [Monitor(steps=spec.steps_per_member) for _ in members]
@@ -80,7 +83,7 @@ class Group:
     @property
     def steps(self) -> int:
         """Environment steps of each member."""
-        return self.ppo.steps
+        return self.ppo.env.steps
 
     @property
     def updates(self) -> int:
@@ -90,34 +93,35 @@ class Group:
     @property
     def all_stopped(self) -> bool:
         """Whether no member can continue."""
-        return self.ppo.all_stopped
+        return len(self.stops) == len(self._members)
 
     @property
     def stops(self) -> list[Stop]:
         """The members that were stopped, and why."""
-        return list(self.ppo.faults.stops.values())
+        return list(self.ppo.env.faults.stops.values())
 
     def advance(self, *, began: float) -> Outcome:
         """Do one rollout and update, and write the metrics.
 
         :param began: `time.monotonic` at the start of training, for the rows' ``seconds``.
         """
+        self._lanes.begin_compiling()  # while the first rollout is collected
         rows = self.ppo.iterate()
         if isinstance(self._environment, SteppedBatch):
             self._environment.measured(rows[0]["collect_steps_per_second"] or 0.0)
         outcome = Outcome()
         for index, row in enumerate(rows):
             row["seconds"] = time.monotonic() - began
-            row["compile_seconds"] = self.ppo.compile_seconds
+            row["compile_seconds"] = self._lanes.compile_seconds
             self._latest[index] = row
             if index in self._reported:
                 continue
             self._metrics[index].add(row)
-            if index in self.ppo.faults.stops:  # its figures from here on, such as the entropy, mean nothing
+            if index in self.ppo.env.faults.stops:  # its figures from here on, such as the entropy, mean nothing
                 continue
             for warn in self._monitors[index].see(row):
                 outcome.warnings.append(WarningMessage(warn.reason, warn.message, self.names[index]))
-        for index, stop in self.ppo.faults.stops.items():
+        for index, stop in self.ppo.env.faults.stops.items():
             if index not in self._reported:
                 self._reported.add(index)
                 outcome.stopped.append(stopped_message(self.names[index], stop))
@@ -127,7 +131,7 @@ class Group:
 
     def states(self) -> list[MemberState]:
         """Return each member's latest metrics; a member that was stopped has the steps until then."""
-        stopped = self.ppo.faults.stops
+        stopped = self.ppo.env.faults.stops
         return [
             MemberState(
                 member=name,
@@ -139,16 +143,16 @@ class Group:
 
     def policies(self) -> list[MemberPolicy]:
         """Return the current policies of the members that were not stopped."""
-        stopped = self.ppo.faults.stops
+        stopped = self.ppo.env.faults.stops
         return [
-            MemberPolicy(self.names[i], self.steps, self._policy_card(i).to_dict(), self.ppo.weights(i))
+            MemberPolicy(self.names[i], self.steps, self._policy_card(i).to_dict(), snapshot.policy_arrays(self.ppo, i))
             for i in range(len(self._members))
             if i not in stopped
         ]
 
     def _policy_card(self, index: int) -> PolicyCard:
         member, card = self._members[index], self._setup.card
-        mean, var, count = self.ppo.return_statistics(index)
+        mean, var, count = snapshot.return_statistics(self.ppo, index)
         return PolicyCard(
             environment=card.id,
             observation_size=card.observation_size,
@@ -159,7 +163,7 @@ class Group:
             clip=CLIP,
             environment_options=dict(self._setup.options.given()),
             statistics={
-                "obs_count": float(self.ppo.collector.observations.moments.count[index]),
+                "obs_count": float(self.ppo.env.observations.moments.count[index]),
                 "return_mean": mean,
                 "return_var": var,
                 "return_count": count,
@@ -182,13 +186,13 @@ class Group:
     def snapshot(self) -> Arrays:
         """Return the state at this update boundary, metrics included."""
         rows = {f"metrics/{i}": metrics.packed() for i, metrics in enumerate(self._metrics)}
-        return {**{f"ppo/{name}": value for name, value in self.ppo.snapshot().items()}, **rows}
+        return {**{f"ppo/{name}": value for name, value in snapshot.take(self.ppo).items()}, **rows}
 
     def restore(self, arrays: Arrays) -> None:
         """Continue from a snapshot."""
         start = "ppo/"
-        self.ppo.restore({n[len(start) :]: value for n, value in arrays.items() if n.startswith(start)})
-        self._reported = set(self.ppo.faults.stops)
+        snapshot.restore(self.ppo, {n[len(start) :]: value for n, value in arrays.items() if n.startswith(start)})
+        self._reported = set(self.ppo.env.faults.stops)
         self._divergences = self._environment.divergences
         self._open_metrics(arrays)
 

@@ -1,6 +1,6 @@
-"""What the PPO core asks of its surroundings: a batched environment and a batched reward.
+"""The interfaces of what PPO trains on: a batched environment and a batched reward.
 
-They are structural types, so that the core imports neither a simulator nor the code that runs generated rewards.
+They are structural types, so that PPO imports neither a simulator nor the code that runs generated rewards.
 `dressage.envs.BatchEnv` and the learner's reward adapter satisfy them.
 """
 
@@ -32,7 +32,7 @@ class Step(Protocol):
 class Environment(Protocol):
     """N environments that step together; the rows of a member are contiguous.
 
-    One with numbered actions has ``num_actions`` besides, an ``action_size`` of 1, and is given (N,) integers.
+    One with discrete actions also has ``num_actions``, an ``action_size`` of 1, and takes (N,) integers.
     """
 
     num_envs: int
@@ -42,20 +42,20 @@ class Environment(Protocol):
     action_high: np.ndarray
 
     def reset(self, seeds: Sequence[int]) -> np.ndarray:
-        """Start every environment anew; (N, D) observations."""
+        """Reset every environment; (N, D) observations."""
 
     def step(self, actions: np.ndarray) -> Step:
         """Step all environments with (N, A) actions."""
 
     def snapshot(self) -> Arrays:
-        """Everything the next steps depend on."""
+        """Copy everything that the next steps depend on."""
 
     def restore(self, arrays: Arrays) -> None:
         """The inverse of `snapshot`, to the bit."""
 
 
 class RewardOutput(Protocol):
-    """(N,) totals and the terms that they are the sum of."""
+    """(N,) totals, and the terms that they are the sums of."""
 
     @property
     def total(self) -> np.ndarray:
@@ -67,14 +67,14 @@ class RewardOutput(Protocol):
 
     @property
     def raised(self) -> Mapping[int, str]:
-        """Of rows that are NaN because the reward's arithmetic raised: the exception."""
+        """The exception by row, for rows that are NaN because the reward's arithmetic raised."""
 
 
 class Reward(Protocol):
     """The reward that members are trained on, for N rows at once."""
 
     def __call__(self, state: Any, action: np.ndarray, next_state: Any) -> RewardOutput:
-        """Rewards of one step; ``action`` is what the environment was given, clipped to its bounds."""
+        """Rewards of one step; ``action`` is the environment's input, clipped to its bounds."""
 
     def reset(self, mask: np.ndarray | None = None) -> None:
         """Forget the episode memory of the marked rows (None: of all)."""

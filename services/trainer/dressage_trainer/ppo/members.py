@@ -1,12 +1,25 @@
-"""Members by name, and their groups."""
+"""Members of a group: what each trains with, its random streams, and its coefficients as arrays.
+
+One seed gives all of a member's streams, whichever members train in its company.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+from dressage.envs import random_state
+from dressage.errors import InvalidArgument
 from dressage.training.hyperparameters import Hyperparameters
+
+from dressage_trainer.ppo.distributions import action_space_of
+from dressage_trainer.ppo.interfaces import Arrays, Environment
+from dressage_trainer.ppo.networks import initial_weights, stack
+
+_FIRST_TRAINING_SEED = 2**30
+"""Environments train on seeds from here to 2**31; evaluation uses seeds below, so the two never meet."""
 
 
 @dataclass(frozen=True)
@@ -24,3 +37,129 @@ def group_members(members: Sequence[MemberSpec]) -> list[list[MemberSpec]]:
     for member in members:
         groups.setdefault(member.hyperparameters.shape_key, []).append(member)
     return list(groups.values())
+
+
+def shared_settings(members: Sequence[MemberSpec], *, num_envs: int) -> Hyperparameters:
+    """Return the hyperparameters of the first member, which stand for the group in all that fixes shapes.
+
+    :param num_envs: environments of all members together.
+    :raises InvalidArgument: unless the members have valid hyperparameters of one shape key, and these environments.
+    """
+    keys = {member.hyperparameters.validate().shape_key for member in members}
+    if len(keys) != 1:
+        raise InvalidArgument(
+            field="members", value=sorted(map(str, keys)), expected="members of one shape key, at least one"
+        )
+    settings = members[0].hyperparameters
+    rows = len(members) * settings.num_envs
+    if num_envs != rows:
+        raise InvalidArgument(field="environment.num_envs", value=num_envs, expected=str(rows))
+    return settings
+
+
+def most_epochs(members: Sequence[MemberSpec]) -> int:
+    """The largest number of epochs of any member; members may differ in it."""
+    return max(member.hyperparameters.epochs for member in members)
+
+
+class Coefficients(NamedTuple):
+    """Hyperparameters that members of a group may differ in, each of shape (M,)."""
+
+    learning_rate: Any
+    clip_range: Any
+    entropy_coef: Any
+    value_coef: Any
+    max_grad_norm: Any
+    target_kl: Any
+    """Infinity where there is no early stop."""
+    epochs: Any
+    """Integer; 0 leaves the member as it is."""
+    discount: Any
+    gae_lambda: Any
+
+
+def coefficients_of(members: Sequence[MemberSpec], *, stopped: np.ndarray, dtype: Any) -> Coefficients:
+    """Stack the members' coefficients.
+
+    :param stopped: (M,) True for members that train no more; they get 0 epochs.
+    """
+
+    def column(name: str) -> np.ndarray:
+        return np.array([getattr(member.hyperparameters, name) for member in members], dtype)
+
+    limits = [member.hyperparameters.target_kl for member in members]
+    epochs = np.array([member.hyperparameters.epochs for member in members], np.int32)
+    return Coefficients(
+        **{name: column(name) for name in Coefficients._fields if name not in ("target_kl", "epochs")},
+        target_kl=np.array([np.inf if limit is None else limit for limit in limits], dtype),
+        epochs=np.where(stopped, 0, epochs).astype(np.int32),
+    )
+
+
+@dataclass(frozen=True)
+class MemberStreams:
+    """A member's generators and its environments' seeds."""
+
+    weights: np.random.Generator
+    noise: np.random.Generator
+    order: np.random.Generator
+    env_seeds: list[int]
+
+
+def member_streams(seed: int, num_envs: int) -> MemberStreams:
+    """Derive independent streams from one seed.
+
+    :param seed: 0 .. 2**63 - 1.
+    """
+    weights, noise, order, environment = np.random.SeedSequence(seed).spawn(4)
+    raw = environment.generate_state(num_envs, np.uint64)
+    return MemberStreams(
+        weights=np.random.default_rng(weights),
+        noise=np.random.default_rng(noise),
+        order=np.random.default_rng(order),
+        env_seeds=[int(value % _FIRST_TRAINING_SEED) + _FIRST_TRAINING_SEED for value in raw],
+    )
+
+
+def first_weights(
+    members: Sequence[MemberSpec], streams: Sequence[MemberStreams], environment: Environment, *, dtype: Any
+) -> Arrays:
+    """Draw the members' weights before training, stacked."""
+    space = action_space_of(environment)
+    return stack(
+        [
+            initial_weights(
+                observation_size=environment.observation_size,
+                action_size=space.outputs,
+                hidden_sizes=member.hyperparameters.hidden_sizes,
+                initial_log_std=None if space.discrete else member.hyperparameters.initial_log_std,
+                rng=own.weights,
+                dtype=dtype,
+            )
+            for member, own in zip(members, streams, strict=True)
+        ]
+    )
+
+
+def minibatch_orders(members: Sequence[MemberSpec], generators: Sequence[np.random.Generator]) -> np.ndarray:
+    """Draw a permutation of its samples for each epoch of each member, (epochs, M, T * n) integers.
+
+    A member draws for its own epochs only: members with more epochs must not move its stream.
+    """
+    epochs, samples = most_epochs(members), members[0].hyperparameters.batch_size
+    orders = np.empty((epochs, len(members), samples), np.int32)
+    for index, (member, generator) in enumerate(zip(members, generators, strict=True)):
+        for epoch in range(epochs):
+            orders[epoch, index] = generator.permutation(samples) if epoch < member.hyperparameters.epochs else 0
+    return orders
+
+
+def pack_generator(generator: np.random.Generator) -> np.ndarray:
+    """Return the state of a PCG64 generator as six uint64 words, see `dressage.envs.random_state`."""
+    words: np.ndarray = random_state.pack([generator])[0]
+    return words
+
+
+def unpack_generator(words: np.ndarray) -> np.random.Generator:
+    """Restore a generator, the inverse of `pack_generator`."""
+    return random_state.unpack(words[None])[0]

@@ -3,8 +3,9 @@
 Statistics are float64 and merged batch by batch (Chan, Golub and LeVeque's parallel variance), starting from mean 0,
 variance 1 and a count of 1e-4, as SB3's RunningMeanStd. A leading axis holds the members; no value crosses it.
 
-A value may be finite and its square not. A variance that is infinite stays so, and all that is divided by its root is
-0; so a member whose variance overflows is told of, for the caller to stop it, and keeps its statistics from before.
+A finite value may have a square that is not. An infinite variance stays infinite, and everything that is divided by its
+root is 0. A member whose variance overflows is therefore reported, so that the caller can stop it, and keeps its earlier
+statistics.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ class RunningMoments:
         self.count = np.full(members, _INITIAL_COUNT)
 
     def parts(self) -> tuple[np.ndarray, ...]:
-        """The statistics themselves, for `put_back`; a merge writes into none of them."""
+        """Return the statistics themselves, for `put_back`; a merge writes into none of them."""
         return self.mean, self.var, self.count
 
     def put_back(self, parts: tuple[np.ndarray, ...], members: np.ndarray) -> None:
-        """Take back what was merged since ``parts``, for the members marked in ``members`` (M,)."""
+        """Undo the merges since ``parts`` was taken, for the members marked in ``members`` (M,)."""
         for now, before in zip(self.parts(), parts, strict=True):
             now[members] = before[members]
 
@@ -85,7 +86,7 @@ class ObservationNormalizer:
     def update(self, observations: np.ndarray, *, skip: np.ndarray | None = None) -> np.ndarray | None:
         """Merge a batch; members marked in ``skip`` (M,) keep their statistics.
 
-        :returns: (M,) True for members whose variance overflowed, which keep theirs too; None where no member's did.
+        :returns: (M,) True for members whose variance overflowed, which keep theirs as well; None if there are none.
         """
         if not self._enabled:
             return None
@@ -98,7 +99,7 @@ class ObservationNormalizer:
         self.moments.merge(mean, var, size)
         if skip is not None:
             self.moments.put_back(before, skip)
-        # One sum for all members; where it overflows and no variance did, the closer look finds nobody.
+        # One sum for all members; where only the sum overflows, the closer look finds no member.
         if not math.isfinite(np.add.reduce(self.moments.var, axis=None)):
             overflowed = self.moments.overflowed()
             self.moments.put_back(before, overflowed)
@@ -114,11 +115,15 @@ class ObservationNormalizer:
         np.clip(x, -CLIP, CLIP, out=x)
         return x.astype(self._dtype, copy=False)
 
-    def normalize_rows(self, member: int, rows: np.ndarray) -> np.ndarray:
-        """The same for (rows, D) observations of one member."""
+    def normalize_rows(self, members: np.ndarray, observations: np.ndarray) -> np.ndarray:
+        """Normalise single observations, each by its own member's statistics.
+
+        :param members: (rows,) index of each row's member.
+        :param observations: (rows, D).
+        """
         if not self._enabled:
-            return rows.astype(self._dtype)
-        x = (rows - self._shift[member]) * self._scale[member]
+            return observations.astype(self._dtype)
+        x = (observations - self._shift[members, 0]) * self._scale[members, 0]
         bounded: np.ndarray = np.clip(x, -CLIP, CLIP).astype(self._dtype)
         return bounded
 
@@ -141,13 +146,13 @@ class ReturnNormalizer:
         self._discounts = discounts[:, None]
         self._enabled = enabled
         self.overflows: dict[int, int] = {}
-        """Members whose variance overflowed in the last rollout, each with the step of it at which that was."""
+        """Members whose variance overflowed in the last rollout, with the step of the rollout at which it did."""
 
     @np.errstate(over="ignore", invalid="ignore")
     def normalize(self, rewards: np.ndarray, dones: np.ndarray) -> np.ndarray:
-        """Rewards and dones of a whole rollout, (M, T, n), in order of time, to normalised rewards.
+        """Normalise the rewards of a whole rollout, given as (M, T, n) rewards and dones in order of time.
 
-        The return of step t is in the statistics before step t's reward is divided, and is forgotten after a done.
+        The statistics include the return of step t before step t's reward is divided; a done resets the return.
         Rewards of members in `overflows` are 0.
         """
         if not self._enabled:

@@ -30,9 +30,8 @@ from dressage_trainer.backends.reward import WatchedReward, fields_read
 from dressage_trainer.checkpoints import Snapshot
 from dressage_trainer.messages import MemberPolicy, MemberState, WarningMessage
 from dressage_trainer.ppo.faults import Stop
-from dressage_trainer.ppo.generators import member_streams
 from dressage_trainer.ppo.interfaces import Arrays
-from dressage_trainer.ppo.members import MemberSpec
+from dressage_trainer.ppo.members import MemberSpec, member_streams
 from dressage_trainer.ppo.normalizer import CLIP, EPSILON
 
 try:

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
-from dressage_trainer.ppo.actions import action_space_of
+from dressage_trainer.ppo.distributions import action_space_of
 from dressage_trainer.ppo.episodes import EpisodeStatistics
 from dressage_trainer.ppo.faults import Stop
 from dressage_trainer.ppo.interfaces import Arrays, Environment, Reward

@@ -1,11 +1,11 @@
 """Compiled updates that are kept from run to run, so that a session compiles once and not in every iteration.
 
-A learner runs generated code, so it may read what is kept here but never write it (DESIGN §11): machine code that a hostile
-reward left behind would run in the next user's learner. The cache is filled by a process of its own that compiles for the
-same shapes and loads no generated code (`warmup`), at the lowest priority, once a learner is done. What it made is moved
-into place whole.
+A learner runs generated code, so it may read these folders but never write to them: machine code that a hostile reward
+left behind would run in the next user's learner. Another sandboxed process (`warmup`) fills the cache. It compiles for the
+same shapes at the lowest priority once a learner has ended, and loads no generated code. Its files are moved into place all
+at once.
 
-A key names all that compiled code depends on besides the shapes: its sources, versions, processor and number of threads.
+A key covers everything that compiled code depends on: shapes, sources, versions, processor and number of threads.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dressage.sandbox.limits import GIB, Limits
 from dressage.sandbox.process import SandboxProcess
 
 from dressage_trainer.messages import TrainSpec
-from dressage_trainer.threads import learner_environment
+from dressage_trainer.speed.threads import learner_environment
 
 FOLDER = "compiled"
 _PACKAGES = ("dressage", "jax", "jaxlib", "numpy")
@@ -52,7 +52,7 @@ _SHAPES = (
 
 
 def default_folder(environment: Mapping[str, str]) -> Path:
-    """Where compiled updates are kept unless told otherwise."""
+    """The folder of compiled updates where none is configured."""
     base = environment.get("XDG_CACHE_HOME") or os.path.join(
         environment.get("HOME") or os.path.expanduser("~"), ".cache"
     )
@@ -60,10 +60,10 @@ def default_folder(environment: Mapping[str, str]) -> Path:
 
 
 def request_of(spec: TrainSpec) -> dict[str, Any]:
-    """What the warm-up is told: shapes only, no source.
+    """Describe the updates of a run to the warm-up: shapes only, no source.
 
-    With the environment's sizes, since an own environment may be replaced by one of another size under the same id: its
-    updates are others then.
+    The environment's sizes are included, because an environment of the user's own may be replaced by one of another size
+    under the same id.
     """
     members = [{n: v for n, v in task.hyperparameters.items() if n in _SHAPES} for task in spec.members]
     return {
@@ -76,7 +76,7 @@ def request_of(spec: TrainSpec) -> dict[str, Any]:
 
 
 def _sizes(environment: str) -> dict[str, Any]:
-    """What an environment decides of an update's shapes; nothing for one without a card, which the learner refuses."""
+    """Sizes of an environment that an update's shapes depend on; none without a card, which the learner rejects."""
     try:
         card = load_card(environment)
     except DressageError:
@@ -86,14 +86,15 @@ def _sizes(environment: str) -> dict[str, Any]:
 
 
 def key_of(request: Mapping[str, Any]) -> str:
-    """Name of the folder for a request."""
-    facts = {"request": request, "machine": _machine(), "ppo": _sources_digest()}
+    """Return the name of the folder for a request."""
+    facts = {"request": request, "machine": _machine(), "sources": _sources_digest()}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def _sources_digest() -> str:
     """Digest of the compiled code's sources and of the presets, because members carry only what differs from a preset."""
-    folders = (Path(__file__).parent / "ppo", Path(training.__file__).parent)
+    trainer = Path(__file__).parents[1]
+    folders = (trainer / "ppo", trainer / "speed", Path(training.__file__).parent)
     sources = sorted(path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".toml"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
@@ -111,21 +112,21 @@ def _machine() -> dict[str, Any]:
 
 
 class Filling:
-    """A filling under way, which may be given up from another thread."""
+    """A compilation in progress, which another thread may cancel."""
 
     def __init__(self) -> None:
         self._process: SandboxProcess | None = None
-        self.given_up = False
+        self.cancelled = False
 
     def began(self, process: SandboxProcess) -> None:
-        """Take note of the process that compiles."""
+        """Record the process that compiles."""
         self._process = process
-        if self.given_up:
+        if self.cancelled:
             process.kill()
 
-    def give_up(self) -> None:
-        """End it; nothing is kept then."""
-        self.given_up = True
+    def cancel(self) -> None:
+        """Kill the process; nothing is kept."""
+        self.cancelled = True
         if self._process is not None:
             self._process.kill()
 
@@ -134,13 +135,13 @@ class Filling:
 class CompiledCache:
     """Folders of compiled code by key.
 
-    :param root: made if absent; used only if it belongs to this user and nobody else can write to it.
+    :param root: made if absent; used only if it belongs to this user and no other user can write to it.
     """
 
     root: Path
 
     def find(self, key: str) -> Path | None:
-        """The folder of a key, if it is filled and can be trusted."""
+        """Return the folder of a key if it is filled and can be trusted."""
         folder = self.root / key
         return folder if self._own(self.root) and self._own(folder) else None
 
@@ -154,20 +155,20 @@ class CompiledCache:
         filling: Filling | None = None,
         allow_unsandboxed: bool = False,
     ) -> bool:
-        """Compiles and keeps; whether there is something to find now. Blocks for some seconds; never raises for a failure."""
+        """Compile and keep; returns whether `find` succeeds now. Blocks for some seconds; logs a failure and does not raise."""
         log = structlog.get_logger("dressage.trainer.compiled")
         filling = filling or Filling()
         try:
-            made = _compile(request, scratch, filling, seconds=seconds, allow_unsandboxed=allow_unsandboxed)
+            compiled = _compile(request, scratch, filling, seconds=seconds, allow_unsandboxed=allow_unsandboxed)
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not self._own(self.root):
-                log.warning("compiled updates are not kept: others may write to the folder", folder=str(self.root))
+                log.warning("compiled updates are not kept: other users can write to the folder", folder=str(self.root))
                 return False
-            _keep(made, self.root, key)
+            _keep(compiled, self.root, key)
             self._prune()
         except (DressageError, OSError) as error:
-            if not filling.given_up:
-                log.warning("the update could not be compiled ahead", error=str(error))
+            if not filling.cancelled:
+                log.warning("warm-up failed: the next run compiles its update itself", error=str(error))
             return False
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -183,17 +184,17 @@ class CompiledCache:
         return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and private
 
     def _prune(self) -> None:
-        """Drops all but the newest folders."""
+        """Delete all but the newest folders."""
         folders = sorted(self.root.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
         for folder in folders[_KEPT:]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 class Fillings:
-    """Fills a cache beside other work, for one set of shapes at a time. Its methods belong to one event loop.
+    """Fills a cache in the background, for one set of shapes at a time. Its methods belong to one event loop.
 
     :param scratch: folder of the compiling process; made and removed.
-    :param filled: called, in a thread, when there is something new to find.
+    :param filled: called in a thread when a folder was added.
     """
 
     def __init__(
@@ -205,18 +206,18 @@ class Fillings:
         self._task: asyncio.Future[None] | None = None
 
     def start(self, request: Mapping[str, Any]) -> None:
-        """Begin to compile for these shapes, unless something is compiled at the moment."""
+        """Start to compile for these shapes, unless a compilation is in progress."""
         if self._task is None or self._task.done():
             self._filling = Filling()
             self._task = asyncio.ensure_future(asyncio.to_thread(self._fill, dict(request), self._filling))
 
     async def close(self, *, seconds: float) -> None:
-        """Wait so long for what is compiled at the moment, then give it up."""
+        """Wait so long for the compilation in progress, then cancel it."""
         if self._task is None:
             return
         await asyncio.wait([self._task], timeout=seconds)
         if not self._task.done():
-            await asyncio.to_thread(self._filling.give_up)
+            await asyncio.to_thread(self._filling.cancel)
         await self._task
 
     def _fill(self, request: Mapping[str, Any], filling: Filling) -> None:
@@ -229,11 +230,11 @@ class Fillings:
 def _compile(
     request: Mapping[str, Any], scratch: Path, filling: Filling, *, seconds: float, allow_unsandboxed: bool
 ) -> Sequence[Path]:
-    """The files that the warm-up made."""
+    """Run the warm-up and return the files that it wrote."""
     scratch.mkdir(parents=True, exist_ok=True)
     threads = int(request["threads"])
     with SandboxProcess.start(
-        "dressage_trainer.warmup:warm",
+        "dressage_trainer.speed.warmup:warm",
         limits=Limits(memory_bytes=4 * GIB, wall_seconds=seconds),
         scratch=scratch,
         threads=threads,
@@ -250,9 +251,11 @@ def _compile(
 
 
 def _keep(files: Sequence[Path], root: Path, key: str) -> None:
-    """Moves the files to ``root/key``, all at once or not at all."""
+    """Move the files to ``root/key``, all at once or not at all."""
     if not files or len(files) > _MAX_FILES or sum(path.stat().st_size for path in files) > _MAX_BYTES:
-        raise DressageError(f"the warm-up left {len(files)} files, which is not what compiled updates look like")
+        raise DressageError(
+            f"the warm-up wrote {len(files)} files; expected 1 to {_MAX_FILES} with at most {_MAX_BYTES:,} bytes together"
+        )
     staging = root / f".{key}.{os.getpid()}"
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""How fast environment steps are played, for progress reports."""
+"""Environment steps per second, for progress reports."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import time
 
 
 class StepRate:
-    """Environment steps per second between two looks."""
+    """Environment steps per second between two reports."""
 
     def __init__(self) -> None:
         self._time, self._steps = time.monotonic(), 0
 
     def at(self, steps: int) -> float:
-        """The rate since the last look.
+        """Return the rate since the last call.
 
-        :param steps: steps played so far.
+        :param steps: environment steps so far.
         """
         now = time.monotonic()
         rate = (steps - self._steps) / max(1e-9, now - self._time)

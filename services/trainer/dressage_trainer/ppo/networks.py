@@ -1,6 +1,6 @@
-"""The actor-critic: two tanh networks and a diagonal Gaussian, or logits, as SB3's MlpPolicy with Tanh.
+"""The actor-critic: two separate tanh networks, as SB3's MlpPolicy with Tanh, and a free log standard deviation.
 
-Weights are a dict of arrays named as in the policy bundle ("pi.0.weight", "action.bias", "log_std", ...), each with
+Weights are a dict of arrays named as in the policy bundle ("pi.0.weight", "action.bias", "log_std", …), each with
 a leading member axis when stacked. Weights are (out, in), as in torch and in the bundle.
 
 The forward pass exists twice on purpose: in JAX inside the update, and in numpy for the rollout, where a step's few
@@ -16,13 +16,29 @@ import numpy as np
 
 Arrays = dict[str, np.ndarray]
 
-LOG_TWO_PI = float(np.log(2.0 * np.pi))
-
 
 def layer_names(tower: str, hidden_layers: int) -> list[str]:
     """Layers of a tower ("pi" or "vf") from the observation to its output."""
     head = "action" if tower == "pi" else "value"
     return [f"{tower}.{index}" for index in range(hidden_layers)] + [head]
+
+
+def weight_shapes(
+    *, observation_size: int, action_size: int, hidden_sizes: tuple[int, ...], log_std: bool = True
+) -> dict[str, tuple[int, ...]]:
+    """Shapes of one member's weights by name.
+
+    :param action_size: outputs of the policy: action components, or the number of discrete actions.
+    :param log_std: whether the policy has a standard deviation; not for discrete actions.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for tower, size_out in (("pi", action_size), ("vf", 1)):
+        sizes = [observation_size, *hidden_sizes, size_out]
+        names = layer_names(tower, len(hidden_sizes))
+        for name, fan_in, fan_out in zip(names, sizes[:-1], sizes[1:], strict=True):
+            shapes[f"{name}.weight"] = (fan_out, fan_in)
+            shapes[f"{name}.bias"] = (fan_out,)
+    return {**shapes, "log_std": (action_size,)} if log_std else shapes
 
 
 def initial_weights(
@@ -34,26 +50,32 @@ def initial_weights(
     rng: np.random.Generator,
     dtype: Any = np.float32,
 ) -> Arrays:
-    """Orthogonal weights of gain sqrt(2) (hidden), 0.01 (action), 1 (value); zero biases.
+    """Draw orthogonal weights of gain sqrt(2) (hidden), 0.01 (action), 1 (value); zero biases.
 
-    :param action_size: numbers that the policy puts out: action components, or how many numbered actions there are.
-    :param initial_log_std: None for numbered actions, whose policy has no deviation.
+    :param action_size: outputs of the policy: action components, or the number of discrete actions.
+    :param initial_log_std: None for discrete actions, whose policy has no deviation.
     """
+    shapes = weight_shapes(
+        observation_size=observation_size,
+        action_size=action_size,
+        hidden_sizes=hidden_sizes,
+        log_std=initial_log_std is not None,
+    )
+    gains = {"action.weight": 0.01, "value.weight": 1.0}
     weights: Arrays = {}
-    for tower, size_out, head_gain in (("pi", action_size, 0.01), ("vf", 1, 1.0)):
-        sizes = [observation_size, *hidden_sizes, size_out]
-        names = layer_names(tower, len(hidden_sizes))
-        for name, fan_in, fan_out in zip(names, sizes[:-1], sizes[1:], strict=True):
-            gain = head_gain if name in ("action", "value") else np.sqrt(2.0)
-            weights[f"{name}.weight"] = (gain * _orthogonal(fan_out, fan_in, rng)).astype(dtype)
-            weights[f"{name}.bias"] = np.zeros(fan_out, dtype)
-    if initial_log_std is not None:
-        weights["log_std"] = np.full(action_size, initial_log_std, dtype)
+    for name, shape in shapes.items():
+        if name == "log_std":
+            weights[name] = np.full(shape, initial_log_std, dtype)
+        elif name.endswith(".bias"):
+            weights[name] = np.zeros(shape, dtype)
+        else:
+            weights[name] = (gains.get(name, np.sqrt(2.0)) * _orthogonal(shape, rng)).astype(dtype)
     return weights
 
 
-def _orthogonal(rows: int, columns: int, rng: np.random.Generator) -> np.ndarray:
-    """A (rows, columns) matrix with orthonormal rows or columns, uniformly distributed (Saxe et al., 2013)."""
+def _orthogonal(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Draw a matrix with orthonormal rows or columns, uniformly distributed (Saxe et al., 2013)."""
+    rows, columns = shape
     normal = rng.standard_normal((max(rows, columns), min(rows, columns)))
     q, r = np.linalg.qr(normal)
     q = q * np.sign(np.diagonal(r))
@@ -67,7 +89,7 @@ def stack(members: list[Arrays]) -> Arrays:
 
 
 class TowerInference:
-    """One tower of stacked members in numpy; keeps transposed copies of the weights it was last given."""
+    """One tower of stacked members in numpy; keeps transposed copies of the weights that were loaded last."""
 
     def __init__(self, tower: str, hidden_layers: int) -> None:
         self._names = layer_names(tower, hidden_layers)
@@ -94,15 +116,21 @@ class TowerInference:
                 np.tanh(x, out=x)
         return x
 
-    def member(self, index: int, observations: np.ndarray) -> np.ndarray:
-        """The same for the (rows, observation) rows of one member."""
-        x = observations
+    def rows_of(self, members: np.ndarray, observations: np.ndarray) -> np.ndarray:
+        """(rows, observation) normalised observations to (rows, outputs), each row by its own member's weights.
+
+        :param members: (rows,) index of each row's member.
+        """
+        outputs = np.empty((len(observations), self._layers[-1][0].shape[-1]), observations.dtype)
         last = len(self._layers) - 1
-        for position, (weight, bias) in enumerate(self._layers):
-            x = x @ weight[index] + bias[index]
-            if position < last:
-                x = np.tanh(x)
-        return x
+        for member in np.unique(members):
+            x = observations[members == member]
+            for index, (weight, bias) in enumerate(self._layers):
+                x = x @ weight[member] + bias[member]
+                if index < last:
+                    x = np.tanh(x)
+            outputs[members == member] = x
+        return outputs
 
 
 def forward(weights: dict[str, Any], observations: Any, *, tower: str, hidden_layers: int) -> Any:
@@ -138,17 +166,3 @@ def linear() -> Any:
 
     apply.defvjp(lambda x, weight: (apply(x, weight), (x, weight)), backward)
     return apply
-
-
-def gaussian_log_prob(actions: Any, mean: Any, log_std: Any) -> Any:
-    """Log density of a diagonal Gaussian, summed over the action axis (array-API arrays)."""
-    z = (actions - mean) * _exp(-log_std)
-    return (-0.5 * z * z - log_std - 0.5 * LOG_TWO_PI).sum(-1)
-
-
-def _exp(x: Any) -> Any:
-    if isinstance(x, np.ndarray):
-        return np.exp(x)
-    import jax.numpy as jnp
-
-    return jnp.exp(x)

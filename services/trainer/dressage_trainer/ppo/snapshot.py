@@ -1,0 +1,88 @@
+"""All of a group's state at an update boundary as flat named arrays, and the policies in it.
+
+Restored into a `PPO` of the same members, a snapshot continues to the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+from dressage.errors import InvalidArgument
+
+from dressage_trainer.ppo.faults import Stop
+from dressage_trainer.ppo.interfaces import Arrays
+from dressage_trainer.ppo.members import pack_generator, unpack_generator
+from dressage_trainer.ppo.ppo import PPO
+from dressage_trainer.ppo.train_state import Adam
+
+_COLLECTOR = "collector/"
+
+
+def take(ppo: PPO) -> Arrays:
+    """Copy everything that the next updates depend on."""
+    collector = ppo.collector
+    observation = collector.start()  # which may stop members
+    stops = json.dumps([asdict(stop) for stop in ppo.env.faults.stops.values()]).encode()
+    collecting = {
+        "current": observation.copy(),
+        **{f"returns/{name}": value for name, value in collector.returns.arrays().items()},
+        **ppo.env.snapshot(),
+    }
+    return {
+        **{f"weights/{name}": value.copy() for name, value in ppo.weights.items()},
+        **{f"adam/first/{name}": np.array(value) for name, value in ppo.adam.first.items()},
+        **{f"adam/second/{name}": np.array(value) for name, value in ppo.adam.second.items()},
+        "adam/step": np.array(ppo.adam.step),
+        "generators/noise": np.stack([pack_generator(g) for g in collector.generators]),
+        "generators/order": np.stack([pack_generator(g) for g in ppo.order_generators]),
+        "updates": np.array(ppo.updates),
+        "stops": np.frombuffer(stops, np.uint8).copy(),
+        **{f"{_COLLECTOR}{name}": value for name, value in collecting.items()},
+    }
+
+
+def restore(ppo: PPO, arrays: Arrays) -> None:
+    """Restore a snapshot, the inverse of `take`.
+
+    :raises InvalidArgument: if the snapshot is of other members or shapes.
+    """
+    for name, value in ppo.weights.items():
+        stored = arrays.get(f"weights/{name}")
+        if stored is None or stored.shape != value.shape:
+            got = None if stored is None else stored.shape
+            raise InvalidArgument(field=f"snapshot weights/{name}", value=got, expected=f"shape {value.shape}")
+    names = list(ppo.weights)
+    ppo.weights = {name: np.array(arrays[f"weights/{name}"]) for name in names}
+    ppo.adam = Adam(
+        np.array(arrays["adam/step"]),
+        {name: np.array(arrays[f"adam/first/{name}"]) for name in names},
+        {name: np.array(arrays[f"adam/second/{name}"]) for name in names},
+    )
+    ppo.order_generators = [unpack_generator(words) for words in arrays["generators/order"]]
+    ppo.updates = int(arrays["updates"])
+    stops = json.loads(np.asarray(arrays["stops"], np.uint8).tobytes() or b"[]")
+    ppo.env.faults.stops.update({item["member"]: Stop(**item) for item in stops})
+    collecting = {n.removeprefix(_COLLECTOR): value for n, value in arrays.items() if n.startswith(_COLLECTOR)}
+    ppo.env.restore(collecting)
+    collector = ppo.collector
+    collector.generators = [unpack_generator(words) for words in arrays["generators/noise"]]
+    collector.returns.load({n.removeprefix("returns/"): v for n, v in collecting.items() if n.startswith("returns/")})
+    collector.last_observation = np.array(collecting["current"])
+
+
+def policy_arrays(ppo: PPO, member: int) -> Arrays:
+    """A member's weights and observation statistics, named as in the policy bundle."""
+    moments = ppo.env.observations.moments
+    return {
+        **{name: value[member].copy() for name, value in ppo.weights.items()},
+        "obs_mean": moments.mean[member].copy(),
+        "obs_var": moments.var[member].copy(),
+    }
+
+
+def return_statistics(ppo: PPO, member: int) -> tuple[float, float, float]:
+    """Mean, variance and count of a member's discounted return, for export to VecNormalize."""
+    moments = ppo.collector.returns.moments
+    return float(moments.mean[member]), float(moments.var[member]), float(moments.count[member])

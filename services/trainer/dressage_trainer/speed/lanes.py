@@ -1,0 +1,217 @@
+"""The compiled update on several cores: members in lanes, taken by as many threads as there are cores.
+
+XLA runs so small a network's gradient steps on one core, whatever its thread pool's size. Members are independent, so a
+group of M is cut into lanes of equal size, which share one compiled function and run at the same time. Small minibatches
+favour few wide lanes (a gradient step's fixed cost is shared by the members of its lane), large ones as many lanes as keep
+every core busy. Where threads do not divide the lanes, some lanes pause after an epoch and resume later, so that all
+threads end together: three lanes keep two cores busy for one and a half lanes' time.
+
+The update compiles in a thread, so that the first rollout can be collected meanwhile; both take a second or two.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from dressage_trainer.ppo.distributions import action_space_of
+from dressage_trainer.ppo.interfaces import Arrays, Environment
+from dressage_trainer.ppo.members import Coefficients, MemberSpec, coefficients_of, most_epochs
+from dressage_trainer.ppo.networks import weight_shapes
+from dressage_trainer.ppo.ppo import RolloutBuffer, update_functions
+from dressage_trainer.ppo.train_state import Adam, TrainState, diagnostics_of, initial_adam, initial_state
+
+_FIXED_COST = 17 * 10_800
+"""Cost of a gradient step, however many members share it, in samples times weights: 17 samples of a 64 x 64 network
+(measured: some 16 us against 0.95 us a sample). Samples of larger networks take longer, so that it counts for less there."""
+_CLOSE = 1.05
+"""Three members a lane take 3 to 6 % longer a sample than one, where the fixed cost does not count (measured)."""
+_FLOAT32_OPTIONS = {"xla_cpu_enable_fast_math": True}
+"""Reassociation and approximate division: 15 % faster. Infinities and NaNs stay honoured, which is XLA's default."""
+
+_shaped: Any = jax.ShapeDtypeStruct
+_block: Any = jax.block_until_ready
+
+
+def lane_size(members: int, *, minibatch_size: int, threads: int, weights: int, epochs: int) -> int:
+    """Choose how many members to stack in a lane: the divisor of ``members`` with the least time on ``threads`` cores, or
+    a smaller one that takes hardly longer, since caches hold fewer members better.
+
+    :param weights: of one member's networks.
+    :param epochs: of an update; lanes are cut between them.
+    """
+
+    def time(size: int) -> int:
+        rounds = max(math.ceil(members // size * epochs / max(threads, 1)), epochs)
+        return rounds * (_FIXED_COST + size * minibatch_size * weights)
+
+    times = {size: time(size) for size in range(1, members + 1) if members % size == 0}
+    return min(size for size, took in times.items() if took <= _CLOSE * min(times.values()))
+
+
+class Piece(NamedTuple):
+    """Epochs ``first`` to ``last`` (excluded) of a lane."""
+
+    lane: int
+    first: int
+    last: int
+
+
+def pieces(lanes: int, *, threads: int, epochs: int) -> list[Piece]:
+    """Cut lanes into pieces for threads to take one after the other, so that all end together (but for an epoch's length).
+
+    McNaughton's wrap-around rule (Management Science 6(1), 1959): lay the lanes end to end and cut the line into as many
+    equal parts as there are threads. One thread begins a cut lane at once, and another one ends it last. With no more lanes
+    than threads each lane is a piece.
+    """
+    whole = [Piece(lane, 0, epochs) for lane in range(lanes)]
+    if lanes <= threads:
+        return whole
+    begun, ended = [], []
+    for thread in range(1, threads):
+        lane, after = divmod(round(lanes * epochs * thread / threads), epochs)
+        if after:
+            begun.append(Piece(lane, 0, epochs - after))
+            ended.append(Piece(lane, epochs - after, epochs))
+    cut = {piece.lane for piece in begun}
+
+    def longest_first(some: list[Piece]) -> list[Piece]:
+        return sorted(some, key=lambda piece: piece.first - piece.last)
+
+    return [*longest_first(begun), *(piece for piece in whole if piece.lane not in cut), *longest_first(ended)]
+
+
+class LaneUpdate:
+    """Runs the updates of a group (`dressage_trainer.ppo.ppo.Optimise`), compiled once for a lane, on up to ``threads`` cores.
+
+    Results are bit-equal for one number of threads.
+
+    :param members: of equal shape.
+    :param environment: for its sizes.
+    :param size: members in a lane; None: `lane_size`.
+    :param dtype: float32; float64 for equality tests.
+    :param clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[MemberSpec],
+        *,
+        environment: Environment,
+        threads: int,
+        size: int | None = None,
+        dtype: Any = np.float32,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._members, self._environment, self._dtype, self._clock = list(members), environment, dtype, clock
+        self._size = size or lane_size(
+            len(members),
+            minibatch_size=members[0].hyperparameters.minibatch_size,
+            threads=threads,
+            weights=sum(math.prod(shape) for shape in self._weight_shapes().values()),
+            epochs=most_epochs(members),
+        )
+        self._lanes = [slice(start, start + self._size) for start in range(0, len(members), self._size)]
+        self._threads = min(max(threads, 1), len(self._lanes))
+        self._update = update_functions(members, environment)
+        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="update")
+        self._compiled: Future[tuple[Any, Any, float]] | None = None
+
+    def begin_compiling(self) -> None:
+        """Start to compile in a thread, unless that was done before."""
+        if self._compiled is None:
+            with ThreadPoolExecutor(1, thread_name_prefix="compile") as pool:
+                self._compiled = pool.submit(self._compile)
+                pool.shutdown(wait=False)
+
+    def compile(self) -> float:
+        """Compile, and wait for it; the seconds that it took."""
+        self.begin_compiling()
+        assert self._compiled is not None
+        return self._compiled.result()[-1]
+
+    @property
+    def compile_seconds(self) -> float | None:
+        """Seconds that compilation took; None until an update has waited for it."""
+        return self._compiled.result()[-1] if self._compiled is not None and self._compiled.done() else None
+
+    def _weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        space = action_space_of(self._environment)
+        return weight_shapes(
+            observation_size=self._environment.observation_size,
+            action_size=space.outputs,
+            hidden_sizes=self._members[0].hyperparameters.hidden_sizes,
+            log_std=not space.discrete,
+        )
+
+    def _compile(self) -> tuple[Any, Any, float]:
+        began, settings, size = self._clock(), self._members[0].hyperparameters, self._size
+        samples, epochs = settings.batch_size, most_epochs(self._members)
+        weights = {name: np.zeros((size, *shape), self._dtype) for name, shape in self._weight_shapes().items()}
+        state = jax.tree.map(_shape_of, initial_state(weights, initial_adam(weights, size)))
+        stopped = np.zeros(size, bool)
+        c = jax.tree.map(_shape_of, coefficients_of(self._members[:size], stopped=stopped, dtype=self._dtype))
+        orders, number = _shaped((epochs, size, samples), np.int32), _shaped((), np.int32)
+        options = _FLOAT32_OPTIONS if self._dtype == np.float32 else None
+        with jax.enable_x64(self._dtype == np.float64):
+            prepare = self._update.prepare.lower(state.weights, self._rollout_shapes(), c)
+            run_epochs = self._update.epochs.lower(state, prepare.out_info[0], orders, c, number, number)
+            return prepare.compile(options), run_epochs.compile(options), self._clock() - began
+
+    def _rollout_shapes(self) -> RolloutBuffer:
+        settings, environment = self._members[0].hyperparameters, self._environment
+        t, n, d = settings.num_steps, settings.num_envs, environment.observation_size
+
+        def shape(*dims: int) -> Any:
+            return _shaped((self._size, *dims), self._dtype)
+
+        rows = shape(t, n)
+        return RolloutBuffer(shape(t, n, d), shape(t, n, environment.action_size), rows, rows, rows, shape(n, d))
+
+    def __call__(
+        self, weights: Arrays, adam: Adam, rollout: RolloutBuffer, orders: np.ndarray, coefficients: Coefficients
+    ) -> tuple[Arrays, Adam, Arrays]:
+        """Run an update; new weights, Adam's state and diagnostics. Numpy arrays in and out.
+
+        :param orders: (epochs, M, T * n) integer permutations of each member's samples.
+        """
+        self.compile()
+        assert self._compiled is not None
+        prepare, run_epochs, _ = self._compiled.result()
+
+        def run(piece: Piece, before: Future[Any] | None) -> tuple[TrainState, Any, Any]:
+            lane = self._lanes[piece.lane]
+            c = jax.tree.map(lambda x: x[lane], coefficients)
+            with jax.enable_x64(self._dtype == np.float64):
+                if before is None:
+                    state = initial_state(*jax.tree.map(lambda x: x[lane], (weights, adam)))
+                    samples, prepared = prepare(state.weights, jax.tree.map(lambda x: x[lane], rollout), c)
+                else:
+                    state, samples, prepared = before.result()
+                span = np.int32(piece.first), np.int32(piece.last)
+                state = _block(run_epochs(state, samples, orders[:, lane], c, *span))
+            return state, None if piece.last == len(orders) else samples, prepared
+
+        lanes: dict[int, Future[tuple[TrainState, Any, Any]]] = {}
+        for piece in pieces(len(self._lanes), threads=self._threads, epochs=len(orders)):
+            lanes[piece.lane] = self._pool.submit(run, piece, lanes.get(piece.lane))
+        try:
+            ends = [lanes[lane].result() for lane in range(len(self._lanes))]
+        finally:
+            for future in lanes.values():
+                future.cancel()  # after an error in one lane the others need not begin
+        # Copies: the views that numpy would otherwise hold are of buffers that belong to the compiled functions.
+        parts = [jax.tree.map(np.array, (state, prepared)) for state, _, prepared in ends]
+        end: TrainState
+        end, diagnostics = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+        return end.weights, end.adam, {**diagnostics, **diagnostics_of(end)}
+
+
+def _shape_of(array: np.ndarray) -> Any:
+    return _shaped(array.shape, array.dtype)
