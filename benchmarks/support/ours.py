@@ -107,7 +107,7 @@ REWARDS = {
 def build(given: dict[str, Any], root: Path) -> list[Any]:
     """The learner's groups."""
     from dressage.contracts.reward import load_reward
-    from dressage.envs.batch import EnvOptions, make_batch
+    from dressage.envs import EnvOptions, make_batch
     from dressage.envs.cards import load_card
     from dressage_trainer.groups import build_groups
     from dressage_trainer.messages import MemberTask, TrainSpec

@@ -1,4 +1,4 @@
-"""Describing a user's own environments: from a model file or a Gymnasium id to a folder that `dressage.envs.own` reads.
+"""Describing a user's own environments: from a model file or a Gymnasium id to a folder that `dressage.envs.custom` reads.
 
 This runs on the user's machine, on the user's own files, with the simulator at hand. Everything in a card is read off the
 compiled model or the live environment.
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dressage.envs import own
+from dressage.envs import custom
 from dressage.envs.cards import ActionComponent, EnvironmentCard, ObservationComponent
 from dressage.envs.generate import CHECK_EPISODES, card_of_task, card_text, with_scales, write_check_episodes
 from dressage.envs.loading import quiet_loading
@@ -42,8 +42,8 @@ def add_model(
     if not 1 <= max_episode_steps <= _MAX_EPISODE_STEPS:
         expected = f"an integer from 1 to {_MAX_EPISODE_STEPS}"
         raise InvalidArgument(field="max_episode_steps", value=max_episode_steps, expected=expected)
-    env_id = own.MODEL + (name or path.stem)
-    folder = own.folder_of(env_id)
+    env_id = custom.MODEL + (name or path.stem)
+    folder = custom.folder_of(env_id)
     try:
         with quiet_loading():
             model = mujoco.MjModel.from_xml_path(str(path))
@@ -54,7 +54,7 @@ def add_model(
         raise InvalidArgument(field="model", value=str(path), expected="a model with at least one actuator")
     step = _action_time(float(model.opt.timestep), time_step)
     with _replacing(folder) as new:
-        mujoco.mj_saveModel(model, str(new / own.MODEL_FILE))
+        mujoco.mj_saveModel(model, str(new / custom.MODEL_FILE))
         from dressage.envs.tasks import task
 
         options = {"max_episode_steps": max_episode_steps, "reset_noise_scale": _RESET_NOISE}
@@ -71,13 +71,13 @@ def add_registered(env_id: str) -> EnvironmentCard:
     """
     from dressage.envs.vector import Adapter, bound_fields, make_registered
 
-    folder = own.folder_of(env_id)
+    folder = custom.folder_of(env_id)
     env = make_registered(env_id, None)
     try:
         adapter, steps = Adapter(env, env_id), env.spec.max_episode_steps or _EPISODE_STEPS
         card = EnvironmentCard(
             id=env_id,
-            title=f"Gymnasium's {env_id.removeprefix(own.GYMNASIUM)}",
+            title=f"Gymnasium's {env_id.removeprefix(custom.GYMNASIUM)}",
             description=(
                 "An environment of Gymnasium or of a package that registers with it. It runs through a plain adapter, one "
                 "environment after another in Python, so training is much slower than in the batched environments, and "
@@ -149,31 +149,31 @@ def _put_back(folder: Path, before: Path) -> None:
 def _is_whole(folder: Path) -> bool:
     """Whether all that `_finish` writes is there: the check episodes are written last, the card's scales before them."""
     try:
-        card = json.loads((folder / own.CARD_FILE).read_bytes())
+        card = json.loads((folder / custom.CARD_FILE).read_bytes())
     except (OSError, ValueError):
         return False
-    episodes = list((folder / own.TRAJECTORIES).glob("*.npz"))
+    episodes = list((folder / custom.TRAJECTORIES).glob("*.npz"))
     return bool(card.get("scales")) and len(episodes) == CHECK_EPISODES
 
 
 @contextmanager
 def _environments_in(root: Path) -> Iterator[None]:
     """Own environments are looked up in ``root``. Measuring an environment reads its card and its model by its id."""
-    given = os.environ[own.VARIABLE]
-    os.environ[own.VARIABLE] = str(root)
+    given = os.environ[custom.VARIABLE]
+    os.environ[custom.VARIABLE] = str(root)
     try:
         yield
     finally:
-        os.environ[own.VARIABLE] = given
+        os.environ[custom.VARIABLE] = given
 
 
 def _finish(card: EnvironmentCard, folder: Path) -> EnvironmentCard:
     """Writes the card, measures on it, writes it again with the scales; then the check episodes."""
-    path = folder / own.CARD_FILE
+    path = folder / custom.CARD_FILE
     path.write_text(card_text(card), "utf-8")
     card = with_scales(card, episodes=_EPISODES)
     path.write_text(card_text(card), "utf-8")
-    write_check_episodes(card, folder / own.TRAJECTORIES)
+    write_check_episodes(card, folder / custom.TRAJECTORIES)
     return card
 
 

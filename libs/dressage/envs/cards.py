@@ -16,7 +16,7 @@ from dataclasses import field as with_default
 from importlib import resources
 from typing import Any, Literal
 
-from dressage.envs import own
+from dressage.envs import custom
 from dressage.envs.forms import check_forms
 from dressage.errors import InvalidArgument, NotFound
 
@@ -174,12 +174,6 @@ class EnvironmentCard:
                 f"not an environment card: {error!r}", field="card", expected="a card's dict"
             ) from error
 
-    def describe(self) -> str:
-        """The card as a compact plain-text table, as a language model is shown it."""
-        from dressage.envs.describe import describe
-
-        return describe(self)
-
 
 def _entries(values: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
     entries: Sequence[Mapping[str, Any]] = values[name]
@@ -191,12 +185,12 @@ def _entries(values: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]
 def load_card(env_id: str) -> EnvironmentCard:
     """The card of an environment.
 
-    :param env_id: a Gymnasium id, such as ``HalfCheetah-v5``, or one of the user's own (`dressage.envs.own`).
+    :param env_id: a Gymnasium id, such as ``HalfCheetah-v5``, or one of the user's own (`dressage.envs.custom`).
     :raises NotFound: listing the known ids, the nearest first.
     :raises InvalidArgument: for one of the user's own whose card is damaged.
     """
-    if own.is_own(env_id):
-        return _own_card(env_id)
+    if custom.is_custom(env_id):
+        return _custom_card(env_id)
     if env_id not in ENVIRONMENT_IDS:
         shown = env_id if len(env_id) <= 60 else env_id[:57] + "..."
         known = ", ".join(_nearest_first(env_id))
@@ -211,15 +205,15 @@ def load_card(env_id: str) -> EnvironmentCard:
 def list_cards() -> tuple[EnvironmentCard, ...]:
     """The cards of all environments, the user's own last; a damaged one is left out (`load_card` says what ails it)."""
     found = [load_card(env_id) for env_id in ENVIRONMENT_IDS]
-    for env_id in own.own_ids():
+    for env_id in custom.custom_ids():
         with contextlib.suppress(InvalidArgument, NotFound):  # one may be removed meanwhile
             found.append(load_card(env_id))
     return tuple(found)
 
 
-def _own_card(env_id: str) -> EnvironmentCard:
+def _custom_card(env_id: str) -> EnvironmentCard:
     try:
-        data = own.read_card(env_id)
+        data = custom.read_card(env_id)
     except RecursionError as error:
         raise InvalidArgument(
             f"the card of {env_id!r} cannot be read: nested too deep",

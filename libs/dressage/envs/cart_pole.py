@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from dressage.envs import random_state
-from dressage.envs.batch import BatchStep
 from dressage.envs.cards import ActionComponent, EnvironmentCard, Field, ObservationComponent
 from dressage.envs.fields import BoundField, observation_field, scalar, time_field
 from dressage.envs.options import EnvOptions
+from dressage.envs.protocol import BatchStep
 from dressage.envs.snapshots import check_snapshot, environment_bytes
 from dressage.envs.state import Array, Raw, State
 from dressage.errors import FailedPrecondition, InvalidArgument
@@ -102,7 +102,7 @@ def build_card(stock: Any, *, max_episode_steps: int) -> EnvironmentCard:
 
 
 class CartPoleBatch:
-    """See `dressage.envs.batch.BatchEnv`."""
+    """See `dressage.envs.protocol.BatchEnv`."""
 
     def __init__(
         self, card: EnvironmentCard, num_envs: int, *, options: EnvOptions, fields: Collection[str] | None

@@ -5,10 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from dressage.envs.cards import EnvironmentCard, Field, ObservationComponent
+from dressage.envs.cards import EnvironmentCard, Field, ObservationComponent
 
 _WIDTH = 380
 # Fields that exist once for each body or foot: their line says what it is of any, and lists the names.

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from dressage.envs import random_state
-from dressage.envs.batch import BatchStep, Info
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.engine import make_engine
 from dressage.envs.fields import sources_of, trackers_of
 from dressage.envs.layout import layout_of
 from dressage.envs.options import EnvOptions
+from dressage.envs.protocol import BatchStep, Info
 from dressage.envs.snapshots import check_snapshot, environment_bytes
 from dressage.envs.state import Array, Raw, State
 from dressage.envs.tasks import task as task_of
@@ -30,7 +30,7 @@ _RAW = "raw/"
 
 
 class MujocoBatch:
-    """See `dressage.envs.batch.BatchEnv`."""
+    """See `dressage.envs.protocol.BatchEnv`."""
 
     def __init__(
         self,

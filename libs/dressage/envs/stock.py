@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dressage.envs import cart_pole, own, random_state
+from dressage.envs import cart_pole, custom, random_state
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.fields import BoundField, sources_of
 from dressage.envs.layout import layout_of
@@ -44,11 +44,11 @@ class Source:
 
 def make_stock(card: EnvironmentCard, options: EnvOptions) -> Any:
     """The reference environment with these options."""
-    if card.id.startswith(own.GYMNASIUM):
+    if card.id.startswith(custom.GYMNASIUM):
         from dressage.envs.vector import make_registered
 
         return make_registered(card.id, options.max_episode_steps or card.max_episode_steps)
-    if card.id.startswith(own.MODEL):
+    if card.id.startswith(custom.MODEL):
         return _ModelEnv(card, options)
     import gymnasium
 
@@ -59,7 +59,7 @@ def make_stock(card: EnvironmentCard, options: EnvOptions) -> Any:
 
 def source_of(card: EnvironmentCard, env: Any) -> Source:
     """How to read what `make_stock` made."""
-    if card.id.startswith(own.GYMNASIUM):
+    if card.id.startswith(custom.GYMNASIUM):
         return _registered(card, env)
     if card.id == cart_pole.ENV_ID:
         return _cart_pole(card, env.unwrapped)

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from dressage.envs import own
+from dressage.envs import custom
 from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.envs.state import Array, _unknown_field
 from dressage.errors import InvalidArgument
@@ -157,8 +157,8 @@ def load_check_trajectories(env_id: str) -> dict[str, list[Trajectory]]:
     :raises NotFound: for an unknown environment.
     """
     load_card(env_id)
-    if own.is_own(env_id):
-        return _check_files(own.folder_of(env_id) / own.TRAJECTORIES)
+    if custom.is_custom(env_id):
+        return _check_files(custom.folder_of(env_id) / custom.TRAJECTORIES)
     folder = resources.files("dressage.envs").joinpath("data", "trajectories", env_id)
     with resources.as_file(folder) as path:
         return _check_files(path)

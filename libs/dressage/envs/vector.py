@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from dressage.envs import own, random_state
-from dressage.envs.batch import BatchStep
+from dressage.envs import custom, random_state
 from dressage.envs.cards import EnvironmentCard, Field
 from dressage.envs.fields import BoundField, observation_field
 from dressage.envs.loading import quiet_loading
 from dressage.envs.options import EnvOptions
+from dressage.envs.protocol import BatchStep
 from dressage.envs.snapshots import check_snapshot, environment_bytes
 from dressage.envs.state import Array, Raw, State
 from dressage.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
@@ -42,7 +42,7 @@ def make_registered(env_id: str, max_episode_steps: int | None) -> Any:
     """
     import gymnasium
 
-    name = env_id.removeprefix(own.GYMNASIUM)
+    name = env_id.removeprefix(custom.GYMNASIUM)
     given = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
     try:
         with quiet_loading():
@@ -102,7 +102,7 @@ _MAX_OBSERVATION = 10_000
 
 
 class VectorBatch:
-    """See `dressage.envs.batch.BatchEnv`."""
+    """See `dressage.envs.protocol.BatchEnv`."""
 
     def __init__(
         self, card: EnvironmentCard, num_envs: int, *, options: EnvOptions, fields: Collection[str] | None

@@ -39,7 +39,7 @@ _START_TIMEOUT = 30.0
 _PIPE_BYTES = 1 << 20
 _LEADER_GONE = "its main thread ended while others ran on"
 _BOUND_SIGNALS = (signal.SIGXCPU, signal.SIGXFSZ, signal.SIGSYS)
-# Names the folder of the user's own environments (dressage.envs.own): cards and models, which sandboxed code reads too.
+# Names the folder of custom environments (dressage.envs.custom): cards and models, which sandboxed code reads too.
 _ENVIRONMENTS = "DRESSAGE_ENVIRONMENTS"
 
 

@@ -24,7 +24,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 _MAX_CARD_BYTES = 4 << 20
 
 
-def is_own(env_id: str) -> bool:
+def is_custom(env_id: str) -> bool:
     """Whether an id is of the form of a user's own environments."""
     return env_id.startswith((MODEL, GYMNASIUM))
 
@@ -48,11 +48,11 @@ def folder_of(env_id: str) -> Path:
     return Path(root) / env_id
 
 
-def own_ids() -> tuple[str, ...]:
+def custom_ids() -> tuple[str, ...]:
     """Ids of the own environments there are, sorted."""
     root = Path(os.environ.get(VARIABLE) or "/nonexistent")
     found = (path.parent.name for path in root.glob(f"*/{CARD_FILE}"))
-    return tuple(sorted(name for name in found if is_own(name) and _NAME.fullmatch(name.partition(":")[2])))
+    return tuple(sorted(name for name in found if is_custom(name) and _NAME.fullmatch(name.partition(":")[2])))
 
 
 def read_card(env_id: str) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def read_card(env_id: str) -> dict[str, Any]:
         data: dict[str, Any] = json.loads(text)
     except FileNotFoundError:
         source = env_id if env_id.startswith(GYMNASIUM) else "PATH.xml"
-        known = ", ".join(own_ids()) or "none"
+        known = ", ".join(custom_ids()) or "none"
         raise NotFound(
             f"unknown environment {env_id!r}; add it with `dressage envs add {source}` (own environments: {known})",
             reason="ENVIRONMENT_NOT_FOUND",
