@@ -1,7 +1,7 @@
-"""Describing a user's own environments: from a model file or a Gymnasium id to a folder that `dressage.envs.custom` reads.
+"""Describing custom environments: from a model file or a Gymnasium id to a folder that `dressage.envs.custom` reads.
 
-This runs on the user's machine, on the user's own files, with the simulator at hand. Everything in a card is read off the
-compiled model or the live environment.
+This runs on the user's machine and files, with the simulator at hand. Everything in a card comes from the compiled model or
+the live environment.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def add_registered(env_id: str) -> EnvironmentCard:
     """Describe an environment that is registered with Gymnasium and keep its card as ``gymnasium:ID``.
 
     :param env_id: ``gymnasium:ID``.
-    :raises NotFound: when Gymnasium knows no such id.
+    :raises NotFound: when no such id is registered.
     :raises InvalidArgument: for one whose observation or action a trainer cannot use.
     """
     from dressage.envs.vector import Adapter, bound_fields, make_registered
@@ -116,7 +116,7 @@ def _replacing(folder: Path) -> Iterator[Path]:
     the environment is added again, a reader finds none. One that reads several files may get some of the old and some of the
     new.
 
-    While it is written, this whole process, which is the command line's, finds own environments beside it alone.
+    While it is written, this process, which is the command line's, looks up custom environments only next to it.
     """
     before, root = (folder.with_name(f".{folder.name}.{kind}") for kind in ("before", "adding"))
     _put_back(folder, before)
@@ -158,7 +158,7 @@ def _is_whole(folder: Path) -> bool:
 
 @contextmanager
 def _environments_in(root: Path) -> Iterator[None]:
-    """Own environments are looked up in ``root``. Measuring an environment reads its card and its model by its id."""
+    """Look up custom environments in ``root``: measuring an environment reads its card and its model by its id."""
     given = os.environ[custom.VARIABLE]
     os.environ[custom.VARIABLE] = str(root)
     try:
@@ -177,11 +177,11 @@ def _finish(card: EnvironmentCard, folder: Path) -> EnvironmentCard:
     return card
 
 
-def _action_time(physics: float, wanted: float | None) -> float:
-    if wanted is not None and not (math.isfinite(wanted) and physics <= wanted <= 10):
+def _action_time(physics: float, requested: float | None) -> float:
+    if requested is not None and not (math.isfinite(requested) and physics <= requested <= 10):
         expected = f"seconds from the physics time step, {physics:g}, to 10"
-        raise InvalidArgument(field="time_step", value=wanted, expected=expected)
-    return physics * max(1, round((wanted or _TIME_STEP) / physics))
+        raise InvalidArgument(field="time_step", value=requested, expected=expected)
+    return physics * max(1, round((requested or _TIME_STEP) / physics))
 
 
 def _actions(adapter: Any) -> tuple[ActionComponent, ...]:
@@ -195,8 +195,8 @@ def _actions(adapter: Any) -> tuple[ActionComponent, ...]:
 
 
 def _seconds(env: Any) -> float:
-    """Seconds of a step: what the environment says of itself, else its pictures' rate, else 1."""
+    """Return the seconds of a step: the environment's own value, else from its frame rate, else 1."""
     stock = env.unwrapped
-    found = getattr(stock, "dt", None) or getattr(stock, "tau", None)
+    seconds = getattr(stock, "dt", None) or getattr(stock, "tau", None)
     rate = env.metadata.get("render_fps")
-    return float(found) if isinstance(found, int | float) and found > 0 else 1 / rate if rate else 1.0
+    return float(seconds) if isinstance(seconds, int | float) and seconds > 0 else 1 / rate if rate else 1.0

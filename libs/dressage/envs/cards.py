@@ -1,4 +1,4 @@
-"""Environment cards: everything a reward, a judge or a model needs to know about an environment.
+"""Environment cards: everything that a reward, a judge or a model needs of an environment.
 
 A card is data. It is generated from the live environment (`python -m dressage.envs.generate`) into a JSON file of this
 package, so that services without a simulator can serve it; a test checks that the files are current.
@@ -82,15 +82,15 @@ class ActionComponent:
 
 @dataclass(frozen=True)
 class EnvironmentCard:
-    """What is known about one environment.
+    """The description of one environment.
 
     :param time_step: seconds per environment step.
     :param termination: when an episode ends before its time limit, in words.
     :param scales: reference numbers: ``random_return`` (mean stock return of uniformly random actions),
         ``random_episode_steps``, ``motionless_return``, and for walkers ``standing_height`` (m) and
         ``typical_speed`` (m/s).
-    :param action: what each number of a Box action does; of a discrete action the one entry that says what each choice
-        does, its bounds 0 and ``num_actions`` - 1.
+    :param action: what each number of a Box action does; of a discrete action one entry that describes the choices,
+        with the bounds 0 and ``num_actions`` - 1.
     :param options: names and default values of the options that `EnvOptions` accepts here.
     :param num_actions: choices of a discrete action, numbered from 0; 0 for a Box action.
     """
@@ -185,9 +185,9 @@ def _entries(values: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]
 def load_card(env_id: str) -> EnvironmentCard:
     """The card of an environment.
 
-    :param env_id: a Gymnasium id, such as ``HalfCheetah-v5``, or one of the user's own (`dressage.envs.custom`).
+    :param env_id: a Gymnasium id, such as ``HalfCheetah-v5``, or a custom one (`dressage.envs.custom`).
     :raises NotFound: listing the known ids, the nearest first.
-    :raises InvalidArgument: for one of the user's own whose card is damaged.
+    :raises InvalidArgument: for a custom environment whose card is damaged.
     """
     if custom.is_custom(env_id):
         return _custom_card(env_id)
@@ -203,12 +203,12 @@ def load_card(env_id: str) -> EnvironmentCard:
 
 
 def list_cards() -> tuple[EnvironmentCard, ...]:
-    """The cards of all environments, the user's own last; a damaged one is left out (`load_card` says what ails it)."""
-    found = [load_card(env_id) for env_id in ENVIRONMENT_IDS]
+    """Return the cards of all environments, custom ones last; a damaged one is left out (`load_card` raises what is wrong)."""
+    cards = [load_card(env_id) for env_id in ENVIRONMENT_IDS]
     for env_id in custom.custom_ids():
         with contextlib.suppress(InvalidArgument, NotFound):  # one may be removed meanwhile
-            found.append(load_card(env_id))
-    return tuple(found)
+            cards.append(load_card(env_id))
+    return tuple(cards)
 
 
 def _custom_card(env_id: str) -> EnvironmentCard:

@@ -1,4 +1,4 @@
-"""A card as plain text: compact, because a language model pays for each line, and complete, because it sees no more."""
+"""A card as plain text: compact, since a prompt pays for each line, and complete, since the model sees nothing else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import groupby
 from dressage.envs.cards import EnvironmentCard, Field, ObservationComponent
 
 _WIDTH = 380
-# Fields that exist once for each body or foot: their line says what it is of any, and lists the names.
+# Fields that exist once for each body or foot: one line describes all of them and lists their names.
 _FAMILIES = ("xpos_", "xvel_", "contact_", "height_", "touching_")
 _LAGGING = ("xpos_", "xvel_", "height_", "touching_", "contact_")
 

@@ -2,8 +2,8 @@
 
 `NativeEngine` is `mujoco.batch.Batch`: one call steps all simulations on native threads. It never fills what
 `mj_rnePostConstraint` computes, the contact forces (``cfrc_ext``). `DataEngine` keeps one ``MjData`` per simulation and
-steps them from Python threads: MuJoCo's functions release the interpreter's lock, so they run side by side, and what stock
-Gymnasium does after a step can be done after each. `make_engine` chooses the second only where something reads
+steps them from Python threads: MuJoCo's functions release the interpreter's lock, so they run in parallel, and each step can be
+followed by what stock Gymnasium does after it. `make_engine` chooses the second only where something reads
 what the first cannot give (docs/decisions/0010-contact-forces.md has the figures).
 """
 
@@ -30,7 +30,7 @@ _BLOCK = 4
 
 
 class Engine(Protocol):
-    """N simulations. ``live`` holds what was asked for, by MuJoCo's names, (N, ...), as of the last call."""
+    """N simulations. ``live`` holds the requested arrays (N, ...) by MuJoCo's names, as of the last call."""
 
     live: dict[str, Array]
 
@@ -40,7 +40,7 @@ class Engine(Protocol):
         ...
 
     def load(self, state: Array) -> None:
-        """Go on from what `state` gave. ``live`` is stale until the next step."""
+        """Continue from a value of `state`. ``live`` is stale until the next step."""
         ...
 
     def step(self, actions: Array, count: int) -> Array | None:

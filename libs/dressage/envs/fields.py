@@ -45,7 +45,7 @@ class BoundField:
     """A field and how to compute it.
 
     :param sources: names of the simulator arrays that ``function`` reads, the tracker's left out.
-    :param tracker: what it reads besides.
+    :param tracker: the tracker that it reads as well.
     """
 
     field: Field
@@ -116,61 +116,63 @@ def planar_root(layout: Layout, *, ahead: str) -> list[BoundField]:
 
 def joint_fields(layout: Layout, joints: Iterable[str]) -> list[BoundField]:
     """Angle (or position) and velocity of each named joint, named by `short_name`."""
-    found = []
+    fields = []
     for name in joints:
         joint, short = layout.joint(name), short_name(name)
         limits = ", no limits" if joint.low is None else f", limits {joint.low:.3g} to {joint.high:.3g}"
         moves = f", positive = {short} moves {joint.moves}" if joint.moves else ""
         if joint.is_hinge:
             angle = f"angle of the {short} joint, 0 = reference pose{moves}{limits}"
-            found.append(scalar(f"{short}_angle", "rad", angle, "qpos", joint.qpos))
-            found.append(scalar(f"{short}_velocity", "rad/s", f"rate of {short}_angle", "qvel", joint.qvel))
+            fields.append(scalar(f"{short}_angle", "rad", angle, "qpos", joint.qpos))
+            fields.append(scalar(f"{short}_velocity", "rad/s", f"rate of {short}_angle", "qvel", joint.qvel))
         else:
-            found.append(scalar(f"{short}_position", "m", f"position of {short}{moves}{limits}", "qpos", joint.qpos))
-            found.append(scalar(f"{short}_velocity", "m/s", f"rate of {short}_position", "qvel", joint.qvel))
-    return found
+            fields.append(scalar(f"{short}_position", "m", f"position of {short}{moves}{limits}", "qpos", joint.qpos))
+            fields.append(scalar(f"{short}_velocity", "m/s", f"rate of {short}_position", "qvel", joint.qvel))
+    return fields
 
 
 def body_fields(layout: Layout, *, velocities: bool = True) -> list[BoundField]:
     """World position and velocity of each body's frame origin."""
-    found = []
+    fields = []
     for name, body in layout.bodies.items():
-        found.append(
+        fields.append(
             BoundField(Field(f"xpos_{name}", (3,), "m", f"position (x, y, z) of the origin of {name}"),
                        _position(body), ("xpos",))
         )  # fmt: skip
     if not velocities:
-        return found
+        return fields
     roots = _roots(layout)
     for name, body in layout.bodies.items():
-        found.append(
+        fields.append(
             BoundField(Field(f"xvel_{name}", (3,), "m/s", f"velocity (x, y, z) of the origin of {name}"),
                        _velocity(body, roots), ("cvel", "subtree_com", "xpos"))
         )  # fmt: skip
-    return found
+    return fields
 
 
 def contact_fields(layout: Layout) -> list[BoundField]:
     """Size of the contact force on each body that can touch something."""
-    found = []
+    fields = []
     for name in layout.colliding:
         words = f"size of the total contact force on {name}, 0 when nothing touches it"
-        found.append(BoundField(Field(f"contact_{name}", (), "N", words), _contact(layout.bodies[name]), ("cfrc_ext",)))
-    return found
+        fields.append(
+            BoundField(Field(f"contact_{name}", (), "N", words), _contact(layout.bodies[name]), ("cfrc_ext",))
+        )
+    return fields
 
 
 def foot_fields(layout: Layout, bodies: Iterable[str]) -> list[BoundField]:
     """Height of the lowest point of each foot above the floor at z = 0, and whether it touches the floor."""
-    found = []
+    fields = []
     for name in bodies:
         capsule = layout.body_capsule[name]
         height = _lowest_point(capsule.id, capsule.radius, capsule.half_length)
         words = f"height of the lowest point of {name} above the floor, negative when pressed into it"
         sources = ("geom_xpos", "geom_xmat")
-        found.append(BoundField(Field(f"height_{name}", (), "m", words), height, sources))
+        fields.append(BoundField(Field(f"height_{name}", (), "m", words), height, sources))
         touch = Field(f"touching_{name}", (), "1", f"1 when {name} touches the floor, else 0")
-        found.append(BoundField(touch, _touching(height, capsule.margin), sources))
-    return found
+        fields.append(BoundField(touch, _touching(height, capsule.margin), sources))
+    return fields
 
 
 def end_height(name: str, meaning: str, *, geom: int, half_length: float) -> BoundField:

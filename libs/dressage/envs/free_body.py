@@ -1,6 +1,6 @@
 """Fields of a robot whose root moves freely in space: position, velocity, orientation as angles that do not wrap.
 
-A quaternion says nothing about how often the robot has turned, so angles are followed through the episode, in two ways.
+A quaternion does not show how often the robot has turned, so angles are followed through the episode, in two ways.
 ``roll``, ``pitch`` and ``yaw`` are Euler angles (yaw, then pitch, then roll) of the present orientation; of the many triples
 that describe it, the one nearest to that of the step before is taken, so a flip counts on to 2 pi. ``turned_*`` add up the
 rotation about the robot's own three axes; they have no singular attitude, but do not come back to 0 after a wobble.
@@ -55,7 +55,7 @@ def free_root(
         _tracked(f"turned_{angle}", whole.format(axis, angle), turns, index)
         for index, (angle, axis) in enumerate(zip(("roll", "pitch", "yaw"), _AXES, strict=True))
     ]
-    words = "1 when the robot is upright, 0 when it lies on its side, -1 upside down"
+    words = "1 when the robot is upright, 0 when it is on its side, -1 upside down"
     upright = BoundField(Field("upright", (), "1", words), _upright(root, long_axis), ("qpos",))
     return [*position, *attitude, *turned, upright]
 

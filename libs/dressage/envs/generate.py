@@ -99,7 +99,7 @@ def _options(kind: Any) -> dict[str, OptionValue]:
 
 
 def _verify(card: EnvironmentCard, stock: Any) -> None:
-    """What a task says about its environment must hold on the live one."""
+    """Check a task's description against the live environment."""
     if card.observation_size != int(stock.observation_space.shape[0]):
         raise SystemExit(f"{card.id}: {len(card.observation_components)} observation components described")
     low = np.array([part.low for part in card.action], dtype=np.float32)
@@ -166,7 +166,7 @@ def _episodes(card: EnvironmentCard, kind: str, seeds: Sequence[int], steps: int
     from dressage.envs import reference
 
     options = EnvOptions(max_episode_steps=steps)
-    found = []
+    episodes = []
     for seed in seeds:
         if kind == "random":
             policy = reference.random_policy(card.id, seed)
@@ -174,8 +174,8 @@ def _episodes(card: EnvironmentCard, kind: str, seeds: Sequence[int], steps: int
             policy = reference.untrained_policy(card.id, seed)
         else:
             policy = reference.motionless_policy(card.id)
-        found += reference.rollout(policy, card.id, [seed], options)
-    return found
+        episodes += reference.rollout(policy, card.id, [seed], options)
+    return episodes
 
 
 def _card_path(env_id: str) -> Path:
@@ -214,12 +214,12 @@ def differences(env_id: str) -> list[str]:
         return [f"{env_id}: no card on disk"]
     live = build_card(env_id).to_dict()
     old, new = on_disk.pop("scales", {}), live.pop("scales")
-    found = [f"{env_id}: {key} differs" for key in {*on_disk, *live} if on_disk.get(key) != live.get(key)]
+    lines = [f"{env_id}: {key} differs" for key in {*on_disk, *live} if on_disk.get(key) != live.get(key)]
     for name in {*old, *new}:
         was, now = old.get(name, math.nan), new.get(name, math.nan)
         if not math.isclose(was, now, rel_tol=_TOLERANCE, abs_tol=1e-3):
-            found.append(f"{env_id}: scale {name} is {was} on disk, {now} live")
-    return sorted(found)
+            lines.append(f"{env_id}: scale {name} is {was} on disk, {now} live")
+    return sorted(lines)
 
 
 def card_text(card: EnvironmentCard) -> str:
@@ -237,9 +237,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for env_id in chosen.ids:
             write(env_id)
         return 0
-    found = [line for env_id in chosen.ids for line in differences(env_id)]
-    print("\n".join(found) or "cards are current")
-    return 1 if found else 0
+    lines = [line for env_id in chosen.ids for line in differences(env_id)]
+    print("\n".join(lines) or "cards are current")
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

@@ -16,10 +16,10 @@ _MAX_NOISE = 10.0
 
 @dataclass(frozen=True)
 class EnvOptions:
-    """Deviations from the stock environment; None keeps its default. Which of them an environment has, its card says.
+    """Deviations from the stock environment; None keeps its default. The card lists those that an environment has.
 
     :param max_episode_steps: time limit in steps, 1 to 1,000,000.
-    :param terminate_when_unhealthy: False lets an episode go on where the stock one would end.
+    :param terminate_when_unhealthy: False continues an episode where the stock one would end.
     :param reset_noise_scale: size of the noise on the first state, 0 to 10.
     :raises InvalidArgument: for a value out of range or of the wrong type.
     """

@@ -35,7 +35,7 @@ def pack(generators: Sequence[np.random.Generator]) -> Array:
 
 
 def unpack(rows: Array) -> list[np.random.Generator]:
-    """Generators that go on where the packed ones stood."""
+    """Return generators that continue from the packed states."""
     streams = []
     for row in rows:
         high, low, step_high, step_low, has_half, half = (int(number) for number in row)

@@ -1,4 +1,4 @@
-"""Episodes on the reference implementation, stock Gymnasium: what scores and judgments rest on.
+"""Episodes on the reference implementation, stock Gymnasium: the basis of scores and judgments.
 
 Nothing of the batched simulation takes part here but the definitions of the fields, which read the same arrays off a
 single stock environment (`dressage.envs.stock`).
@@ -204,13 +204,13 @@ def _checked(action: Array, card: EnvironmentCard, *, step: int) -> Array:
 
 
 def _success(info: Mapping[str, Any]) -> bool | None:
-    """Whether the goal is reached, where the environment says so, as goal environments of Gymnasium do."""
+    """Return whether the goal is reached, where ``info`` contains it, as in goal environments of Gymnasium."""
     return bool(info["is_success"]) if "is_success" in info else None
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an episode came to.
+    """The result of an episode.
 
     :param stock_return: sum of the stock rewards, undiscounted.
     :param length: steps.

@@ -3,7 +3,7 @@
 Row 0 is the state after reset, row t+1 the state after action t. A trajectory needs numpy only, so that judges run
 without a simulator; ``qpos`` and ``qvel`` are complete enough to render it.
 
-A file is an ``.npz`` of plain arrays and one JSON entry that says what they are: no pickle, bounded in size, written
+A file is an ``.npz`` of plain arrays and one JSON entry that describes them: no pickle, bounded in size, written
 to a temporary name and renamed. Columns are float32 but ``qpos`` and ``qvel``, which stay float64.
 """
 
@@ -54,7 +54,7 @@ class Trajectory:
     :param reward: (T,) stock reward.
     :param qpos: (T+1, nq) float64 simulator positions.
     :param qvel: (T+1, nv) float64 simulator velocities.
-    :param metadata: JSON-ready facts (options, versions, what made it).
+    :param metadata: JSON-ready facts (options, versions, source).
     """
 
     environment: str
@@ -191,8 +191,8 @@ def _check_size(path: Path) -> None:
 def _from_arrays(arrays: dict[str, Array], path: Path) -> Trajectory:
     schema = _schema(arrays, path)
     steps, names = schema["num_steps"], schema["fields"]
-    wanted = ("action", "reward", "qpos", "qvel", *(_FIELD + name for name in names))
-    for name in wanted:
+    required = ("action", "reward", "qpos", "qvel", *(_FIELD + name for name in names))
+    for name in required:
         rows = steps if name in ("action", "reward") else steps + 1
         array = arrays.get(name)
         if array is None:

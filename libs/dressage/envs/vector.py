@@ -1,9 +1,9 @@
 """Any environment registered with Gymnasium as a batch: N of them, stepped one after another in Python.
 
-That is slow, one core whatever ``num_threads`` says, but needs nothing of the environment but Gymnasium's own interface. What
-is seen of its state is the observation. Since its inner state cannot be read, a snapshot holds what leads back to it: each
-environment's random stream as it stood before the episode, and the actions since. Going on from it plays the episode
-again, and refuses to if another observation comes out.
+This is slow, because it uses one core whatever ``num_threads`` is, but it needs only Gymnasium's interface. The only visible
+part of the state is the observation. Since the inner state cannot be read, a snapshot holds each environment's random stream
+before the episode and the actions since. Restoring a snapshot plays the episode again and fails if another observation
+results.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def make_registered(env_id: str, max_episode_steps: int | None) -> Any:
     """The environment behind ``gymnasium:ID``.
 
     :param max_episode_steps: time limit; None: the registered one.
-    :raises NotFound: when Gymnasium knows no such id.
+    :raises NotFound: when no such id is registered.
     :raises Unavailable: when a package that it needs is not installed.
     """
     import gymnasium
@@ -200,8 +200,8 @@ class VectorBatch:
         if not np.array_equal(observed, snapshot["observation"]):
             rows = np.flatnonzero((observed != snapshot["observation"]).any(axis=1)).tolist()
             message = (
-                f"{self.card.id} cannot be resumed: playing its episode again led elsewhere (rows {rows[:10]}), so it draws "
-                "random numbers from somewhere besides its own generator"
+                f"{self.card.id} cannot be resumed: playing its episode again gave another observation (rows {rows[:10]}), "
+                "so it draws random numbers from elsewhere than its own generator"
             )
             raise FailedPrecondition(message, reason="ENVIRONMENT_NOT_REPEATABLE")
         self._adopt(observed)
@@ -240,13 +240,13 @@ class VectorBatch:
     def _checked(self, actions: Array) -> tuple[Array, Array]:
         """Actions, and the rows that were not finite (their actions become 0)."""
         actions = np.asarray(actions)
-        nobody = np.zeros(self.num_envs, dtype=bool)
+        none = np.zeros(self.num_envs, dtype=bool)
         if self.num_actions:
             fits = actions.shape == (self.num_envs,) and actions.dtype.kind in "iu"
             if not fits or not ((actions >= 0) & (actions < self.num_actions)).all():
                 expected = f"integers from 0 to {self.num_actions - 1} of shape ({self.num_envs},)"
                 raise InvalidArgument(field="actions", value=f"{actions.dtype} {actions.shape}", expected=expected)
-            return actions, nobody
+            return actions, none
         if actions.shape != (self.num_envs, self.action_size) or actions.dtype.kind not in "fiu":
             expected = f"numbers of shape ({self.num_envs}, {self.action_size})"
             raise InvalidArgument(field="actions", value=f"{actions.dtype} {actions.shape}", expected=expected)

@@ -1,4 +1,4 @@
-"""A user's own environments: a model file and a registered Gymnasium id become environments like the others."""
+"""Custom environments: a model file and a registered Gymnasium id become environments like the others."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_model_file_becomes_an_environment(dog: str) -> None:
     assert card in list_cards()
     assert 0.04 < card.scales["standing_height"] < 0.6
     assert "hip_1" in describe(card)
-    assert {len(found) for found in load_check_trajectories(dog).values()} == {2}
+    assert {len(episodes) for episodes in load_check_trajectories(dog).values()} == {2}
 
 
 @pytest.mark.parametrize("name", ["dog", "pendulum"])
@@ -353,7 +353,7 @@ class _Pairs(gymnasium.Env[Any, Any]):
     action_space = gymnasium.spaces.MultiDiscrete([2, 2])
 
 
-def test_an_unknown_own_environment_says_how_to_add_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_an_unknown_one_names_the_command_to_add_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotFound, match="dressage envs add gymnasium:Acrobot-v1"):
         load_card("gymnasium:Acrobot-v1")
     with pytest.raises(NotFound, match=r"dressage envs add PATH\.xml"):

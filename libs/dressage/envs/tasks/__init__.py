@@ -38,5 +38,5 @@ def task(env_id: str) -> Task:
         return CustomModel(env_id)
     if env_id not in _MODULES:
         load_card(env_id)  # raises the NotFound that lists the known ids
-    found: Task = importlib.import_module(f"dressage.envs.tasks.{_MODULES[env_id]}").TASK
-    return found
+    chosen: Task = importlib.import_module(f"dressage.envs.tasks.{_MODULES[env_id]}").TASK
+    return chosen

@@ -78,7 +78,7 @@ class Task(ABC):
         """
 
     def facts(self, before: Raw, after: Raw, *, time_step: float, initial_qpos: Array) -> dict[str, Array]:
-        """What stock Gymnasium's ``info`` says of a step besides the parts of the reward.
+        """Return the entries of stock Gymnasium's ``info`` for a step, without the parts of the reward.
 
         :param initial_qpos: the model's reference ``qpos``.
         """

@@ -44,7 +44,7 @@ class CustomModel(Task):
         return load_compiled(custom.folder_of(self.env_id) / custom.MODEL_FILE)
 
     def initial_qpos(self, model: Any) -> Array:
-        """The first keyframe's, by custom the pose in which the robot stands; else the reference pose."""
+        """The first keyframe's, by convention the pose in which the robot stands; else the reference pose."""
         return np.array(model.key_qpos[0] if model.nkey else model.qpos0)
 
     def observation(self, raw: Raw) -> Array:
@@ -59,7 +59,7 @@ class CustomModel(Task):
 
     def fields(self, layout: Layout) -> list[BoundField]:
         root = free_root(layout, reference="as in the model file") if layout.free else []
-        found = [
+        fields = [
             observation_field(layout.nq + layout.nv, ("qpos", "qvel"), self.observation, stock=False),
             time_field(),
             *root,
@@ -67,7 +67,7 @@ class CustomModel(Task):
             *contact_fields(layout),
             *body_fields(layout),
         ]
-        return list({entry.field.name: entry for entry in found}.values())
+        return list({entry.field.name: entry for entry in fields}.values())
 
     def observation_components(self, layout: Layout) -> tuple[ObservationComponent, ...]:
         positions: list[ObservationComponent] = [_number("qpos", index) for index in range(layout.nq)]

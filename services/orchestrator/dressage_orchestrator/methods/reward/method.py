@@ -53,7 +53,7 @@ class RewardProposal(Proposal):
 
     @classmethod
     def of(cls, reward: Code, *, tries: int = 1, settled: bool = False) -> RewardProposal:
-        """A reward, with what the lifecycle needs to know of it."""
+        """Return the proposal of a reward."""
         return cls(reward.source, reward.version, settled, reward, tries)
 
 
@@ -76,7 +76,7 @@ class RewardMethod:
         return spec.estimate(full, episode_steps=episode_steps)
 
     def seconds(self, full: v1.SessionSpec, estimate: Estimate, *, cores: int, known: float | None) -> float:
-        """By earlier runs' speed, or by what was measured elsewhere."""
+        """Return the expected seconds of an iteration, from earlier runs' speed or the preset's."""
         return durations.iteration_seconds(
             full,
             env_steps=estimate.env_steps,
@@ -135,11 +135,11 @@ class RewardSession:
                 return None
             return {"source": iteration.reward.source, "author": iteration.author, "tries": tries}
 
-        found = self._context.step(f"resumed:{number}", look)
-        if found is None:
+        resumed = self._context.step(f"resumed:{number}", look)
+        if resumed is None:
             return None
         self._require_judge()
-        return RewardProposal.of(Code(found["source"], found["author"]), tries=found["tries"], settled=True)
+        return RewardProposal.of(Code(resumed["source"], resumed["author"]), tries=resumed["tries"], settled=True)
 
     def adopt(self, number: int, directions: Directions) -> RewardProposal:
         """A person's reward."""
@@ -173,13 +173,13 @@ class RewardSession:
             enter(self._context, number, v1.PHASE_CHECK)
 
     def edited(self, proposal: Proposal, text: str) -> RewardProposal:
-        """A person's reward in the place of one that waits for approval."""
+        """Return a person's reward, which replaces one that waits for approval."""
         assert isinstance(proposal, RewardProposal)
         code = replace(Code(text, USER), edits=proposal.reward.edits + 1)
         return RewardProposal.of(code, tries=proposal.tries)
 
     def evaluate(self, number: int, proposal: Proposal) -> Evaluated:
-        """Trains every config with every seed, and judges what came out."""
+        """Trains every config with every seed, and judges the results."""
         assert isinstance(proposal, RewardProposal)
         context, judge = self._context, self._judge
         reward, tries = proposal.reward, proposal.tries
@@ -187,7 +187,7 @@ class RewardSession:
         if row.assignment.state != v1.ASSIGNMENT_STATE_SUCCEEDED:
             if not row.assignment.generated_code_fault:
                 raise training.failure_of(row)
-            # The reward broke on states that the check did not meet: that is one more failure to repair.
+            # The reward broke on states that the check did not cover: one more failure to repair.
             seen = ev.CheckFailure(rule="training", message=row.assignment.failure.message)
             mended = repaired(context, number, "reward", reward, [seen])
             return Evaluated(repaired=RewardProposal.of(mended, tries=tries + 1))
@@ -195,8 +195,8 @@ class RewardSession:
             context.step(f"best:{number}", lambda: judgment.record_unjudged(context, number, row))
             return Evaluated(passed=True)
         enter(context, number, v1.PHASE_JUDGE)
-        made = judgment.judge_training(context, number, row.name, judge.source)
-        return Evaluated(passed=made.passed, score=made.score)
+        verdict = judgment.judge_training(context, number, row.name, judge.source)
+        return Evaluated(passed=verdict.passed, score=verdict.score)
 
     def confirm(self, number: int, proposal: Proposal) -> Evaluated:
         """Plays the best config's policies on fresh seeds, and judges them again."""

@@ -48,7 +48,7 @@ def directed(context: SessionContext, number: int, directions: Directions) -> Co
 def revised(context: SessionContext, number: int, directions: Directions) -> Code:
     """The reviser's proposal for iteration ``number``.
 
-    :raises Exhausted: when it knows nothing better.
+    :raises Exhausted: when it has no better reward.
     """
     # A step of its own, like the notes: what the reviser is asked must not change between a crash and the repetition.
     task = context.message_step(f"brief:{number}", agent_pb.Task, lambda: _task(context, number, directions))
@@ -63,8 +63,8 @@ def revised(context: SessionContext, number: int, directions: Directions) -> Cod
             raise Exhausted(f"no better reward is known: {error.message}") from error
         return _record(context, number, past, directions, result)
 
-    made = context.step(f"revise:{number}", revise)
-    return Code(made["source"], made["author"])
+    revision = context.step(f"revise:{number}", revise)
+    return Code(revision["source"], revision["author"])
 
 
 def _parent(past: History, rebase: int) -> v1.Iteration | None:

@@ -120,8 +120,8 @@ def _dynamics(history: History, iteration: v1.Iteration) -> dict[str, Any]:
             for entry in member.evaluations[-_MAX_COURSE:]
         ]
         metrics = {name: round(value, 6) for name, value in sorted(member.metrics.items())}
-        told = {"seed": member.seed, "course": course, "metrics": metrics}
-        configs.setdefault(member.config, {"hyperparameters": {}, "members": []})["members"].append(told)
+        row = {"seed": member.seed, "course": course, "metrics": metrics}
+        configs.setdefault(member.config, {"hyperparameters": {}, "members": []})["members"].append(row)
     return {"configs": configs, "warnings": list(iteration.warnings)}
 
 
@@ -166,7 +166,7 @@ def _judgments(history: History, iteration: v1.Iteration) -> dict[str, Any]:
 
 
 def _rollouts(history: History, iteration: v1.Iteration) -> list[dict[str, Any]]:
-    found = [
+    rows = [
         {
             "rollout": rollout.artifact,
             "member": member.name.rpartition("/")[2],
@@ -184,7 +184,7 @@ def _rollouts(history: History, iteration: v1.Iteration) -> list[dict[str, Any]]
         for evaluation in member.evaluations
         for rollout in evaluation.rollouts
     ]
-    return found[-_MAX_ROLLOUTS:]  # the last checkpoints are those that decide
+    return rows[-_MAX_ROLLOUTS:]  # the last checkpoints are those that decide
 
 
 def _compare(first: v1.Iteration, second: v1.Iteration) -> dict[str, Any]:
