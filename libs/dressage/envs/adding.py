@@ -110,7 +110,7 @@ def add_registered(env_id: str) -> EnvironmentCard:
 
 @contextmanager
 def _replacing(folder: Path) -> Iterator[Path]:
-    """An empty folder to write an environment to; it takes the place of ``folder`` once it is written without an error.
+    """Yield an empty folder for an environment; it replaces ``folder`` once it is written without an error.
 
     Until then readers find what was there, whole. The swap is two renames: between them, and after a kill just there until
     the environment is added again, a reader finds none. One that reads several files may get some of the old and some of the
@@ -139,7 +139,7 @@ def _replacing(folder: Path) -> Iterator[Path]:
 
 
 def _put_back(folder: Path, before: Path) -> None:
-    """After a replacement that was cut short: keep the new environment where it is whole, else the one from before it."""
+    """Clean up a replacement that was cut short: keep the new environment where it is whole, else the one from before it."""
     if before.exists() and not _is_whole(folder):
         shutil.rmtree(folder, ignore_errors=True)
         before.rename(folder)
@@ -147,7 +147,7 @@ def _put_back(folder: Path, before: Path) -> None:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether all that `_finish` writes is there: the check episodes are written last, the card's scales before them."""
+    """Return whether all files of `_finish` exist: it writes the check episodes last, and the card's scales before them."""
     try:
         card = json.loads((folder / custom.CARD_FILE).read_bytes())
     except (OSError, ValueError):
@@ -168,7 +168,7 @@ def _environments_in(root: Path) -> Iterator[None]:
 
 
 def _finish(card: EnvironmentCard, folder: Path) -> EnvironmentCard:
-    """Writes the card, measures on it, writes it again with the scales; then the check episodes."""
+    """Write the card, measure on it, write it again with the scales; then write the check episodes."""
     path = folder / custom.CARD_FILE
     path.write_text(card_text(card), "utf-8")
     card = with_scales(card, episodes=_EPISODES)

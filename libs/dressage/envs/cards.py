@@ -129,7 +129,7 @@ class EnvironmentCard:
         return tuple(entry.name for entry in self.fields)
 
     def field(self, name: str) -> Field:
-        """The field of that name.
+        """Return the field of that name.
 
         :raises NotFound: naming near matches.
         """
@@ -140,7 +140,7 @@ class EnvironmentCard:
         raise NotFound(f"{self.id} has no field {name!r}; near matches: {', '.join(near)}", reason="FIELD_NOT_FOUND")
 
     def to_dict(self) -> dict[str, Any]:
-        """The card as JSON-ready data."""
+        """Return the card as JSON-ready data."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         for component in plain["observation_components"]:
             if not component["group"]:
@@ -149,7 +149,7 @@ class EnvironmentCard:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> EnvironmentCard:
-        """The card that `to_dict` wrote.
+        """Build a card from `to_dict`'s data.
 
         :raises InvalidArgument: when a key is missing, unknown or of the wrong form.
         """
@@ -183,7 +183,7 @@ def _entries(values: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]
 
 
 def load_card(env_id: str) -> EnvironmentCard:
-    """The card of an environment.
+    """Return the card of an environment.
 
     :param env_id: a Gymnasium id, such as ``HalfCheetah-v5``, or a custom one (`dressage.envs.custom`).
     :raises NotFound: listing the known ids, the nearest first.

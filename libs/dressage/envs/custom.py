@@ -56,7 +56,7 @@ def custom_ids() -> tuple[str, ...]:
 
 
 def read_card(env_id: str) -> dict[str, Any]:
-    """The card's data.
+    """Return the card's data.
 
     :raises NotFound: saying how to add the environment.
     :raises InvalidArgument: for a damaged file.

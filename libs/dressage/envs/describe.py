@@ -15,7 +15,7 @@ _LAGGING = ("xpos_", "xvel_", "height_", "touching_", "contact_")
 
 
 def describe(card: EnvironmentCard) -> str:
-    """Plain-text table of a card; every line is at most a sentence."""
+    """Return plain-text table of a card; every line is at most a sentence."""
     episode = card.max_episode_steps * card.time_step
     lines = [
         f"{card.id}: {card.title}",
@@ -54,7 +54,7 @@ def _fields(card: EnvironmentCard) -> Iterator[str]:
 
 
 def _kind(entry: Field) -> tuple[object, ...]:
-    """Equal for the fields of one family that differ by the body's name only."""
+    """Return a key that is equal for the fields of one family that differ only by the body's name."""
     for prefix in _FAMILIES:
         if entry.name.startswith(prefix):
             body = entry.name.removeprefix(prefix)
@@ -78,7 +78,7 @@ def _action(card: EnvironmentCard) -> Iterator[str]:
 
 
 def _observation(components: tuple[ObservationComponent, ...]) -> Iterator[str]:
-    """A line for each component, or for each run of components of one group."""
+    """Return a line for each component, or for each run of components of one group."""
     numbered = enumerate(components)
     for group, run in groupby(numbered, key=lambda pair: pair[1].group or pair[0]):
         entries = list(run)

@@ -36,7 +36,7 @@ class Engine(Protocol):
 
     @property
     def state(self) -> Array:
-        """(N, S) float64: all that the future depends on but the controls to come; a copy."""
+        """(N, S) float64, a copy: everything that future states depend on, except for future controls."""
         ...
 
     def load(self, state: Array) -> None:
@@ -52,12 +52,12 @@ class Engine(Protocol):
         ...
 
     def diverged(self) -> Array | None:
-        """(N,) bool: rows that MuJoCo has reset since the last call because they diverged; None: none."""
+        """Return (N,) bool: rows that MuJoCo has reset since the last call because they diverged; None: none."""
         ...
 
 
 def make_engine(model: Any, count: int, *, num_threads: int, sources: Collection[str]) -> Engine:
-    """The faster engine that can give these arrays.
+    """Return the faster engine that provides these arrays.
 
     :param model: ``mujoco.MjModel``.
     :param sources: names of the arrays of ``live``; ``qpos`` and ``qvel`` must be among them.
@@ -186,6 +186,6 @@ class DataEngine:
             self._collect(row)
 
     def diverged(self) -> Array | None:
-        # A reset, ours or MuJoCo's after a divergence, sets the counters to zero; MuJoCo then counts its own.
+        # A reset, also MuJoCo's after a divergence, sets the counters to zero; MuJoCo counts its resets after that.
         rows = np.array([bool(numbers[DIVERGENCE].any()) for numbers in self._warnings])
         return rows if rows.any() else None

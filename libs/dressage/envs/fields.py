@@ -24,9 +24,9 @@ _TORSO = "torso"
 
 @dataclass(frozen=True)
 class Tracker:
-    """An array that depends on how the episode went, not on the present state alone (an unwrapped angle).
+    """An array that depends on the course of the episode, not only on the present state (an unwrapped angle).
 
-    :param name: under which fields find it among the simulator arrays.
+    :param name: its name among the simulator arrays.
     :param shape: of one row.
     :param sources: simulator arrays that it reads.
     :param start: its value (N, ...) at the beginning of an episode.
@@ -55,12 +55,12 @@ class BoundField:
 
 
 def trackers_of(bound: Iterable[BoundField]) -> dict[str, Tracker]:
-    """The trackers that these fields read, by name."""
+    """Return the trackers that these fields read, by name."""
     return {entry.tracker.name: entry.tracker for entry in bound if entry.tracker is not None}
 
 
 def sources_of(bound: Sequence[BoundField]) -> set[str]:
-    """The simulator arrays that these fields read."""
+    """Return the simulator arrays that these fields read."""
     tracked = {name for tracker in trackers_of(bound).values() for name in tracker.sources}
     return tracked | {name for entry in bound for name in entry.sources}
 
@@ -68,7 +68,7 @@ def sources_of(bound: Sequence[BoundField]) -> set[str]:
 def scalar(
     name: str, unit: str, meaning: str, source: str, index: int, *, sign: float = 1.0, offset: float = 0.0
 ) -> BoundField:
-    """``sign * source[:, index] + offset`` as a field of one number a row."""
+    """Return ``sign * source[:, index] + offset`` as a field of one number a row."""
 
     def read(raw: Raw) -> Array:
         column = raw[source][:, index]
@@ -82,18 +82,18 @@ def scalar(
 def observation_field(
     size: int, sources: tuple[str, ...], function: FieldFunction, *, stock: bool = True
 ) -> BoundField:
-    """The observation as a field."""
+    """Return the observation as a field."""
     meaning = f"the {'stock Gymnasium ' if stock else ''}observation, component by component below"
     return BoundField(Field("observation", (size,), "mixed", meaning), function, sources)
 
 
 def time_field() -> BoundField:
-    """Seconds since the episode began."""
+    """Return the seconds since the episode began as a field."""
     return BoundField(Field("time", (), "s", "time since the episode began"), lambda raw: raw["time"], ("time",))
 
 
 def planar_root(layout: Layout, *, ahead: str) -> list[BoundField]:
-    """Position, velocity and pitch of a torso that moves in the x-z plane on joints rootx, rootz, rooty.
+    """Return position, velocity and pitch of a torso that moves in the x-z plane on joints rootx, rootz, rooty.
 
     :param ahead: what positive pitch looks like, in words ("the head goes up").
     """
@@ -115,7 +115,7 @@ def planar_root(layout: Layout, *, ahead: str) -> list[BoundField]:
 
 
 def joint_fields(layout: Layout, joints: Iterable[str]) -> list[BoundField]:
-    """Angle (or position) and velocity of each named joint, named by `short_name`."""
+    """Return the angle (or position) and velocity of each named joint, named by `short_name`."""
     fields = []
     for name in joints:
         joint, short = layout.joint(name), short_name(name)
@@ -132,7 +132,7 @@ def joint_fields(layout: Layout, joints: Iterable[str]) -> list[BoundField]:
 
 
 def body_fields(layout: Layout, *, velocities: bool = True) -> list[BoundField]:
-    """World position and velocity of each body's frame origin."""
+    """Return the world position and velocity of each body's frame origin."""
     fields = []
     for name, body in layout.bodies.items():
         fields.append(
@@ -151,7 +151,7 @@ def body_fields(layout: Layout, *, velocities: bool = True) -> list[BoundField]:
 
 
 def contact_fields(layout: Layout) -> list[BoundField]:
-    """Size of the contact force on each body that can touch something."""
+    """Return the size of the contact force on each body that can touch something."""
     fields = []
     for name in layout.colliding:
         words = f"size of the total contact force on {name}, 0 when nothing touches it"
@@ -162,7 +162,7 @@ def contact_fields(layout: Layout) -> list[BoundField]:
 
 
 def foot_fields(layout: Layout, bodies: Iterable[str]) -> list[BoundField]:
-    """Height of the lowest point of each foot above the floor at z = 0, and whether it touches the floor."""
+    """Return the height of the lowest point of each foot above the floor at z = 0, and whether it touches the floor."""
     fields = []
     for name in bodies:
         capsule = layout.body_capsule[name]
@@ -176,7 +176,7 @@ def foot_fields(layout: Layout, bodies: Iterable[str]) -> list[BoundField]:
 
 
 def end_height(name: str, meaning: str, *, geom: int, half_length: float) -> BoundField:
-    """Height of one end of a capsule's axis: ``half_length`` along it, signed."""
+    """Return the height of one end of a capsule's axis: ``half_length`` along it, signed."""
 
     def read(raw: Raw) -> Array:
         return raw["geom_xpos"][:, geom, 2] + half_length * raw["geom_xmat"][:, geom, 8]
@@ -185,7 +185,7 @@ def end_height(name: str, meaning: str, *, geom: int, half_length: float) -> Bou
 
 
 def motors(layout: Layout) -> tuple[ActionComponent, ...]:
-    """The action components of a model whose actuators are motors."""
+    """Return the action components of a model whose actuators are motors."""
     parts = []
     for actuator in layout.actuators:
         if not actuator.is_motor or actuator.low is None or actuator.high is None:
@@ -199,7 +199,7 @@ def motors(layout: Layout) -> tuple[ActionComponent, ...]:
 
 
 def joint_components(layout: Layout, *, skip: int = 0, clip: float | None = None) -> tuple[ObservationComponent, ...]:
-    """Observation made of ``qpos`` (the first ``skip`` left out) and ``qvel`` (clipped to ±``clip``)."""
+    """Return the observation made of ``qpos`` (the first ``skip`` left out) and ``qvel`` (clipped to ±``clip``)."""
     by_qpos = sorted(layout.joints.values(), key=lambda joint: joint.qpos)
     by_qvel = sorted(layout.joints.values(), key=lambda joint: joint.qvel)
     return tuple(joint_component(joint) for joint in by_qpos[skip:]) + tuple(
@@ -208,7 +208,7 @@ def joint_components(layout: Layout, *, skip: int = 0, clip: float | None = None
 
 
 def joint_component(joint: Joint, *, rate: bool = False, clip: float | None = None) -> ObservationComponent:
-    """A joint's angle (or position) in the observation, or the rate of it."""
+    """Return a joint's angle (or position) in the observation, or the rate of it."""
     if rate:
         return ObservationComponent(
             f"{joint.name}_velocity", _unit(joint) + "/s", f"velocity of joint {joint.name}", clip
@@ -218,7 +218,7 @@ def joint_component(joint: Joint, *, rate: bool = False, clip: float | None = No
 
 
 def short_name(joint: str) -> str:
-    """A joint's name without a trailing ``_joint`` or ``_rot``."""
+    """Return a joint's name without a trailing ``_joint`` or ``_rot``."""
     return joint.removesuffix("_joint").removesuffix("_rot")
 
 
@@ -227,7 +227,7 @@ def _unit(joint: Joint) -> str:
 
 
 def _contact(body: int) -> FieldFunction:
-    """MuJoCo's ``cfrc_ext`` is a torque, then a force, in the directions of the world's axes."""
+    """Return the size of a body's contact force; MuJoCo's ``cfrc_ext`` is a torque, then a force, along the world's axes."""
 
     def read(raw: Raw) -> Array:
         force: Array = np.sqrt(np.square(raw["cfrc_ext"][:, body, 3:]).sum(axis=-1))
@@ -241,7 +241,7 @@ def _position(body: int) -> FieldFunction:
 
 
 def _velocity(body: int, roots: dict[int, int]) -> FieldFunction:
-    """MuJoCo's ``cvel`` is the velocity at the kinematic tree's centre of mass; moved here to the body's origin."""
+    """Return a body's velocity, moved from the kinematic tree's centre of mass, where MuJoCo's ``cvel`` is, to its origin."""
     root = roots[body]
 
     def read(raw: Raw) -> Array:

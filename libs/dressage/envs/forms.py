@@ -31,7 +31,7 @@ def check_forms(card: Any, place: str) -> None:
 
 
 def _is_text(value: object) -> bool:
-    """Half a surrogate pair is a letter to JSON, and cannot be written out."""
+    """Return whether a value is a text that can be written out; JSON also accepts half a surrogate pair."""
     return isinstance(value, str) and value.encode(errors="ignore").decode() == value
 
 
@@ -40,7 +40,7 @@ def _is_whole(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    """Infinity is one: a registered environment may have no bounds. A whole number may be too large to be one."""
+    """Return whether a value is a number; infinity is one, for environments without bounds, a huge integer is not."""
     return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63)
 
 

@@ -119,7 +119,7 @@ class Layout:
     timestep: float
 
     def joint(self, name: str) -> Joint:
-        """The joint of that name."""
+        """Return the joint of that name."""
         return self.joints[name]
 
 
@@ -152,7 +152,7 @@ def layout_of(model: Any) -> Layout:
 
 
 def body_names(model: Any) -> tuple[str, ...]:
-    """A name for each body, the world's first: its own, else that of its first geom, else that of its first joint."""
+    """Return a name for each body, the world's first: its own, else that of its first geom or of its first joint."""
     chosen: list[str] = []
     for index in range(model.nbody):
         geom, joint = int(model.body_geomadr[index]), int(model.body_jntadr[index])
@@ -167,7 +167,7 @@ def body_names(model: Any) -> tuple[str, ...]:
 
 
 def joint_names(model: Any) -> tuple[str, ...]:
-    """A name for each joint: its own, else one after its number."""
+    """Return a name for each joint: its own, else one after its number."""
     names: list[str] = []
     for index in range(model.njnt):
         name = identifier(model.joint(index).name or f"joint{index}")
@@ -176,7 +176,7 @@ def joint_names(model: Any) -> tuple[str, ...]:
 
 
 def identifier(name: str) -> str:
-    """A name as part of a field's name: a model may call its parts ``leg-1/foot``."""
+    """Return a name as part of a field's name: a model may call its parts ``leg-1/foot``."""
     return re.sub(r"\W", "_", name, flags=re.ASCII)
 
 
@@ -229,7 +229,7 @@ def _actuator(model: Any, index: int) -> Actuator:
 
 
 def _collides(model: Any, body: int) -> bool:
-    """Whether a geom of the body may touch one of another body, by their collision masks and the explicit pairs."""
+    """Return whether a geom of the body may touch one of another body, according to collision masks and explicit pairs."""
     own = np.flatnonzero(np.asarray(model.geom_bodyid) == body)
     others = np.flatnonzero(np.asarray(model.geom_bodyid) != body)
     kinds, affinities = np.asarray(model.geom_contype), np.asarray(model.geom_conaffinity)
@@ -260,7 +260,7 @@ def _capsule(model: Any, index: int, kind: int) -> Capsule:
 
 
 def _local_axis(quaternion: Any) -> tuple[float, float, float]:
-    """The z axis of a frame, in its parent's coordinates."""
+    """Return the z axis of a frame, in its parent's coordinates."""
     w, x, y, z = (float(value) for value in quaternion)
     return 2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y)
 
@@ -277,7 +277,7 @@ _DIRECTIONS = (("backward (-x)", "forward (+x)"), ("right (-y)", "left (+y)"), (
 
 
 def _moves(model: Any, data: Any, joint: int, capsule: Capsule | None) -> str:
-    """Direction in which a positive joint velocity takes the middle of the joint's body, in the reference pose."""
+    """Return the direction in which a positive joint velocity takes the middle of the joint's body, in the reference pose."""
     axis = np.asarray(data.xaxis[joint])
     if int(model.jnt_type[joint]) == _SLIDE:
         motion = axis

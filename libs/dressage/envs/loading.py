@@ -21,7 +21,7 @@ _LOCK = threading.RLock()
 
 @contextmanager
 def quiet_loading() -> Iterator[list[str]]:
-    """Collects MuJoCo's warnings instead of printing them; yields their list."""
+    """Collect MuJoCo's warnings instead of printing them; yield their list."""
     import mujoco
 
     warnings: list[str] = []

@@ -40,7 +40,7 @@ class EnvOptions:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> EnvOptions:
-        """Options by name.
+        """Build options by name.
 
         :raises InvalidArgument: for a name that is no option, or a bad value.
         """
@@ -51,11 +51,11 @@ class EnvOptions:
         return cls(**dict(values))
 
     def given(self) -> dict[str, int | float | bool]:
-        """The options that are not None, by name."""
+        """Return the options that are not None, by name."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def check(self, env_id: str) -> EnvironmentCard:
-        """The card of the environment, after checking that it has every option that is given.
+        """Return the card of the environment, after checking that it has every option that is given.
 
         :raises NotFound: for an unknown environment.
         :raises InvalidArgument: naming the option that this environment does not have.

@@ -91,7 +91,7 @@ class BatchEnv(Protocol):
         ...
 
     def state(self) -> State:
-        """The current state; stays valid after further steps."""
+        """Return the current state; it stays valid after further steps."""
         ...
 
     def step(self, actions: Array) -> BatchStep:
@@ -103,7 +103,7 @@ class BatchEnv(Protocol):
         ...
 
     def snapshot(self) -> dict[str, Array]:
-        """Everything that the future depends on, as plain arrays."""
+        """Return everything on which future steps depend, as plain arrays."""
         ...
 
     def restore(self, snapshot: Mapping[str, Array]) -> None:

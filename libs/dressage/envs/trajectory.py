@@ -1,4 +1,4 @@
-"""One recorded episode: every field of the card at T+1 instants, and what was done between them.
+"""One recorded episode: every field of the card at T+1 instants, and the actions between them.
 
 Row 0 is the state after reset, row t+1 the state after action t. A trajectory needs numpy only, so that judges run
 without a simulator; ``qpos`` and ``qvel`` are complete enough to render it.
@@ -118,9 +118,9 @@ class Trajectory:
 
     @classmethod
     def load(cls, path: str | Path) -> Trajectory:
-        """Read what `save` wrote; columns come back as float32.
+        """Read a file of `save`; columns are float32.
 
-        :raises InvalidArgument: for anything else, saying what is wrong with it.
+        :raises InvalidArgument: for any other file.
         """
         path = Path(path)
         try:
@@ -132,7 +132,7 @@ class Trajectory:
         return _from_arrays(arrays, path)
 
     def time_reversed(self) -> Trajectory:
-        """The episode played backwards: states and actions in reverse order, velocities negated, time running on.
+        """Return the episode played backwards: states and actions in reverse order, velocities negated, time running on.
 
         A null control for judges: a film of it looks plausible, but it is not the behaviour.
         """
@@ -152,7 +152,7 @@ class Trajectory:
 
 
 def load_check_trajectories(env_id: str) -> dict[str, list[Trajectory]]:
-    """The short episodes shipped for checks, by kind: ``random``, ``motionless``, ``untrained``.
+    """Return the short episodes shipped for checks, by kind: ``random``, ``motionless``, ``untrained``.
 
     :raises NotFound: for an unknown environment.
     """

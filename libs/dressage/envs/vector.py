@@ -25,7 +25,7 @@ from dressage.errors import FailedPrecondition, InvalidArgument, NotFound, Unava
 
 
 def bound_fields(card: EnvironmentCard) -> list[BoundField]:
-    """The fields, computed from the arrays ``observed`` (N, D) and ``steps`` (N,)."""
+    """Return the fields, computed from the arrays ``observed`` (N, D) and ``steps`` (N,)."""
     time = Field("time", (), "s", "time since the episode began")
     return [
         observation_field(card.observation_size, ("observed",), lambda raw: raw["observed"]),
@@ -34,7 +34,7 @@ def bound_fields(card: EnvironmentCard) -> list[BoundField]:
 
 
 def make_registered(env_id: str, max_episode_steps: int | None) -> Any:
-    """The environment behind ``gymnasium:ID``.
+    """Return the environment behind ``gymnasium:ID``.
 
     :param max_episode_steps: time limit; None: the registered one.
     :raises NotFound: when no such id is registered.
@@ -88,11 +88,11 @@ class Adapter:
             raise InvalidArgument(field="environment", value=env_id, expected=expected)
 
     def flat(self, observation: Any) -> Array:
-        """An observation as (D,) float64; a Discrete one as one-hot."""
+        """Return an observation as (D,) float64; a Discrete one as one-hot."""
         return np.asarray(self._spaces.flatten(self._observation, observation), dtype=np.float64)
 
     def action(self, given: Array) -> Any:
-        """What the environment takes."""
+        """Return an action as the environment accepts it."""
         if self.num_actions:
             return int(given) + self._first
         return np.asarray(given, dtype=self._action.dtype).reshape(self._action.shape)
@@ -208,7 +208,7 @@ class VectorBatch:
 
     def _replay(self, row: int) -> Array:
         env = self._envs[row]
-        env.reset(seed=0)  # an environment may do what it does only once
+        env.reset(seed=0)  # an environment may do some work in its first reset only
         env.unwrapped.np_random = random_state.unpack(self._begun[row][None])[0]
         observation, _ = env.reset()
         for action in self._played[row]:
@@ -238,7 +238,7 @@ class VectorBatch:
         return self._observed
 
     def _checked(self, actions: Array) -> tuple[Array, Array]:
-        """Actions, and the rows that were not finite (their actions become 0)."""
+        """Return actions, and the rows that were not finite (their actions become 0)."""
         actions = np.asarray(actions)
         none = np.zeros(self.num_envs, dtype=bool)
         if self.num_actions:

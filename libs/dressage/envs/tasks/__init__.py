@@ -28,7 +28,7 @@ _MODULES = {
 
 
 def task(env_id: str) -> Task:
-    """The task of that id.
+    """Return the task of that id.
 
     :raises dressage.errors.NotFound: listing the known ids, the nearest first.
     """

@@ -10,7 +10,7 @@ _AXES = ("x", "y", "z")
 
 
 def contact_components(layout: Layout, *, clip: float | None = None) -> tuple[ObservationComponent, ...]:
-    """``cfrc_ext`` of every body but the world: torque, then force."""
+    """Return ``cfrc_ext`` of every body but the world: torque, then force."""
     components = []
     for body in layout.bodies:
         for kind, unit in (("torque", "N m"), ("force", "N")):
@@ -23,7 +23,7 @@ def contact_components(layout: Layout, *, clip: float | None = None) -> tuple[Ob
 
 
 def inertia_components(layout: Layout) -> tuple[ObservationComponent, ...]:
-    """``cinert`` of every body but the world: rotational inertia about the robot's centre of mass, offset, mass."""
+    """Return ``cinert`` of every body but the world: rotational inertia about the robot's centre of mass, offset, mass."""
     group = _group("cinert", 10, "rotational inertia xx yy zz xy xz yz, mass times offset x y z, mass")
     components = []
     for body in layout.bodies:
@@ -43,7 +43,7 @@ def inertia_components(layout: Layout) -> tuple[ObservationComponent, ...]:
 
 
 def velocity_components(layout: Layout) -> tuple[ObservationComponent, ...]:
-    """``cvel`` of every body but the world: angular velocity, then velocity at the robot's centre of mass."""
+    """Return ``cvel`` of every body but the world: angular velocity, then velocity at the robot's centre of mass."""
     group = _group("cvel", 6, "angular velocity x y z, velocity x y z at the robot's centre of mass")
     components = []
     for body in layout.bodies:
@@ -55,7 +55,7 @@ def velocity_components(layout: Layout) -> tuple[ObservationComponent, ...]:
 
 
 def motor_components(layout: Layout) -> tuple[ObservationComponent, ...]:
-    """``qfrc_actuator`` of every joint that a motor can turn, in the order of ``qvel``."""
+    """Return ``qfrc_actuator`` of every joint that a motor can turn, in the order of ``qvel``."""
     joints = sorted(layout.joints.values(), key=lambda joint: joint.qvel)
     group = _group("qfrc_actuator", 1, "torque of the motors on each joint")
     return tuple(

@@ -44,7 +44,7 @@ class CustomModel(Task):
         return load_compiled(custom.folder_of(self.env_id) / custom.MODEL_FILE)
 
     def initial_qpos(self, model: Any) -> Array:
-        """The first keyframe's, by convention the pose in which the robot stands; else the reference pose."""
+        """Return the first keyframe's positions, by convention the standing pose, or the reference pose's."""
         return np.array(model.key_qpos[0] if model.nkey else model.qpos0)
 
     def observation(self, raw: Raw) -> Array:

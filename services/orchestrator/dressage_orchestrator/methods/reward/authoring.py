@@ -46,7 +46,7 @@ def author_judge(context: SessionContext) -> Code:
 
 
 def _given_judge(context: SessionContext) -> Code | None:
-    """The caller's judge, or the one that passed its check in an earlier epoch; None if there is none."""
+    """Return the caller's judge, or the one that passed its check in an earlier epoch; None if there is none."""
     if context.spec.judge_source:
         return Code(context.spec.judge_source, USER)
     if context.epoch == 0:

@@ -76,7 +76,7 @@ def diagnose(
 
 
 def _reward_hacking(points: Sequence[v1.CurvePoint]) -> list[Diagnostic]:
-    """The return under the proposed reward rose after the judgment's peak, while the judgment fell."""
+    """Return a warning if the return under the proposed reward rose after the judgment's peak while the judgment fell."""
     judged = [point for point in points if point.HasField("score")]
     if len(judged) < 2:
         return []
@@ -96,7 +96,7 @@ def _reward_hacking(points: Sequence[v1.CurvePoint]) -> list[Diagnostic]:
 
 
 def _plateau(points: Sequence[v1.CurvePoint]) -> list[Diagnostic]:
-    """The second half of the curve gains next to nothing of the curve's own range."""
+    """Return a warning if the curve's second half gains next to nothing of the curve's range."""
     if len(points) < 4:
         return []
     values = [point.proposed_return for point in points]
@@ -124,7 +124,7 @@ def _dominating(metrics: Mapping[str, float]) -> list[Diagnostic]:
 
 
 def without_best(iterations: Sequence[v1.Iteration]) -> int:
-    """Judged iterations since the one with the best score; 0 when the last one is the best."""
+    """Return the number of judged iterations since the one with the best score; 0 when the last one is the best."""
     judged = [entry for entry in iterations if entry.HasField("score")]
     if not judged:
         return 0

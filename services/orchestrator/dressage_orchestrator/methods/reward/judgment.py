@@ -21,7 +21,7 @@ _REPORTED_HERE = ("REWARD_HACKING", "PLATEAU", "SEEDS_DISAGREE")
 
 
 def by_config(members: Sequence[v1.Member], *, threshold: float) -> dict[str, v1.Judgment]:
-    """Each config's judgment: the mean over its members."""
+    """Return each config's judgment: the mean over its members."""
     groups: dict[str, list[v1.Judgment]] = {}
     for member in members:
         groups.setdefault(member.config, []).append(member.judgment)
@@ -29,12 +29,12 @@ def by_config(members: Sequence[v1.Member], *, threshold: float) -> dict[str, v1
 
 
 def best_config(judgments: Mapping[str, v1.Judgment]) -> str:
-    """The config with the best mean; the first of equals."""
+    """Return the config with the best mean; the first of equals."""
     return max(judgments, key=lambda config: judgments[config].score)
 
 
 def judge_training(context: SessionContext, number: int, training: str, judge_source: str) -> v1.Judgment:
-    """Judges an iteration's training; the best config's judgment, stored in members, iteration and session."""
+    """Judge an iteration's training; return the best config's judgment, stored in members, iteration and session."""
     name = f"judge:{number}:{training.rpartition('/')[2]}"
     return context.message_step(name, v1.Judgment, lambda: _judge_training(context, number, training, judge_source))
 
@@ -85,7 +85,7 @@ def _record_of(
 def confirm(
     context: SessionContext, number: int, training: str, *, reward_source: str, judge_source: str
 ) -> v1.Judgment:
-    """Scores the best config's members again, on fresh seeds; their judgment, stored in iteration and session."""
+    """Score the best config's members again, on fresh seeds; return their judgment, stored in iteration and session."""
     config = context.step(f"winner:{number}", lambda: context.store.iteration(number).reward.best_config)
     trained = [member for member in context.store.members(training) if member.config == config and member.policy]
     if not trained:
@@ -109,7 +109,7 @@ def _judge_again(context: SessionContext, number: int, training: str, judge_sour
 
 
 def record_unjudged(context: SessionContext, number: int, row: AssignmentRow) -> None:
-    """Without a judge the config with the best return under the proposed reward is the best. In a step."""
+    """Record the best config without a judge: by the best return under the proposed reward. Call it in a step."""
     groups: dict[str, list[float]] = {}
     for member in row.assignment.members:
         last = member.evaluations[-1] if member.evaluations else v1.Evaluation()

@@ -38,7 +38,7 @@ class Scored:
 
 
 def stored(members: Mapping[int, Sequence[v1.Member]]) -> dict[str, float]:
-    """Judged rollouts of earlier iterations with their scores: of all where there are few, else an even choice by score.
+    """Return judged rollouts of earlier iterations with their scores: of all where there are few, else an even choice by score.
 
     A person's label stands for the judge's score, where there is one.
 
@@ -59,7 +59,7 @@ def stored(members: Mapping[int, Sequence[v1.Member]]) -> dict[str, float]:
 
 
 def score_of(rollout: v1.Rollout) -> float:
-    """A rollout's score: a person's if there is one, else the judges'."""
+    """Return a rollout's score: a person's if there is one, else the judges'."""
     for verdict in rollout.judgment.verdicts:
         if verdict.kind == v1.JUDGE_KIND_HUMAN:
             return verdict.score
@@ -83,7 +83,7 @@ def pairs(answer: judge_pb.ScoreResponse, scores: Mapping[str, float]) -> list[S
 
 
 def screen(scored: Sequence[Scored], *, rounds: int) -> v1.Screening:
-    """The rank agreement, and whether it is backwards.
+    """Return the rank agreement, and whether it is backwards.
 
     :param rounds: how often the reward was sent back so far.
     """
