@@ -61,7 +61,7 @@ def free_root(
 
 
 def free_components(layout: Layout, *, skip: int) -> tuple[ObservationComponent, ...]:
-    """Return the observation made of ``qpos`` (the first ``skip`` left out) and ``qvel`` of a robot with one freely moving root."""
+    """Return the observation made of ``qpos`` (the first ``skip`` left out) and ``qvel`` of a robot with one free root."""
     root = layout.free[0]
     places = [ObservationComponent(f"{root.body}_{axis}", "m", f"{root.body} position along {axis}") for axis in _AXES]
     places += [

@@ -154,10 +154,10 @@ def positions_and_velocities(raw: Raw, *, skip: int, clip: float | None = None) 
 
 
 def uniform_start(rng: np.random.Generator, qpos: Array, nv: int, scale: float) -> tuple[Array, Array]:
-    """Return uniform noise of ±``scale`` added to every position, then on every velocity."""
+    """Return positions and velocities with uniform noise of ±``scale``, drawn for positions first."""
     return qpos + rng.uniform(low=-scale, high=scale, size=len(qpos)), rng.uniform(low=-scale, high=scale, size=nv)
 
 
 def normal_velocity_start(rng: np.random.Generator, qpos: Array, nv: int, scale: float) -> tuple[Array, Array]:
-    """Return uniform noise of ±``scale`` added to every position, then normal noise of deviation ``scale`` on every velocity."""
+    """Return positions with uniform noise of ±``scale``, then velocities of normal noise of deviation ``scale``."""
     return qpos + rng.uniform(low=-scale, high=scale, size=len(qpos)), scale * rng.standard_normal(nv)
