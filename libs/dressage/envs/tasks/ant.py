@@ -131,7 +131,7 @@ def _feet(layout: Layout) -> list[str]:
 
 
 def _velocity(before: Raw, after: Raw, time_step: float) -> Array:
-    """Return the mean velocity (N, 2) of the torso over a step, from ``xpos`` as in stock Gymnasium: a substep behind ``qpos``."""
+    """Return the torso's mean velocity (N, 2) over a step, from ``xpos`` as in stock Gymnasium: a substep behind ``qpos``."""
     moved: Array = (after["xpos"][:, _TORSO, :2] - before["xpos"][:, _TORSO, :2]) / time_step
     return moved
 
