@@ -45,7 +45,7 @@ def measure_ours(cores: int, seconds: float) -> dict[str, float]:
     """Steady steps per second over all members, and the seconds before the steady state."""
     began = time.perf_counter()
     from dressage.contracts.reward import load_reward
-    from dressage.envs.batch import EnvOptions, make_batch
+    from dressage.envs import EnvOptions, make_batch
     from dressage.envs.cards import load_card
     from dressage_trainer.backends.group import MemberSetup
     from dressage_trainer.backends.stacked import build_groups

@@ -75,7 +75,7 @@ def train(
 ) -> dict[str, Any]:
     """Final stock returns of each seed's deterministic policy, and the learning curves by the trained reward."""
     from dressage.contracts.reward import load_reward
-    from dressage.envs.batch import EnvOptions, make_batch
+    from dressage.envs import EnvOptions, make_batch
     from dressage.envs.cards import load_card
     from dressage_trainer.backends.group import MemberSetup
     from dressage_trainer.messages import MemberTask, TrainSpec

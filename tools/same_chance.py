@@ -41,7 +41,7 @@ def pair(environment: str, seed: int, *, steps: int, episodes: int) -> dict[str,
         update: of anything that both keep (see `Twin.difference`), and of the actions in all steps until then.
     """
     import pytest
-    from dressage.envs.batch import EnvOptions
+    from dressage.envs.options import EnvOptions
     from dressage.training.hyperparameters import Hyperparameters
     from sb3_twin import Twin
     from support.ours import REWARDS, returns_of

@@ -107,7 +107,7 @@ REWARDS = {
 def build(given: dict[str, Any], root: Path) -> list[Any]:
     """The learner's groups."""
     from dressage.contracts.reward import load_reward
-    from dressage.envs.batch import EnvOptions, make_batch
+    from dressage.envs import EnvOptions, make_batch
     from dressage.envs.cards import load_card
     from dressage_trainer.backends.group import MemberSetup
     from dressage_trainer.backends.stacked import build_groups

@@ -25,8 +25,9 @@ def all_cards(address: str | None, token: str | None) -> list[dict[str, Any]]:
 
         return execute(Where(address, token), work)
     from dressage.envs.cards import list_cards
+    from dressage.envs.describe import describe
 
-    return [{**card.to_dict(), "text": card.describe()} for card in list_cards()]
+    return [{**card.to_dict(), "text": describe(card)} for card in list_cards()]
 
 
 def one_card(environment: str, address: str | None, token: str | None) -> dict[str, Any]:
@@ -41,23 +42,25 @@ def one_card(environment: str, address: str | None, token: str | None) -> dict[s
 
         return execute(Where(address, token), work)
     from dressage.envs.cards import load_card
+    from dressage.envs.describe import describe
 
     card = load_card(short(environment))
-    return {**card.to_dict(), "text": card.describe()}
+    return {**card.to_dict(), "text": describe(card)}
 
 
 def add(source: str, *, name: str, time_step: float | None, episode_steps: int | None) -> dict[str, Any]:
-    """Describe an own environment on this machine.
+    """Describe a custom environment on this machine.
 
     :param name: of a model's environment; empty: the file's.
     :param time_step: seconds between a model's actions; None: about 0.02.
     :param episode_steps: of a model's episode; None: 1000.
     :raises InvalidArgument: for a model or an environment that cannot be used, one that is neither, a registered one with
-        what only a model takes, or a folder of own environments that cannot be written to.
+        what only a model takes, or a folder of custom environments that cannot be written to.
     """
-    from dressage.envs import adding, own
+    from dressage.envs import adding, custom
+    from dressage.envs.describe import describe
 
-    if source.startswith(own.GYMNASIUM):
+    if source.startswith(custom.GYMNASIUM):
         _refuse_for_registered(source, {"--name": name or None, "--time-step": time_step})
         session = "; `--env-option max_episode_steps=N` of run and train bounds the episodes of a session"
         _refuse_for_registered(source, {"--episode-steps": episode_steps}, instead=session)
@@ -70,7 +73,7 @@ def add(source: str, *, name: str, time_step: float | None, episode_steps: int |
             card = adding.add_model(path, name=name, time_step=time_step, **steps)
     else:
         raise errors.InvalidArgument(field="source", value=source, expected="a model's .xml file, or gymnasium:ID")
-    return {**card.to_dict(), "text": card.describe()}
+    return {**card.to_dict(), "text": describe(card)}
 
 
 def _refuse_for_registered(source: str, given: dict[str, object], *, instead: str = "") -> None:
@@ -82,9 +85,9 @@ def _refuse_for_registered(source: str, given: dict[str, object], *, instead: st
 
 
 def _kept() -> AbstractContextManager[None]:
-    """Around what writes to the folder of own environments."""
+    """Around what writes to the folder of custom environments."""
     return output.writing(
-        "folder of own environments",
+        "folder of custom environments",
         os.environ.get(ENVIRONMENTS, ""),
         expected="a folder that can be written to, as --data-dir or DRESSAGE_ENVIRONMENTS says",
     )

@@ -3,7 +3,7 @@
 Importing this package loads no simulator; `make_batch` and `reference` do when they are used.
 """
 
-from dressage.envs.batch import BatchEnv, BatchStep, make_batch
+from dressage.envs.batch import make_batch
 from dressage.envs.cards import (
     ENVIRONMENT_IDS,
     ActionComponent,
@@ -14,6 +14,7 @@ from dressage.envs.cards import (
     load_card,
 )
 from dressage.envs.options import EnvOptions
+from dressage.envs.protocol import BatchEnv, BatchStep
 from dressage.envs.state import State
 from dressage.envs.trajectory import Trajectory, load_check_trajectories
 

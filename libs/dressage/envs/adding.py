@@ -1,7 +1,7 @@
-"""Describing a user's own environments: from a model file or a Gymnasium id to a folder that `dressage.envs.own` reads.
+"""Describing custom environments: from a model file or a Gymnasium id to a folder that `dressage.envs.custom` reads.
 
-This runs on the user's machine, on the user's own files, with the simulator at hand. Everything in a card is read off the
-compiled model or the live environment.
+This runs on the user's machine and files, with the simulator at hand. Everything in a card comes from the compiled model or
+the live environment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dressage.envs import own
+from dressage.envs import custom
 from dressage.envs.cards import ActionComponent, EnvironmentCard, ObservationComponent
 from dressage.envs.generate import CHECK_EPISODES, card_of_task, card_text, with_scales, write_check_episodes
 from dressage.envs.loading import quiet_loading
@@ -42,8 +42,8 @@ def add_model(
     if not 1 <= max_episode_steps <= _MAX_EPISODE_STEPS:
         expected = f"an integer from 1 to {_MAX_EPISODE_STEPS}"
         raise InvalidArgument(field="max_episode_steps", value=max_episode_steps, expected=expected)
-    env_id = own.MODEL + (name or path.stem)
-    folder = own.folder_of(env_id)
+    env_id = custom.MODEL + (name or path.stem)
+    folder = custom.folder_of(env_id)
     try:
         with quiet_loading():
             model = mujoco.MjModel.from_xml_path(str(path))
@@ -54,7 +54,7 @@ def add_model(
         raise InvalidArgument(field="model", value=str(path), expected="a model with at least one actuator")
     step = _action_time(float(model.opt.timestep), time_step)
     with _replacing(folder) as new:
-        mujoco.mj_saveModel(model, str(new / own.MODEL_FILE))
+        mujoco.mj_saveModel(model, str(new / custom.MODEL_FILE))
         from dressage.envs.tasks import task
 
         options = {"max_episode_steps": max_episode_steps, "reset_noise_scale": _RESET_NOISE}
@@ -66,18 +66,18 @@ def add_registered(env_id: str) -> EnvironmentCard:
     """Describe an environment that is registered with Gymnasium and keep its card as ``gymnasium:ID``.
 
     :param env_id: ``gymnasium:ID``.
-    :raises NotFound: when Gymnasium knows no such id.
+    :raises NotFound: when no such id is registered.
     :raises InvalidArgument: for one whose observation or action a trainer cannot use.
     """
     from dressage.envs.vector import Adapter, bound_fields, make_registered
 
-    folder = own.folder_of(env_id)
+    folder = custom.folder_of(env_id)
     env = make_registered(env_id, None)
     try:
         adapter, steps = Adapter(env, env_id), env.spec.max_episode_steps or _EPISODE_STEPS
         card = EnvironmentCard(
             id=env_id,
-            title=f"Gymnasium's {env_id.removeprefix(own.GYMNASIUM)}",
+            title=f"Gymnasium's {env_id.removeprefix(custom.GYMNASIUM)}",
             description=(
                 "An environment of Gymnasium or of a package that registers with it. It runs through a plain adapter, one "
                 "environment after another in Python, so training is much slower than in the batched environments, and "
@@ -110,13 +110,13 @@ def add_registered(env_id: str) -> EnvironmentCard:
 
 @contextmanager
 def _replacing(folder: Path) -> Iterator[Path]:
-    """An empty folder to write an environment to; it takes the place of ``folder`` once it is written without an error.
+    """Yield an empty folder for an environment; it replaces ``folder`` once it is written without an error.
 
     Until then readers find what was there, whole. The swap is two renames: between them, and after a kill just there until
     the environment is added again, a reader finds none. One that reads several files may get some of the old and some of the
     new.
 
-    While it is written, this whole process, which is the command line's, finds own environments beside it alone.
+    While it is written, this process, which is the command line's, looks up custom environments only next to it.
     """
     before, root = (folder.with_name(f".{folder.name}.{kind}") for kind in ("before", "adding"))
     _put_back(folder, before)
@@ -139,7 +139,7 @@ def _replacing(folder: Path) -> Iterator[Path]:
 
 
 def _put_back(folder: Path, before: Path) -> None:
-    """After a replacement that was cut short: keep the new environment where it is whole, else the one from before it."""
+    """Clean up a replacement that was cut short: keep the new environment where it is whole, else the one from before it."""
     if before.exists() and not _is_whole(folder):
         shutil.rmtree(folder, ignore_errors=True)
         before.rename(folder)
@@ -147,41 +147,41 @@ def _put_back(folder: Path, before: Path) -> None:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether all that `_finish` writes is there: the check episodes are written last, the card's scales before them."""
+    """Return whether all files of `_finish` exist: it writes the check episodes last, and the card's scales before them."""
     try:
-        card = json.loads((folder / own.CARD_FILE).read_bytes())
+        card = json.loads((folder / custom.CARD_FILE).read_bytes())
     except (OSError, ValueError):
         return False
-    episodes = list((folder / own.TRAJECTORIES).glob("*.npz"))
+    episodes = list((folder / custom.TRAJECTORIES).glob("*.npz"))
     return bool(card.get("scales")) and len(episodes) == CHECK_EPISODES
 
 
 @contextmanager
 def _environments_in(root: Path) -> Iterator[None]:
-    """Own environments are looked up in ``root``. Measuring an environment reads its card and its model by its id."""
-    given = os.environ[own.VARIABLE]
-    os.environ[own.VARIABLE] = str(root)
+    """Look up custom environments in ``root``: measuring an environment reads its card and its model by its id."""
+    given = os.environ[custom.VARIABLE]
+    os.environ[custom.VARIABLE] = str(root)
     try:
         yield
     finally:
-        os.environ[own.VARIABLE] = given
+        os.environ[custom.VARIABLE] = given
 
 
 def _finish(card: EnvironmentCard, folder: Path) -> EnvironmentCard:
-    """Writes the card, measures on it, writes it again with the scales; then the check episodes."""
-    path = folder / own.CARD_FILE
+    """Write the card, measure on it, write it again with the scales; then write the check episodes."""
+    path = folder / custom.CARD_FILE
     path.write_text(card_text(card), "utf-8")
     card = with_scales(card, episodes=_EPISODES)
     path.write_text(card_text(card), "utf-8")
-    write_check_episodes(card, folder / own.TRAJECTORIES)
+    write_check_episodes(card, folder / custom.TRAJECTORIES)
     return card
 
 
-def _action_time(physics: float, wanted: float | None) -> float:
-    if wanted is not None and not (math.isfinite(wanted) and physics <= wanted <= 10):
+def _action_time(physics: float, requested: float | None) -> float:
+    if requested is not None and not (math.isfinite(requested) and physics <= requested <= 10):
         expected = f"seconds from the physics time step, {physics:g}, to 10"
-        raise InvalidArgument(field="time_step", value=wanted, expected=expected)
-    return physics * max(1, round((wanted or _TIME_STEP) / physics))
+        raise InvalidArgument(field="time_step", value=requested, expected=expected)
+    return physics * max(1, round((requested or _TIME_STEP) / physics))
 
 
 def _actions(adapter: Any) -> tuple[ActionComponent, ...]:
@@ -195,8 +195,8 @@ def _actions(adapter: Any) -> tuple[ActionComponent, ...]:
 
 
 def _seconds(env: Any) -> float:
-    """Seconds of a step: what the environment says of itself, else its pictures' rate, else 1."""
+    """Return the seconds of a step: the environment's own value, else from its frame rate, else 1."""
     stock = env.unwrapped
-    found = getattr(stock, "dt", None) or getattr(stock, "tau", None)
+    seconds = getattr(stock, "dt", None) or getattr(stock, "tau", None)
     rate = env.metadata.get("render_fps")
-    return float(found) if isinstance(found, int | float) and found > 0 else 1 / rate if rate else 1.0
+    return float(seconds) if isinstance(seconds, int | float) and seconds > 0 else 1 / rate if rate else 1.0

@@ -1,4 +1,4 @@
-"""Environment cards: everything a reward, a judge or a model needs to know about an environment.
+"""Environment cards: everything that a reward, a judge or a model needs of an environment.
 
 A card is data. It is generated from the live environment (`python -m dressage.envs.generate`) into a JSON file of this
 package, so that services without a simulator can serve it; a test checks that the files are current.
@@ -16,7 +16,7 @@ from dataclasses import field as with_default
 from importlib import resources
 from typing import Any, Literal
 
-from dressage.envs import own
+from dressage.envs import custom
 from dressage.envs.forms import check_forms
 from dressage.errors import InvalidArgument, NotFound
 
@@ -82,15 +82,15 @@ class ActionComponent:
 
 @dataclass(frozen=True)
 class EnvironmentCard:
-    """What is known about one environment.
+    """The description of one environment.
 
     :param time_step: seconds per environment step.
     :param termination: when an episode ends before its time limit, in words.
     :param scales: reference numbers: ``random_return`` (mean stock return of uniformly random actions),
         ``random_episode_steps``, ``motionless_return``, and for walkers ``standing_height`` (m) and
         ``typical_speed`` (m/s).
-    :param action: what each number of a Box action does; of a discrete action the one entry that says what each choice
-        does, its bounds 0 and ``num_actions`` - 1.
+    :param action: what each number of a Box action does; of a discrete action one entry that describes the choices,
+        with the bounds 0 and ``num_actions`` - 1.
     :param options: names and default values of the options that `EnvOptions` accepts here.
     :param num_actions: choices of a discrete action, numbered from 0; 0 for a Box action.
     """
@@ -129,7 +129,7 @@ class EnvironmentCard:
         return tuple(entry.name for entry in self.fields)
 
     def field(self, name: str) -> Field:
-        """The field of that name.
+        """Return the field of that name.
 
         :raises NotFound: naming near matches.
         """
@@ -140,7 +140,7 @@ class EnvironmentCard:
         raise NotFound(f"{self.id} has no field {name!r}; near matches: {', '.join(near)}", reason="FIELD_NOT_FOUND")
 
     def to_dict(self) -> dict[str, Any]:
-        """The card as JSON-ready data."""
+        """Return the card as JSON-ready data."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         for component in plain["observation_components"]:
             if not component["group"]:
@@ -149,7 +149,7 @@ class EnvironmentCard:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> EnvironmentCard:
-        """The card that `to_dict` wrote.
+        """Build a card from `to_dict`'s data.
 
         :raises InvalidArgument: when a key is missing, unknown or of the wrong form.
         """
@@ -174,12 +174,6 @@ class EnvironmentCard:
                 f"not an environment card: {error!r}", field="card", expected="a card's dict"
             ) from error
 
-    def describe(self) -> str:
-        """The card as a compact plain-text table, as a language model is shown it."""
-        from dressage.envs.describe import describe
-
-        return describe(self)
-
 
 def _entries(values: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
     entries: Sequence[Mapping[str, Any]] = values[name]
@@ -189,14 +183,14 @@ def _entries(values: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]
 
 
 def load_card(env_id: str) -> EnvironmentCard:
-    """The card of an environment.
+    """Return the card of an environment.
 
-    :param env_id: a Gymnasium id, such as ``HalfCheetah-v5``, or one of the user's own (`dressage.envs.own`).
+    :param env_id: a Gymnasium id, such as ``HalfCheetah-v5``, or a custom one (`dressage.envs.custom`).
     :raises NotFound: listing the known ids, the nearest first.
-    :raises InvalidArgument: for one of the user's own whose card is damaged.
+    :raises InvalidArgument: for a custom environment whose card is damaged.
     """
-    if own.is_own(env_id):
-        return _own_card(env_id)
+    if custom.is_custom(env_id):
+        return _custom_card(env_id)
     if env_id not in ENVIRONMENT_IDS:
         shown = env_id if len(env_id) <= 60 else env_id[:57] + "..."
         known = ", ".join(_nearest_first(env_id))
@@ -209,17 +203,17 @@ def load_card(env_id: str) -> EnvironmentCard:
 
 
 def list_cards() -> tuple[EnvironmentCard, ...]:
-    """The cards of all environments, the user's own last; a damaged one is left out (`load_card` says what ails it)."""
-    found = [load_card(env_id) for env_id in ENVIRONMENT_IDS]
-    for env_id in own.own_ids():
+    """Return the cards of all environments, custom ones last; a damaged one is left out (`load_card` raises what is wrong)."""
+    cards = [load_card(env_id) for env_id in ENVIRONMENT_IDS]
+    for env_id in custom.custom_ids():
         with contextlib.suppress(InvalidArgument, NotFound):  # one may be removed meanwhile
-            found.append(load_card(env_id))
-    return tuple(found)
+            cards.append(load_card(env_id))
+    return tuple(cards)
 
 
-def _own_card(env_id: str) -> EnvironmentCard:
+def _custom_card(env_id: str) -> EnvironmentCard:
     try:
-        data = own.read_card(env_id)
+        data = custom.read_card(env_id)
     except RecursionError as error:
         raise InvalidArgument(
             f"the card of {env_id!r} cannot be read: nested too deep",

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from dressage.envs import random_state
-from dressage.envs.batch import BatchStep
 from dressage.envs.cards import ActionComponent, EnvironmentCard, Field, ObservationComponent
 from dressage.envs.fields import BoundField, observation_field, scalar, time_field
 from dressage.envs.options import EnvOptions
+from dressage.envs.protocol import BatchStep
 from dressage.envs.snapshots import check_snapshot, environment_bytes
 from dressage.envs.state import Array, Raw, State
 from dressage.errors import FailedPrecondition, InvalidArgument
@@ -33,7 +33,7 @@ _ACTIONS = 2
 
 
 def bound_fields() -> list[BoundField]:
-    """The fields, computed from the arrays ``state`` (N, 4) and ``time`` (N,)."""
+    """Return the fields, computed from the arrays ``state`` (N, 4) and ``time`` (N,)."""
     leans = "unwrapped, 0 = upright, positive = it leans towards +x"
     return [
         observation_field(4, ("state",), observation),
@@ -51,13 +51,13 @@ def bound_fields() -> list[BoundField]:
 
 
 def observation(raw: Raw) -> Array:
-    """The stock observation (N, 4)."""
+    """Return the stock observation (N, 4)."""
     rounded: Array = raw["state"].astype(np.float32).astype(np.float64)
     return rounded
 
 
 def build_card(stock: Any, *, max_episode_steps: int) -> EnvironmentCard:
-    """The card, its numbers read off the live stock environment.
+    """Return the card, with its numbers from the live stock environment.
 
     :raises SystemExit: where they are not those that the batch computes with.
     """
@@ -102,7 +102,7 @@ def build_card(stock: Any, *, max_episode_steps: int) -> EnvironmentCard:
 
 
 class CartPoleBatch:
-    """See `dressage.envs.batch.BatchEnv`."""
+    """See `dressage.envs.protocol.BatchEnv`."""
 
     def __init__(
         self, card: EnvironmentCard, num_envs: int, *, options: EnvOptions, fields: Collection[str] | None
@@ -212,11 +212,11 @@ class CartPoleEpisodes:
 
     @staticmethod
     def start_states(seeds: Sequence[int]) -> Array:
-        """The states (N, 4) in which stock Gymnasium's ``reset(seed=...)`` starts."""
+        """Return the states (N, 4) in which stock Gymnasium's ``reset(seed=...)`` starts."""
         return np.stack([_start(random_state.generator(seed)) for seed in seeds])
 
     def observation(self) -> Array:
-        """The stock observations as float32 columns, (4, N)."""
+        """Return the stock observations as float32 columns, (4, N)."""
         return np.stack(self._columns).astype(np.float32)
 
     def step(self, right: Array) -> Array:
@@ -240,12 +240,12 @@ def _start(stream: np.random.Generator) -> Array:
 
 
 def _advance(values: Array, actions: Array) -> Array:
-    """One Euler step from (N, 4) states."""
+    """Return one Euler step from (N, 4) states."""
     return np.stack(_euler_step(values.T, actions == 1), axis=1)
 
 
 def _euler_step(values: Sequence[Array] | Array, right: Array) -> list[Array]:
-    """One Euler step, as stock Gymnasium computes it.
+    """Return one Euler step, as stock Gymnasium computes it.
 
     :param values: the four columns of the state, (N,) each.
     :param right: (N,) bool: which carts are pushed right.

@@ -1,23 +1,21 @@
-"""A card as plain text: compact, because a language model pays for each line, and complete, because it sees no more."""
+"""A card as plain text: compact, since a prompt pays for each line, and complete, since the model sees nothing else."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from dressage.envs.cards import EnvironmentCard, Field, ObservationComponent
+from dressage.envs.cards import EnvironmentCard, Field, ObservationComponent
 
 _WIDTH = 380
-# Fields that exist once for each body or foot: their line says what it is of any, and lists the names.
+# Fields that exist once for each body or foot: one line describes all of them and lists their names.
 _FAMILIES = ("xpos_", "xvel_", "contact_", "height_", "touching_")
 _LAGGING = ("xpos_", "xvel_", "height_", "touching_", "contact_")
 
 
 def describe(card: EnvironmentCard) -> str:
-    """Plain-text table of a card; every line is at most a sentence."""
+    """Return plain-text table of a card; every line is at most a sentence."""
     episode = card.max_episode_steps * card.time_step
     lines = [
         f"{card.id}: {card.title}",
@@ -56,7 +54,7 @@ def _fields(card: EnvironmentCard) -> Iterator[str]:
 
 
 def _kind(entry: Field) -> tuple[object, ...]:
-    """Equal for the fields of one family that differ by the body's name only."""
+    """Return a key that is equal for the fields of one family that differ only by the body's name."""
     for prefix in _FAMILIES:
         if entry.name.startswith(prefix):
             body = entry.name.removeprefix(prefix)
@@ -80,7 +78,7 @@ def _action(card: EnvironmentCard) -> Iterator[str]:
 
 
 def _observation(components: tuple[ObservationComponent, ...]) -> Iterator[str]:
-    """A line for each component, or for each run of components of one group."""
+    """Return a line for each component, or for each run of components of one group."""
     numbered = enumerate(components)
     for group, run in groupby(numbered, key=lambda pair: pair[1].group or pair[0]):
         entries = list(run)

@@ -2,8 +2,8 @@
 
 `NativeEngine` is `mujoco.batch.Batch`: one call steps all simulations on native threads. It never fills what
 `mj_rnePostConstraint` computes, the contact forces (``cfrc_ext``). `DataEngine` keeps one ``MjData`` per simulation and
-steps them from Python threads: MuJoCo's functions release the interpreter's lock, so they run side by side, and what stock
-Gymnasium does after a step can be done after each. `make_engine` chooses the second only where something reads
+steps them from Python threads: MuJoCo's functions release the interpreter's lock, so they run in parallel, and each step can be
+followed by what stock Gymnasium does after it. `make_engine` chooses the second only where something reads
 what the first cannot give (docs/decisions/0010-contact-forces.md has the figures).
 """
 
@@ -30,17 +30,17 @@ _BLOCK = 4
 
 
 class Engine(Protocol):
-    """N simulations. ``live`` holds what was asked for, by MuJoCo's names, (N, ...), as of the last call."""
+    """N simulations. ``live`` holds the requested arrays (N, ...) by MuJoCo's names, as of the last call."""
 
     live: dict[str, Array]
 
     @property
     def state(self) -> Array:
-        """(N, S) float64: all that the future depends on but the controls to come; a copy."""
+        """(N, S) float64, a copy: everything that future states depend on, except for future controls."""
         ...
 
     def load(self, state: Array) -> None:
-        """Go on from what `state` gave. ``live`` is stale until the next step."""
+        """Continue from a value of `state`. ``live`` is stale until the next step."""
         ...
 
     def step(self, actions: Array, count: int) -> Array | None:
@@ -52,12 +52,12 @@ class Engine(Protocol):
         ...
 
     def diverged(self) -> Array | None:
-        """(N,) bool: rows that MuJoCo has reset since the last call because they diverged; None: none."""
+        """Return (N,) bool: rows that MuJoCo has reset since the last call because they diverged; None: none."""
         ...
 
 
 def make_engine(model: Any, count: int, *, num_threads: int, sources: Collection[str]) -> Engine:
-    """The faster engine that can give these arrays.
+    """Return the faster engine that provides these arrays.
 
     :param model: ``mujoco.MjModel``.
     :param sources: names of the arrays of ``live``; ``qpos`` and ``qvel`` must be among them.
@@ -186,6 +186,6 @@ class DataEngine:
             self._collect(row)
 
     def diverged(self) -> Array | None:
-        # A reset, ours or MuJoCo's after a divergence, sets the counters to zero; MuJoCo then counts its own.
+        # A reset, also MuJoCo's after a divergence, sets the counters to zero; MuJoCo counts its resets after that.
         rows = np.array([bool(numbers[DIVERGENCE].any()) for numbers in self._warnings])
         return rows if rows.any() else None

@@ -24,9 +24,9 @@ _TORSO = "torso"
 
 @dataclass(frozen=True)
 class Tracker:
-    """An array that depends on how the episode went, not on the present state alone (an unwrapped angle).
+    """An array that depends on the course of the episode, not only on the present state (an unwrapped angle).
 
-    :param name: under which fields find it among the simulator arrays.
+    :param name: its name among the simulator arrays.
     :param shape: of one row.
     :param sources: simulator arrays that it reads.
     :param start: its value (N, ...) at the beginning of an episode.
@@ -45,7 +45,7 @@ class BoundField:
     """A field and how to compute it.
 
     :param sources: names of the simulator arrays that ``function`` reads, the tracker's left out.
-    :param tracker: what it reads besides.
+    :param tracker: the tracker that it reads as well.
     """
 
     field: Field
@@ -55,12 +55,12 @@ class BoundField:
 
 
 def trackers_of(bound: Iterable[BoundField]) -> dict[str, Tracker]:
-    """The trackers that these fields read, by name."""
+    """Return the trackers that these fields read, by name."""
     return {entry.tracker.name: entry.tracker for entry in bound if entry.tracker is not None}
 
 
 def sources_of(bound: Sequence[BoundField]) -> set[str]:
-    """The simulator arrays that these fields read."""
+    """Return the simulator arrays that these fields read."""
     tracked = {name for tracker in trackers_of(bound).values() for name in tracker.sources}
     return tracked | {name for entry in bound for name in entry.sources}
 
@@ -68,7 +68,7 @@ def sources_of(bound: Sequence[BoundField]) -> set[str]:
 def scalar(
     name: str, unit: str, meaning: str, source: str, index: int, *, sign: float = 1.0, offset: float = 0.0
 ) -> BoundField:
-    """``sign * source[:, index] + offset`` as a field of one number a row."""
+    """Return ``sign * source[:, index] + offset`` as a field of one number a row."""
 
     def read(raw: Raw) -> Array:
         column = raw[source][:, index]
@@ -82,18 +82,18 @@ def scalar(
 def observation_field(
     size: int, sources: tuple[str, ...], function: FieldFunction, *, stock: bool = True
 ) -> BoundField:
-    """The observation as a field."""
+    """Return the observation as a field."""
     meaning = f"the {'stock Gymnasium ' if stock else ''}observation, component by component below"
     return BoundField(Field("observation", (size,), "mixed", meaning), function, sources)
 
 
 def time_field() -> BoundField:
-    """Seconds since the episode began."""
+    """Return the seconds since the episode began as a field."""
     return BoundField(Field("time", (), "s", "time since the episode began"), lambda raw: raw["time"], ("time",))
 
 
 def planar_root(layout: Layout, *, ahead: str) -> list[BoundField]:
-    """Position, velocity and pitch of a torso that moves in the x-z plane on joints rootx, rootz, rooty.
+    """Return position, velocity and pitch of a torso that moves in the x-z plane on joints rootx, rootz, rooty.
 
     :param ahead: what positive pitch looks like, in words ("the head goes up").
     """
@@ -115,66 +115,68 @@ def planar_root(layout: Layout, *, ahead: str) -> list[BoundField]:
 
 
 def joint_fields(layout: Layout, joints: Iterable[str]) -> list[BoundField]:
-    """Angle (or position) and velocity of each named joint, named by `short_name`."""
-    found = []
+    """Return the angle (or position) and velocity of each named joint, named by `short_name`."""
+    fields = []
     for name in joints:
         joint, short = layout.joint(name), short_name(name)
         limits = ", no limits" if joint.low is None else f", limits {joint.low:.3g} to {joint.high:.3g}"
         moves = f", positive = {short} moves {joint.moves}" if joint.moves else ""
         if joint.is_hinge:
             angle = f"angle of the {short} joint, 0 = reference pose{moves}{limits}"
-            found.append(scalar(f"{short}_angle", "rad", angle, "qpos", joint.qpos))
-            found.append(scalar(f"{short}_velocity", "rad/s", f"rate of {short}_angle", "qvel", joint.qvel))
+            fields.append(scalar(f"{short}_angle", "rad", angle, "qpos", joint.qpos))
+            fields.append(scalar(f"{short}_velocity", "rad/s", f"rate of {short}_angle", "qvel", joint.qvel))
         else:
-            found.append(scalar(f"{short}_position", "m", f"position of {short}{moves}{limits}", "qpos", joint.qpos))
-            found.append(scalar(f"{short}_velocity", "m/s", f"rate of {short}_position", "qvel", joint.qvel))
-    return found
+            fields.append(scalar(f"{short}_position", "m", f"position of {short}{moves}{limits}", "qpos", joint.qpos))
+            fields.append(scalar(f"{short}_velocity", "m/s", f"rate of {short}_position", "qvel", joint.qvel))
+    return fields
 
 
 def body_fields(layout: Layout, *, velocities: bool = True) -> list[BoundField]:
-    """World position and velocity of each body's frame origin."""
-    found = []
+    """Return the world position and velocity of each body's frame origin."""
+    fields = []
     for name, body in layout.bodies.items():
-        found.append(
+        fields.append(
             BoundField(Field(f"xpos_{name}", (3,), "m", f"position (x, y, z) of the origin of {name}"),
                        _position(body), ("xpos",))
         )  # fmt: skip
     if not velocities:
-        return found
+        return fields
     roots = _roots(layout)
     for name, body in layout.bodies.items():
-        found.append(
+        fields.append(
             BoundField(Field(f"xvel_{name}", (3,), "m/s", f"velocity (x, y, z) of the origin of {name}"),
                        _velocity(body, roots), ("cvel", "subtree_com", "xpos"))
         )  # fmt: skip
-    return found
+    return fields
 
 
 def contact_fields(layout: Layout) -> list[BoundField]:
-    """Size of the contact force on each body that can touch something."""
-    found = []
+    """Return the size of the contact force on each body that can touch something."""
+    fields = []
     for name in layout.colliding:
         words = f"size of the total contact force on {name}, 0 when nothing touches it"
-        found.append(BoundField(Field(f"contact_{name}", (), "N", words), _contact(layout.bodies[name]), ("cfrc_ext",)))
-    return found
+        fields.append(
+            BoundField(Field(f"contact_{name}", (), "N", words), _contact(layout.bodies[name]), ("cfrc_ext",))
+        )
+    return fields
 
 
 def foot_fields(layout: Layout, bodies: Iterable[str]) -> list[BoundField]:
-    """Height of the lowest point of each foot above the floor at z = 0, and whether it touches the floor."""
-    found = []
+    """Return the height of the lowest point of each foot above the floor at z = 0, and whether it touches the floor."""
+    fields = []
     for name in bodies:
         capsule = layout.body_capsule[name]
         height = _lowest_point(capsule.id, capsule.radius, capsule.half_length)
         words = f"height of the lowest point of {name} above the floor, negative when pressed into it"
         sources = ("geom_xpos", "geom_xmat")
-        found.append(BoundField(Field(f"height_{name}", (), "m", words), height, sources))
+        fields.append(BoundField(Field(f"height_{name}", (), "m", words), height, sources))
         touch = Field(f"touching_{name}", (), "1", f"1 when {name} touches the floor, else 0")
-        found.append(BoundField(touch, _touching(height, capsule.margin), sources))
-    return found
+        fields.append(BoundField(touch, _touching(height, capsule.margin), sources))
+    return fields
 
 
 def end_height(name: str, meaning: str, *, geom: int, half_length: float) -> BoundField:
-    """Height of one end of a capsule's axis: ``half_length`` along it, signed."""
+    """Return the height of one end of a capsule's axis: ``half_length`` along it, signed."""
 
     def read(raw: Raw) -> Array:
         return raw["geom_xpos"][:, geom, 2] + half_length * raw["geom_xmat"][:, geom, 8]
@@ -183,7 +185,7 @@ def end_height(name: str, meaning: str, *, geom: int, half_length: float) -> Bou
 
 
 def motors(layout: Layout) -> tuple[ActionComponent, ...]:
-    """The action components of a model whose actuators are motors."""
+    """Return the action components of a model whose actuators are motors."""
     parts = []
     for actuator in layout.actuators:
         if not actuator.is_motor or actuator.low is None or actuator.high is None:
@@ -197,7 +199,7 @@ def motors(layout: Layout) -> tuple[ActionComponent, ...]:
 
 
 def joint_components(layout: Layout, *, skip: int = 0, clip: float | None = None) -> tuple[ObservationComponent, ...]:
-    """Observation made of ``qpos`` (the first ``skip`` left out) and ``qvel`` (clipped to ±``clip``)."""
+    """Return the observation made of ``qpos`` (the first ``skip`` left out) and ``qvel`` (clipped to ±``clip``)."""
     by_qpos = sorted(layout.joints.values(), key=lambda joint: joint.qpos)
     by_qvel = sorted(layout.joints.values(), key=lambda joint: joint.qvel)
     return tuple(joint_component(joint) for joint in by_qpos[skip:]) + tuple(
@@ -206,7 +208,7 @@ def joint_components(layout: Layout, *, skip: int = 0, clip: float | None = None
 
 
 def joint_component(joint: Joint, *, rate: bool = False, clip: float | None = None) -> ObservationComponent:
-    """A joint's angle (or position) in the observation, or the rate of it."""
+    """Return a joint's angle (or position) in the observation, or the rate of it."""
     if rate:
         return ObservationComponent(
             f"{joint.name}_velocity", _unit(joint) + "/s", f"velocity of joint {joint.name}", clip
@@ -216,7 +218,7 @@ def joint_component(joint: Joint, *, rate: bool = False, clip: float | None = No
 
 
 def short_name(joint: str) -> str:
-    """A joint's name without a trailing ``_joint`` or ``_rot``."""
+    """Return a joint's name without a trailing ``_joint`` or ``_rot``."""
     return joint.removesuffix("_joint").removesuffix("_rot")
 
 
@@ -225,7 +227,7 @@ def _unit(joint: Joint) -> str:
 
 
 def _contact(body: int) -> FieldFunction:
-    """MuJoCo's ``cfrc_ext`` is a torque, then a force, in the directions of the world's axes."""
+    """Return the size of a body's contact force; MuJoCo's ``cfrc_ext`` is a torque, then a force, along the world's axes."""
 
     def read(raw: Raw) -> Array:
         force: Array = np.sqrt(np.square(raw["cfrc_ext"][:, body, 3:]).sum(axis=-1))
@@ -239,7 +241,7 @@ def _position(body: int) -> FieldFunction:
 
 
 def _velocity(body: int, roots: dict[int, int]) -> FieldFunction:
-    """MuJoCo's ``cvel`` is the velocity at the kinematic tree's centre of mass; moved here to the body's origin."""
+    """Return a body's velocity, moved from the kinematic tree's centre of mass, where MuJoCo's ``cvel`` is, to its origin."""
     root = roots[body]
 
     def read(raw: Raw) -> Array:

@@ -1,7 +1,7 @@
-"""Whether what was read from JSON is of the types that a card's dataclasses say.
+"""Checks that values read from JSON have the types that a card's dataclasses declare.
 
-A card of a user's own environment is a file that anything may have written. What is let through here can be listed and
-described without an error, so that one damaged card does not take the list of all with it.
+Anything may have written a custom environment's card. A card that passes here can be listed and described without an error,
+so one damaged card does not break the list of all.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def check_forms(card: Any, place: str) -> None:
 
 
 def _is_text(value: object) -> bool:
-    """Half a surrogate pair is a letter to JSON, and cannot be written out."""
+    """Return whether a value is a text that can be written out; JSON also accepts half a surrogate pair."""
     return isinstance(value, str) and value.encode(errors="ignore").decode() == value
 
 
@@ -40,7 +40,7 @@ def _is_whole(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    """Infinity is one: a registered environment may have no bounds. A whole number may be too large to be one."""
+    """Return whether a value is a number; infinity is one, for environments without bounds, a huge integer is not."""
     return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63)
 
 
@@ -68,7 +68,8 @@ _FORMS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "tuple[str, ...]": ("a list of texts", _each(_is_text)),
     "tuple[Field, ...]": ("a list of fields", _each(is_dataclass)),
     "tuple[ObservationComponent, ...]": ("a list of components", _each(is_dataclass)),
-    "tuple[ActionComponent, ...]": ("a list of at least one component", lambda value: False),  # others were told above
+    # A tuple with components is checked part by part.
+    "tuple[ActionComponent, ...]": ("a list of at least one component", lambda value: False),
     "Mapping[str, float]": ("numbers by name", _named(_is_number)),
     "Mapping[str, OptionValue]": ("numbers, true or false by name", _named(_is_option)),
 }

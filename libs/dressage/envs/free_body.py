@@ -1,6 +1,6 @@
 """Fields of a robot whose root moves freely in space: position, velocity, orientation as angles that do not wrap.
 
-A quaternion says nothing about how often the robot has turned, so angles are followed through the episode, in two ways.
+A quaternion does not show how often the robot has turned, so angles are followed through the episode, in two ways.
 ``roll``, ``pitch`` and ``yaw`` are Euler angles (yaw, then pitch, then roll) of the present orientation; of the many triples
 that describe it, the one nearest to that of the step before is taken, so a flip counts on to 2 pi. ``turned_*`` add up the
 rotation about the robot's own three axes; they have no singular attitude, but do not come back to 0 after a wobble.
@@ -24,7 +24,7 @@ _AXES = ("x", "y", "z")
 def free_root(
     layout: Layout, *, reference: str, long_axis: tuple[float, float, float] = (0.0, 0.0, 1.0)
 ) -> list[BoundField]:
-    """Fields of the first freely moving body.
+    """Return the fields of the first freely moving body.
 
     :param reference: the attitude in which all angles are 0, in words.
     :param long_axis: direction in the body's own frame that points up when the robot stands.
@@ -55,13 +55,13 @@ def free_root(
         _tracked(f"turned_{angle}", whole.format(axis, angle), turns, index)
         for index, (angle, axis) in enumerate(zip(("roll", "pitch", "yaw"), _AXES, strict=True))
     ]
-    words = "1 when the robot is upright, 0 when it lies on its side, -1 upside down"
+    words = "1 when the robot is upright, 0 when it is on its side, -1 upside down"
     upright = BoundField(Field("upright", (), "1", words), _upright(root, long_axis), ("qpos",))
     return [*position, *attitude, *turned, upright]
 
 
 def free_components(layout: Layout, *, skip: int) -> tuple[ObservationComponent, ...]:
-    """Observation made of ``qpos`` (the first ``skip`` left out) and ``qvel`` of a robot with one freely moving root."""
+    """Return the observation made of ``qpos`` (the first ``skip`` left out) and ``qvel`` of a robot with one free root."""
     root = layout.free[0]
     places = [ObservationComponent(f"{root.body}_{axis}", "m", f"{root.body} position along {axis}") for axis in _AXES]
     places += [
@@ -83,7 +83,7 @@ def free_components(layout: Layout, *, skip: int) -> tuple[ObservationComponent,
 
 
 def euler_angles(quaternion: Array) -> Array:
-    """Roll, pitch (positive = front up) and yaw (N, 3) in rad of unit quaternions (N, 4)."""
+    """Return roll, pitch (positive = front up) and yaw (N, 3) in rad of unit quaternions (N, 4)."""
     w, x, y, z = quaternion.T
     roll = np.arctan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y))
     pitch = -np.arcsin(np.clip(2 * (w * y - z * x), -1, 1))
@@ -92,7 +92,7 @@ def euler_angles(quaternion: Array) -> Array:
 
 
 def nearest_angles(previous: Array, quaternion: Array) -> Array:
-    """Of all Euler triples that describe these orientations, those nearest to the previous ones (N, 3)."""
+    """Return, of all Euler triples that describe these orientations, those nearest to the previous ones (N, 3)."""
     first = euler_angles(quaternion)
     second = np.stack([first[:, 0] + math.pi, math.pi - first[:, 1], first[:, 2] + math.pi], axis=1)
     changes = [_shortest(candidate - previous) for candidate in (first, second)]
@@ -102,7 +102,7 @@ def nearest_angles(previous: Array, quaternion: Array) -> Array:
 
 
 def rotation_between(before: Array, after: Array) -> Array:
-    """The rotation (N, 3) in rad about the body's own axes that leads from one unit quaternion (N, 4) to another."""
+    """Return the rotation (N, 3) in rad about the body's own axes that leads from one unit quaternion (N, 4) to another."""
     w0, x0, y0, z0 = before.T
     w1, x1, y1, z1 = after.T
     w = w0 * w1 + x0 * x1 + y0 * y1 + z0 * z1
@@ -151,7 +151,7 @@ def _tracked(name: str, meaning: str, tracker: Tracker, index: int) -> BoundFiel
 
 
 def _quaternion(raw: Raw, root: FreeJoint) -> Array:
-    """Unit quaternions (N, 4); the noise of a reset leaves ``qpos`` a little off, and MuJoCo corrects it likewise."""
+    """Return unit quaternions (N, 4); the noise of a reset leaves ``qpos`` a little off, and MuJoCo corrects it likewise."""
     four = raw["qpos"][:, root.qpos + 3 : root.qpos + 7]
     size = np.sqrt(np.square(four).sum(axis=1, keepdims=True))
     unit: Array = four / np.where(size > 0, size, 1.0)
@@ -159,7 +159,7 @@ def _quaternion(raw: Raw, root: FreeJoint) -> Array:
 
 
 def _upright(root: FreeJoint, axis: tuple[float, float, float]) -> FieldFunction:
-    """Cosine of the angle between the axis, carried along by the body, and the vertical."""
+    """Return the cosine of the angle between the axis, carried along by the body, and the vertical."""
     along_x, along_y, along_z = axis
 
     def read(raw: Raw) -> Array:
@@ -171,6 +171,6 @@ def _upright(root: FreeJoint, axis: tuple[float, float, float]) -> FieldFunction
 
 
 def _shortest(change: Array) -> Array:
-    """The same angles to within a half turn."""
+    """Return the same angles, shifted by full turns to within half a turn."""
     wrapped: Array = change - _TURN * np.round(change / _TURN)
     return wrapped

@@ -41,7 +41,7 @@ _OPTION_NAMES = ("terminate_when_unhealthy", "reset_noise_scale")
 
 
 def build_card(env_id: str, *, measure: bool = True) -> EnvironmentCard:
-    """The card of the live environment.
+    """Return the card of the live environment.
 
     :param measure: run the episodes that give the scales; without, they are left empty.
     """
@@ -63,7 +63,7 @@ def build_card(env_id: str, *, measure: bool = True) -> EnvironmentCard:
 
 
 def card_of_task(task: Task, model: Any, *, time_step: float, options: Mapping[str, OptionValue]) -> EnvironmentCard:
-    """The card of a task on a live model, scales left out."""
+    """Return the card of a task on a live model, scales left out."""
     layout = layout_of(model)
     components = task.observation_components(layout)
     return EnvironmentCard(
@@ -86,7 +86,7 @@ def card_of_task(task: Task, model: Any, *, time_step: float, options: Mapping[s
 
 
 def with_scales(card: EnvironmentCard, *, episodes: int = _EPISODES) -> EnvironmentCard:
-    """The card with its scales measured. It must be on disk already, without them.
+    """Return the card with its scales measured. It must be on disk already, without them.
 
     :param episodes: of the random policy.
     """
@@ -99,7 +99,7 @@ def _options(kind: Any) -> dict[str, OptionValue]:
 
 
 def _verify(card: EnvironmentCard, stock: Any) -> None:
-    """What a task says about its environment must hold on the live one."""
+    """Check a task's description against the live environment."""
     if card.observation_size != int(stock.observation_space.shape[0]):
         raise SystemExit(f"{card.id}: {len(card.observation_components)} observation components described")
     low = np.array([part.low for part in card.action], dtype=np.float32)
@@ -109,7 +109,7 @@ def _verify(card: EnvironmentCard, stock: Any) -> None:
 
 
 def _scales(card: EnvironmentCard, episodes: int) -> dict[str, float]:
-    """Reference numbers, from stock episodes of a random and of a motionless policy."""
+    """Return reference numbers, from stock episodes of a random and of a motionless policy."""
     seeds = range(1000, 1000 + episodes)
     noise = _episodes(card, "random", seeds)
     still = _episodes(card, "motionless", range(1000, 1003))
@@ -139,7 +139,7 @@ def _scales(card: EnvironmentCard, episodes: int) -> dict[str, float]:
 
 
 def _gravity(env_id: str) -> float:
-    """Acceleration of what falls, in m/s² downwards; 0 where the model turns gravity off."""
+    """Return the acceleration of a falling body, in m/s² downwards; 0 where the model turns gravity off."""
     import mujoco
 
     options = task_of(env_id).load().opt
@@ -152,7 +152,7 @@ def _stands_as(env_id: str) -> str:
 
 
 def _settled(still: Sequence[Trajectory], field: str) -> float:
-    """What a field comes to in motionless episodes. A robot that stays up settles; one that falls had it at the start."""
+    """Return a field's value in motionless episodes: where a robot stays up, after it settled; where it falls, at the start."""
     lasting = all(episode.truncated and episode.num_steps > _SETTLED_STEPS for episode in still)
     rows = slice(-_SETTLED_STEPS, None) if lasting else slice(0, 1)
     return _mean([float(episode.fields[field][rows].mean()) for episode in still])
@@ -166,7 +166,7 @@ def _episodes(card: EnvironmentCard, kind: str, seeds: Sequence[int], steps: int
     from dressage.envs import reference
 
     options = EnvOptions(max_episode_steps=steps)
-    found = []
+    episodes = []
     for seed in seeds:
         if kind == "random":
             policy = reference.random_policy(card.id, seed)
@@ -174,8 +174,8 @@ def _episodes(card: EnvironmentCard, kind: str, seeds: Sequence[int], steps: int
             policy = reference.untrained_policy(card.id, seed)
         else:
             policy = reference.motionless_policy(card.id)
-        found += reference.rollout(policy, card.id, [seed], options)
-    return found
+        episodes += reference.rollout(policy, card.id, [seed], options)
+    return episodes
 
 
 def _card_path(env_id: str) -> Path:
@@ -207,28 +207,28 @@ def _check_steps(card: EnvironmentCard) -> int:
 
 
 def differences(env_id: str) -> list[str]:
-    """How the card on disk differs from the live environment; empty when it is current."""
+    """Return the differences between the card on disk and the live environment; empty when it is current."""
     try:
         on_disk = json.loads(_card_path(env_id).read_text("utf-8"))
     except FileNotFoundError:
         return [f"{env_id}: no card on disk"]
     live = build_card(env_id).to_dict()
     old, new = on_disk.pop("scales", {}), live.pop("scales")
-    found = [f"{env_id}: {key} differs" for key in {*on_disk, *live} if on_disk.get(key) != live.get(key)]
+    lines = [f"{env_id}: {key} differs" for key in {*on_disk, *live} if on_disk.get(key) != live.get(key)]
     for name in {*old, *new}:
         was, now = old.get(name, math.nan), new.get(name, math.nan)
         if not math.isclose(was, now, rel_tol=_TOLERANCE, abs_tol=1e-3):
-            found.append(f"{env_id}: scale {name} is {was} on disk, {now} live")
-    return sorted(found)
+            lines.append(f"{env_id}: scale {name} is {was} on disk, {now} live")
+    return sorted(lines)
 
 
 def card_text(card: EnvironmentCard) -> str:
-    """The card as it is kept in a file."""
+    """Return the card as it is kept in a file."""
     return json.dumps(card.to_dict(), indent=1, ensure_ascii=False) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+    """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m dressage.envs.generate", description=__doc__)
     parser.add_argument("--check", action="store_true", help="only compare, exit with 1 on a difference")
     parser.add_argument("ids", nargs="*", default=list(ENVIRONMENT_IDS), help="environments (default: all)")
@@ -237,9 +237,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for env_id in chosen.ids:
             write(env_id)
         return 0
-    found = [line for env_id in chosen.ids for line in differences(env_id)]
-    print("\n".join(found) or "cards are current")
-    return 1 if found else 0
+    lines = [line for env_id in chosen.ids for line in differences(env_id)]
+    print("\n".join(lines) or "cards are current")
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

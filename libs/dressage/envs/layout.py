@@ -26,7 +26,7 @@ class Joint:
     """A joint with one degree of freedom; angles in rad, positions in m.
 
     :param moves: where a positive velocity takes the moved body in the reference pose ("forward (+x)"); "" unknown.
-    :param nose_up: +1 when positive rotation lifts what lies ahead (+x) of the joint, -1 when it lowers it, else 0.
+    :param nose_up: +1 when positive rotation lifts what is ahead (+x) of the joint, -1 when it lowers it, else 0.
     """
 
     name: str
@@ -119,7 +119,7 @@ class Layout:
     timestep: float
 
     def joint(self, name: str) -> Joint:
-        """The joint of that name."""
+        """Return the joint of that name."""
         return self.joints[name]
 
 
@@ -152,8 +152,8 @@ def layout_of(model: Any) -> Layout:
 
 
 def body_names(model: Any) -> tuple[str, ...]:
-    """A name for each body, the world's first: its own, else that of its first geom, else that of its first joint."""
-    found: list[str] = []
+    """Return a name for each body, the world's first: its own, else that of its first geom or of its first joint."""
+    chosen: list[str] = []
     for index in range(model.nbody):
         geom, joint = int(model.body_geomadr[index]), int(model.body_jntadr[index])
         candidates = (
@@ -162,33 +162,33 @@ def body_names(model: Any) -> tuple[str, ...]:
             model.joint(joint).name if joint >= 0 else "",
         )
         names = (identifier(name) for name in candidates if name)
-        found.append(next((name for name in names if name not in found), f"body{index}"))
-    return tuple(found)
+        chosen.append(next((name for name in names if name not in chosen), f"body{index}"))
+    return tuple(chosen)
 
 
 def joint_names(model: Any) -> tuple[str, ...]:
-    """A name for each joint: its own, else one after its number."""
-    found: list[str] = []
+    """Return a name for each joint: its own, else one after its number."""
+    names: list[str] = []
     for index in range(model.njnt):
         name = identifier(model.joint(index).name or f"joint{index}")
-        found.append(name if name not in found else f"{name}_{index}")
-    return tuple(found)
+        names.append(name if name not in names else f"{name}_{index}")
+    return tuple(names)
 
 
 def identifier(name: str) -> str:
-    """A name as part of a field's name: a model may call its parts ``leg-1/foot``."""
+    """Return a name as part of a field's name: a model may call its parts ``leg-1/foot``."""
     return re.sub(r"\W", "_", name, flags=re.ASCII)
 
 
 def _joints(model: Any, bodies: tuple[str, ...], capsules: dict[str, Capsule]) -> dict[str, Joint]:
     data = _reference_pose(model)
-    found = {}
+    joints = {}
     for index, name in enumerate(joint_names(model)):
         kind, adr = int(model.jnt_type[index]), int(model.jnt_qposadr[index])
         if kind not in (_SLIDE, _HINGE):
             continue
         limited = bool(model.jnt_limited[index])
-        found[name] = Joint(
+        joints[name] = Joint(
             name=name,
             qpos=adr,
             qvel=int(model.jnt_dofadr[index]),
@@ -199,7 +199,7 @@ def _joints(model: Any, bodies: tuple[str, ...], capsules: dict[str, Capsule]) -
             moves=_moves(model, data, index, capsules.get(bodies[int(model.jnt_bodyid[index])])),
             nose_up=_nose_up(model, data, index),
         )
-    return found
+    return joints
 
 
 def _free_joints(model: Any, bodies: tuple[str, ...]) -> tuple[FreeJoint, ...]:
@@ -229,7 +229,7 @@ def _actuator(model: Any, index: int) -> Actuator:
 
 
 def _collides(model: Any, body: int) -> bool:
-    """Whether a geom of the body may touch one of another body, by their collision masks and the explicit pairs."""
+    """Return whether a geom of the body may touch one of another body, according to collision masks and explicit pairs."""
     own = np.flatnonzero(np.asarray(model.geom_bodyid) == body)
     others = np.flatnonzero(np.asarray(model.geom_bodyid) != body)
     kinds, affinities = np.asarray(model.geom_contype), np.asarray(model.geom_conaffinity)
@@ -239,13 +239,13 @@ def _collides(model: Any, body: int) -> bool:
 
 
 def _capsules(model: Any, bodies: tuple[str, ...]) -> dict[str, Capsule]:
-    found: dict[str, Capsule] = {}
-    for wanted in (_SPHERE, _CAPSULE):  # a capsule takes the place of a sphere
-        for index in np.flatnonzero(np.asarray(model.geom_type) == wanted):
+    by_body: dict[str, Capsule] = {}
+    for kind in (_SPHERE, _CAPSULE):  # a capsule takes the place of a sphere
+        for index in np.flatnonzero(np.asarray(model.geom_type) == kind):
             body = int(model.geom_bodyid[index])
             if body != 0:
-                found[bodies[body]] = _capsule(model, int(index), wanted)
-    return found
+                by_body[bodies[body]] = _capsule(model, int(index), kind)
+    return by_body
 
 
 def _capsule(model: Any, index: int, kind: int) -> Capsule:
@@ -260,7 +260,7 @@ def _capsule(model: Any, index: int, kind: int) -> Capsule:
 
 
 def _local_axis(quaternion: Any) -> tuple[float, float, float]:
-    """The z axis of a frame, in its parent's coordinates."""
+    """Return the z axis of a frame, in its parent's coordinates."""
     w, x, y, z = (float(value) for value in quaternion)
     return 2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y)
 
@@ -277,7 +277,7 @@ _DIRECTIONS = (("backward (-x)", "forward (+x)"), ("right (-y)", "left (+y)"), (
 
 
 def _moves(model: Any, data: Any, joint: int, capsule: Capsule | None) -> str:
-    """Direction in which a positive joint velocity takes the middle of the joint's body, in the reference pose."""
+    """Return the direction in which a positive joint velocity takes the middle of the joint's body, in the reference pose."""
     axis = np.asarray(data.xaxis[joint])
     if int(model.jnt_type[joint]) == _SLIDE:
         motion = axis

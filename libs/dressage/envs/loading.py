@@ -1,7 +1,7 @@
-"""Loading models without MuJoCo's chatter: its warnings about Gymnasium's own model files are nothing that a user can act on.
+"""Loading models without MuJoCo's chatter: a user can do nothing about its warnings on Gymnasium's model files.
 
 By default MuJoCo prints them and writes MUJOCO_LOG.TXT into the current folder, once for each model loaded. Warnings of
-a running simulation are left alone: the handler is in place during the loading only.
+a running simulation are unchanged: the handler is in place during the loading only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LOCK = threading.RLock()
 
 @contextmanager
 def quiet_loading() -> Iterator[list[str]]:
-    """Collects MuJoCo's warnings instead of printing them; yields the list that they go to."""
+    """Collect MuJoCo's warnings instead of printing them; yield their list."""
     import mujoco
 
     warnings: list[str] = []

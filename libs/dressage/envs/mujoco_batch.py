@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from dressage.envs import random_state
-from dressage.envs.batch import BatchStep, Info
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.engine import make_engine
 from dressage.envs.fields import sources_of, trackers_of
 from dressage.envs.layout import layout_of
 from dressage.envs.options import EnvOptions
+from dressage.envs.protocol import BatchStep, Info
 from dressage.envs.snapshots import check_snapshot, environment_bytes
 from dressage.envs.state import Array, Raw, State
 from dressage.envs.tasks import task as task_of
@@ -30,7 +30,7 @@ _RAW = "raw/"
 
 
 class MujocoBatch:
-    """See `dressage.envs.batch.BatchEnv`."""
+    """See `dressage.envs.protocol.BatchEnv`."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class MujocoBatch:
         return {name: array.copy() for name, array in self._engine.live.items()}
 
     def _started(self, raw: dict[str, Array], rows: Array | None) -> dict[str, Array]:
-        """``raw`` with what is tracked begun anew in these rows (None: in all)."""
+        """Return ``raw`` with its tracked arrays at their start in these rows (None: in all)."""
         for name, tracker in self._trackers.items():
             start = tracker.start(raw)
             if rows is None:
@@ -162,7 +162,7 @@ class MujocoBatch:
         return raw
 
     def _info(self, before: Raw, after: Raw, terms: Mapping[str, Array]) -> Info:
-        """Stock Gymnasium's ``info``; what is not known yet is computed if it is read."""
+        """Return stock Gymnasium's ``info``; the entries are computed when they are read."""
         task, step, initial = self._task, self._time_step, self._initial_qpos
         return Info(lambda: {**task.facts(before, after, time_step=step, initial_qpos=initial), **terms})
 
@@ -176,7 +176,7 @@ class MujocoBatch:
         self._elapsed[rows] = 0
 
     def _diverged(self, after: dict[str, Array], refused: Array | None, failed: Array | None) -> Array | None:
-        """Rows to give up, or None. MuJoCo resets a diverged simulation silently, but counts a warning for it."""
+        """Return the rows to end, or None. MuJoCo resets a diverged simulation silently, but counts a warning for it."""
         reset = self._engine.diverged()
         sound = refused is None and failed is None and reset is None
         if sound and np.isfinite(after["qpos"]).all() and np.isfinite(after["qvel"]).all():
@@ -190,7 +190,7 @@ class MujocoBatch:
         return rows
 
     def _checked(self, actions: Array) -> tuple[Array, Array | None]:
-        """Actions as a float array, and the rows that were not finite (their actions become 0), if any."""
+        """Return actions as a float array, and the rows that were not finite (their actions become 0), if any."""
         actions = np.asarray(actions)
         if actions.shape != (self.num_envs, self.action_size) or actions.dtype.kind not in "fiu":
             expected = f"numbers of shape ({self.num_envs}, {self.action_size})"
@@ -210,7 +210,7 @@ class MujocoBatch:
 
 
 def rules_of(card: EnvironmentCard, options: EnvOptions) -> Rules:
-    """The options as they hold: what is given, else the card's defaults."""
+    """Return the options in force: the given ones, else the card's defaults."""
     values: dict[str, Any] = {**card.options, **options.given()}
     return Rules(
         max_episode_steps=int(values["max_episode_steps"]),

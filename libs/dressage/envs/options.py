@@ -16,10 +16,10 @@ _MAX_NOISE = 10.0
 
 @dataclass(frozen=True)
 class EnvOptions:
-    """Deviations from the stock environment; None keeps its default. Which of them an environment has, its card says.
+    """Deviations from the stock environment; None keeps its default. The card lists those that an environment has.
 
     :param max_episode_steps: time limit in steps, 1 to 1,000,000.
-    :param terminate_when_unhealthy: False lets an episode go on where the stock one would end.
+    :param terminate_when_unhealthy: False continues an episode where the stock one would end.
     :param reset_noise_scale: size of the noise on the first state, 0 to 10.
     :raises InvalidArgument: for a value out of range or of the wrong type.
     """
@@ -40,7 +40,7 @@ class EnvOptions:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> EnvOptions:
-        """Options by name.
+        """Build options by name.
 
         :raises InvalidArgument: for a name that is no option, or a bad value.
         """
@@ -51,11 +51,11 @@ class EnvOptions:
         return cls(**dict(values))
 
     def given(self) -> dict[str, int | float | bool]:
-        """The options that are not None, by name."""
+        """Return the options that are not None, by name."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def check(self, env_id: str) -> EnvironmentCard:
-        """The card of the environment, after checking that it has every option that is given.
+        """Return the card of the environment, after checking that it has every option that is given.
 
         :raises NotFound: for an unknown environment.
         :raises InvalidArgument: naming the option that this environment does not have.

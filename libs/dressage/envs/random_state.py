@@ -15,7 +15,7 @@ WIDTH = 6
 
 
 def generator(seed: int) -> np.random.Generator:
-    """The generator that ``env.reset(seed=seed)`` of Gymnasium makes.
+    """Return the generator of Gymnasium's ``env.reset(seed=seed)``.
 
     :raises InvalidArgument: for a seed that is no non-negative integer.
     """
@@ -25,7 +25,7 @@ def generator(seed: int) -> np.random.Generator:
 
 
 def pack(generators: Sequence[np.random.Generator]) -> Array:
-    """The streams' states, (N, 6) uint64."""
+    """Return the streams' states, (N, 6) uint64."""
     rows = np.empty((len(generators), WIDTH), dtype=np.uint64)
     for row, stream in zip(rows, generators, strict=True):
         state = stream.bit_generator.state
@@ -35,7 +35,7 @@ def pack(generators: Sequence[np.random.Generator]) -> Array:
 
 
 def unpack(rows: Array) -> list[np.random.Generator]:
-    """Generators that go on where the packed ones stood."""
+    """Return generators that continue from the packed states."""
     streams = []
     for row in rows:
         high, low, step_high, step_low, has_half, half = (int(number) for number in row)

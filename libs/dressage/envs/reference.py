@@ -1,4 +1,4 @@
-"""Episodes on the reference implementation, stock Gymnasium: what scores and judgments rest on.
+"""Episodes on the reference implementation, stock Gymnasium: the basis of scores and judgments.
 
 Nothing of the batched simulation takes part here but the definitions of the fields, which read the same arrays off a
 single stock environment (`dressage.envs.stock`).
@@ -59,7 +59,7 @@ def rollout(
 
 
 def random_policy(env_id: str, seed: int) -> Policy:
-    """Uniformly random actions between the action bounds, for one observation or a batch of them."""
+    """Return uniformly random actions between the action bounds, for one observation or a batch of them."""
     card = load_card(env_id)
     low, high = _bounds(card)
     rng = np.random.default_rng(seed)
@@ -73,7 +73,7 @@ def random_policy(env_id: str, seed: int) -> Policy:
 
 
 def motionless_policy(env_id: str) -> Policy:
-    """The zero action, always; of a discrete action, the first choice."""
+    """Return the zero action, always; of a discrete action, the first choice."""
     card = load_card(env_id)
     if card.action_kind == "discrete":
         return lambda observation: np.zeros(observation.shape[:-1], dtype=np.int64)
@@ -81,7 +81,7 @@ def motionless_policy(env_id: str) -> Policy:
 
 
 def untrained_policy(env_id: str, seed: int) -> Policy:
-    """The deterministic actions of a randomly initialised tanh network of two hidden layers of 64."""
+    """Return the deterministic actions of a randomly initialised tanh network of two hidden layers of 64."""
     card = load_card(env_id)
     low, high = (bound.astype(np.float64) for bound in _bounds(card))
     rng = np.random.default_rng(seed)
@@ -113,7 +113,7 @@ def _alone(policy: Policy, card: EnvironmentCard, seed: int, options: EnvOptions
 
 
 def _together(policy: Policy, card: EnvironmentCard, seeds: Sequence[int], options: EnvOptions) -> list[Trajectory]:
-    """All episodes in lockstep; one policy call serves those that still run."""
+    """Play all episodes in lockstep; one policy call serves those that still run."""
     with ExitStack() as stack:
         episodes = []
         for seed in seeds:
@@ -180,7 +180,7 @@ class _Episode:
         )
 
     def _record(self) -> None:
-        """The present state as one row, with what is followed through the episode."""
+        """Record the present state as one row, with the tracked arrays."""
         row = {name: array[None] for name, array in self._source.read(self.observation, len(self._rewards)).items()}
         for name, tracker in self._trackers.items():
             row[name] = tracker.step(self._rows[-1], row) if self._rows else tracker.start(row)
@@ -188,7 +188,7 @@ class _Episode:
 
 
 def _checked(action: Array, card: EnvironmentCard, *, step: int) -> Array:
-    """The action, if it is one.
+    """Return the action if it is legal.
 
     :raises InvalidArgument: if it is not.
     """
@@ -204,13 +204,13 @@ def _checked(action: Array, card: EnvironmentCard, *, step: int) -> Array:
 
 
 def _success(info: Mapping[str, Any]) -> bool | None:
-    """Whether the goal is reached, where the environment says so, as goal environments of Gymnasium do."""
+    """Return whether the goal is reached, where ``info`` contains it, as in goal environments of Gymnasium."""
     return bool(info["is_success"]) if "is_success" in info else None
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an episode came to.
+    """The result of an episode.
 
     :param stock_return: sum of the stock rewards, undiscounted.
     :param length: steps.

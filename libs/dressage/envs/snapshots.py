@@ -1,4 +1,4 @@
-"""What all batches' snapshots have in common: plain arrays, checked before they are believed."""
+"""Common parts of all batches' snapshots: plain arrays, checked before use."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dressage.errors import InvalidArgument
 
 
 def environment_bytes(env_id: str) -> Array:
-    """An id as the array of a snapshot."""
+    """Return an id as the array of a snapshot."""
     return np.frombuffer(env_id.encode(), dtype=np.uint8).copy()
 
 
 def check_snapshot(snapshot: Mapping[str, Array], env_id: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Refuse a snapshot of another environment, size or options.
 
-    :param shapes: the arrays that must be there besides ``environment``, with their shapes.
+    :param shapes: the required arrays and their shapes, without ``environment``.
     :raises InvalidArgument: naming the array.
     """
     for name, shape in {"environment": (len(env_id.encode()),), **shapes}.items():

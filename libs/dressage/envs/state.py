@@ -71,7 +71,7 @@ class State:
         return _Fields(self)
 
     def rows(self, index: Any) -> State:
-        """A state of the selected rows, all fields computed.
+        """Return a state of the selected rows, all fields computed.
 
         :param index: anything that indexes the first axis of an array and keeps it (slice, mask, integers).
         """
@@ -101,7 +101,7 @@ class _Fields(Mapping[str, Array]):
 
 
 def _read_only(array: Array) -> Array:
-    """A read-only view, so that generated code cannot write into what others read."""
+    """Return a read-only view, so that generated code cannot write into what others read."""
     view = np.asarray(array).view()
     view.flags.writeable = False
     return view

@@ -1,6 +1,6 @@
 """Single reference environments: how to make one for a card, and how to read its state as fields do.
 
-For a registered environment that is stock Gymnasium's own; for a user's model a plain Gymnasium environment around one
+For a registered environment that is stock Gymnasium's; for a custom model it is a plain Gymnasium environment around one
 ``MjData``. Neither shares code with the batches that train.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dressage.envs import cart_pole, own, random_state
+from dressage.envs import cart_pole, custom, random_state
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.fields import BoundField, sources_of
 from dressage.envs.layout import layout_of
@@ -43,12 +43,12 @@ class Source:
 
 
 def make_stock(card: EnvironmentCard, options: EnvOptions) -> Any:
-    """The reference environment with these options."""
-    if card.id.startswith(own.GYMNASIUM):
+    """Return the reference environment with these options."""
+    if card.id.startswith(custom.GYMNASIUM):
         from dressage.envs.vector import make_registered
 
         return make_registered(card.id, options.max_episode_steps or card.max_episode_steps)
-    if card.id.startswith(own.MODEL):
+    if card.id.startswith(custom.MODEL):
         return _ModelEnv(card, options)
     import gymnasium
 
@@ -58,8 +58,8 @@ def make_stock(card: EnvironmentCard, options: EnvOptions) -> Any:
 
 
 def source_of(card: EnvironmentCard, env: Any) -> Source:
-    """How to read what `make_stock` made."""
-    if card.id.startswith(own.GYMNASIUM):
+    """Return how to read an environment of `make_stock`."""
+    if card.id.startswith(custom.GYMNASIUM):
         return _registered(card, env)
     if card.id == cart_pole.ENV_ID:
         return _cart_pole(card, env.unwrapped)
@@ -101,7 +101,7 @@ def _cart_pole(card: EnvironmentCard, stock: Any) -> Source:
 
 
 class _ModelEnv:
-    """A user's model as a plain environment with Gymnasium's interface, around one ``MjData``."""
+    """A custom model as a plain environment with Gymnasium's interface, around one ``MjData``."""
 
     def __init__(self, card: EnvironmentCard, options: EnvOptions) -> None:
         import mujoco
@@ -136,12 +136,12 @@ class _ModelEnv:
         self._mujoco.mj_step(self.model, self.data, nstep=self._substeps)
         self._mujoco.mj_rnePostConstraint(self.model, self.data)
         self._elapsed += 1
-        # MuJoCo has reset a simulation that diverged, and counts that; the episode is over, as in the batch.
+        # MuJoCo has reset and counted a simulation that diverged; the episode ends, as in the batch.
         diverged = bool(self.data.warning.number[self._divergence].any())
         return self._observation(), 0.0, False, diverged or self._elapsed >= self._limit, {}
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing; the environment holds no resources."""
 
     def _observation(self) -> Array:
         return np.concatenate((self.data.qpos, self.data.qvel))

@@ -1,9 +1,9 @@
-"""One recorded episode: every field of the card at T+1 instants, and what was done between them.
+"""One recorded episode: every field of the card at T+1 instants, and the actions between them.
 
 Row 0 is the state after reset, row t+1 the state after action t. A trajectory needs numpy only, so that judges run
 without a simulator; ``qpos`` and ``qvel`` are complete enough to render it.
 
-A file is an ``.npz`` of plain arrays and one JSON entry that says what they are: no pickle, bounded in size, written
+A file is an ``.npz`` of plain arrays and one JSON entry that describes them: no pickle, bounded in size, written
 to a temporary name and renamed. Columns are float32 but ``qpos`` and ``qvel``, which stay float64.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from dressage.envs import own
+from dressage.envs import custom
 from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.envs.state import Array, _unknown_field
 from dressage.errors import InvalidArgument
@@ -54,7 +54,7 @@ class Trajectory:
     :param reward: (T,) stock reward.
     :param qpos: (T+1, nq) float64 simulator positions.
     :param qvel: (T+1, nv) float64 simulator velocities.
-    :param metadata: JSON-ready facts (options, versions, what made it).
+    :param metadata: JSON-ready facts (options, versions, source).
     """
 
     environment: str
@@ -118,9 +118,9 @@ class Trajectory:
 
     @classmethod
     def load(cls, path: str | Path) -> Trajectory:
-        """Read what `save` wrote; columns come back as float32.
+        """Read a file of `save`; columns are float32.
 
-        :raises InvalidArgument: for anything else, saying what is wrong with it.
+        :raises InvalidArgument: for any other file.
         """
         path = Path(path)
         try:
@@ -132,7 +132,7 @@ class Trajectory:
         return _from_arrays(arrays, path)
 
     def time_reversed(self) -> Trajectory:
-        """The episode played backwards: states and actions in reverse order, velocities negated, time running on.
+        """Return the episode played backwards: states and actions in reverse order, velocities negated, time running on.
 
         A null control for judges: a film of it looks plausible, but it is not the behaviour.
         """
@@ -152,13 +152,13 @@ class Trajectory:
 
 
 def load_check_trajectories(env_id: str) -> dict[str, list[Trajectory]]:
-    """The short episodes shipped for checks, by kind: ``random``, ``motionless``, ``untrained``.
+    """Return the short episodes shipped for checks, by kind: ``random``, ``motionless``, ``untrained``.
 
     :raises NotFound: for an unknown environment.
     """
     load_card(env_id)
-    if own.is_own(env_id):
-        return _check_files(own.folder_of(env_id) / own.TRAJECTORIES)
+    if custom.is_custom(env_id):
+        return _check_files(custom.folder_of(env_id) / custom.TRAJECTORIES)
     folder = resources.files("dressage.envs").joinpath("data", "trajectories", env_id)
     with resources.as_file(folder) as path:
         return _check_files(path)
@@ -191,8 +191,8 @@ def _check_size(path: Path) -> None:
 def _from_arrays(arrays: dict[str, Array], path: Path) -> Trajectory:
     schema = _schema(arrays, path)
     steps, names = schema["num_steps"], schema["fields"]
-    wanted = ("action", "reward", "qpos", "qvel", *(_FIELD + name for name in names))
-    for name in wanted:
+    required = ("action", "reward", "qpos", "qvel", *(_FIELD + name for name in names))
+    for name in required:
         rows = steps if name in ("action", "reward") else steps + 1
         array = arrays.get(name)
         if array is None:

@@ -1,9 +1,9 @@
 """Any environment registered with Gymnasium as a batch: N of them, stepped one after another in Python.
 
-That is slow, one core whatever ``num_threads`` says, but needs nothing of the environment but Gymnasium's own interface. What
-is seen of its state is the observation. Since its inner state cannot be read, a snapshot holds what leads back to it: each
-environment's random stream as it stood before the episode, and the actions since. Going on from it plays the episode
-again, and refuses to if another observation comes out.
+This is slow, because it uses one core whatever ``num_threads`` is, but it needs only Gymnasium's interface. The only visible
+part of the state is the observation. Since the inner state cannot be read, a snapshot holds each environment's random stream
+before the episode and the actions since. Restoring a snapshot plays the episode again and fails if another observation
+results.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from dressage.envs import own, random_state
-from dressage.envs.batch import BatchStep
+from dressage.envs import custom, random_state
 from dressage.envs.cards import EnvironmentCard, Field
 from dressage.envs.fields import BoundField, observation_field
 from dressage.envs.loading import quiet_loading
 from dressage.envs.options import EnvOptions
+from dressage.envs.protocol import BatchStep
 from dressage.envs.snapshots import check_snapshot, environment_bytes
 from dressage.envs.state import Array, Raw, State
 from dressage.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
 
 
 def bound_fields(card: EnvironmentCard) -> list[BoundField]:
-    """The fields, computed from the arrays ``observed`` (N, D) and ``steps`` (N,)."""
+    """Return the fields, computed from the arrays ``observed`` (N, D) and ``steps`` (N,)."""
     time = Field("time", (), "s", "time since the episode began")
     return [
         observation_field(card.observation_size, ("observed",), lambda raw: raw["observed"]),
@@ -34,15 +34,15 @@ def bound_fields(card: EnvironmentCard) -> list[BoundField]:
 
 
 def make_registered(env_id: str, max_episode_steps: int | None) -> Any:
-    """The environment behind ``gymnasium:ID``.
+    """Return the environment behind ``gymnasium:ID``.
 
     :param max_episode_steps: time limit; None: the registered one.
-    :raises NotFound: when Gymnasium knows no such id.
+    :raises NotFound: when no such id is registered.
     :raises Unavailable: when a package that it needs is not installed.
     """
     import gymnasium
 
-    name = env_id.removeprefix(own.GYMNASIUM)
+    name = env_id.removeprefix(custom.GYMNASIUM)
     given = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
     try:
         with quiet_loading():
@@ -88,11 +88,11 @@ class Adapter:
             raise InvalidArgument(field="environment", value=env_id, expected=expected)
 
     def flat(self, observation: Any) -> Array:
-        """An observation as (D,) float64; a Discrete one as one-hot."""
+        """Return an observation as (D,) float64; a Discrete one as one-hot."""
         return np.asarray(self._spaces.flatten(self._observation, observation), dtype=np.float64)
 
     def action(self, given: Array) -> Any:
-        """What the environment takes."""
+        """Return an action as the environment accepts it."""
         if self.num_actions:
             return int(given) + self._first
         return np.asarray(given, dtype=self._action.dtype).reshape(self._action.shape)
@@ -102,7 +102,7 @@ _MAX_OBSERVATION = 10_000
 
 
 class VectorBatch:
-    """See `dressage.envs.batch.BatchEnv`."""
+    """See `dressage.envs.protocol.BatchEnv`."""
 
     def __init__(
         self, card: EnvironmentCard, num_envs: int, *, options: EnvOptions, fields: Collection[str] | None
@@ -200,15 +200,15 @@ class VectorBatch:
         if not np.array_equal(observed, snapshot["observation"]):
             rows = np.flatnonzero((observed != snapshot["observation"]).any(axis=1)).tolist()
             message = (
-                f"{self.card.id} cannot be resumed: playing its episode again led elsewhere (rows {rows[:10]}), so it draws "
-                "random numbers from somewhere besides its own generator"
+                f"{self.card.id} cannot be resumed: playing its episode again gave another observation (rows {rows[:10]}), "
+                "so it draws random numbers from elsewhere than its own generator"
             )
             raise FailedPrecondition(message, reason="ENVIRONMENT_NOT_REPEATABLE")
         self._adopt(observed)
 
     def _replay(self, row: int) -> Array:
         env = self._envs[row]
-        env.reset(seed=0)  # an environment may do what it does only once
+        env.reset(seed=0)  # an environment may do some work in its first reset only
         env.unwrapped.np_random = random_state.unpack(self._begun[row][None])[0]
         observation, _ = env.reset()
         for action in self._played[row]:
@@ -238,15 +238,15 @@ class VectorBatch:
         return self._observed
 
     def _checked(self, actions: Array) -> tuple[Array, Array]:
-        """Actions, and the rows that were not finite (their actions become 0)."""
+        """Return actions, and the rows that were not finite (their actions become 0)."""
         actions = np.asarray(actions)
-        nobody = np.zeros(self.num_envs, dtype=bool)
+        none = np.zeros(self.num_envs, dtype=bool)
         if self.num_actions:
             fits = actions.shape == (self.num_envs,) and actions.dtype.kind in "iu"
             if not fits or not ((actions >= 0) & (actions < self.num_actions)).all():
                 expected = f"integers from 0 to {self.num_actions - 1} of shape ({self.num_envs},)"
                 raise InvalidArgument(field="actions", value=f"{actions.dtype} {actions.shape}", expected=expected)
-            return actions, nobody
+            return actions, none
         if actions.shape != (self.num_envs, self.action_size) or actions.dtype.kind not in "fiu":
             expected = f"numbers of shape ({self.num_envs}, {self.action_size})"
             raise InvalidArgument(field="actions", value=f"{actions.dtype} {actions.shape}", expected=expected)

@@ -39,7 +39,7 @@ _START_TIMEOUT = 30.0
 _PIPE_BYTES = 1 << 20
 _LEADER_ENDED = "its main thread ended while other threads ran"
 _BOUND_SIGNALS = (signal.SIGXCPU, signal.SIGXFSZ, signal.SIGSYS)
-# The folder of custom environments: cards and models, which sandboxed code reads too.
+# Names the folder of custom environments (dressage.envs.custom): cards and models, which sandboxed code reads too.
 _ENVIRONMENTS = "DRESSAGE_ENVIRONMENTS"
 
 

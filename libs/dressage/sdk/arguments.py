@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dressage.envs.own import VARIABLE
+from dressage.envs.custom import VARIABLE
 from dressage.errors import DressageError, InvalidArgument
 from dressage.local.connection import ServerOptions
 from dressage.places import data_dir as folder_in_use

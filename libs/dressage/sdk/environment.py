@@ -21,7 +21,7 @@ from gymnasium import spaces
 from dressage.contracts import RewardError
 from dressage.contracts.host import failure_of, reported_error
 from dressage.contracts.syntax import reward_style
-from dressage.envs import own
+from dressage.envs import custom
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.fields import trackers_of
 from dressage.envs.loading import quiet_loading
@@ -82,8 +82,8 @@ def make_env(
 def _stock(card: EnvironmentCard, options: EnvOptions, render_mode: str | None) -> gymnasium.Env[Any, Any]:
     if render_mode is None:
         env: Any = make_stock(card, options)
-        return _ModelEnv(env, card) if card.id.startswith(own.MODEL) else env
-    if own.is_own(card.id):
+        return _ModelEnv(env, card) if card.id.startswith(custom.MODEL) else env
+    if custom.is_custom(card.id):
         raise InvalidArgument(field="render_mode", value=render_mode, expected="None for an own environment")
     given: dict[str, Any] = {**options.given(), "render_mode": render_mode}
     with quiet_loading():

@@ -149,7 +149,7 @@ class Hyperparameters:
 
     @classmethod
     def for_run(cls, values: Mapping[str, Any], *, base: Hyperparameters) -> Hyperparameters:
-        """As `from_dict`, but a minibatch larger than the rollout becomes the whole rollout, as in Stable-Baselines3.
+        """Build as `from_dict`, but let a minibatch larger than the rollout be the whole rollout, as in Stable-Baselines3.
 
         Rollout and minibatch often come from two places, a preset and a person or a model, neither of which has both.
         """

@@ -39,7 +39,7 @@ def complete(given: Mapping[str, Any]) -> Hyperparameters:
     """
     for name, value in given.items():
         if name not in USED:
-            expected = f"no value with sac, which has {', '.join(HYPERPARAMETERS)}"
+            expected = f"no value, or the algorithm 'ppo': sac has {', '.join(HYPERPARAMETERS)}"
             raise InvalidArgument(field=name, value=value, expected=expected)
     size = minibatch_size(given, base=DEFAULTS)
     if size > REPLAY_SIZE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from dressage.envs import own
+from dressage.envs import custom
 
 
 def child_environment() -> dict[str, str]:
@@ -14,7 +14,7 @@ def child_environment() -> dict[str, str]:
     Secrets of the parent (tokens, keys) are Dressage's own settings and are left out: a drawing process needs none.
     """
     kept = {
-        name: value for name, value in os.environ.items() if not name.startswith("DRESSAGE_") or name == own.VARIABLE
+        name: value for name, value in os.environ.items() if not name.startswith("DRESSAGE_") or name == custom.VARIABLE
     }
     kept["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     kept["MUJOCO_GL"] = "egl"

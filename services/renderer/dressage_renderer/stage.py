@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from dressage.envs import own
+from dressage.envs import custom
 from dressage.envs.loading import load_compiled, quiet_loading
 from dressage.errors import FailedPrecondition, InvalidArgument, NotFound
 
@@ -195,13 +195,13 @@ def stock_model(env_id: str) -> tuple[Any, Mapping[str, Any]]:
     :raises InvalidArgument: when it is not simulated by MuJoCo.
     :raises FailedPrecondition: when a package that Gymnasium's MuJoCo environments import is missing.
     """
-    if env_id.startswith(own.MODEL):
-        return load_compiled(own.folder_of(env_id) / own.MODEL_FILE), {}
+    if env_id.startswith(custom.MODEL):
+        return load_compiled(custom.folder_of(env_id) / custom.MODEL_FILE), {}
     import gymnasium
 
     try:
         with quiet_loading():
-            env = gymnasium.make(env_id.removeprefix(own.GYMNASIUM))
+            env = gymnasium.make(env_id.removeprefix(custom.GYMNASIUM))
     except ImportError as error:
         message = (
             f"cannot load {env_id[:60]}: {error}; install what drawing needs with `pip install 'dressage[renderer]'`"

@@ -17,7 +17,7 @@ from typing import Any
 
 from dressage.contracts.failures import RewardError
 from dressage.contracts.reward import load_reward
-from dressage.envs.batch import EnvOptions, make_batch
+from dressage.envs import EnvOptions, make_batch
 from dressage.envs.cards import EnvironmentCard
 from dressage.errors import DressageError, InvalidArgument
 from dressage.sandbox.pipe import Channel, ChannelClosed

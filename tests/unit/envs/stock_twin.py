@@ -1,4 +1,4 @@
-"""Stock Gymnasium environments beside a batch, step by step. Not one bit may differ, but for what `TOLERANCE` names."""
+"""Stock Gymnasium environments compared with a batch, step by step: equal to the bit, except for what `TOLERANCE` names."""
 
 from __future__ import annotations
 

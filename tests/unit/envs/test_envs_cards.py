@@ -18,6 +18,7 @@ from dressage.envs import (
     load_check_trajectories,
     make_batch,
 )
+from dressage.envs.describe import describe
 from dressage.envs.generate import DATA, build_card, differences
 from dressage.errors import InvalidArgument, NotFound
 from hypothesis import given
@@ -138,7 +139,7 @@ def test_rewards_and_judges_read_exactly_the_fields_of_the_card(card: Environmen
 def test_no_simulator_is_imported_with_the_package() -> None:
     code = (
         "import sys, dressage.envs as e; e.list_cards(); e.load_check_trajectories('Hopper-v5'); "
-        "import dressage.envs.reference; e.load_card('Hopper-v5').describe(); "
+        "import dressage.envs.reference; from dressage.envs.describe import describe; describe(e.load_card('Hopper-v5')); "
         "print({'mujoco', 'gymnasium', 'jax', 'torch', 'grpc'} & set(sys.modules))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
@@ -147,7 +148,7 @@ def test_no_simulator_is_imported_with_the_package() -> None:
 
 @pytest.mark.parametrize("card", list_cards(), ids=lambda card: card.id)
 def test_the_description_names_everything_and_stays_compact(card: EnvironmentCard) -> None:
-    text = card.describe()
+    text = describe(card)
     for name in (*card.field_names, *(part.name for part in card.action), *card.scales):
         assert name in text
     assert f"{card.time_step:g} s" in text
@@ -216,7 +217,7 @@ def test_a_card_with_any_entry_replaced_is_refused_or_can_be_shown(data: st.Data
         card = EnvironmentCard.from_dict(plain)
     except InvalidArgument:
         return
-    assert card.describe()
+    assert describe(card)
     assert card.action_size >= 1
     json.dumps(card.to_dict())
 

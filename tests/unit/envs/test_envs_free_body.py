@@ -40,10 +40,10 @@ def _follow(path: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 def test_a_turn_about_one_axis_counts_on_in_that_angle_alone(name: str, index: int, turns: float) -> None:
     total = turns * 2 * math.pi
     path = [_quaternion(AXES[name], share * total) for share in np.linspace(0, 1, 60)]
-    for found in _follow(path):
+    for angles in _follow(path):
         expected = np.zeros(3)
         expected[index] = total
-        np.testing.assert_allclose(found, expected, atol=1e-9)
+        np.testing.assert_allclose(angles, expected, atol=1e-9)
 
 
 def test_a_slightly_skewed_backflip_is_still_a_backflip() -> None:
@@ -78,8 +78,8 @@ def test_rotations_between_orientations_are_mujocos(x: float, y: float, z: float
     mujoco.mju_quatIntegrate(after, np.array([x, y, z]), 1.0)
     expected = np.zeros(3)
     mujoco.mju_subQuat(expected, after, before)
-    found = rotation_between(before[None], after[None])[0]
-    np.testing.assert_allclose(found, expected, atol=1e-7)
+    rotation = rotation_between(before[None], after[None])[0]
+    np.testing.assert_allclose(rotation, expected, atol=1e-7)
 
 
 @pytest.mark.parametrize("env_id", ["Ant-v5", "Humanoid-v5", "HumanoidStandup-v5"])

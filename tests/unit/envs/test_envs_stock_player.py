@@ -76,7 +76,7 @@ def test_an_action_that_is_none_is_refused():
 
 
 class Goal(gymnasium.Env):
-    """Reaches its goal where the seed is even, and says so, as goal environments do."""
+    """Reaches its goal where the seed is even, and reports it in ``info``, as goal environments do."""
 
     observation_space = spaces.Box(-1.0, 1.0, (2,))
     action_space = spaces.Box(-1.0, 1.0, (1,))

@@ -185,9 +185,9 @@ def test_shipped_check_episodes_are_complete_and_whole(env_id: str) -> None:
     card = load_card(env_id)
     episodes = load_check_trajectories(env_id)
     assert tuple(episodes) == CHECK_KINDS
-    for kind, found in episodes.items():
-        assert len(found) == 2
-        for episode in found:
+    for kind, recorded in episodes.items():
+        assert len(recorded) == 2
+        for episode in recorded:
             assert tuple(episode.fields) == card.field_names
             assert all(np.isfinite(column).all() for column in episode.fields.values())
             assert 1 <= episode.num_steps <= 150

@@ -22,11 +22,11 @@ from dressage_trainer.messages import MemberTask, TrainSpec
 
 
 def reward_for(env_id: str) -> str:
-    """Source of a reward: the template author's for the first of the card's examples that it knows."""
+    """Source of a reward: the template author's for the first of the card's examples that it supports."""
     for intent in load_card(env_id).example_intents:
         with suppress(InvalidArgument):
             return write_reward(Brief(intent, env_id)).source
-    raise AssertionError(f"the template author knows no example of {env_id}")
+    raise AssertionError(f"the template author supports no example of {env_id}")
 
 
 @cache

@@ -1,4 +1,4 @@
-"""How long an iteration is said to take: by environment and backend, or by what runs of the kind took."""
+"""The expected duration of an iteration: from environment and backend, or from the speed of earlier runs of the kind."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from dressage.contracts.reward import BatchReward, load_reward
-from dressage.envs.batch import EnvOptions, make_batch
+from dressage.envs import EnvOptions, make_batch
 from dressage.envs.cards import load_card
 from dressage.policies import Policy, PolicyCard
 from dressage.training.hyperparameters import Hyperparameters

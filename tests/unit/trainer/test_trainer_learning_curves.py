@@ -16,7 +16,7 @@ stats = pytest.importorskip("scipy.stats")
 pytest.importorskip("jax")
 
 from dressage.contracts.reward import load_reward  # noqa: E402
-from dressage.envs.batch import EnvOptions, make_batch  # noqa: E402
+from dressage.envs import EnvOptions, make_batch  # noqa: E402
 from dressage.envs.cards import load_card  # noqa: E402
 from dressage_trainer.backends.group import MemberSetup  # noqa: E402
 from dressage_trainer.messages import MemberTask, TrainSpec  # noqa: E402

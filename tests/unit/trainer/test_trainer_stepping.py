@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("mujoco")
 
-from dressage.envs.batch import EnvOptions, make_batch
+from dressage.envs import EnvOptions, make_batch
 from dressage_trainer.speed.stepping import PartedBatch, SteppedBatch, stepped
 
 N = 7

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "tools"), str(ROOT / "benchmarks")]
 
 import same_chance  # noqa: E402
-from dressage.envs.batch import EnvOptions  # noqa: E402
+from dressage.envs.options import EnvOptions  # noqa: E402
 from dressage.training.hyperparameters import Hyperparameters  # noqa: E402
 from learning_comparison import ENVIRONMENTS, hyperparameters  # noqa: E402
 from sb3_twin import Twin  # noqa: E402

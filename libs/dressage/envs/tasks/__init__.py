@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 
-from dressage.envs import own
+from dressage.envs import custom
 from dressage.envs.cards import load_card
 from dressage.envs.tasks.base import Task
 
@@ -28,15 +28,15 @@ _MODULES = {
 
 
 def task(env_id: str) -> Task:
-    """The task of that id.
+    """Return the task of that id.
 
     :raises dressage.errors.NotFound: listing the known ids, the nearest first.
     """
-    if env_id.startswith(own.MODEL):
-        from dressage.envs.tasks.own_model import OwnModel
+    if env_id.startswith(custom.MODEL):
+        from dressage.envs.tasks.custom_model import CustomModel
 
-        return OwnModel(env_id)
+        return CustomModel(env_id)
     if env_id not in _MODULES:
         load_card(env_id)  # raises the NotFound that lists the known ids
-    found: Task = importlib.import_module(f"dressage.envs.tasks.{_MODULES[env_id]}").TASK
-    return found
+    chosen: Task = importlib.import_module(f"dressage.envs.tasks.{_MODULES[env_id]}").TASK
+    return chosen

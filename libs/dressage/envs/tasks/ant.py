@@ -126,12 +126,12 @@ class Ant(Task):
 
 
 def _feet(layout: Layout) -> list[str]:
-    """The shins, whose ends touch the floor: bodies that an ankle moves."""
+    """Return the shins, whose ends touch the floor: bodies that an ankle moves."""
     return [name for name in layout.bodies if name.endswith("_ankle")]
 
 
 def _velocity(before: Raw, after: Raw, time_step: float) -> Array:
-    """Mean velocity (N, 2) of the torso over a step; as in stock Gymnasium of ``xpos``, a substep behind ``qpos``."""
+    """Return the torso's mean velocity (N, 2) over a step, from ``xpos`` as in stock Gymnasium: a substep behind ``qpos``."""
     moved: Array = (after["xpos"][:, _TORSO, :2] - before["xpos"][:, _TORSO, :2]) / time_step
     return moved
 

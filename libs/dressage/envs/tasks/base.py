@@ -1,4 +1,4 @@
-"""What makes one environment differ from another: observation, stock reward, termination, reset noise and fields.
+"""The parts in which environments differ: observation, stock reward, termination, reset noise and fields.
 
 A task is numpy on simulator arrays with a leading axis of rows; it imports no simulator. Its numbers (weights, healthy
 ranges) are stock Gymnasium v5's, held to it by the parity tests.
@@ -34,7 +34,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Rules:
-    """Options as they hold for one batch, defaults filled in; those that an environment does not have are None."""
+    """Options of one batch with defaults filled in; those that an environment does not have are None."""
 
     max_episode_steps: int
     terminate_when_unhealthy: bool | None
@@ -58,27 +58,27 @@ class Task(ABC):
     sources: tuple[str, ...] = ()
 
     def load(self) -> Any:
-        """The compiled model, an ``mujoco.MjModel``."""
+        """Return the compiled model, an ``mujoco.MjModel``."""
         return load_model(self.xml)
 
     def initial_qpos(self, model: Any) -> Array:
-        """The ``qpos`` (nq,) that an episode starts from, noise aside."""
+        """Return the ``qpos`` (nq,) at the start of an episode, without noise."""
         return np.array(model.qpos0)
 
     @abstractmethod
     def observation(self, raw: Raw) -> Array:
-        """The stock observation (N, D), float64, in a new array."""
+        """Return the stock observation (N, D), float64, in a new array."""
 
     @abstractmethod
     def outcome(self, before: Raw, after: Raw, action: Array, *, time_step: float, rules: Rules) -> Outcome:
-        """Stock reward and termination of the step from ``before`` to ``after``.
+        """Return the stock reward and termination of the step from ``before`` to ``after``.
 
         :param action: (N, A) as given to the step; its dtype counts, since stock Gymnasium computes its control
             cost in the dtype of the action.
         """
 
     def facts(self, before: Raw, after: Raw, *, time_step: float, initial_qpos: Array) -> dict[str, Array]:
-        """What stock Gymnasium's ``info`` says of a step besides the parts of the reward.
+        """Return the entries of stock Gymnasium's ``info`` for a step, without the parts of the reward.
 
         :param initial_qpos: the model's reference ``qpos``.
         """
@@ -94,31 +94,31 @@ class Task(ABC):
 
     @abstractmethod
     def fields(self, layout: Layout) -> list[BoundField]:
-        """All fields of the state, in the card's order."""
+        """Return all fields of the state, in the card's order."""
 
     @abstractmethod
     def observation_components(self, layout: Layout) -> tuple[ObservationComponent, ...]:
-        """What each number of the observation is."""
+        """Return the meaning of each number of the observation."""
 
     def action(self, layout: Layout) -> tuple[ActionComponent, ...]:
-        """What each number of the action is."""
+        """Return the meaning of each number of the action."""
         return motors(layout)
 
 
 def control_cost(action: Array, weight: float) -> Array:
-    """``weight`` times the squared norm of each row's action, in the action's dtype as stock Gymnasium has it."""
+    """Return ``weight`` times the squared norm of each row's action, in the action's dtype as stock Gymnasium has it."""
     cost: Array = weight * np.square(action).sum(axis=-1)
     return cost
 
 
 def column_rate(before: Raw, after: Raw, column: int, time_step: float) -> Array:
-    """Mean rate (N,) of one entry of ``qpos`` over a step."""
+    """Return the mean rate (N,) of one entry of ``qpos`` over a step."""
     rate: Array = (after["qpos"][:, column] - before["qpos"][:, column]) / time_step
     return rate
 
 
 def planar_facts(before: Raw, after: Raw, *, time_step: float, initial_qpos: Array) -> dict[str, Array]:
-    """`Task.facts` of a torso whose x and z come first in ``qpos``."""
+    """Return `Task.facts` of a torso whose x and z come first in ``qpos``."""
     qpos = after["qpos"]
     return {
         "x_position": qpos[:, 0],
@@ -128,20 +128,20 @@ def planar_facts(before: Raw, after: Raw, *, time_step: float, initial_qpos: Arr
 
 
 def distance_from_origin(raw: Raw) -> Array:
-    """Horizontal distance (N,) in m of a body whose x and y come first in ``qpos``."""
+    """Return the horizontal distance (N,) in m of a body whose x and y come first in ``qpos``."""
     distance: Array = np.sqrt(np.square(raw["qpos"][:, :2]).sum(axis=1))
     return distance
 
 
 def contact_cost(raw: Raw, weight: float) -> Array:
-    """``weight`` times the sum of the squared contact forces and torques on all bodies, (N,)."""
+    """Return ``weight`` times the sum of the squared contact forces and torques on all bodies, (N,)."""
     forces = raw["cfrc_ext"]
     cost: Array = weight * np.square(forces.reshape(len(forces), -1)).sum(axis=1)
     return cost
 
 
 def positions_and_velocities(raw: Raw, *, skip: int, clip: float | None = None) -> Array:
-    """``qpos`` without its first ``skip`` entries, then ``qvel`` clipped to ±``clip``: (N, nq - skip + nv)."""
+    """Return ``qpos`` without its first ``skip`` entries, then ``qvel`` clipped to ±``clip``: (N, nq - skip + nv)."""
     qpos, qvel = raw["qpos"], raw["qvel"]
     split = qpos.shape[1] - skip
     out = np.empty((len(qpos), split + qvel.shape[1]))
@@ -154,10 +154,10 @@ def positions_and_velocities(raw: Raw, *, skip: int, clip: float | None = None) 
 
 
 def uniform_start(rng: np.random.Generator, qpos: Array, nv: int, scale: float) -> tuple[Array, Array]:
-    """Uniform noise of ±``scale`` on every position, then on every velocity."""
+    """Return positions and velocities with uniform noise of ±``scale``, drawn for positions first."""
     return qpos + rng.uniform(low=-scale, high=scale, size=len(qpos)), rng.uniform(low=-scale, high=scale, size=nv)
 
 
 def normal_velocity_start(rng: np.random.Generator, qpos: Array, nv: int, scale: float) -> tuple[Array, Array]:
-    """Uniform noise of ±``scale`` on every position, then normal noise of deviation ``scale`` on every velocity."""
+    """Return positions with uniform noise of ±``scale``, then velocities of normal noise of deviation ``scale``."""
     return qpos + rng.uniform(low=-scale, high=scale, size=len(qpos)), scale * rng.standard_normal(nv)

@@ -10,52 +10,52 @@ _AXES = ("x", "y", "z")
 
 
 def contact_components(layout: Layout, *, clip: float | None = None) -> tuple[ObservationComponent, ...]:
-    """``cfrc_ext`` of every body but the world: torque, then force."""
-    found = []
+    """Return ``cfrc_ext`` of every body but the world: torque, then force."""
+    components = []
     for body in layout.bodies:
         for kind, unit in (("torque", "N m"), ("force", "N")):
             for axis in _AXES:
                 name, words = f"{body}_contact_{kind}_{axis}", f"contact {kind} on {body} along {axis}"
-                found.append(
+                components.append(
                     ObservationComponent(name, unit, words, clip, _group("cfrc_ext", 6, "contact torque, force"))
                 )
-    return tuple(found)
+    return tuple(components)
 
 
 def inertia_components(layout: Layout) -> tuple[ObservationComponent, ...]:
-    """``cinert`` of every body but the world: rotational inertia about the robot's centre of mass, offset, mass."""
+    """Return ``cinert`` of every body but the world: rotational inertia about the robot's centre of mass, offset, mass."""
     group = _group("cinert", 10, "rotational inertia xx yy zz xy xz yz, mass times offset x y z, mass")
-    found = []
+    components = []
     for body in layout.bodies:
         about = f"of {body} about the robot's centre of mass"
-        found += [
+        components += [
             ObservationComponent(f"{body}_inertia_{axes}", "kg m^2", f"rotational inertia {axes} {about}", None, group)
             for axes in _INERTIA
         ]
-        found += [
+        components += [
             ObservationComponent(
                 f"{body}_offset_{axis}", "kg m", f"mass times offset along {axis} {about}", None, group
             )
             for axis in _AXES
         ]
-        found.append(ObservationComponent(f"{body}_mass", "kg", f"mass of {body}", None, group))
-    return tuple(found)
+        components.append(ObservationComponent(f"{body}_mass", "kg", f"mass of {body}", None, group))
+    return tuple(components)
 
 
 def velocity_components(layout: Layout) -> tuple[ObservationComponent, ...]:
-    """``cvel`` of every body but the world: angular velocity, then velocity at the robot's centre of mass."""
+    """Return ``cvel`` of every body but the world: angular velocity, then velocity at the robot's centre of mass."""
     group = _group("cvel", 6, "angular velocity x y z, velocity x y z at the robot's centre of mass")
-    found = []
+    components = []
     for body in layout.bodies:
         for kind, unit in (("rotation", "rad/s"), ("velocity", "m/s")):
             for axis in _AXES:
                 words = f"{kind} of {body} along {axis}, taken at the robot's centre of mass"
-                found.append(ObservationComponent(f"{body}_com_{kind}_{axis}", unit, words, None, group))
-    return tuple(found)
+                components.append(ObservationComponent(f"{body}_com_{kind}_{axis}", unit, words, None, group))
+    return tuple(components)
 
 
 def motor_components(layout: Layout) -> tuple[ObservationComponent, ...]:
-    """``qfrc_actuator`` of every joint that a motor can turn, in the order of ``qvel``."""
+    """Return ``qfrc_actuator`` of every joint that a motor can turn, in the order of ``qvel``."""
     joints = sorted(layout.joints.values(), key=lambda joint: joint.qvel)
     group = _group("qfrc_actuator", 1, "torque of the motors on each joint")
     return tuple(

@@ -43,7 +43,7 @@ class HalfCheetah(Task):
         "way, jump, flip and lie on its back."
     )
     xml = "half_cheetah.xml"
-    termination = "never; the episode ends at its time limit only, so a fallen cheetah goes on."
+    termination = "never; the episode ends at its time limit only, even after a fall."
     stock_reward = "(change of x_position) / time step - 0.1 * (sum of squared actions)"
     example_intents = (
         "run forward fast",

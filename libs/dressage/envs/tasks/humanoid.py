@@ -127,7 +127,7 @@ class Humanoid(Task):
         ]
 
     def reference(self, layout: Layout) -> str:
-        """The attitude that the model is built in, in words."""
+        """Return the attitude of the model file in words."""
         return "upright, facing x"
 
     def observation_components(self, layout: Layout) -> tuple[ObservationComponent, ...]:
@@ -141,13 +141,13 @@ class Humanoid(Task):
 
 
 def _velocity(before: Raw, after: Raw, time_step: float) -> Array:
-    """Mean velocity (N, 2) of the robot's centre of mass over a step."""
+    """Return the mean velocity (N, 2) of the robot's centre of mass over a step."""
     moved: Array = (after["subtree_com"][:, 0, :2] - before["subtree_com"][:, 0, :2]) / time_step
     return moved
 
 
 def _towards_head(layout: Layout) -> tuple[float, float, float]:
-    """Direction of the head in the torso's own frame."""
+    """Return the direction of the head in the torso's own frame."""
     place = np.array(layout.geom_places["head"])
     x, y, z = (float(value) for value in place / np.linalg.norm(place))
     return x, y, z

@@ -1,4 +1,4 @@
-"""HumanoidStandup-v5: the humanoid lies on its back and is to stand up."""
+"""HumanoidStandup-v5: the humanoid starts on its back and is to stand up."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class HumanoidStandup(Humanoid):
     """Stock reward: height over the physics time step, plus 1, minus control and impact cost; no termination."""
 
     env_id = "HumanoidStandup-v5"
-    title = "two-legged robot that lies on its back"
+    title = "two-legged robot on its back"
     description = (
-        "A human-like robot lies on its back on level ground, its head towards -x: torso with head, waist, pelvis, two "
+        "A human-like robot starts on its back on level ground, its head towards -x: torso with head, waist, pelvis, two "
         "legs of thigh, shin and foot, two arms of upper and lower arm, moved by 17 joint motors. It can sit up, roll "
         "over, kneel, crawl and stand."
     )

@@ -33,7 +33,7 @@ class Pusher(Task):
     env_id = "Pusher-v5"
     title = "arm, object and goal"
     description = (
-        "An arm of shoulder, elbow and wrist with seven joint motors stands beside a table. On the table lies an object "
+        "An arm of shoulder, elbow and wrist with seven joint motors stands next to a table. On the table is an object "
         "that slides when it is pushed, and a goal is marked that stays where it is. There is no gravity, and the table's "
         "friction slows the object."
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 from dressage.api.v1 import environment_service_pb2 as pb
 from dressage.envs.cards import EnvironmentCard, list_cards, load_card
+from dressage.envs.describe import describe
 
 from dressage_orchestrator.api import paging
 
@@ -36,7 +37,7 @@ def _environment(card: EnvironmentCard) -> pb.Environment:
         termination=card.termination,
         scales=card.scales,
         example_intents=card.example_intents,
-        text=card.describe(),
+        text=describe(card),
         action_kind=card.action_kind,
         num_actions=card.num_actions,
     )

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.api.v1 import session_pb2
-from dressage.envs import own
+from dressage.envs import custom
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.options import EnvOptions
 from dressage.errors import InvalidArgument, NotFound
@@ -123,7 +123,7 @@ def policy_of(policy: pb.PolicySpec, card: EnvironmentCard) -> PolicySpec:
 
     :raises InvalidArgument: for an invalid shape, or one with too many parameters.
     """
-    if policy.kind == "table" and not card.id.startswith(own.GYMNASIUM):
+    if policy.kind == "table" and not card.id.startswith(custom.GYMNASIUM):
         expected = f"linear, mlp or random_features for {card.id}: a table needs discrete observations"
         raise InvalidArgument(field="policy.kind", value=policy.kind, expected=expected)
     try:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dressage.contracts.reward import RewardModule
-from dressage.envs.batch import EnvOptions
 from dressage.envs.cards import EnvironmentCard
+from dressage.envs.options import EnvOptions
 from dressage.errors import InvalidArgument
 from dressage.training.hyperparameters import Hyperparameters
 from dressage.training.preset import load_preset

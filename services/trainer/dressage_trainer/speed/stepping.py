@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from dressage.envs.batch import BatchEnv, BatchStep
 from dressage.envs.mujoco_batch import MujocoBatch
+from dressage.envs.protocol import BatchEnv, BatchStep
 from dressage.envs.state import State
 
 Arrays = dict[str, np.ndarray]

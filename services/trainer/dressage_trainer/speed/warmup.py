@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dressage.envs.batch import EnvOptions, make_batch
+from dressage.envs import EnvOptions, make_batch
 from dressage.errors import DressageError
 from dressage.sandbox.pipe import Channel
 from dressage.training.hyperparameters import Hyperparameters

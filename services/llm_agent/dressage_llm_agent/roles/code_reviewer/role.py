@@ -6,6 +6,7 @@ from typing import Any
 
 from dressage.contracts.namespace import REWARD_NAMES
 from dressage.envs.cards import EnvironmentCard
+from dressage.envs.describe import describe
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
@@ -31,7 +32,7 @@ class CodeReviewer:
         return prompts.opening(
             self.name,
             brief=task.brief,
-            card=card.describe(),
+            card=describe(card),
             subject=task.subject,
             source=task.source,
             round=task.round,

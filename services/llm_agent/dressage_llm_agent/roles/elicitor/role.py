@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dressage.envs.cards import EnvironmentCard
+from dressage.envs.describe import describe
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
@@ -30,7 +31,7 @@ class Elicitor:
         """See `Role`."""
         categories = " | ".join(CATEGORIES)
         return prompts.opening(
-            self.name, brief=task.brief, card=card.describe(), fewest=FEWEST, most=MOST, categories=categories
+            self.name, brief=task.brief, card=describe(card), fewest=FEWEST, most=MOST, categories=categories
         )
 
     def parse(self, text: str, task: ElicitorTask) -> ElicitorResult:

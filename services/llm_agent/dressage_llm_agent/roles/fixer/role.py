@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dressage.contracts.namespace import REWARD_NAMES
 from dressage.envs.cards import EnvironmentCard
+from dressage.envs.describe import describe
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
@@ -23,7 +24,7 @@ class Fixer:
         return prompts.opening(
             self.name,
             brief=task.brief,
-            card=card.describe(),
+            card=describe(card),
             subject=task.subject,
             source=task.source,
             failures=task.failures,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from dressage.envs.cards import EnvironmentCard
+from dressage.envs.describe import describe
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
@@ -23,7 +24,7 @@ class JudgeAuthor:
     def messages(self, task: JudgeAuthorTask, card: EnvironmentCard) -> tuple[Message, ...]:
         """See `Role`."""
         threshold = f"{task.pass_threshold:g}"
-        return prompts.opening(self.name, brief=task.brief, card=card.describe(), pass_threshold=threshold)
+        return prompts.opening(self.name, brief=task.brief, card=describe(card), pass_threshold=threshold)
 
     def parse(self, text: str, task: JudgeAuthorTask) -> JudgeProposal:
         """See `Role`."""

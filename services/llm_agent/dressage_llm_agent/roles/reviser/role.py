@@ -10,6 +10,7 @@ from typing import Any
 
 from dressage.contracts.namespace import REWARD_NAMES
 from dressage.envs.cards import EnvironmentCard
+from dressage.envs.describe import describe
 from dressage.training import sac
 from dressage.training.hyperparameters import RULES
 
@@ -47,7 +48,7 @@ class Reviser:
         return prompts.opening(
             self.name,
             brief=task.brief,
-            card=card.describe(),
+            card=describe(card),
             history=task.history,
             notes=task.notes,
             lessons=[f"{entry.number}. [{entry.tier}] {entry.text}" for entry in task.known_lessons] or task.lessons,

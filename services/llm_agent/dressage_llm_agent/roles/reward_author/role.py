@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dressage.contracts.namespace import REWARD_NAMES
 from dressage.envs.cards import EnvironmentCard
+from dressage.envs.describe import describe
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
@@ -21,7 +22,7 @@ class RewardAuthor:
     def messages(self, task: RewardAuthorTask, card: EnvironmentCard) -> tuple[Message, ...]:
         """See `Role`."""
         names = " ".join(sorted(REWARD_NAMES))
-        return prompts.opening(self.name, brief=task.brief, card=card.describe(), array_names=names)
+        return prompts.opening(self.name, brief=task.brief, card=describe(card), array_names=names)
 
     def parse(self, text: str, task: RewardAuthorTask) -> RewardProposal:
         """See `Role`; reasoning may stand below its heading or anywhere outside of the code."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from dressage.contracts.rubric import STATUS_SCORES, status_mean, weighted
 from dressage.envs.cards import EnvironmentCard
+from dressage.envs.describe import describe
 
 from dressage_llm_agent.provider.base import Message
 from dressage_llm_agent.roles import prompts
@@ -32,7 +33,7 @@ class Synthesiser:
         return prompts.opening(
             self.name,
             brief=task.brief,
-            card=card.describe(),
+            card=describe(card),
             episode_seconds=task.episode_seconds,
             code_score=task.code_score,
             code_criteria=_code_criteria(task),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dressage.envs.cards import EnvironmentCard
+from dressage.envs.describe import describe
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
@@ -25,7 +26,7 @@ class VideoCriteriaRole:
 
     def messages(self, task: VideoCriteriaTask, card: EnvironmentCard) -> tuple[Message, ...]:
         """See `Role`."""
-        return prompts.opening(self.name, brief=task.brief, card=card.describe(), fewest=FEWEST, most=MOST)
+        return prompts.opening(self.name, brief=task.brief, card=describe(card), fewest=FEWEST, most=MOST)
 
     def parse(self, text: str, task: VideoCriteriaTask) -> VideoCriteria:
         """See `Role`."""

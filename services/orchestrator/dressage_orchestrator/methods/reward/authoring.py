@@ -14,16 +14,16 @@ from dressage_orchestrator.models import USER
 
 
 def author_first(context: SessionContext) -> tuple[Code, Code | None]:
-    """The first reward and the judge (none when training only); those not given are written at the same time."""
+    """Return the first reward and the judge (none when training only); those not given are written at the same time."""
 
     def write() -> Json:
         spec = context.spec
         train_only = spec.reward.train_only
         reward = Code(spec.reward.reward_source, USER) if spec.reward.reward_source else None
         judge = None if train_only else _given_judge(context)
-        wanted = [*(["reward"] if reward is None else []), *(["judge"] if judge is None and not train_only else [])]
+        missing = [*(["reward"] if reward is None else []), *(["judge"] if judge is None and not train_only else [])]
         results = dict(
-            zip(wanted, converse_all(context, 1, [_author_task(context, name) for name in wanted]), strict=True)
+            zip(missing, converse_all(context, 1, [_author_task(context, name) for name in missing]), strict=True)
         )
         if reward is None:
             reward = Code(results["reward"].reward.source, results["reward"].model)
@@ -31,12 +31,12 @@ def author_first(context: SessionContext) -> tuple[Code, Code | None]:
             judge = _written_judge(results["judge"])
         return {"reward": asdict(reward), "judge": asdict(judge) if judge else None}
 
-    made = context.step("author:1", write)
-    return Code.of(made["reward"]), Code.of(made["judge"]) if made["judge"] else None
+    authored = context.step("author:1", write)
+    return Code.of(authored["reward"]), Code.of(authored["judge"]) if authored["judge"] else None
 
 
 def author_judge(context: SessionContext) -> Code:
-    """The judge of a resumed session: the one it had, the caller's, or a newly written one."""
+    """Return the judge of a resumed session: its earlier one, the caller's, or a newly written one."""
 
     def write() -> Json:
         given = _given_judge(context)
@@ -46,7 +46,7 @@ def author_judge(context: SessionContext) -> Code:
 
 
 def _given_judge(context: SessionContext) -> Code | None:
-    """The caller's judge, or the one that passed its check in an earlier epoch; None if there is none."""
+    """Return the caller's judge, or the one that passed its check in an earlier epoch; None if there is none."""
     if context.spec.judge_source:
         return Code(context.spec.judge_source, USER)
     if context.epoch == 0:

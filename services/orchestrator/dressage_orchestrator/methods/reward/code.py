@@ -1,4 +1,4 @@
-"""Generated rewards and judges on their way through the check: who wrote them, what was repaired, what the check found."""
+"""Generated rewards and judges on their way through the check: author, repairs and findings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Code:
 
     @classmethod
     def of(cls, data: Json) -> Code:
-        """From a step's result."""
+        """Build from a step's result."""
         lists = {name: tuple(data.get(name, ())) for name in ("controls", "explanations")}
         return cls(**{**data, **lists})
 
@@ -49,7 +49,7 @@ class Code:
 
 
 def checked(context: SessionContext, number: int, subject: str, code: Code) -> tuple[Code, judge_pb.CheckResponse]:
-    """The code once it passes its check, repaired by the fixer as often as allowed, and what the check found.
+    """Return the code once it passes its check, repaired by the fixer as often as allowed, and the check's report.
 
     :param subject: ``reward`` or ``judge``.
     :raises FailedPrecondition: when it does not pass; reason REWARD_REJECTED or JUDGE_REJECTED.
@@ -64,7 +64,7 @@ def checked(context: SessionContext, number: int, subject: str, code: Code) -> t
 def repaired(
     context: SessionContext, number: int, subject: str, code: Code, failures: Sequence[ev.CheckFailure]
 ) -> Code:
-    """The code after the fixer's next repair.
+    """Return the code after the fixer's next repair.
 
     :raises FailedPrecondition: when no model can repair it, or it was repaired often enough.
     """
@@ -125,7 +125,7 @@ def _rejected(subject: str, code: Code, failures: Sequence[ev.CheckFailure]) -> 
 
 
 def shown(failures: Sequence[ev.CheckFailure]) -> str:
-    """The first findings of a check in one line."""
+    """Return the first findings of a check in one line."""
     return "; ".join(
         f"{entry.rule}"
         + (f" (line {entry.line})" if entry.line else "")

@@ -27,12 +27,12 @@ _MIN_ENTROPY = 0.004
 
 
 def first_configs(spec: v1.SessionSpec) -> list[v1.Config]:
-    """The configs of a session's first iteration, from a filled spec."""
+    """Return the configs of a session's first iteration, from a filled spec."""
     return _with_variants(spec, [_copy(config) for config in spec.reward.configs])
 
 
 def next_configs(spec: v1.SessionSpec, parent: v1.Iteration, proposed: v1.Hyperparameters | None) -> list[v1.Config]:
-    """The configs of a revision.
+    """Return the configs of a revision.
 
     :param parent: the iteration that it starts from.
     :param proposed: the model's changes to the parent's winner; None or empty: none.
@@ -55,13 +55,13 @@ def next_configs(spec: v1.SessionSpec, parent: v1.Iteration, proposed: v1.Hyperp
 
 
 def winner_of(iteration: v1.Iteration, spec: v1.SessionSpec) -> v1.Config:
-    """The config with the best judgment of an iteration; its first where none was judged."""
+    """Return the config with the best judgment of an iteration; its first where none was judged."""
     configs = list(iteration.reward.configs) or list(spec.reward.configs)
     return next((config for config in configs if config.id == iteration.reward.best_config), configs[0])
 
 
 def _with_variants(spec: v1.SessionSpec, configs: Sequence[v1.Config]) -> list[v1.Config]:
-    """The configs, and variants of the first one where no config has their names."""
+    """Return the configs, and variants of the first one where no config has their names."""
     if not spec.reward.config_variants:
         return list(configs)
     taken = {config.id for config in configs}
@@ -77,7 +77,7 @@ def _copy(config: v1.Config, ident: str = "") -> v1.Config:
 
 
 def _defaults(spec: v1.SessionSpec) -> Hyperparameters:
-    """The values that a config trains with where it sets none."""
+    """Return the values that a config trains with where it sets none."""
     if spec.reward.algorithm == "sac":
         return sac.DEFAULTS
     return load_preset(spec.environment.removeprefix("environments/")).ppo

@@ -1,7 +1,7 @@
-"""Warnings that are computed from what a session recorded: an iteration's curves and the iterations so far. Pure.
+"""Warnings computed from a session's records: an iteration's curves and the iterations so far. Pure.
 
-The trainer computes its own (dominating term, entropy collapse, value divergence, KL spikes, a member's plateau) and reports
-them as a run's conditions; here they are gathered, and what only evaluations and judgments can show is added.
+The trainer reports its own warnings (dominating term, entropy collapse, value divergence, KL spikes, a member's plateau) as a
+run's conditions. This module collects them and adds those that only evaluations and judgments can show.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dressage_orchestrator.lifecycle.aggregate import checkpoint_score
 from dressage_orchestrator.statistics import mean
 
 STUCK_AFTER = 3
-"""Iterations without a new best after which a structural rewrite is asked for."""
+"""Iterations without a new best after which the reviser is asked for a structural rewrite."""
 
 _FALL = 0.1
 _RISE = 0.1
@@ -26,21 +26,21 @@ _SEED_SPREAD = 0.3
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """A stable reason, and what it means here."""
+    """A warning: a stable reason and a message."""
 
     reason: str
     message: str
     reported: bool = False
-    """By the trainer; its event was appended when it was reported."""
+    """Whether the trainer reported it, so that its event exists already."""
 
 
 def curve(members: Sequence[v1.Member]) -> list[v1.CurvePoint]:
-    """The learning curve of a config's members: means over those that were evaluated at each env step."""
+    """Return the learning curve of a config's members: means over those that were evaluated at each env step."""
     points: dict[int, list[v1.Evaluation]] = {}
     for member in members:
         for entry in member.evaluations:
             points.setdefault(entry.env_step, []).append(entry)
-    found = []
+    curve_points = []
     for step in sorted(points):
         group = points[step]
         point = v1.CurvePoint(env_step=step)
@@ -49,34 +49,34 @@ def curve(members: Sequence[v1.Member]) -> list[v1.CurvePoint]:
         scores = [score for entry in group if (score := checkpoint_score(entry)) is not None]
         if scores:
             point.score = mean(scores)
-        found.append(point)
-    return found
+        curve_points.append(point)
+    return curve_points
 
 
 def diagnose(
     iteration: v1.Iteration, members: Sequence[v1.Member], conditions: Sequence[v1.Condition]
 ) -> list[Diagnostic]:
-    """An iteration's warnings, each reason once.
+    """Return an iteration's warnings, each reason once.
 
     :param members: the best config's.
     :param conditions: of the iteration's training.
     """
     points = curve(members)
     shown = _reward_hacking(points) + _plateau(points)
-    # What the best config's evaluations show takes the place of a report about one member, maybe of another config.
-    own = {entry.reason for entry in shown}
-    reported = [entry for entry in conditions if not entry.type.startswith("TRAINER_") and entry.type not in own]
-    found = [Diagnostic(entry.type, entry.message, reported=True) for entry in reported] + shown
-    found += [entry for member in members for entry in _dominating(member.metrics)]
+    # The best config's evaluations replace a report about one member, which may be of another config.
+    replaced = {entry.reason for entry in shown}
+    reported = [entry for entry in conditions if not entry.type.startswith("TRAINER_") and entry.type not in replaced]
+    diagnostics = [Diagnostic(entry.type, entry.message, reported=True) for entry in reported] + shown
+    diagnostics += [entry for member in members for entry in _dominating(member.metrics)]
     scores = [entry.judgment.score for entry in members if entry.HasField("judgment")]
     if len(scores) > 1 and max(scores) - min(scores) > _SEED_SPREAD:
         message = f"seeds disagree: from {min(scores):.2f} to {max(scores):.2f}; the mean hides luck"
-        found.append(Diagnostic("SEEDS_DISAGREE", message))
-    return list({entry.reason: entry for entry in reversed(found)}.values())[::-1]
+        diagnostics.append(Diagnostic("SEEDS_DISAGREE", message))
+    return list({entry.reason: entry for entry in reversed(diagnostics)}.values())[::-1]
 
 
 def _reward_hacking(points: Sequence[v1.CurvePoint]) -> list[Diagnostic]:
-    """The return by the proposal's own reward went on rising after the judgment's peak, while the judgment fell."""
+    """Return a warning if the return under the proposed reward rose after the judgment's peak while the judgment fell."""
     judged = [point for point in points if point.HasField("score")]
     if len(judged) < 2:
         return []
@@ -88,14 +88,15 @@ def _reward_hacking(points: Sequence[v1.CurvePoint]) -> list[Diagnostic]:
     if last is peak or fell < _FALL or rose <= 0 or rose < _RISE * reach:
         return []
     message = (
-        f"the return rose from {peak.proposed_return:.4g} to {last.proposed_return:.4g} while the judgment fell from {peak.score:.2f} "
-        f"(at {peak.env_step} steps) to {last.score:.2f}: the reward pays for something else than the behaviour"
+        f"the return rose from {peak.proposed_return:.4g} to {last.proposed_return:.4g} while the judgment fell from "
+        f"{peak.score:.2f} (at {peak.env_step} steps) to {last.score:.2f}: the reward pays for something else than the "
+        "behaviour"
     )
     return [Diagnostic("REWARD_HACKING", message)]
 
 
 def _plateau(points: Sequence[v1.CurvePoint]) -> list[Diagnostic]:
-    """The second half of the curve gains next to nothing of the curve's own range."""
+    """Return a warning if the curve's second half gains next to nothing of the curve's range."""
     if len(points) < 4:
         return []
     values = [point.proposed_return for point in points]
@@ -123,7 +124,7 @@ def _dominating(metrics: Mapping[str, float]) -> list[Diagnostic]:
 
 
 def without_best(iterations: Sequence[v1.Iteration]) -> int:
-    """Judged iterations since the one with the best score; 0 when the last one is the best."""
+    """Return the number of judged iterations since the one with the best score; 0 when the last one is the best."""
     judged = [entry for entry in iterations if entry.HasField("score")]
     if not judged:
         return 0

@@ -13,7 +13,7 @@ from dressage_orchestrator.methods.reward.training import trainings
 
 @dataclass(frozen=True)
 class History:
-    """What there is to know of a session's earlier iterations.
+    """A session's earlier iterations with their members and labels.
 
     :param members: members of each iteration's training, by its number.
     :param best: name of the best iteration; empty if there is none.
@@ -31,12 +31,12 @@ class History:
         raise KeyError(number)
 
     def trained(self, number: int) -> Sequence[v1.Member]:
-        """Members of an iteration's training."""
+        """Return the members of an iteration's training."""
         return self.members.get(number, ())
 
 
 def read(store: SessionStore, number: int) -> History:
-    """What is known before iteration ``number``. In a step."""
+    """Return the history before iteration ``number``. Call it in a step."""
     iterations = [entry for entry in store.iterations() if entry.number < number]
     members = {entry.number: store.members(names[-1]) for entry in iterations if (names := trainings(entry))}
     return History(iterations, members, store.labels(), store.get().best_iteration)

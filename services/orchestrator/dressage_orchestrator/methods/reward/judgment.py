@@ -1,4 +1,4 @@
-"""From judged members to the iteration's judgment: the best config's mean over seeds, stored with what explains it."""
+"""From judged members to the iteration's judgment: the best config's mean over seeds, stored with its diagnostics."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from dressage_orchestrator.statistics import mean
 
 _RECORDED = ("judgment", "score", "reward.best_config", "reward.config_scores", "reward.curve", "warnings")
 _REPORTED_HERE = ("REWARD_HACKING", "PLATEAU", "SEEDS_DISAGREE")
-"""Diagnostics that become events here; those of the trainer were reported when they came."""
+"""Diagnostics that become events here; the trainer's became events on arrival."""
 
 
 def by_config(members: Sequence[v1.Member], *, threshold: float) -> dict[str, v1.Judgment]:
-    """Each config's judgment: the mean over its members."""
+    """Return each config's judgment: the mean over its members."""
     groups: dict[str, list[v1.Judgment]] = {}
     for member in members:
         groups.setdefault(member.config, []).append(member.judgment)
@@ -29,12 +29,12 @@ def by_config(members: Sequence[v1.Member], *, threshold: float) -> dict[str, v1
 
 
 def best_config(judgments: Mapping[str, v1.Judgment]) -> str:
-    """The config with the best mean; the first of equals."""
+    """Return the config with the best mean; the first of equals."""
     return max(judgments, key=lambda config: judgments[config].score)
 
 
 def judge_training(context: SessionContext, number: int, training: str, judge_source: str) -> v1.Judgment:
-    """Judges an iteration's training; the best config's judgment, stored in members, iteration and session."""
+    """Judge an iteration's training; return the best config's judgment, stored in members, iteration and session."""
     name = f"judge:{number}:{training.rpartition('/')[2]}"
     return context.message_step(name, v1.Judgment, lambda: _judge_training(context, number, training, judge_source))
 
@@ -50,13 +50,13 @@ def _judge_training(context: SessionContext, number: int, training: str, judge_s
     judgment, winners = configs[best], [member for member in members if member.config == best]
     judgment.cost.CopyFrom(cost)
     conditions = context.store.assignment(training).assignment.conditions
-    found = diagnostics.diagnose(context.store.iteration(number), winners, conditions)
-    context.store.update_iteration(number, _record_of(best, configs, winners, found), _RECORDED)
+    diagnosed = diagnostics.diagnose(context.store.iteration(number), winners, conditions)
+    context.store.update_iteration(number, _record_of(best, configs, winners, diagnosed), _RECORDED)
     context.store.charge(number, judging.ROLE, cost, key=f"charged/{training}")
     returns = aggregate.returns_of(winners, context.card.scales)
     context.store.set_best(number, v1.Session(best_judgment=judgment, returns=returns), score=judgment.score)
     judging.announce(context, number, members, judgment, subject=context.iteration_name(number), assignment=training)
-    for entry in found:
+    for entry in diagnosed:
         if entry.reason in _REPORTED_HERE and not entry.reported:
             key = f"{entry.reason}:{number}"
             context.store.warn(entry.reason, entry.message, iteration=number, key=key)
@@ -70,7 +70,7 @@ def _record_of(
     best: str,
     configs: Mapping[str, v1.Judgment],
     winners: Sequence[v1.Member],
-    found: Sequence[diagnostics.Diagnostic],
+    diagnosed: Sequence[diagnostics.Diagnostic],
 ) -> v1.Iteration:
     record = v1.Iteration(judgment=configs[best], score=configs[best].score)
     record.reward.best_config = best
@@ -78,14 +78,14 @@ def _record_of(
         score = record.reward.config_scores.add(config=config, score=judged.score, samples=judged.samples)
         score.interval_low, score.interval_high = judged.interval_low, judged.interval_high
     record.reward.curve.extend(diagnostics.curve(winners))
-    record.warnings[:] = [f"{entry.reason}: {entry.message}" for entry in found]
+    record.warnings[:] = [f"{entry.reason}: {entry.message}" for entry in diagnosed]
     return record
 
 
 def confirm(
     context: SessionContext, number: int, training: str, *, reward_source: str, judge_source: str
 ) -> v1.Judgment:
-    """Scores the best config's members again, on fresh seeds; their judgment, stored in iteration and session."""
+    """Score the best config's members again, on fresh seeds; return their judgment, stored in iteration and session."""
     config = context.step(f"winner:{number}", lambda: context.store.iteration(number).reward.best_config)
     trained = [member for member in context.store.members(training) if member.config == config and member.policy]
     if not trained:
@@ -109,7 +109,7 @@ def _judge_again(context: SessionContext, number: int, training: str, judge_sour
 
 
 def record_unjudged(context: SessionContext, number: int, row: AssignmentRow) -> None:
-    """Without a judge the config with the best return under the proposed reward is the best. In a step."""
+    """Record the best config without a judge: by the best return under the proposed reward. Call it in a step."""
     groups: dict[str, list[float]] = {}
     for member in row.assignment.members:
         last = member.evaluations[-1] if member.evaluations else v1.Evaluation()

@@ -53,7 +53,7 @@ class RewardProposal(Proposal):
 
     @classmethod
     def of(cls, reward: Code, *, tries: int = 1, settled: bool = False) -> RewardProposal:
-        """A reward, with what the lifecycle needs to know of it."""
+        """Return the proposal of a reward."""
         return cls(reward.source, reward.version, settled, reward, tries)
 
 
@@ -64,19 +64,19 @@ class RewardMethod:
     spec_type: type[Message] = v1.RewardSpec
 
     def fill(self, full: v1.SessionSpec) -> None:
-        """Fills in the defaults of `spec`."""
+        """Fill in the defaults of `spec`."""
         spec.fill(full)
 
     def validate(self, full: v1.SessionSpec) -> None:
-        """Refuses what contradicts itself."""
+        """Refuse a spec that contradicts itself."""
         spec.validate(full)
 
     def estimate(self, full: v1.SessionSpec, *, episode_steps: int) -> Estimate:
-        """Authors, trainings and evaluations of one iteration."""
+        """Return the estimate of one iteration: authors, trainings and evaluations."""
         return spec.estimate(full, episode_steps=episode_steps)
 
     def seconds(self, full: v1.SessionSpec, estimate: Estimate, *, cores: int, known: float | None) -> float:
-        """By earlier runs' speed, or by what was measured elsewhere."""
+        """Return the expected seconds of an iteration, from earlier runs' speed or the preset's."""
         return durations.iteration_seconds(
             full,
             env_steps=estimate.env_steps,
@@ -86,7 +86,7 @@ class RewardMethod:
         )
 
     async def check_edit(self, full: v1.SessionSpec, text: str, *, judge: JudgeClient) -> None:
-        """A person's reward must pass its check."""
+        """Refuse a person's reward that does not pass its check."""
         environment = full.environment.removeprefix("environments/")
         report = await judge.check(judge_pb.CheckRequest(environment=environment, reward_source=text))
         if not report.ok:
@@ -94,15 +94,15 @@ class RewardMethod:
             raise InvalidArgument(message, field="proposal_source", reason="REWARD_REJECTED")
 
     def goal(self, full: v1.SessionSpec) -> str:
-        """The threshold of judgments."""
+        """Return the threshold of judgments."""
         return f"{full.pass_threshold:g}"
 
     def text(self, iteration: v1.Iteration) -> str:
-        """The reward's source."""
+        """Return the reward's source."""
         return iteration.reward.source
 
     def open(self, context: SessionContext) -> RewardSession:
-        """The reward method's part of a session."""
+        """Return the reward method's part of a session."""
         return RewardSession(context)
 
 
@@ -114,7 +114,7 @@ class RewardSession:
         self._judge: Code | None = None
 
     def begin(self, first: int) -> None:
-        """A session that is taken up in a later iteration needs its judge."""
+        """Prepare the judge of a session that resumes in a later iteration."""
         if first > 1:
             self._require_judge()
 
@@ -126,7 +126,7 @@ class RewardSession:
         self._judge = checked(self._context, 1, "judge", judge)[0]
 
     def restore(self, number: int) -> RewardProposal | None:
-        """The reward whose training an earlier epoch began."""
+        """Return the reward whose training an earlier epoch began."""
 
         def look() -> Json:
             iteration = self._context.store.iteration(number)
@@ -135,19 +135,19 @@ class RewardSession:
                 return None
             return {"source": iteration.reward.source, "author": iteration.author, "tries": tries}
 
-        found = self._context.step(f"resumed:{number}", look)
-        if found is None:
+        resumed = self._context.step(f"resumed:{number}", look)
+        if resumed is None:
             return None
         self._require_judge()
-        return RewardProposal.of(Code(found["source"], found["author"]), tries=found["tries"], settled=True)
+        return RewardProposal.of(Code(resumed["source"], resumed["author"]), tries=resumed["tries"], settled=True)
 
     def adopt(self, number: int, directions: Directions) -> RewardProposal:
-        """A person's reward."""
+        """Return a person's reward."""
         self._require_judge()
         return RewardProposal.of(revising.directed(self._context, number, directions))
 
     def propose(self, number: int) -> RewardProposal:
-        """The first reward, and the judge with it."""
+        """Return the first reward, and the judge with it."""
         reward, judge = authoring.author_first(self._context)
         written = reviewed(self._context, number, {"reward": reward} | ({"judge": judge} if judge else {}))
         if "judge" in written:
@@ -155,12 +155,12 @@ class RewardSession:
         return RewardProposal.of(written["reward"])
 
     def revise(self, number: int, directions: Directions) -> RewardProposal:
-        """The reviser's reward."""
+        """Return the reviser's reward."""
         reward = revising.revised(self._context, number, directions)
         return RewardProposal.of(reviewed(self._context, number, {"reward": reward})["reward"])
 
     def check(self, number: int, proposal: Proposal) -> RewardProposal:
-        """The reward once it passes its check and does not order stored trajectories backwards."""
+        """Return the reward once it passes its check and does not order stored trajectories backwards."""
         assert isinstance(proposal, RewardProposal)
         reward, rounds = proposal.reward, 0
         while True:
@@ -173,13 +173,13 @@ class RewardSession:
             enter(self._context, number, v1.PHASE_CHECK)
 
     def edited(self, proposal: Proposal, text: str) -> RewardProposal:
-        """A person's reward in the place of one that waits for approval."""
+        """Return a person's reward, which replaces one that waits for approval."""
         assert isinstance(proposal, RewardProposal)
         code = replace(Code(text, USER), edits=proposal.reward.edits + 1)
         return RewardProposal.of(code, tries=proposal.tries)
 
     def evaluate(self, number: int, proposal: Proposal) -> Evaluated:
-        """Trains every config with every seed, and judges what came out."""
+        """Train every config with every seed, and judge the results."""
         assert isinstance(proposal, RewardProposal)
         context, judge = self._context, self._judge
         reward, tries = proposal.reward, proposal.tries
@@ -187,7 +187,7 @@ class RewardSession:
         if row.assignment.state != v1.ASSIGNMENT_STATE_SUCCEEDED:
             if not row.assignment.generated_code_fault:
                 raise training.failure_of(row)
-            # The reward broke on states that the check did not meet: that is one more failure to repair.
+            # The reward broke on states that the check did not cover: one more failure to repair.
             seen = ev.CheckFailure(rule="training", message=row.assignment.failure.message)
             mended = repaired(context, number, "reward", reward, [seen])
             return Evaluated(repaired=RewardProposal.of(mended, tries=tries + 1))
@@ -195,11 +195,11 @@ class RewardSession:
             context.step(f"best:{number}", lambda: judgment.record_unjudged(context, number, row))
             return Evaluated(passed=True)
         enter(context, number, v1.PHASE_JUDGE)
-        made = judgment.judge_training(context, number, row.name, judge.source)
-        return Evaluated(passed=made.passed, score=made.score)
+        verdict = judgment.judge_training(context, number, row.name, judge.source)
+        return Evaluated(passed=verdict.passed, score=verdict.score)
 
     def confirm(self, number: int, proposal: Proposal) -> Evaluated:
-        """Plays the best config's policies on fresh seeds, and judges them again."""
+        """Play the best config's policies on fresh seeds, and judge them again."""
         assert isinstance(proposal, RewardProposal) and self._judge is not None
         name = names.assignment_name(self._context.session, number, training.training_id(proposal.tries))
         again = judgment.confirm(
@@ -208,7 +208,7 @@ class RewardSession:
         return Evaluated(passed=again.passed, score=again.score)
 
     def deliverable(self) -> Deliverable | None:
-        """The best iteration's member that was judged best."""
+        """Return the best iteration's member with the best judgment."""
         session = self._context.store.get()
         if not session.best_iteration:
             return None
@@ -225,7 +225,7 @@ class RewardSession:
         return Deliverable(number, member.policy, member.name, rollout, last.env_step)
 
     def _settle(self, number: int, reward: Code, report: judge_pb.CheckResponse, tries: int) -> None:
-        """The reward passed its check: it is the iteration's proposal, and its files are written."""
+        """Record a reward that passed its check as the iteration's proposal, and write its files."""
         context, judge = self._context, self._judge
 
         def settle() -> None:
@@ -251,7 +251,7 @@ class RewardSession:
 
 
 def best_member(members: list[v1.Member]) -> v1.Member | None:
-    """The member with a policy that was judged best; of equals, or unjudged ones, the one with the best return."""
+    """Return the member with a policy and the best judgment; of equals, or unjudged ones, the one with the best return."""
 
     def rank(member: v1.Member) -> tuple[float, float]:
         last = member.evaluations[-1] if member.evaluations else v1.Evaluation()
@@ -262,7 +262,7 @@ def best_member(members: list[v1.Member]) -> v1.Member | None:
 
 
 def proposal_json(iteration: v1.Iteration) -> Json:
-    """What `proposal.json` holds of an iteration."""
+    """Return the content of `proposal.json` for an iteration."""
     whole = MessageToDict(iteration, preserving_proto_field_name=True)
     reward = whole.get("reward", {})
     shared = {name: whole[name] for name in _PROPOSAL_JSON if name in whole}

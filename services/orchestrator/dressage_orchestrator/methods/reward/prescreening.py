@@ -1,4 +1,4 @@
-"""Tries a checked reward on stored trajectories before it is trained, and sends it back to its author if it is backwards."""
+"""Scores stored trajectories with a checked reward before training; a reward that orders them backwards goes to its author."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dressage_orchestrator.models import TEMPLATE, USER
 def prescreen(
     context: SessionContext, number: int, reward: Code, judge: Code | None, *, rounds: int
 ) -> ev.CheckFailure | None:
-    """Tries the reward and records what was found; what its author is to repair, None when it is to be trained.
+    """Screen the reward and record the result; return what its author is to repair, None if it is to be trained.
 
     :param rounds: how often this iteration's reward was sent back.
     """
@@ -38,15 +38,15 @@ def _screen(context: SessionContext, number: int, reward: Code, judge_source: st
     try:
         answer = context.call(context.engine.judge.score(request))
     except DressageError as error:
-        # It saves compute where it can; where it cannot, the training shows the same later.
+        # Screening only saves compute: without it, the training shows the same later.
         context.log.warning("not screened", iteration=number, reason=error.reason, message=error.message)
         return {"failure": None}
-    found = screening.pairs(answer, scores)
-    result = screening.screen(found, rounds=rounds)
+    pairs = screening.pairs(answer, scores)
+    result = screening.screen(pairs, rounds=rounds)
     back = result.inverted and rounds < screening.MAX_ROUNDS and reward.author not in (USER, TEMPLATE)
     back = back and reward.repairs < context.engine.settings.max_repairs
     _record(context, number, reward, result, back=back)
-    return {"failure": MessageToDict(screening.failure(found, result)) if back else None}
+    return {"failure": MessageToDict(screening.failure(pairs, result)) if back else None}
 
 
 def _record(context: SessionContext, number: int, reward: Code, result: v1.Screening, *, back: bool) -> None:

@@ -1,4 +1,4 @@
-"""Code review before the check: a second look by the model at what it wrote, at most three rounds, reward and judge at once."""
+"""Code review before the check: the model reads its own code again, at most three rounds, reward and judge at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_SUCH_ROLE = "TEMPLATE_NO_SUCH_ROLE"
 
 
 def reviewed(context: SessionContext, number: int, code: Mapping[str, Code]) -> dict[str, Code]:
-    """The code after its review. What a person or the template author wrote is not reviewed.
+    """Return the code after its review. Code of a person or of the template author is not reviewed.
 
     :param code: by subject, ``reward`` or ``judge``.
     """
@@ -30,11 +30,11 @@ def reviewed(context: SessionContext, number: int, code: Mapping[str, Code]) -> 
         if not open_:
             break
         work = partial(_review, context, number, turn, {name: kept[name] for name in open_}, findings)
-        made = context.step(f"review:{number}:{turn}", work)
-        open_ = [name for name in open_ if not made[name]["approved"]]
+        outcomes = context.step(f"review:{number}:{turn}", work)
+        open_ = [name for name in open_ if not outcomes[name]["approved"]]
         for name in open_:
-            kept[name] = Code.of(made[name]["code"])
-            findings[name] += made[name]["findings"]
+            kept[name] = Code.of(outcomes[name]["code"])
+            findings[name] += outcomes[name]["findings"]
     return kept
 
 
@@ -47,7 +47,7 @@ def _review(
     except DressageError as error:
         if error.reason != _NO_SUCH_ROLE and not (isinstance(error, InvalidArgument) and error.field == "role"):
             raise
-        return {name: {"approved": True} for name in code}  # an llm-agent that does not know the role
+        return {name: {"approved": True} for name in code}  # an llm-agent without this role
     return {name: _outcome(code[name], result.review) for name, result in zip(code, results, strict=True)}
 
 
@@ -65,5 +65,5 @@ def _task(
 def _outcome(code: Code, review: agent_pb.Review) -> Json:
     if review.approved or not review.source.strip():
         return {"approved": True}
-    found = [f"{entry.kind} (line {entry.line}): {entry.message}" for entry in review.findings]
-    return {"approved": False, "code": asdict(replace(code, source=review.source)), "findings": found}
+    findings = [f"{entry.kind} (line {entry.line}): {entry.message}" for entry in review.findings]
+    return {"approved": False, "code": asdict(replace(code, source=review.source)), "findings": findings}

@@ -29,7 +29,7 @@ _REVISED = (
 
 
 def directed(context: SessionContext, number: int, directions: Directions) -> Code:
-    """The reward that a person gave for iteration ``number``."""
+    """Return a person's reward for iteration ``number``."""
 
     def record() -> None:
         parent = _parent(history.read(context.store, number), directions.rebase)
@@ -46,11 +46,11 @@ def directed(context: SessionContext, number: int, directions: Directions) -> Co
 
 
 def revised(context: SessionContext, number: int, directions: Directions) -> Code:
-    """The reviser's proposal for iteration ``number``.
+    """Return the reviser's proposal for iteration ``number``.
 
-    :raises Exhausted: when it knows nothing better.
+    :raises Exhausted: when it has no better reward.
     """
-    # A step of its own, like the notes: what the reviser is asked must not change between a crash and the repetition.
+    # A step of its own, like the notes: the reviser's task must not change between a crash and the repetition.
     task = context.message_step(f"brief:{number}", agent_pb.Task, lambda: _task(context, number, directions))
 
     def revise() -> Json:
@@ -63,18 +63,18 @@ def revised(context: SessionContext, number: int, directions: Directions) -> Cod
             raise Exhausted(f"no better reward is known: {error.message}") from error
         return _record(context, number, past, directions, result)
 
-    made = context.step(f"revise:{number}", revise)
-    return Code(made["source"], made["author"])
+    revision = context.step(f"revise:{number}", revise)
+    return Code(revision["source"], revision["author"])
 
 
 def _parent(past: History, rebase: int) -> v1.Iteration | None:
-    """The iteration that a person chose to start from, else the latest; None before the first."""
+    """Return the iteration from which a person chose to start, else the latest; None before the first."""
     chosen = [entry for entry in past.iterations if entry.number == rebase] or list(past.iterations[-1:])
     return chosen[0] if chosen else None
 
 
 def _shown(past: History, rebase: int) -> list[v1.Iteration]:
-    """The iterations that the reviser is shown, the one to start from last."""
+    """Return the iterations for the reviser's prompt; the last is the one to start from."""
     chosen = _parent(past, rebase)
     others = [entry for entry in past.iterations if chosen is None or entry.number != chosen.number]
     return [*others[-(_HISTORY - 1) :], *([chosen] if chosen is not None else [])]

@@ -1,9 +1,9 @@
 """Whether a new reward orders stored trajectories as their judgments do, before it is trained. Pure.
 
-Compared are returns (sums over the episode, which is what training raises) and judgments; an episode that was cut
-short, as the shipped controls are, counts as if it had gone on alike, one that the environment ended counts as it is.
-A reward that orders them backwards would train towards what was judged bad; that is cheap to see and expensive to
-find out. Few or alike judgments say nothing.
+The screening compares returns (sums over the episode, which training raises) with judgments. An episode that was cut short,
+such as a shipped control, is extrapolated at its mean reward; one that the environment ended counts as it is. A reward that
+orders trajectories backwards would train towards what was judged bad: screening shows that at little cost, before training
+does. Few or similar judgments show nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SHOWN = 6
 
 @dataclass(frozen=True)
 class Scored:
-    """A trajectory with both its numbers."""
+    """A trajectory with its return and its judgment."""
 
     name: str
     returned: float
@@ -38,28 +38,28 @@ class Scored:
 
 
 def stored(members: Mapping[int, Sequence[v1.Member]]) -> dict[str, float]:
-    """Judged rollouts of earlier iterations with their scores: of all where there are few, else an even choice by score.
+    """Return judged rollouts of earlier iterations with their scores: of all where there are few, else an even choice by score.
 
     A person's label stands for the judge's score, where there is one.
 
     :param members: of each iteration's training, by its number.
     """
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     for number in sorted(members):
         for member in members[number]:
             for evaluation in member.evaluations:
                 for rollout in evaluation.rollouts:
                     if rollout.HasField("judgment"):
-                        found[rollout.artifact] = score_of(rollout)
-    if len(found) <= MAX_ROLLOUTS:
-        return found
-    ordered = sorted(found, key=lambda key: (found[key], key))
+                        scores[rollout.artifact] = score_of(rollout)
+    if len(scores) <= MAX_ROLLOUTS:
+        return scores
+    ordered = sorted(scores, key=lambda key: (scores[key], key))
     step = (len(ordered) - 1) / (MAX_ROLLOUTS - 1)
-    return {key: found[key] for key in (ordered[round(place * step)] for place in range(MAX_ROLLOUTS))}
+    return {key: scores[key] for key in (ordered[round(place * step)] for place in range(MAX_ROLLOUTS))}
 
 
 def score_of(rollout: v1.Rollout) -> float:
-    """A rollout's score: a person's if there is one, else the judges'."""
+    """Return a rollout's score: a person's if there is one, else the judges'."""
     for verdict in rollout.judgment.verdicts:
         if verdict.kind == v1.JUDGE_KIND_HUMAN:
             return verdict.score
@@ -67,8 +67,8 @@ def score_of(rollout: v1.Rollout) -> float:
 
 
 def pairs(answer: judge_pb.ScoreResponse, scores: Mapping[str, float]) -> list[Scored]:
-    """The answer's trajectories that have a judgment, too."""
-    found = []
+    """Return the answer's trajectories that have a judgment."""
+    scored = []
     longest = max((entry.steps for entry in answer.scored), default=0)
     for entry in answer.scored:
         judged = scores.get(entry.rollout) if entry.rollout else None
@@ -78,29 +78,29 @@ def pairs(answer: judge_pb.ScoreResponse, scores: Mapping[str, float]) -> list[S
             share = 1.0 if entry.terminated or not entry.steps else longest / entry.steps
             returned = share * float(getattr(entry, "return"))
             name = entry.rollout or f"control {entry.control}"
-            found.append(Scored(name, returned, judged, dict(entry.terms), entry.description))
-    return found
+            scored.append(Scored(name, returned, judged, dict(entry.terms), entry.description))
+    return scored
 
 
-def screen(found: Sequence[Scored], *, rounds: int) -> v1.Screening:
-    """The rank agreement, and whether it is backwards.
+def screen(scored: Sequence[Scored], *, rounds: int) -> v1.Screening:
+    """Return the rank agreement, and whether it is backwards.
 
     :param rounds: how often the reward was sent back so far.
     """
-    screening = v1.Screening(trajectories=len(found), rounds=rounds)
-    judged = [entry.judged for entry in found]
-    if len(found) < _MIN_TRAJECTORIES or max(judged) - min(judged) < _MIN_SPREAD:
+    screening = v1.Screening(trajectories=len(scored), rounds=rounds)
+    judged = [entry.judged for entry in scored]
+    if len(scored) < _MIN_TRAJECTORIES or max(judged) - min(judged) < _MIN_SPREAD:
         return screening
-    agreement = spearman([entry.returned for entry in found], judged)
+    agreement = spearman([entry.returned for entry in scored], judged)
     if agreement is not None:
         screening.agreement = agreement
         screening.inverted = agreement <= _BACKWARDS
     return screening
 
 
-def failure(found: Sequence[Scored], screening: v1.Screening) -> ev.CheckFailure:
-    """What the author is told of a reward that orders them backwards: the numbers of the extremes."""
-    ordered = sorted(found, key=lambda entry: entry.judged)
+def failure(scored: Sequence[Scored], screening: v1.Screening) -> ev.CheckFailure:
+    """Return the author's report on a reward that orders trajectories backwards: the numbers of the extremes."""
+    ordered = sorted(scored, key=lambda entry: entry.judged)
     half = _SHOWN // 2
     shown = [*ordered[:half], *ordered[-half:]]
     rows = [

@@ -23,11 +23,11 @@ VARIANTS = ("conservative", "aggressive")
 
 _TOKENS_PER_CALL = (6_000, 2_000)
 _REVIEWS = 1
-"""Rounds of code review that are expected of what is written."""
+"""Expected rounds of code review."""
 
 
 def fill(spec: v1.SessionSpec) -> None:
-    """Fills in what is not set."""
+    """Fill in what is not set."""
     reward = spec.reward
     if reward.train_only:
         spec.max_iterations = 1
@@ -44,19 +44,19 @@ def fill(spec: v1.SessionSpec) -> None:
 
 
 def members_of(spec: v1.SessionSpec) -> int:
-    """How many members the first iteration of a filled spec trains."""
+    """Return the number of members of a filled spec's first iteration."""
     names = {config.id for config in spec.reward.configs}
     configs = len(names | set(VARIANTS)) if spec.reward.config_variants else len(names)
     return configs * spec.reward.seeds
 
 
 def env_steps_per_iteration(spec: v1.SessionSpec) -> int:
-    """Environment steps that the first iteration of a filled spec trains."""
+    """Return the environment steps of a filled spec's first iteration."""
     return members_of(spec) * spec.reward.steps_per_member
 
 
 def estimate(spec: v1.SessionSpec, *, episode_steps: int) -> Estimate:
-    """Two authors or one reviser, a review of each; training and evaluation of every member."""
+    """Return the estimate of an iteration: two authors or one reviser with reviews, training and evaluation of every member."""
     reward = spec.reward
     calls = 0 if reward.train_only else int(not reward.reward_source) + int(not spec.judge_source)
     calls = max(calls, 1) if spec.max_iterations > 1 else calls
@@ -74,7 +74,7 @@ def estimate(spec: v1.SessionSpec, *, episode_steps: int) -> Estimate:
 
 
 def validate(spec: v1.SessionSpec) -> None:
-    """Refuses a filled spec that contradicts itself, before anything is trained.
+    """Refuse a filled spec that contradicts itself, before anything is trained.
 
     :raises InvalidArgument: naming the field.
     """
@@ -100,7 +100,7 @@ def validate(spec: v1.SessionSpec) -> None:
 
 
 def _check_sac(spec: v1.SessionSpec) -> None:
-    """Refuses what SAC cannot do."""
+    """Refuse what SAC cannot do."""
     if spec.reward.backend != "sb3":
         raise InvalidArgument(field="spec.reward.algorithm", value="sac", expected="'ppo', or the backend 'sb3'")
     if load_card(spec.environment.removeprefix("environments/")).num_actions:
@@ -109,7 +109,7 @@ def _check_sac(spec: v1.SessionSpec) -> None:
 
 
 def _check_hyperparameters(hyperparameters: v1.Hyperparameters, algorithm: str, path: str) -> None:
-    """Refuses values that are legal one by one and with which the algorithm cannot train."""
+    """Refuse values that are legal one by one and with which the algorithm cannot train."""
     given = {
         descriptor.name: list(value) if descriptor.name == "hidden_sizes" else value
         for descriptor, value in hyperparameters.ListFields()

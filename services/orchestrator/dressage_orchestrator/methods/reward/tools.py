@@ -26,7 +26,7 @@ _MAX_COURSE = 50
 
 
 def history_tools(history: History) -> dict[str, Tool]:
-    """The tools by name; each takes its arguments and returns text."""
+    """Return the tools by name; each takes its arguments and returns text."""
 
     def numbered(answer: Any) -> Tool:
         return lambda arguments: _text(answer(history, _pick(history, arguments, "number")))
@@ -80,7 +80,7 @@ def _timeline(history: History, iteration: v1.Iteration) -> dict[str, Any]:
 
 
 def number_of(name: str) -> int:
-    """The number in an iteration's name; 0 for none."""
+    """Return the number in an iteration's name; 0 for none."""
     return int(name.rpartition("/")[2]) if name else 0
 
 
@@ -120,8 +120,8 @@ def _dynamics(history: History, iteration: v1.Iteration) -> dict[str, Any]:
             for entry in member.evaluations[-_MAX_COURSE:]
         ]
         metrics = {name: round(value, 6) for name, value in sorted(member.metrics.items())}
-        told = {"seed": member.seed, "course": course, "metrics": metrics}
-        configs.setdefault(member.config, {"hyperparameters": {}, "members": []})["members"].append(told)
+        row = {"seed": member.seed, "course": course, "metrics": metrics}
+        configs.setdefault(member.config, {"hyperparameters": {}, "members": []})["members"].append(row)
     return {"configs": configs, "warnings": list(iteration.warnings)}
 
 
@@ -166,7 +166,7 @@ def _judgments(history: History, iteration: v1.Iteration) -> dict[str, Any]:
 
 
 def _rollouts(history: History, iteration: v1.Iteration) -> list[dict[str, Any]]:
-    found = [
+    rows = [
         {
             "rollout": rollout.artifact,
             "member": member.name.rpartition("/")[2],
@@ -184,7 +184,7 @@ def _rollouts(history: History, iteration: v1.Iteration) -> list[dict[str, Any]]
         for evaluation in member.evaluations
         for rollout in evaluation.rollouts
     ]
-    return found[-_MAX_ROLLOUTS:]  # the last checkpoints are those that decide
+    return rows[-_MAX_ROLLOUTS:]  # the last checkpoints are those that decide
 
 
 def _compare(first: v1.Iteration, second: v1.Iteration) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def _best_hyperparameters(iteration: v1.Iteration) -> dict[str, Any]:
 
 
 def changes(history: History) -> list[dict[str, Any]]:
-    """The ledger of what was tried: each revision's change, with the scores before and after it."""
+    """Return the ledger of changes: each revision's change, with the scores before and after it."""
     ledger = []
     for entry in history.iterations:
         if not entry.parent or not entry.HasField("judgment"):
@@ -213,7 +213,7 @@ def changes(history: History) -> list[dict[str, Any]]:
 
 
 def change_lines(history: History) -> list[str]:
-    """The ledger, a line each."""
+    """Return the ledger, a line each."""
     return [
         f"iteration {row['iteration']} (from {row['based_on']}): {row['planned_change']}: "
         f"{row['score_before']:.2f} -> {row['score_after']:.2f}"
@@ -222,7 +222,7 @@ def change_lines(history: History) -> list[str]:
 
 
 def tree(history: History) -> str:
-    """The iterations as an indented tree, ``*`` at the best."""
+    """Return the iterations as an indented tree, ``*`` at the best."""
     children: dict[int, list[v1.Iteration]] = {}
     known = {entry.name for entry in history.iterations}
     for entry in history.iterations:
@@ -243,7 +243,7 @@ def _lesson(entry: lessons.Held) -> dict[str, Any]:
 
 
 def diff(first: v1.Iteration, second: v1.Iteration) -> str:
-    """Unified diff of two proposals."""
+    """Return the unified diff of two proposals."""
     lines = difflib.unified_diff(
         first.reward.source.splitlines(),
         second.reward.source.splitlines(),
@@ -255,7 +255,7 @@ def diff(first: v1.Iteration, second: v1.Iteration) -> str:
 
 
 def dynamics(members: Sequence[v1.Member]) -> str:
-    """A training's course in words: returns at each evaluation and the last metrics, member by member."""
+    """Return a training's course in words: returns at each evaluation and the last metrics, member by member."""
     lines = []
     for member in members:
         course = ", ".join(

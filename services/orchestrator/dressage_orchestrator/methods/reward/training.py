@@ -24,27 +24,27 @@ CONFIRMATION = "confirm"
 
 
 def training_id(tries: int) -> str:
-    """Id of the n-th training of an iteration: another one follows only when a reward broke in training."""
+    """Return the id of the n-th training of an iteration: another one follows only when a reward broke in training."""
     return TRAINING if tries == 1 else f"{TRAINING}-{tries}"
 
 
 def trainings(iteration: v1.Iteration) -> list[str]:
-    """Names of an iteration's trainings, in order."""
+    """Return the names of an iteration's trainings, in order."""
     return [name for name in iteration.assignments if name.rpartition("/")[2].startswith(TRAINING)]
 
 
 def member_id(config: str, seed: int) -> str:
-    """Id of a member."""
+    """Return the id of a member."""
     return f"{config}-s{seed}"
 
 
 def train(context: SessionContext, number: int, *, tries: int, source: str, judge: str) -> AssignmentRow:
-    """Trains the iteration's configs; the assignment, ended.
+    """Train the iteration's configs; return the assignment once it has ended.
 
     :param judge: source of the judge of checkpoints meanwhile; empty: none.
     """
     context.step(f"afford:{number}:{tries}", lambda: _check_budget(context, number))
-    # The proposal was recorded before; nothing of it changes while it is trained, so this read is the same each time.
+    # The recorded proposal does not change during training, so a repetition reads the same.
     iteration = context.store.iteration(number)
     task = train_assignment(context, iteration, source)
     name = names.assignment_name(context.session, number, training_id(tries))
@@ -65,7 +65,7 @@ def train(context: SessionContext, number: int, *, tries: int, source: str, judg
 
 
 def train_assignment(context: SessionContext, iteration: v1.Iteration, source: str) -> work.TrainAssignment:
-    """The training that an iteration asks for."""
+    """Return the training assignment of an iteration."""
     spec = context.spec
     assignment = work.TrainAssignment(environment=context.environment, reward_source=source)
     assignment.backend, assignment.algorithm = spec.reward.backend, spec.reward.algorithm
@@ -89,14 +89,14 @@ def train_assignment(context: SessionContext, iteration: v1.Iteration, source: s
 
 
 def failure_of(row: AssignmentRow) -> FailedPrecondition:
-    """What the session fails by when a training failed."""
+    """Return the error with which a session fails after a failed training."""
     failure = row.assignment.failure
     metadata = {"assignment": row.name, "remedy": failure.remedy}
     return FailedPrecondition(f"training failed: {failure.message}", reason=failure.reason, metadata=metadata)
 
 
 def score_again(context: SessionContext, number: int, trained: Sequence[v1.Member], *, reward_source: str) -> str:
-    """Plays members' policies on fresh seeds; the assignment's name.
+    """Play members' policies on fresh seeds; return the assignment's name.
 
     :raises FailedPrecondition: when it fails.
     """

@@ -1,4 +1,4 @@
-"""A user's own environments: a model file and a registered Gymnasium id become environments like the others."""
+"""Custom environments: a model file and a registered Gymnasium id become environments like the others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from dressage.envs import (
     make_batch,
 )
 from dressage.envs import reference as stock
-from dressage.envs.own import VARIABLE, folder_of, own_ids
+from dressage.envs.custom import VARIABLE, custom_ids, folder_of
+from dressage.envs.describe import describe
 from dressage.envs.tasks import task
 from dressage.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
@@ -134,8 +135,8 @@ def test_a_model_file_becomes_an_environment(dog: str) -> None:
     assert all(name.isidentifier() for name in names)
     assert card in list_cards()
     assert 0.04 < card.scales["standing_height"] < 0.6
-    assert "hip_1" in card.describe()
-    assert {len(found) for found in load_check_trajectories(dog).values()} == {2}
+    assert "hip_1" in describe(card)
+    assert {len(episodes) for episodes in load_check_trajectories(dog).values()} == {2}
 
 
 @pytest.mark.parametrize("name", ["dog", "pendulum"])
@@ -344,7 +345,7 @@ def test_what_cannot_be_added_is_named(tmp_path: Path, dog: str) -> None:
     with pytest.raises(InvalidArgument, match="Box or Discrete"):
         adding.add_registered("gymnasium:Pairs-v0")
     assert load_card(dog).id == "mjcf:dog"  # what was there is there still
-    assert "gymnasium:NoSuch-v0" not in own_ids()
+    assert "gymnasium:NoSuch-v0" not in custom_ids()
 
 
 class _Pairs(gymnasium.Env[Any, Any]):
@@ -352,7 +353,7 @@ class _Pairs(gymnasium.Env[Any, Any]):
     action_space = gymnasium.spaces.MultiDiscrete([2, 2])
 
 
-def test_an_unknown_own_environment_says_how_to_add_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_an_unknown_one_names_the_command_to_add_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotFound, match="dressage envs add gymnasium:Acrobot-v1"):
         load_card("gymnasium:Acrobot-v1")
     with pytest.raises(NotFound, match=r"dressage envs add PATH\.xml"):

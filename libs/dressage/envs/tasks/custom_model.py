@@ -1,4 +1,4 @@
-"""A user's own model: observation is qpos and qvel, there is no stock reward, and only the time limit ends an episode."""
+"""A custom model: observation is qpos and qvel, there is no stock reward, and only the time limit ends an episode."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dressage.envs import own
+from dressage.envs import custom
 from dressage.envs.cards import ActionComponent, ObservationComponent
 from dressage.envs.fields import (
     BoundField,
@@ -26,8 +26,8 @@ from dressage.envs.tasks.base import Outcome, Rules, Task, uniform_start
 _UNBOUNDED = 1.0
 
 
-class OwnModel(Task):
-    """One model of the folder of own environments."""
+class CustomModel(Task):
+    """One model of the folder of custom environments."""
 
     termination = "never; the episode ends at its time limit only."
     stock_reward = "0; the environment has no reward of its own"
@@ -36,15 +36,15 @@ class OwnModel(Task):
 
     def __init__(self, env_id: str) -> None:
         self.env_id = env_id
-        self.title = f"own model {env_id.removeprefix(own.MODEL)}"
+        self.title = f"custom model {env_id.removeprefix(custom.MODEL)}"
         self.description = "A model that its user has added."
-        self.xml = own.MODEL_FILE
+        self.xml = custom.MODEL_FILE
 
     def load(self) -> Any:
-        return load_compiled(own.folder_of(self.env_id) / own.MODEL_FILE)
+        return load_compiled(custom.folder_of(self.env_id) / custom.MODEL_FILE)
 
     def initial_qpos(self, model: Any) -> Array:
-        """The first keyframe's, by custom the pose in which the robot stands; else the reference pose."""
+        """Return the first keyframe's positions, by convention the standing pose, or the reference pose's."""
         return np.array(model.key_qpos[0] if model.nkey else model.qpos0)
 
     def observation(self, raw: Raw) -> Array:
@@ -59,7 +59,7 @@ class OwnModel(Task):
 
     def fields(self, layout: Layout) -> list[BoundField]:
         root = free_root(layout, reference="as in the model file") if layout.free else []
-        found = [
+        fields = [
             observation_field(layout.nq + layout.nv, ("qpos", "qvel"), self.observation, stock=False),
             time_field(),
             *root,
@@ -67,7 +67,7 @@ class OwnModel(Task):
             *contact_fields(layout),
             *body_fields(layout),
         ]
-        return list({entry.field.name: entry for entry in found}.values())
+        return list({entry.field.name: entry for entry in fields}.values())
 
     def observation_components(self, layout: Layout) -> tuple[ObservationComponent, ...]:
         positions: list[ObservationComponent] = [_number("qpos", index) for index in range(layout.nq)]

@@ -1,9 +1,9 @@
-"""A user's own environments: where they are kept, and how their ids read.
+"""Custom environments: where they are kept, and the form of their ids.
 
 An id is ``mjcf:NAME`` for a model in MuJoCo's XML, ``gymnasium:ID`` for an environment registered with Gymnasium. ``dressage
 envs add`` describes one once, with the simulator at hand, and writes a folder ``<id>`` with ``card.json``, the model and
 check episodes below the folder that ``$DRESSAGE_ENVIRONMENTS`` names. From then on it is an environment like the others,
-also for services that have no simulator; all that takes part in a session must see the same folder.
+also for services without a simulator. All services of a session must see the same folder.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 _MAX_CARD_BYTES = 4 << 20
 
 
-def is_own(env_id: str) -> bool:
-    """Whether an id is of the form of a user's own environments."""
+def is_custom(env_id: str) -> bool:
+    """Return whether an id has the form of a custom environment's."""
     return env_id.startswith((MODEL, GYMNASIUM))
 
 
 def folder_of(env_id: str) -> Path:
-    """Where an own environment is kept.
+    """Return the folder of a custom environment.
 
     :raises InvalidArgument: for a name that is no plain word.
-    :raises NotFound: when no folder for own environments is named.
+    :raises NotFound: when no folder for custom environments is named.
     """
     _, _, name = env_id.partition(":")
     if not _NAME.fullmatch(name):
@@ -42,21 +42,21 @@ def folder_of(env_id: str) -> Path:
     root = os.environ.get(VARIABLE, "")
     if not root:
         raise NotFound(
-            f"unknown environment {env_id!r}: {VARIABLE} names no folder of own environments",
+            f"unknown environment {env_id!r}: {VARIABLE} names no folder of custom environments",
             reason="ENVIRONMENT_NOT_FOUND",
         )
     return Path(root) / env_id
 
 
-def own_ids() -> tuple[str, ...]:
-    """Ids of the own environments there are, sorted."""
+def custom_ids() -> tuple[str, ...]:
+    """Return the ids of the custom environments that exist, sorted."""
     root = Path(os.environ.get(VARIABLE) or "/nonexistent")
-    found = (path.parent.name for path in root.glob(f"*/{CARD_FILE}"))
-    return tuple(sorted(name for name in found if is_own(name) and _NAME.fullmatch(name.partition(":")[2])))
+    names = (path.parent.name for path in root.glob(f"*/{CARD_FILE}"))
+    return tuple(sorted(name for name in names if is_custom(name) and _NAME.fullmatch(name.partition(":")[2])))
 
 
 def read_card(env_id: str) -> dict[str, Any]:
-    """The card's data.
+    """Return the card's data.
 
     :raises NotFound: saying how to add the environment.
     :raises InvalidArgument: for a damaged file.
@@ -70,9 +70,9 @@ def read_card(env_id: str) -> dict[str, Any]:
         data: dict[str, Any] = json.loads(text)
     except FileNotFoundError:
         source = env_id if env_id.startswith(GYMNASIUM) else "PATH.xml"
-        known = ", ".join(own_ids()) or "none"
+        known = ", ".join(custom_ids()) or "none"
         raise NotFound(
-            f"unknown environment {env_id!r}; add it with `dressage envs add {source}` (own environments: {known})",
+            f"unknown environment {env_id!r}; add it with `dressage envs add {source}` (custom environments: {known})",
             reason="ENVIRONMENT_NOT_FOUND",
             metadata={"environment": env_id, "known": known},
         ) from None
