@@ -16,15 +16,15 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as session_api
 from dressage.errors import DressageError, InvalidArgument
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.benchmark_table import DEFAULT_GATE, fill_groups, gate_score, stages
 from dressage_orchestrator.clock import timestamp
-from dressage_orchestrator.database import benchmarks, requests, sessions
+from dressage_orchestrator.database import benchmarks, request_ids, sessions
 from dressage_orchestrator.database.engine import DatabaseLost, Fenced, Transaction
-from dressage_orchestrator.hub import Hub
+from dressage_orchestrator.notifications import Notifier
 from dressage_orchestrator.service import Sessions
 
-_LOOK_SECONDS = 2.0
+_POLL_SECONDS = 2.0
 
 
 class Benchmarks:
@@ -33,9 +33,9 @@ class Benchmarks:
     :param parallel: sessions of one benchmark at a time.
     """
 
-    def __init__(self, service: Sessions, hub: Hub, *, parallel: int) -> None:
+    def __init__(self, service: Sessions, notifier: Notifier, *, parallel: int) -> None:
         self._service = service
-        self._hub = hub
+        self._notifier = notifier
         self._parallel = parallel
         self._drivers: dict[str, asyncio.Task[None]] = {}
         self._log = structlog.get_logger("dressage.benchmarks")
@@ -45,7 +45,7 @@ class Benchmarks:
 
         Servers that share a database all drive all of them: a case's session is made once, whoever asks first.
         """
-        for name in await self._service.read(benchmarks.unfinished):
+        for name in await self._service.read(benchmarks.pending):
             self._drive(name)
 
     async def close(self) -> None:
@@ -69,7 +69,7 @@ class Benchmarks:
         name = "benchmarks/b-" + secrets.token_hex(5)
 
         def record(tx: Transaction) -> pb.Benchmark:
-            known = requests.earlier(tx, "CreateBenchmark", request.request_id, request)
+            known = request_ids.find(tx, "CreateBenchmark", request.request_id, request)
             if known is not None:
                 return benchmarks.get(tx, known)
             made = pb.Benchmark(name=name, template=request.template, staged=request.staged)
@@ -79,7 +79,7 @@ class Benchmarks:
                 kept = made.cases.add(intent=case.intent, environment=case.environment, stage=stage)
                 kept.category, kept.difficulty = case.category, case.difficulty
             fill_groups(made)
-            requests.remember(tx, "CreateBenchmark", request.request_id, request, name)
+            request_ids.record(tx, "CreateBenchmark", request.request_id, request, name)
             return benchmarks.create(tx, made)
 
         made = await self._service.transact(record)
@@ -95,7 +95,7 @@ class Benchmarks:
         changed = await self._service.transact(lambda tx: benchmarks.change(tx, name, mark))
         for case in changed.cases:
             if case.session and case.state not in sessions.ENDED:
-                await self._service.cancel(names.parse_session(case.session), "its benchmark was cancelled")
+                await self._service.cancel(resource_names.parse_session(case.session), "its benchmark was cancelled")
         return changed
 
     def _drive(self, name: str) -> None:
@@ -171,9 +171,9 @@ class Benchmarks:
             await self._follow(name, index, session)
 
     async def _follow(self, name: str, index: int, session: v1.Session) -> None:
-        ident = names.parse_session(session.name)
+        ident = resource_names.parse_session(session.name)
         noted: Any = None
-        with self._hub.waiter(session.name) as waiter:
+        with self._notifier.subscribe(session.name) as subscription:
             while True:
                 current = await self._service.read(lambda tx: sessions.get(tx, ident))
                 facts = (current.state, current.current_iteration, current.best_score)
@@ -182,7 +182,7 @@ class Benchmarks:
                     await self._note(name, index, current)
                 if current.state in sessions.ENDED:
                     return
-                await waiter.wait(_LOOK_SECONDS)
+                await subscription.wait(_POLL_SECONDS)
 
     async def _note(self, name: str, index: int, session: v1.Session) -> None:
         def edit(message: pb.Benchmark, iterations: list[v1.Iteration]) -> None:

@@ -40,7 +40,7 @@ _RETRY_SECONDS = 60.0
 _BACKOFF_CAP = 5.0
 
 
-async def retried(
+async def call_with_retries(
     call: Callable[[], Awaitable[T]],
     *,
     seconds: float = _RETRY_SECONDS,
@@ -76,7 +76,7 @@ async def _ask(method: Any, request: Any, seconds: float) -> Any:
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error) from None
 
-    return await retried(once)
+    return await call_with_retries(once)
 
 
 class AgentClient:
@@ -122,7 +122,7 @@ class AgentClient:
             return result
 
         try:
-            return await retried(once, waiting=waiting)
+            return await call_with_retries(once, waiting=waiting)
         except DressageError as error:
             bill(error, spent)
             raise
@@ -175,7 +175,7 @@ class JudgeClient:
             return answer
 
         try:
-            answer = await retried(once)
+            answer = await call_with_retries(once)
         except DressageError as error:
             bill(error, spent)
             raise

@@ -46,7 +46,7 @@ KUBERNETES_REQUESTS = Counter("dressage_kubernetes_requests", "Requests to the K
 SANDBOX_KILLS = sandbox_kills()
 
 # What has not happened yet is 0, not absent: so the first time shows as an increase.
-for _reason in ("TRAINER_FAILED", "TRAINER_LEFT_EARLY", "TRAINER_SILENT"):
+for _reason in ("TRAINER_FAILED", "TRAINER_EXITED_EARLY", "TRAINER_UNRESPONSIVE"):
     RUN_FAILURES.labels(_reason)
 for _cause in ("generated_code", "assignment", "infrastructure"):
     ASSIGNMENT_FAILURES.labels(_cause)

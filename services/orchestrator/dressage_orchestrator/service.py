@@ -16,12 +16,12 @@ from dressage.envs.cards import load_card
 from dressage.envs.options import EnvOptions
 from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.clients import AgentClient
 from dressage_orchestrator.clock import timestamp
-from dressage_orchestrator.database import assignments, requests, sessions
+from dressage_orchestrator.database import assignments, request_ids, sessions
+from dressage_orchestrator.database.driver_errors import domain_error
 from dressage_orchestrator.database.engine import Database, DatabaseLost, ReadTransaction, Transaction
-from dressage_orchestrator.database.faults import domain_error
 from dressage_orchestrator.launch.local import available_cores
 from dressage_orchestrator.lifecycle.method import Method
 from dressage_orchestrator.lifecycle.registry import Methods
@@ -111,7 +111,7 @@ class Sessions:
             if again is not None:
                 return again
             made = sessions.create(tx, wanted, spec, method=method.name, goal=method.goal(spec))
-            requests.remember(tx, "CreateSession", request.request_id, request, made.name)
+            request_ids.record(tx, "CreateSession", request.request_id, request, made.name)
             return made
 
         session = await self.transact(record)
@@ -135,7 +135,7 @@ class Sessions:
             raise InvalidArgument(message, field="spec.environment", reason=error.reason, metadata=metadata) from None
         _check_options(environment, spec.environment_options)
         method = self._methods.of(spec)
-        full = filled(
+        full = with_defaults(
             spec, method, default_model=self._settings.default_model, default_pool=self._settings.default_pool
         )
         if full.pool not in self._pools:
@@ -170,7 +170,7 @@ class Sessions:
 
         def ask(tx: Transaction) -> None:
             if sessions.get(tx, session).state not in sessions.ENDED:
-                sessions.ask_cancel(tx, session, reason or "cancelled by a caller")
+                sessions.request_cancel(tx, session, reason or "cancelled by a caller")
 
         await self.transact(ask)
         self._workflows.wake(session)
@@ -179,7 +179,7 @@ class Sessions:
     async def resume(self, request: pb.ResumeSessionRequest) -> v1.Session:
         """Starts an ended session's next epoch."""
         self._workflows.check_launched()
-        session = names.parse_session(request.name)
+        session = resource_names.parse_session(request.name)
 
         def reopen(tx: Transaction) -> v1.Session:
             again = _repeat(tx, "ResumeSession", request.request_id, request)
@@ -204,9 +204,9 @@ class Sessions:
                 _extend_budget(entry.spec.budget, request.budget)
                 entry.exhausted_budget = ""
 
-            sessions.ask_cancel(tx, session, None)
+            sessions.request_cancel(tx, session, None)
             changed = sessions.change(tx, session, edit)
-            requests.remember(tx, "ResumeSession", request.request_id, request, changed.name)
+            request_ids.record(tx, "ResumeSession", request.request_id, request, changed.name)
             return changed
 
         changed = await self.transact(reopen)
@@ -215,7 +215,7 @@ class Sessions:
 
     async def delete(self, request: pb.DeleteSessionRequest) -> v1.Session:
         """Marks a session as deleted."""
-        session = names.parse_session(request.name)
+        session = resource_names.parse_session(request.name)
 
         def mark(tx: Transaction) -> v1.Session:
             found = sessions.get(tx, session)
@@ -226,7 +226,7 @@ class Sessions:
                 if not request.force:
                     message = f"session {session!r} has not ended; cancel it first, or delete with force"
                     raise FailedPrecondition(message, reason="SESSION_NOT_ENDED")
-                sessions.ask_cancel(tx, session, "deleted by a caller")
+                sessions.request_cancel(tx, session, "deleted by a caller")
 
             def edit(entry: v1.Session) -> None:
                 entry.delete_time.CopyFrom(timestamp(tx.now))
@@ -275,7 +275,7 @@ class Sessions:
         return answer
 
 
-def filled(spec: v1.SessionSpec, method: Method, *, default_model: str, default_pool: str) -> v1.SessionSpec:
+def with_defaults(spec: v1.SessionSpec, method: Method, *, default_model: str, default_pool: str) -> v1.SessionSpec:
     """A copy of the spec with every default filled in, the method's own included."""
     full = v1.SessionSpec()
     full.CopyFrom(spec)
@@ -291,8 +291,8 @@ def filled(spec: v1.SessionSpec, method: Method, *, default_model: str, default_
 def _repeat(
     tx: Transaction, method: str, request_id: str, request: pb.CreateSessionRequest | pb.ResumeSessionRequest
 ) -> v1.Session | None:
-    name = requests.earlier(tx, method, request_id, request)
-    return None if name is None else sessions.get(tx, names.parse_session(name))
+    name = request_ids.find(tx, method, request_id, request)
+    return None if name is None else sessions.get(tx, resource_names.parse_session(name))
 
 
 def _extend_budget(budget: v1.Budget, given: v1.Budget) -> None:

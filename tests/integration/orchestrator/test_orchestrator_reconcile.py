@@ -19,7 +19,7 @@ from tests.integration.orchestrator.stack import Stack
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wiring, "_LOOK_SECONDS", 0.3)
+    monkeypatch.setattr(wiring, "_RECONCILE_SECONDS", 0.3)
 
 
 def spec() -> v1.SessionSpec:

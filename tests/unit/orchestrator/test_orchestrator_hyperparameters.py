@@ -13,7 +13,7 @@ from dressage_trainer.ppo.hyperparameters import Hyperparameters
 from tests.fakes.specs import filled_session
 
 
-def filled(**values: int) -> v1.SessionSpec:
+def with_defaults(**values: int) -> v1.SessionSpec:
     spec = v1.SessionSpec(intent="run", environment="environments/HalfCheetah-v5")
     spec.reward.configs.add(id="plain")
     spec.reward.configs.add(id="wide", hyperparameters=v1.Hyperparameters(**values))
@@ -40,7 +40,7 @@ def test_what_no_update_can_hold_is_refused_by_the_api_as_by_the_trainer(
 ) -> None:
     path = rf"spec\.reward\.configs\[1\]\.hyperparameters\.{field}"
     with pytest.raises(InvalidArgument, match=f"{path}: {words}") as error:
-        validate(filled(**values))
+        validate(with_defaults(**values))
     assert error.value.field == path.replace("\\", "")
     with pytest.raises(InvalidArgument):
         Hyperparameters.from_dict({"minibatch_size": 2, **values})
@@ -56,7 +56,7 @@ def test_what_no_update_can_hold_is_refused_by_the_api_as_by_the_trainer(
     ],
 )
 def test_what_an_update_can_hold_is_taken_by_both(values: dict[str, int]) -> None:
-    validate(filled(**values))
+    validate(with_defaults(**values))
     Hyperparameters.from_dict({"minibatch_size": 2, **values})
 
 
@@ -64,6 +64,6 @@ def test_what_an_update_can_hold_is_taken_by_both(values: dict[str, int]) -> Non
 def test_one_alone_is_never_too_much_or_too_little_for_any_preset(values: dict[str, int]) -> None:
     from dressage_trainer.ppo.presets import DEFAULT, PRESETS
 
-    validate(filled(**values))
+    validate(with_defaults(**values))
     for base in (DEFAULT, *PRESETS.values()):
         Hyperparameters.from_dict({"minibatch_size": 2, **values}, base=base)

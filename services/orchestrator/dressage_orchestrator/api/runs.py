@@ -15,22 +15,22 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.artifacts import ArtifactStore, Grant
 from dressage.errors import DressageError, InvalidArgument, NotFound, PermissionDenied
 
-from dressage_orchestrator import metrics, names
-from dressage_orchestrator.api.old_checkpoints import delete_old
+from dressage_orchestrator import metrics, resource_names
+from dressage_orchestrator.api.checkpoint_retention import delete_old
 from dressage_orchestrator.clock import system_clock
 from dressage_orchestrator.database import assignments, reports, runs
 from dressage_orchestrator.database.assignments import AssignmentRow
 from dressage_orchestrator.database.engine import Database, DatabaseLost, ReadTransaction, Transaction
 from dressage_orchestrator.database.reports import Fence, Limits
-from dressage_orchestrator.hub import Hub
 from dressage_orchestrator.launch.controller import RunController
 from dressage_orchestrator.launch.kubernetes.remedies import REMEDIES
 from dressage_orchestrator.launch.protocol import Notice
 from dressage_orchestrator.launch.tokens import RunTokens
+from dressage_orchestrator.notifications import Notifier
 
 HELLO_SECONDS = 30.0
-GOODBYE_SECONDS = 60.0
-_LOOK_SECONDS = 2.0
+CLOSE_SECONDS = 60.0
+_POLL_SECONDS = 2.0
 _LEAST_SECONDS = 0.02
 _MAX_ANSWERS = 256
 # Failures by which the sandbox, not the code, ended a child of the trainer.
@@ -38,7 +38,7 @@ _SANDBOX_ENDS = {"LEARNER_OUT_OF_MEMORY": "memory", "SANDBOX_LIMIT": "sandbox"}
 
 
 @dataclass(frozen=True)
-class Standing:
+class LeaseState:
     """What a lease serves next.
 
     :param fence: whether the attempt's reports count.
@@ -52,7 +52,7 @@ class Standing:
     assignment: work.Assignment | None = None
     ended: tuple[int, ...] = ()
     cancelled: tuple[int, ...] = ()
-    patience: float = _LOOK_SECONDS
+    patience: float = _POLL_SECONDS
 
 
 class RunServicer:
@@ -62,7 +62,7 @@ class RunServicer:
         self,
         *,
         database: Database,
-        hub: Hub,
+        notifier: Notifier,
         tokens: RunTokens,
         controller: RunController,
         store: ArtifactStore,
@@ -74,7 +74,7 @@ class RunServicer:
         self._store = store
         self._progress_seconds = progress_seconds
         self._log = structlog.get_logger("dressage.work")
-        self.hub = hub
+        self.notifier = notifier
         self.leaving: set[asyncio.Task[None]] = set()
 
     async def Work(self, requests: AsyncIterator[work.WorkRequest], context: Any) -> AsyncIterator[work.WorkResponse]:
@@ -82,11 +82,11 @@ class RunServicer:
         hello = await self._hello(requests)
         closed, row = await asyncio.to_thread(self._begin, hello)
         if closed is not Fence.OPEN or row is None:
-            self.watch_leaving(hello)
+            self.watch_exit(hello)
             yield _farewell(closed)
             return
         if self._controller.launcher is not None:
-            self._controller.launcher.said_hello(hello.run, hello.attempt)
+            self._controller.launcher.trainer_connected(hello.run, hello.attempt)
         await self._report_missing_sandbox(hello)
         welcome = work.Welcome(session=row.session, progress_interval_seconds=self._progress_seconds)
         yield work.WorkResponse(welcome=welcome)
@@ -100,7 +100,7 @@ class RunServicer:
         missing = sorted({"landlock", "seccomp"} - offered)
         if hello.version and missing:
             kind, seen = "SANDBOX_MISSING", f"the trainer's kernel has no {' and no '.join(missing)}"
-            await self._controller.noticed(Notice(hello.run, hello.attempt, kind, seen, REMEDIES[kind]))
+            await self._controller.handle_notice(Notice(hello.run, hello.attempt, kind, seen, REMEDIES[kind]))
 
     async def close(self) -> None:
         """Stop watching trainers that have yet to leave."""
@@ -108,10 +108,10 @@ class RunServicer:
             task.cancel()
         await asyncio.gather(*self.leaving, return_exceptions=True)
 
-    def watch_leaving(self, hello: work.Hello) -> None:
+    def watch_exit(self, hello: work.Hello) -> None:
         """Have the trainer stopped if it does not leave by itself after its farewell."""
         self.leaving = {task for task in self.leaving if not task.done()}
-        watching = self._controller.stop_unless_gone(hello.run, hello.attempt)
+        watching = self._controller.stop_after_grace(hello.run, hello.attempt)
         self.leaving.add(asyncio.create_task(watching))
 
     async def _hello(self, requests: AsyncIterator[work.WorkRequest]) -> work.Hello:
@@ -138,7 +138,7 @@ class RunServicer:
     def record(self, hello: work.Hello, report: work.Report) -> Fence:
         """Apply a report, and wake the session's workflow where it may wait for it."""
         limits = Limits(progress_seconds=self._progress_seconds, max_failures=self._controller.max_failures)
-        session = names.parse_run(hello.run).session
+        session = resource_names.parse_run(hello.run).session
         with self._database.begin() as tx:
             fence = reports.record(tx, hello.run, hello.attempt, report, limits)
             row = runs.find(tx, hello.run)
@@ -162,7 +162,7 @@ class RunServicer:
         except (DressageError, ValueError) as error:
             self._log.warning("old checkpoints are kept", assignment=assignment, error=str(error))
 
-    def standing(self, hello: work.Hello, served: Collection[int] = ()) -> Standing:
+    def next_work(self, hello: work.Hello, served: Collection[int] = ()) -> LeaseState:
         """Find what the attempt is to do next, and note that it does.
 
         :param served: numbers of the assignments that the trainer has.
@@ -172,33 +172,33 @@ class RunServicer:
             row = runs.find(tx, hello.run)
             fence = reports.fence(row, hello.attempt)
             if fence is not Fence.OPEN or row is None:
-                return Standing(fence)
+                return LeaseState(fence)
             open_ = assignments.open_of(tx, row.session)
             numbers = {entry.id for entry in open_}
             ended = tuple(number for number in served if number not in numbers)
             cancelled = tuple(number for number in ended if _was_cancelled(tx, row.session, number))
             if not open_:
-                patience = self._give_back(tx, hello.run)
+                patience = self._release_if_idle(tx, hello.run)
                 if patience is None:
-                    return Standing(reports.fence(runs.find(tx, hello.run), hello.attempt))
-                return Standing(fence, None, ended, cancelled, min(_LOOK_SECONDS, patience))
+                    return LeaseState(reports.fence(runs.find(tx, hello.run), hello.attempt))
+                return LeaseState(fence, None, ended, cancelled, min(_POLL_SECONDS, patience))
             first = open_[0]
             if first.assignment.state != v1.ASSIGNMENT_STATE_RUNNING or first.assignment.run != hello.run:
                 assignments.begin(tx, first.name, hello.run)
-            runs.work_on(tx, hello.run, first.name)
+            runs.set_assignment(tx, hello.run, first.name)
             task = None if first.id in served else _task(tx, first)
             # This stream waits for these topics and has just looked: it need not wake itself.
             tx.touched -= {hello.run, assignments.topic(row.session)}
-        return Standing(fence, task, ended, cancelled)
+        return LeaseState(fence, task, ended, cancelled)
 
-    def _give_back(self, tx: Transaction, run: str) -> float | None:
+    def _release_if_idle(self, tx: Transaction, run: str) -> float | None:
         idle, queued = self._controller.idle_seconds, self._controller.queued_seconds
-        return runs.give_back(tx, run, idle_seconds=idle, queued_seconds=queued)
+        return runs.release_if_idle(tx, run, idle_seconds=idle, queued_seconds=queued)
 
     def name_of(self, hello: work.Hello, assignment: int) -> str | None:
         """The name of the session's assignment of that number; None if there is none."""
         with self._database.read() as tx:
-            row = assignments.by_id(tx, names.parse_run(hello.run).session, assignment)
+            row = assignments.by_id(tx, resource_names.parse_run(hello.run).session, assignment)
         return row.name if row is not None else None
 
     def warn_lost(self, hello: work.Hello, lost: DatabaseLost) -> None:
@@ -232,7 +232,7 @@ class _Lease:
         self._answers: asyncio.Queue[work.WorkResponse | None] = asyncio.Queue(_MAX_ANSWERS)
         self._served: set[int] = set()  # numbers of assignments that the trainer has
         self._names: dict[int, str] = {}
-        self._said_goodbye = False
+        self._closing = False
 
     async def answers(self, requests: AsyncIterator[work.WorkRequest]) -> AsyncIterator[work.WorkResponse]:
         """Everything for the trainer, until it hangs up or was asked to leave."""
@@ -303,42 +303,42 @@ class _Lease:
         try:
             await self._serve_assignments()
             # It may still have reports to repeat; after a while the stream ends from our side.
-            await asyncio.sleep(GOODBYE_SECONDS)
+            await asyncio.sleep(CLOSE_SECONDS)
         except Exception:
             await self._answers.put(None)
             raise
         await self._answers.put(None)
 
     async def _serve_assignments(self) -> None:
-        with self._servicer.hub.waiter(*self._topics) as waiter:
-            while not self._said_goodbye:
+        with self._servicer.notifier.subscribe(*self._topics) as subscription:
+            while not self._closing:
                 try:
-                    standing = await asyncio.to_thread(self._servicer.standing, self._hello, frozenset(self._served))
+                    state = await asyncio.to_thread(self._servicer.next_work, self._hello, frozenset(self._served))
                 except DatabaseLost as lost:
                     self._servicer.warn_lost(self._hello, lost)
-                    await waiter.wait(_LOOK_SECONDS)
+                    await subscription.wait(_POLL_SECONDS)
                     continue
-                if standing.fence is not Fence.OPEN:
-                    await self._farewell(standing.fence)
+                if state.fence is not Fence.OPEN:
+                    await self._farewell(state.fence)
                     break
-                await self._serve(standing)
-                await waiter.wait(max(_LEAST_SECONDS, standing.patience))
+                await self._serve(state)
+                await subscription.wait(max(_LEAST_SECONDS, state.patience))
 
-    async def _serve(self, standing: Standing) -> None:
-        for number in standing.ended:
+    async def _serve(self, state: LeaseState) -> None:
+        for number in state.ended:
             self._served.discard(number)
-        for number in standing.cancelled:
+        for number in state.cancelled:
             cancel = work.CancelAssignment(assignment=number, reason="cancelled")
             await self._answers.put(work.WorkResponse(cancel_assignment=cancel))
-        if standing.assignment is not None:
-            self._served.add(standing.assignment.id)
-            self._names[standing.assignment.id] = standing.assignment.name
-            await self._answers.put(work.WorkResponse(assignment=standing.assignment))
+        if state.assignment is not None:
+            self._served.add(state.assignment.id)
+            self._names[state.assignment.id] = state.assignment.name
+            await self._answers.put(work.WorkResponse(assignment=state.assignment))
 
     async def _farewell(self, fence: Fence) -> None:
-        if not self._said_goodbye:
-            self._said_goodbye = True
-            self._servicer.watch_leaving(self._hello)
+        if not self._closing:
+            self._closing = True
+            self._servicer.watch_exit(self._hello)
             await self._answers.put(_farewell(fence))
 
 
@@ -387,7 +387,7 @@ def _readable(assignment: str, key: str) -> str:
     """The full key of what a run may read: below the assignment, or anywhere in its session."""
     if not key.startswith("sessions/"):
         return f"{assignment}/{key}"
-    session = names.session_name(names.parse_assignment(assignment).session)
+    session = resource_names.session_name(resource_names.parse_assignment(assignment).session)
     if not key.startswith(f"{session}/"):
         raise PermissionDenied(f"a run may read artifacts of its own session only, not {key!r}", reason="OTHER_SESSION")
     return key

@@ -11,17 +11,17 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.errors import InvalidArgument, NotFound
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.api import paging
 from dressage_orchestrator.database import assignments, events, runs, sessions
 from dressage_orchestrator.database.engine import ReadTransaction
-from dressage_orchestrator.guidance import Guidance
-from dressage_orchestrator.hub import Hub
+from dressage_orchestrator.human_feedback import HumanFeedback
 from dressage_orchestrator.launch.controller import RunController
 from dressage_orchestrator.lifecycle.lessons import lessons
+from dressage_orchestrator.notifications import Notifier
 from dressage_orchestrator.service import Sessions
 
-_LOOK_SECONDS = 2.0
+_POLL_SECONDS = 2.0
 _WATCH_BATCH = 200
 _LOG_BYTES = 65_536
 # Nothing of ours writes it; a program that dumps its environment would.
@@ -31,17 +31,19 @@ _RUN_TOKEN = re.compile(r"\b\d{9,15}(?:\.\d{1,9}-\d{1,9})?\.[0-9a-f]{64}\b")
 class SessionServicer:
     """See `SessionService` in the protos."""
 
-    def __init__(self, service: Sessions, guidance: Guidance, hub: Hub, controller: RunController) -> None:
+    def __init__(
+        self, service: Sessions, feedback: HumanFeedback, notifier: Notifier, controller: RunController
+    ) -> None:
         self._service = service
-        self._guidance = guidance
-        self._hub = hub
+        self._feedback = feedback
+        self._notifier = notifier
         self._controller = controller
 
     async def CreateSession(self, request: pb.CreateSessionRequest, context: Any) -> v1.Session:
         return await self._service.create(request)
 
     async def GetSession(self, request: pb.GetSessionRequest, context: Any) -> v1.Session:
-        session = names.parse_session(request.name)
+        session = resource_names.parse_session(request.name)
         return await self._service.read(lambda tx: sessions.get(tx, session))
 
     async def ListSessions(self, request: pb.ListSessionsRequest, context: Any) -> pb.ListSessionsResponse:
@@ -64,27 +66,27 @@ class SessionServicer:
         return await self._service.delete(request)
 
     async def UndeleteSession(self, request: pb.UndeleteSessionRequest, context: Any) -> v1.Session:
-        return await self._service.undelete(names.parse_session(request.name))
+        return await self._service.undelete(resource_names.parse_session(request.name))
 
     async def CancelSession(self, request: pb.CancelSessionRequest, context: Any) -> v1.Session:
-        return await self._service.cancel(names.parse_session(request.name), request.reason)
+        return await self._service.cancel(resource_names.parse_session(request.name), request.reason)
 
     async def ResumeSession(self, request: pb.ResumeSessionRequest, context: Any) -> v1.Session:
         return await self._service.resume(request)
 
     async def SteerSession(self, request: pb.SteerSessionRequest, context: Any) -> pb.SteerSessionResponse:
-        await self._guidance.steer(request)
+        await self._feedback.steer(request)
         return pb.SteerSessionResponse()
 
     async def ApproveSession(self, request: pb.ApproveSessionRequest, context: Any) -> v1.Session:
-        return await self._guidance.approve(request)
+        return await self._feedback.approve(request)
 
     async def WatchSession(
         self, request: pb.WatchSessionRequest, context: Any
     ) -> AsyncIterator[pb.WatchSessionResponse]:
-        session = names.parse_session(request.name)
+        session = resource_names.parse_session(request.name)
         seen = _sequence(request.resume_token)
-        with self._hub.waiter(request.name) as waiter:
+        with self._notifier.subscribe(request.name) as subscription:
             while True:
                 # The state is read with, not after, the events: so none that came before the end is missed.
                 ended, batch = await self._service.read(partial(_news, session=session, seen=seen))
@@ -94,14 +96,14 @@ class SessionServicer:
                 if ended and not batch:
                     return
                 if not batch:
-                    await waiter.wait(_LOOK_SECONDS)
+                    await subscription.wait(_POLL_SECONDS)
 
     async def GetIteration(self, request: pb.GetIterationRequest, context: Any) -> v1.Iteration:
-        session, number = names.parse_iteration(request.name)
+        session, number = resource_names.parse_iteration(request.name)
         return await self._service.read(lambda tx: sessions.iteration(tx, session, number))
 
     async def ListIterations(self, request: pb.ListIterationsRequest, context: Any) -> pb.ListIterationsResponse:
-        session = names.parse_session(request.parent)
+        session = resource_names.parse_session(request.parent)
         after = paging.decode(request.page_token, "iterations", session) or 0
         size = paging.page_size(request.page_size)
 
@@ -117,7 +119,7 @@ class SessionServicer:
         return await self._service.read(lambda tx: runs.get(tx, request.name).run)
 
     async def ListRuns(self, request: pb.ListRunsRequest, context: Any) -> pb.ListRunsResponse:
-        session = names.parse_session(request.parent)
+        session = resource_names.parse_session(request.parent)
         after = paging.decode(request.page_token, "runs", session) or 0
         size = paging.page_size(request.page_size)
 
@@ -135,9 +137,9 @@ class SessionServicer:
     async def ListAssignments(self, request: pb.ListAssignmentsRequest, context: Any) -> pb.ListAssignmentsResponse:
         parent = request.parent
         if parent.endswith("/iterations/-"):
-            session, number = names.parse_session(parent.removesuffix("/iterations/-")), None
+            session, number = resource_names.parse_session(parent.removesuffix("/iterations/-")), None
         else:
-            session, number = names.parse_iteration(parent)
+            session, number = resource_names.parse_iteration(parent)
         position = paging.decode(request.page_token, "assignments", parent)
         size = paging.page_size(request.page_size)
 
@@ -160,7 +162,7 @@ class SessionServicer:
         return pb.ReadRunLogResponse(text=text, truncated=len(found) >= limit)
 
     async def GetLineage(self, request: pb.GetLineageRequest, context: Any) -> pb.Lineage:
-        session = names.parse_session(request.name)
+        session = resource_names.parse_session(request.name)
 
         def read(tx: ReadTransaction) -> tuple[v1.Session, list[v1.Iteration]]:
             return sessions.get(tx, session), sessions.iterations(tx, session)
@@ -168,7 +170,7 @@ class SessionServicer:
         return lineage(*await self._service.read(read))
 
     async def LabelRollout(self, request: pb.LabelRolloutRequest, context: Any) -> pb.LabelRolloutResponse:
-        return await self._guidance.label(request)
+        return await self._feedback.label(request)
 
     async def EstimateSession(self, request: pb.EstimateSessionRequest, context: Any) -> pb.EstimateSessionResponse:
         return await self._service.estimate(request.spec)

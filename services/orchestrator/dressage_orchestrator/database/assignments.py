@@ -16,7 +16,7 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import InvalidArgument, NotFound
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import micros, timestamp
 from dressage_orchestrator.database import events
 from dressage_orchestrator.database.engine import ReadTransaction, Transaction
@@ -82,7 +82,7 @@ def create(tx: Transaction, task: work.Assignment, members: Sequence[v1.Member] 
     :raises InvalidArgument: when the name or the work is missing.
     :raises NotFound: when there is no such session.
     """
-    parts = names.parse_assignment(task.name)
+    parts = resource_names.parse_assignment(task.name)
     kind = task.WhichOneof("work")
     if kind is None:
         raise InvalidArgument(field="work", value=None, expected="train, score, evaluate or search")
@@ -257,7 +257,7 @@ def change(tx: Transaction, name: str, edit: Callable[[v1.Assignment], dict[str,
         raise _missing(name)
     message = swapped[0]
     if (message.state, message.failures) != (before.state, before.failures):
-        _announce(tx, names.parse_assignment(name), message)
+        _announce(tx, resource_names.parse_assignment(name), message)
     tx.touch(name)
     return message
 
@@ -380,7 +380,7 @@ def env_steps(tx: ReadTransaction, session: str) -> int:
     return trained + int(played or 0)
 
 
-def remember_speed(tx: Transaction, kind: str, pool: str, steps_per_second: float) -> None:
+def record_speed(tx: Transaction, kind: str, pool: str, steps_per_second: float) -> None:
     """Keep a running mean of the speed of trainings of a kind (`durations.kind_of_run`), for estimates."""
     tx.lock("speeds")
     where = (SPEEDS.c.environment == kind, SPEEDS.c.pool == pool)
@@ -408,19 +408,19 @@ def environment_of(task: work.Assignment) -> str:
 
 def lock(tx: Transaction, name: str) -> None:
     """Hold back other transactions that change anything of the assignment's session."""
-    tx.lock(names.session_name(names.parse_assignment(name).session))
+    tx.lock(resource_names.session_name(resource_names.parse_assignment(name).session))
 
 
 def topic(session: str) -> str:
     """The topic that is touched when an assignment of the session changes its state."""
-    return f"{names.session_name(session)}/assignments"
+    return f"{resource_names.session_name(session)}/assignments"
 
 
 def _missing(name: str) -> NotFound:
     return NotFound(f"no assignment {name!r}", reason="ASSIGNMENT_NOT_FOUND", metadata={"assignment": name})
 
 
-def _announce(tx: Transaction, parts: names.AssignmentParts, assignment: v1.Assignment) -> None:
+def _announce(tx: Transaction, parts: resource_names.AssignmentParts, assignment: v1.Assignment) -> None:
     changed = ev.AssignmentChanged(assignment=assignment.name, state=assignment.state, run=assignment.run)
     changed.failures = assignment.failures
     if assignment.HasField("failure"):

@@ -50,7 +50,7 @@ def page(
     return [(pb.Benchmark.FromString(row.data), (row.create_micros, row.id)) for row in rows]
 
 
-def unfinished(tx: ReadTransaction) -> list[str]:
+def pending(tx: ReadTransaction) -> list[str]:
     """Names of the benchmarks that have not ended."""
     rows = tx.execute(sa.select(BENCHMARKS.c.id).where(BENCHMARKS.c.ended.is_(False)))
     return [f"benchmarks/{row.id}" for row in rows]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.database.tables import DIRECTIONS
 
@@ -20,7 +20,7 @@ def add(tx: Transaction, session: str, kind: str, data: str, *, iteration: int |
     count = tx.execute(sa.select(sa.func.count()).where(DIRECTIONS.c.session == session)).scalar_one()
     row = {"session": session, "number": count + 1, "kind": kind, "data": data, "iteration": iteration}
     tx.execute(sa.insert(DIRECTIONS).values(**row))
-    tx.touch(names.session_name(session))
+    tx.touch(resource_names.session_name(session))
 
 
 def take(tx: Transaction, session: str, number: int, kinds: tuple[str, ...]) -> dict[str, str]:

@@ -18,8 +18,8 @@ import sqlalchemy as sa
 from dressage.errors import Aborted, InvalidArgument
 
 from dressage_orchestrator.clock import Clock, system_clock
-from dressage_orchestrator.database.faults import DatabaseLost as DatabaseLost
-from dressage_orchestrator.database.faults import domain_error, ends_connection, lost
+from dressage_orchestrator.database.driver_errors import DatabaseLost as DatabaseLost
+from dressage_orchestrator.database.driver_errors import domain_error, ends_connection, lost
 from dressage_orchestrator.database.migrate import migrate, require_current
 from dressage_orchestrator.database.tables import EXECUTORS
 
@@ -187,7 +187,7 @@ class Database:
     def _check_fence(self, tx: ReadTransaction) -> None:
         if self.executor is None:
             return
-        where = (EXECUTORS.c.id == self.executor, EXECUTORS.c.dead.is_(False))
+        where = (EXECUTORS.c.id == self.executor, EXECUTORS.c.expired.is_(False))
         if tx.execute(sa.select(EXECUTORS.c.id).where(*where)).one_or_none() is None:
             raise Fenced(f"another server has taken over from {self.executor}")
 

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from dressage.api.v1 import event_pb2 as ev
 from dressage.errors import NotFound
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database.engine import ReadTransaction, Transaction
 from dressage_orchestrator.database.tables import EVENTS, SESSIONS
@@ -21,17 +21,17 @@ def append(tx: Transaction, session: str, event: ev.Event, *, iteration: int = 0
     :return: its number.
     :raises NotFound: when there is no such session.
     """
-    tx.lock(names.session_name(session))
+    tx.lock(resource_names.session_name(session))
     step = sa.update(SESSIONS).where(SESSIONS.c.id == session).values(last_sequence=SESSIONS.c.last_sequence + 1)
     row = tx.execute(step.returning(SESSIONS.c.last_sequence)).one_or_none()
     if row is None:
         raise NotFound(f"no session {session!r}", reason="SESSION_NOT_FOUND")
     event.sequence = row.last_sequence
-    event.session = names.session_name(session)
+    event.session = resource_names.session_name(session)
     event.iteration = iteration
     event.time.CopyFrom(timestamp(tx.now))
     tx.execute(sa.insert(EVENTS).values(session=session, sequence=event.sequence, data=event.SerializeToString()))
-    tx.touch(names.session_name(session))
+    tx.touch(resource_names.session_name(session))
     return int(event.sequence)
 
 

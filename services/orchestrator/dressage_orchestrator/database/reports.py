@@ -16,7 +16,7 @@ from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import micros, timestamp
 from dressage_orchestrator.database import assignments, events, runs
 from dressage_orchestrator.database.assignments import AssignmentRow
@@ -238,7 +238,7 @@ def _evaluation(tx: Transaction, row: AssignmentRow, report: work.Report) -> Non
         member.evaluations.extend(ordered)
 
     assignments.change_member(tx, row.name, report.evaluation.member, edit)
-    name = names.member_name(row.name, report.evaluation.member)
+    name = resource_names.member_name(row.name, report.evaluation.member)
     finished = ev.EvaluationFinished(member=name, evaluation=evaluation)
     events.append(tx, row.session, ev.Event(evaluation_finished=finished), iteration=row.iteration)
 
@@ -305,7 +305,7 @@ def _result(tx: Transaction, run: RunRow, row: AssignmentRow, report: work.Repor
         if report.result.HasField("search"):
             _searched(tx, row.name, report.result.search)
         assignments.end(tx, row.name, v1.ASSIGNMENT_STATE_SUCCEEDED)
-    runs.work_on(tx, run.run.name, "")
+    runs.set_assignment(tx, run.run.name, "")
 
 
 def _searched(tx: Transaction, name: str, result: v1.SearchResult) -> None:

@@ -15,7 +15,7 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import NotFound
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import micros, timestamp
 from dressage_orchestrator.database import assignments, events, executors
 from dressage_orchestrator.database.engine import ReadTransaction, Transaction
@@ -72,10 +72,10 @@ def create(tx: Transaction, session: str, *, pool: str, executor: str = "") -> R
 
     :param executor: the server that starts its trainers.
     """
-    tx.lock(names.session_name(session))
+    tx.lock(resource_names.session_name(session))
     last = tx.execute(sa.select(sa.func.max(RUNS.c.number)).where(RUNS.c.session == session)).scalar_one()
     number = (last or 0) + 1
-    run = v1.Run(name=names.run_name(session, f"r{number}"), state=v1.RUN_STATE_QUEUED, pool=pool)
+    run = v1.Run(name=resource_names.run_name(session, f"r{number}"), state=v1.RUN_STATE_QUEUED, pool=pool)
     run.create_time.CopyFrom(timestamp(tx.now))
     row = {"name": run.name, "session": session, "number": number, "pool": pool, "data": run.SerializeToString()}
     columns = {"state": run.state, "state_micros": micros(tx.now), "attempt": 0, "counted_attempt": 0, "idle_micros": 0}
@@ -155,7 +155,7 @@ def change(tx: Transaction, name: str, edit: Callable[[v1.Run], dict[str, Any] |
     # A run is queued before its first attempt is: the event of the run says so already.
     first_attempt = (before.state, before.attempt) == (v1.RUN_STATE_QUEUED, 0) and message.state == v1.RUN_STATE_QUEUED
     if (message.state, message.attempt) != (before.state, before.attempt) and not first_attempt:
-        _announce(tx, names.parse_run(name).session, message)
+        _announce(tx, resource_names.parse_run(name).session, message)
     if message.state == v1.RUN_STATE_QUEUED != before.state:
         tx.touch(queue_topic(message.pool))
     tx.touch(name)
@@ -177,7 +177,7 @@ def end(tx: Transaction, name: str, state: v1.RunState.ValueType, failure: v1.Fa
     change(tx, name, edit)
 
 
-def work_on(tx: Transaction, name: str, assignment: str) -> None:
+def set_assignment(tx: Transaction, name: str, assignment: str) -> None:
     """Note which assignment the run's trainer works on; empty: it waits for one."""
     row = get(tx, name)
     if row.ended or (row.run.assignment == assignment and bool(row.idle_micros) is not bool(assignment)):
@@ -190,7 +190,7 @@ def work_on(tx: Transaction, name: str, assignment: str) -> None:
     change(tx, name, edit)
 
 
-def give_back(tx: Transaction, name: str, *, idle_seconds: float, queued_seconds: float) -> float | None:
+def release_if_idle(tx: Transaction, name: str, *, idle_seconds: float, queued_seconds: float) -> float | None:
     """End the run as SUCCEEDED if it has no open assignment and its time has come.
 
     That is after ``idle_seconds`` without an assignment; at once when its release was requested, or when another session's
@@ -237,7 +237,7 @@ def claim(tx: Transaction, name: str, executor: str) -> bool:
         return False
     if holder == executor:
         return True
-    if holder and executors.alive(tx, holder):
+    if holder and executors.is_alive(tx, holder):
         return False
     tx.execute(sa.update(RUNS).where(RUNS.c.name == name).values(claimed_by=executor))
     return True
@@ -251,14 +251,14 @@ def claimed(tx: ReadTransaction, executor: str) -> list[RunRow]:
 
 def orphans(tx: ReadTransaction) -> list[str]:
     """List names of live runs whose executor is dead, oldest first."""
-    living = sa.select(EXECUTORS.c.id).where(EXECUTORS.c.dead.is_(False))
+    living = sa.select(EXECUTORS.c.id).where(EXECUTORS.c.expired.is_(False))
     where = (RUNS.c.state.in_(sorted(LIVE)), RUNS.c.claimed_by != "", RUNS.c.claimed_by.not_in(living))
     return [row.name for row in tx.execute(sa.select(RUNS.c.name).where(*where).order_by(RUNS.c.state_micros))]
 
 
 def lock(tx: Transaction, run: str) -> None:
     """Hold back other transactions that change anything of the run's session."""
-    tx.lock(names.session_name(names.parse_run(run).session))
+    tx.lock(resource_names.session_name(resource_names.parse_run(run).session))
 
 
 def _missing(name: str) -> NotFound:

@@ -10,7 +10,7 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import AlreadyExists, NotFound
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import micros, timestamp
 from dressage_orchestrator.database import events
 from dressage_orchestrator.database.engine import ReadTransaction, Transaction
@@ -41,10 +41,10 @@ def create(
     :param goal: the score from which it succeeds, as its method writes it.
     :raises AlreadyExists: when the id is taken.
     """
-    tx.lock(names.session_name(session))
+    tx.lock(resource_names.session_name(session))
     if tx.execute(sa.select(SESSIONS.c.id).where(SESSIONS.c.id == session)).one_or_none() is not None:
         raise AlreadyExists(f"session {session!r} exists; choose another id", reason="SESSION_EXISTS")
-    message = v1.Session(name=names.session_name(session), spec=spec, state=v1.SESSION_STATE_PENDING)
+    message = v1.Session(name=resource_names.session_name(session), spec=spec, state=v1.SESSION_STATE_PENDING)
     message.method, message.goal = method, goal
     message.create_time.CopyFrom(timestamp(tx.now))
     message.update_time.CopyFrom(timestamp(tx.now))
@@ -108,7 +108,7 @@ def change(tx: Transaction, session: str, edit: Callable[[v1.Session], None]) ->
 
     :raises NotFound: when there is none.
     """
-    tx.lock(names.session_name(session))
+    tx.lock(resource_names.session_name(session))
     before = [0]
 
     def apply(message: v1.Session, _: Any) -> None:
@@ -132,11 +132,11 @@ def change(tx: Transaction, session: str, edit: Callable[[v1.Session], None]) ->
     return message
 
 
-def ask_cancel(tx: Transaction, session: str, reason: str | None) -> None:
+def request_cancel(tx: Transaction, session: str, reason: str | None) -> None:
     """Records that a cancel was asked for, with its reason; None takes it back."""
-    tx.lock(names.session_name(session))
+    tx.lock(resource_names.session_name(session))
     tx.execute(sa.update(SESSIONS).where(SESSIONS.c.id == session).values(cancel_reason=reason))
-    tx.touch(names.session_name(session))
+    tx.touch(resource_names.session_name(session))
 
 
 def cancel_reason(tx: ReadTransaction, session: str) -> str | None:
@@ -145,7 +145,7 @@ def cancel_reason(tx: ReadTransaction, session: str) -> str | None:
     return None if row is None else row.cancel_reason
 
 
-def pulse(tx: ReadTransaction, session: str) -> object:
+def change_token(tx: ReadTransaction, session: str) -> object:
     """A value that differs whenever the session, its events, notes or directions do."""
     columns = (SESSIONS.c.version, SESSIONS.c.last_sequence, SESSIONS.c.cancel_reason)
     directed = sa.select(sa.func.count()).where(DIRECTIONS.c.session == session).scalar_subquery()
@@ -153,9 +153,9 @@ def pulse(tx: ReadTransaction, session: str) -> object:
     return None if row is None else tuple(row)
 
 
-def put_iteration(tx: Transaction, session: str, number: int, edit: Callable[[v1.Iteration], None]) -> v1.Iteration:
+def upsert_iteration(tx: Transaction, session: str, number: int, edit: Callable[[v1.Iteration], None]) -> v1.Iteration:
     """Makes or changes an iteration; a change of phase appends its event and shows in the session."""
-    tx.lock(names.session_name(session))
+    tx.lock(resource_names.session_name(session))
     key = {"session": session, "number": number}
     before = [0]
 
@@ -165,7 +165,7 @@ def put_iteration(tx: Transaction, session: str, number: int, edit: Callable[[v1
 
     swapped = swap(tx, ITERATIONS, key, v1.Iteration, apply, lambda _: {})
     if swapped is None:
-        message = v1.Iteration(name=names.iteration_name(session, number), number=number)
+        message = v1.Iteration(name=resource_names.iteration_name(session, number), number=number)
         message.create_time.CopyFrom(timestamp(tx.now))
         edit(message)
         tx.execute(sa.insert(ITERATIONS).values(**key, data=message.SerializeToString(), version=1))
@@ -206,7 +206,7 @@ def add_note(tx: Transaction, session: str, text: str, *, set_: Sequence[str] = 
 
     :param set_: what else the person set.
     """
-    tx.lock(names.session_name(session))
+    tx.lock(resource_names.session_name(session))
     if text:
         count = tx.execute(sa.select(sa.func.count()).where(NOTES.c.session == session)).scalar_one()
         tx.execute(sa.insert(NOTES).values(session=session, number=count + 1, text=text))
@@ -215,7 +215,7 @@ def add_note(tx: Transaction, session: str, text: str, *, set_: Sequence[str] = 
 
 def take_notes(tx: Transaction, session: str, number: int) -> list[str]:
     """The notes that iteration ``number`` heeds: those it took before and those nobody took yet."""
-    tx.lock(names.session_name(session))
+    tx.lock(resource_names.session_name(session))
     mine = sa.and_(NOTES.c.session == session, sa.or_(NOTES.c.iteration.is_(None), NOTES.c.iteration == number))
     texts = [row.text for row in tx.execute(sa.select(NOTES.c.text).where(mine).order_by(NOTES.c.number))]
     tx.execute(sa.update(NOTES).where(mine).values(iteration=number))

@@ -23,9 +23,9 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import timestamp
-from dressage_orchestrator.database import assignments, directions, effects, events, sessions
+from dressage_orchestrator.database import assignments, directions, events, idempotency, sessions
 from dressage_orchestrator.database.assignments import AssignmentRow
 from dressage_orchestrator.database.engine import Database, ReadTransaction, Transaction
 from dressage_orchestrator.database.tables import LABELS
@@ -93,7 +93,7 @@ class SessionStore:
         return result
 
     def _first(self, tx: Transaction, key: str) -> bool:
-        return effects.first_time(tx, self.session, f"{self.epoch}/{key}")
+        return idempotency.record(tx, self.session, f"{self.epoch}/{key}")
 
     # What is there.
 
@@ -122,15 +122,15 @@ class SessionStore:
 
     def labels(self) -> list[Label]:
         """People's scores of the session's rollouts, the latest last."""
-        prefix = names.session_name(self.session) + "/"
+        prefix = resource_names.session_name(self.session) + "/"
         query = sa.select(LABELS).where(LABELS.c.rollout.startswith(prefix, autoescape=True))
         ordered = query.order_by(LABELS.c.create_micros, LABELS.c.number)
         rows = self._read(lambda tx: tx.execute(ordered).all())
         return [Label(row.rollout, row.score, row.comment) for row in rows[-_MAX_LABELS:]]
 
-    def pulse(self) -> object:
+    def change_token(self) -> object:
         """A value that differs whenever the session, its events or its directions do."""
-        return self._read(lambda tx: sessions.pulse(tx, self.session))
+        return self._read(lambda tx: sessions.change_token(tx, self.session))
 
     def passed_before_reconciling(self) -> bool:
         """Whether this epoch only finishes what an earlier one, whose last iteration passed, could not record."""
@@ -141,7 +141,7 @@ class SessionStore:
 
     def done(self, key: str) -> bool:
         """Whether something was recorded under the key in this epoch."""
-        return self._read(lambda tx: effects.known(tx, self.session, f"{self.epoch}/{key}"))
+        return self._read(lambda tx: idempotency.exists(tx, self.session, f"{self.epoch}/{key}"))
 
     # The session and its iterations.
 
@@ -201,7 +201,7 @@ class SessionStore:
     def update_iteration(self, number: int, changes: v1.Iteration, paths: Sequence[str]) -> v1.Iteration:
         """Makes or changes an iteration (see `update`). A change of phase is an event."""
         return self._write(
-            lambda tx: sessions.put_iteration(tx, self.session, number, lambda found: _merge(changes, found, paths))
+            lambda tx: sessions.upsert_iteration(tx, self.session, number, lambda found: _merge(changes, found, paths))
         )
 
     def enter_phase(self, number: int, phase: v1.Phase.ValueType) -> None:
@@ -220,14 +220,14 @@ class SessionStore:
             if what not in iteration.edited:
                 iteration.edited.append(what)
 
-        self._write(lambda tx: sessions.put_iteration(tx, self.session, number, mark))
+        self._write(lambda tx: sessions.upsert_iteration(tx, self.session, number, mark))
 
     def set_best(self, number: int, changes: v1.Session, *, score: float) -> bool:
         """Makes an iteration the session's best if its score is higher than the best so far; whether it is the best.
 
         :param changes: gives ``best_judgment`` and ``returns``.
         """
-        name = names.iteration_name(self.session, number)
+        name = resource_names.iteration_name(self.session, number)
 
         def write(tx: Transaction) -> bool:
             session = sessions.get(tx, self.session)
@@ -265,11 +265,11 @@ class SessionStore:
             shown_paths.append("confirmation")
 
         def write(tx: Transaction) -> None:
-            best = sessions.get(tx, self.session).best_iteration == names.iteration_name(self.session, number)
+            best = sessions.get(tx, self.session).best_iteration == resource_names.iteration_name(self.session, number)
             if best and returns is not None:
                 shown.returns.CopyFrom(returns)
                 shown_paths.append("returns")
-            sessions.put_iteration(tx, self.session, number, lambda found: _merge(changes, found, paths))
+            sessions.upsert_iteration(tx, self.session, number, lambda found: _merge(changes, found, paths))
             sessions.change(tx, self.session, lambda found: _merge(shown, found, shown_paths))
 
         self._write(write)
@@ -306,7 +306,7 @@ class SessionStore:
 
         if not cost.requests:
             return sessions.get(tx, self.session)
-        sessions.put_iteration(tx, self.session, number, count)
+        sessions.upsert_iteration(tx, self.session, number, count)
         return sessions.change(tx, self.session, count)
 
     def record_reply(self, number: int, reply: ev.AgentReplied, *, key: str) -> None:
@@ -361,7 +361,7 @@ class SessionStore:
             waiting = v1.Session(awaiting_approval=number)
             sessions.change(tx, self.session, lambda found: _merge(waiting, found, ["awaiting_approval"]))
             if self._first(tx, key):
-                asked = ev.ApprovalRequested(iteration=names.iteration_name(self.session, number))
+                asked = ev.ApprovalRequested(iteration=resource_names.iteration_name(self.session, number))
                 events.append(tx, self.session, ev.Event(approval_requested=asked), iteration=number)
             return tx.now.timestamp()
 
@@ -389,7 +389,7 @@ class SessionStore:
             def remark(iteration: v1.Iteration) -> None:
                 iteration.notes.extend([note] if note else [])
 
-            iteration = sessions.put_iteration(tx, self.session, number, remark)
+            iteration = sessions.upsert_iteration(tx, self.session, number, remark)
             given = ev.ApprovalGranted(iteration=iteration.name, note=note)
             events.append(tx, self.session, ev.Event(approval_granted=given), iteration=number)
 
@@ -407,7 +407,7 @@ class SessionStore:
                 if task.name not in iteration.assignments:
                     iteration.assignments.append(task.name)
 
-            sessions.put_iteration(tx, self.session, number, list_assignment)
+            sessions.upsert_iteration(tx, self.session, number, list_assignment)
 
         self._write(write)
 
@@ -474,9 +474,9 @@ class SessionStore:
 
         return self._write(write)
 
-    def remember_speed(self, kind: str, pool: str, steps_per_second: float) -> None:
+    def record_speed(self, kind: str, pool: str, steps_per_second: float) -> None:
         """Keeps how fast work of a kind went, for later estimates."""
-        self._write(lambda tx: assignments.remember_speed(tx, kind, pool, steps_per_second))
+        self._write(lambda tx: assignments.record_speed(tx, kind, pool, steps_per_second))
 
 
 def _judge_member(judgment: v1.Judgment, member: v1.Member) -> None:

@@ -170,8 +170,8 @@ BENCHMARKS = Table(
     Column("version", BigInteger, nullable=False, default=1),
 )
 
-EFFECTS = Table(
-    "effects",
+IDEMPOTENCY_KEYS = Table(
+    "idempotency_keys",
     METADATA,
     Column("session", String(63), primary_key=True),
     Column("name", String(200), primary_key=True),
@@ -200,8 +200,8 @@ EXECUTORS = Table(
     Column("id", String(100), primary_key=True),  # {name}.{epoch}
     Column("name", String(80), nullable=False),
     Column("epoch", BigInteger, nullable=False),
-    Column("beats", BigInteger, nullable=False, default=0),
-    Column("dead", Boolean, nullable=False, default=False),
+    Column("heartbeats", BigInteger, nullable=False, default=0),
+    Column("expired", Boolean, nullable=False, default=False),
     Column("start_micros", BigInteger, nullable=False),
 )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from dressage_orchestrator.database.faults import is_transient
+from dressage_orchestrator.database.driver_errors import is_transient
 
 _BUSY_MILLISECONDS = 5_000  # DBOS repeats after that, with pauses
 _POOL_SIZE = 8

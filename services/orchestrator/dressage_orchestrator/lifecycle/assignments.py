@@ -11,14 +11,14 @@ from typing import Protocol
 from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import session_pb2 as v1
 
-from dressage_orchestrator import metrics, names
+from dressage_orchestrator import metrics, resource_names
 from dressage_orchestrator.database.assignments import AssignmentRow
-from dressage_orchestrator.lifecycle.budget import end_of_time, out_of_time
+from dressage_orchestrator.lifecycle.budget import wall_time_deadline, wall_time_exhausted
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.outcome import Exhausted
 
 
-class Companion(Protocol):
+class BackgroundWork(Protocol):
     """Work that goes with an assignment while it is waited for."""
 
     def look(self) -> Json:
@@ -39,7 +39,7 @@ def assign(
 
     :param task: the work; its name and cores are set here.
     """
-    name = names.assignment_name(context.session, number, ident)
+    name = resource_names.assignment_name(context.session, number, ident)
     controller = context.engine.controller
 
     def start() -> None:
@@ -54,14 +54,16 @@ def assign(
     return name
 
 
-def wait(context: SessionContext, name: str, *, kind: str = "", companion: Companion | None = None) -> AssignmentRow:
+def wait(
+    context: SessionContext, name: str, *, kind: str = "", companion: BackgroundWork | None = None
+) -> AssignmentRow:
     """Waits until the assignment has ended; the assignment with its members and candidates.
 
     :param kind: what its speed is kept under, for estimates; empty: it is not kept.
     :param companion: also waited for.
     :raises Exhausted: when the session's wall-clock time is used up; the assignment is cancelled then.
     """
-    parts = names.parse_assignment(name)
+    parts = resource_names.parse_assignment(name)
     tag = f"{parts.iteration}:{parts.assignment}"
     looks = 0
     _wait_for_news(context, name)
@@ -90,7 +92,7 @@ def _wait_for_news(context: SessionContext, name: str) -> None:
 
 def _patience(context: SessionContext, session: v1.Session) -> float:
     """Seconds until the next look, unless something changes: at the latest when the session's wall-clock time is used up."""
-    patience, end = context.engine.settings.wait_seconds, end_of_time(session)
+    patience, end = context.engine.settings.wait_seconds, wall_time_deadline(session)
     return patience if end is None else min(patience, max(0.1, end - context.store.now().timestamp()))
 
 
@@ -98,11 +100,11 @@ def _cancel(context: SessionContext, name: str) -> None:
     context.call(context.engine.controller.cancel_assignment(name))
 
 
-def _look(context: SessionContext, name: str, companion: Companion | None) -> Json:
+def _look(context: SessionContext, name: str, companion: BackgroundWork | None) -> Json:
     row, session = context.store.assignment(name), context.store.get()
     followed = companion.look() if companion is not None else None
     now = context.store.now()
-    late = not row.ended and out_of_time(session, now=now)
+    late = not row.ended and wall_time_exhausted(session, now=now)
     if not row.ended and not late:
         # Also starts a trainer for an assignment that should have one and, for whatever reason, has none.
         context.call(context.engine.controller.ensure(context.session))
@@ -120,4 +122,4 @@ def _account(context: SessionContext, name: str, kind: str) -> None:
     metrics.ENV_STEPS.labels(pool, context.environment).inc(steps)
     seconds = (found.end_time.ToMicroseconds() - found.start_time.ToMicroseconds()) / 1e6
     if kind and found.state == v1.ASSIGNMENT_STATE_SUCCEEDED and steps and seconds > 0 and not found.failures:
-        context.store.remember_speed(kind, pool, steps / seconds)
+        context.store.record_speed(kind, pool, steps / seconds)

@@ -21,12 +21,12 @@ def used_up(session: v1.Session, *, now: datetime, next_env_steps: int = 0) -> t
         return "tokens", f"{tokens} of {budget.tokens} tokens are used"
     if budget.HasField("dollars") and session.cost.dollars and session.cost.dollars >= budget.dollars:
         return "dollars", f"{session.cost.dollars:.4f} of {budget.dollars:.4f} US dollars are used"
-    if out_of_time(session, now=now):
+    if wall_time_exhausted(session, now=now):
         return "wall_time", f"the session has run for its {budget.wall_time.ToTimedelta()}"
     return None
 
 
-def out_of_time(session: v1.Session, *, now: datetime) -> bool:
+def wall_time_exhausted(session: v1.Session, *, now: datetime) -> bool:
     """Whether the session has run for its wall-clock time."""
     if not session.spec.budget.HasField("wall_time") or not session.HasField("start_time"):
         return False
@@ -48,7 +48,7 @@ def remaining(session: v1.Session, *, shares: int = 1) -> v1.Budget:
     return left
 
 
-def end_of_time(session: v1.Session) -> float | None:
+def wall_time_deadline(session: v1.Session) -> float | None:
     """The moment, in seconds since the epoch, at which the wall-clock time is used up; None for no bound."""
     if not session.spec.budget.HasField("wall_time") or not session.HasField("start_time"):
         return None

@@ -14,7 +14,7 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.lifecycle import aggregate, judging
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.outcome import Cancelled
@@ -26,7 +26,7 @@ _MAX_CHECKPOINTS = 16
 
 
 class CheckpointJudging:
-    """What the waiting workflow knows of its training's checkpoints; rebuilt from recorded looks (see `assignments.Companion`).
+    """What the waiting workflow knows of its training's checkpoints; rebuilt from recorded looks (see `assignments.BackgroundWork`).
 
     :param judge_source: for the children.
     """
@@ -56,7 +56,7 @@ class CheckpointJudging:
         if not seen["fresh"]:
             return True
         self._batches += 1
-        ident = f"judge-{self._number}-{names.parse_assignment(self._assignment).assignment}-{self._batches}"
+        ident = f"judge-{self._number}-{resource_names.parse_assignment(self._assignment).assignment}-{self._batches}"
         self._begun |= {(member, step) for member, step in seen["fresh"]}
         batch = {
             "id": ident,

@@ -25,7 +25,7 @@ from dressage.envs.cards import EnvironmentCard, load_card
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message import Message
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.clients import AgentClient, JudgeClient, RendererClient
 from dressage_orchestrator.database.engine import Database, DatabaseLost, Fenced
 from dressage_orchestrator.database.store import SessionStore
@@ -118,7 +118,7 @@ class SessionContext:
 
     def iteration_name(self, number: int) -> str:
         """``sessions/{session}/iterations/{number}``."""
-        return names.iteration_name(self.session, number)
+        return resource_names.iteration_name(self.session, number)
 
     # Durable steps.
 
@@ -217,7 +217,7 @@ class SessionContext:
         """
         if self._replayed:
             return
-        wakeups, poll = self.engine.wakeups, self.store.pulse if self.engine.database.shared else None
+        wakeups, poll = self.engine.wakeups, self.store.change_token if self.engine.database.shared else None
         self._generation = wakeups.wait(self.session, self._generation, seconds=seconds, poll=poll)
         if self.engine.stopping.is_set():
             raise Interrupted

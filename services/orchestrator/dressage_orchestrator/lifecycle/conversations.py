@@ -13,7 +13,7 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.errors import DressageError, ResourceExhausted
 from dressage.serving.bills import billed
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.clients import Tool, all_of
 from dressage_orchestrator.lifecycle import budget
 from dressage_orchestrator.lifecycle.context import SessionContext
@@ -59,7 +59,7 @@ def converse_all(
 
     calls: list[Awaitable[agent_pb.TaskResult]] = []
     for task in tasks:
-        task.session = names.session_name(context.session)
+        task.session = resource_names.session_name(context.session)
         task.model = context.spec.model
         task.remaining_budget.CopyFrom(budget.remaining(session, shares=len(tasks)))
         calls.append(context.engine.agent.converse(task, tools, waiting=waiting))

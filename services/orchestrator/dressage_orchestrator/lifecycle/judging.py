@@ -13,7 +13,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError, FailedPrecondition
 from dressage.serving.bills import add_cost, billed
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.lifecycle import aggregate, budget
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.models import is_language_model
@@ -59,7 +59,7 @@ def judge_by_video(
     session = context.store.get()
     if budget.used_up(session, now=context.store.now()) is not None:
         return v1.Cost()
-    parts = names.parse_assignment(assignment)
+    parts = resource_names.parse_assignment(assignment)
     request = _request(context, rollouts, judge_source)
     request.session, request.model = session.name, context.spec.model
     request.key = f"iterations/{parts.iteration}/judge/{parts.assignment}" + (

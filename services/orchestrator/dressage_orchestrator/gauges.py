@@ -25,7 +25,7 @@ _SESSION_STATES = {n: name.removeprefix("SESSION_STATE_").lower() for name, n in
 _RUN_STATES = {n: name.removeprefix("RUN_STATE_").lower() for name, n in v1.RunState.items() if n}
 
 
-async def keep_gauges(database: Database, *, methods: Collection[str] = (), seconds: float = _SECONDS) -> None:
+async def update_gauges(database: Database, *, methods: Collection[str] = (), seconds: float = _SECONDS) -> None:
     """Counts rows now and then, until cancelled.
 
     :param methods: names of the installed methods.

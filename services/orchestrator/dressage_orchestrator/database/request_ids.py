@@ -12,7 +12,7 @@ from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.database.tables import REQUEST_IDS
 
 
-def earlier(tx: Transaction, method: str, request_id: str, request: Message) -> str | None:
+def find(tx: Transaction, method: str, request_id: str, request: Message) -> str | None:
     """The resource that an earlier request of the same id made or changed; None if there was none.
 
     :raises AlreadyExists: when the earlier request said something else.
@@ -30,7 +30,7 @@ def earlier(tx: Transaction, method: str, request_id: str, request: Message) -> 
     return str(row.resource)
 
 
-def remember(tx: Transaction, method: str, request_id: str, request: Message, resource: str) -> None:
+def record(tx: Transaction, method: str, request_id: str, request: Message, resource: str) -> None:
     """Stores what the request made."""
     if request_id:
         row = {"method": method, "request_id": request_id, "request_sha256": _digest(request), "resource": resource}
