@@ -47,10 +47,10 @@ class HumanFeedback:
         if not request.note.strip() and not fields:
             expected = "a note, a proposal, criteria or an iteration to start from"
             raise InvalidArgument(field="note", value=request.note, expected=expected)
-        found = await self._service.read(lambda tx: sessions.get(tx, session))
+        stored = await self._service.read(lambda tx: sessions.get(tx, session))
         if request.proposal_source.strip():
-            method = self._service.methods.of(found.spec)
-            await method.check_edit(found.spec, request.proposal_source, judge=self._judge)
+            method = self._service.methods.of(stored.spec)
+            await method.check_edit(stored.spec, request.proposal_source, judge=self._judge)
 
         def record(tx: Transaction) -> None:
             if request_ids.find(tx, "SteerSession", request.request_id, request) is not None:
@@ -72,10 +72,10 @@ class HumanFeedback:
         session = resource_names.parse_session(request.name)
 
         def record(tx: Transaction) -> v1.Session:
-            found = sessions.get(tx, session)
+            stored = sessions.get(tx, session)
             if request_ids.find(tx, "ApproveSession", request.request_id, request) is not None:
-                return found
-            waiting = found.awaiting_approval
+                return stored
+            waiting = stored.awaiting_approval
             if not waiting:
                 message = f"no proposal of session {session!r} waits for approval"
                 raise FailedPrecondition(message, reason="NOTHING_TO_APPROVE")
@@ -84,11 +84,11 @@ class HumanFeedback:
                 raise FailedPrecondition(message, reason="OTHER_ITERATION_WAITS", metadata={"iteration": str(waiting)})
             directions.add(tx, session, directions.APPROVE, request.note.strip(), iteration=waiting)
             request_ids.record(tx, "ApproveSession", request.request_id, request, request.name)
-            return found
+            return stored
 
-        found = await self._service.transact(record)
+        stored = await self._service.transact(record)
         self._workflows.wake(session)
-        return found
+        return stored
 
     async def label(self, request: pb.LabelRolloutRequest) -> pb.LabelRolloutResponse:
         """Record a person's score of a rollout.

@@ -90,11 +90,11 @@ def test_silence_is_the_longest_of_running_sessions(database: Database, clock: C
     clock.now = NOW + timedelta(seconds=130)
     current = gauges.Gauges(database)
     current.update()
-    assert read("dressage_session_silence_seconds") == pytest.approx(130)
+    assert read("dressage_session_last_event_age_seconds") == pytest.approx(130)
     with database.begin() as tx:
         sessions.change(tx, "old", lambda s: setattr(s, "state", v1.SESSION_STATE_CANCELLED))
     current.update()
-    assert read("dressage_session_silence_seconds") == pytest.approx(30)
+    assert read("dressage_session_last_event_age_seconds") == pytest.approx(30)
 
 
 def test_runs_by_pool_and_what_has_ended_goes_to_zero(database: Database, clock: Clock) -> None:

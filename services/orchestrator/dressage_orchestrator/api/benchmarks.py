@@ -34,9 +34,9 @@ class BenchmarkServicer:
         position = paging.decode(request.page_token, "benchmarks")
         size = paging.page_size(request.page_size)
         before = tuple(position) if position else None
-        found = await self._service.read(lambda tx: benchmarks.page(tx, limit=size + 1, before=before))
-        token = paging.encode(found[size - 1][1], "benchmarks") if len(found) > size else ""
-        return pb.ListBenchmarksResponse(benchmarks=[entry for entry, _ in found[:size]], next_page_token=token)
+        rows = await self._service.read(lambda tx: benchmarks.page(tx, limit=size + 1, before=before))
+        token = paging.encode(rows[size - 1][1], "benchmarks") if len(rows) > size else ""
+        return pb.ListBenchmarksResponse(benchmarks=[entry for entry, _ in rows[:size]], next_page_token=token)
 
     async def WatchBenchmark(
         self, request: pb.WatchBenchmarkRequest, context: Any

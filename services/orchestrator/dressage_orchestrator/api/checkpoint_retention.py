@@ -1,6 +1,6 @@
-"""An assignment's old checkpoints are deleted as newer ones arrive: a trainer resumes from the newest, or the one before it.
+"""Deletes an assignment's old checkpoints when newer ones arrive. A trainer resumes from the newest or the one before it.
 
-A checkpoint of SAC holds its replay buffer, hundreds of megabytes, and one may be stored every few seconds.
+A checkpoint of SAC contains the replay buffer of hundreds of megabytes, and one may be stored every few seconds.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ _CHECKPOINT = re.compile(r"checkpoints/(\d+)\.safetensors\Z")
 
 
 def delete_old(store: ArtifactStore, assignment: str, reported: str) -> int:
-    """Delete the checkpoints of earlier updates than all that the assignment's index names; how many they were.
+    """Delete the checkpoints that are older than all checkpoints in the assignment's index.
 
-    Nothing is deleted before the index is full, and only what is plainly an older checkpoint of this assignment: the index
-    comes from the trainer.
+    Nothing is deleted before the index is full. Only keys of older checkpoints of this assignment are deleted, because the
+    index comes from the trainer.
 
-    :param assignment: its name, the prefix of its artifacts.
-    :param reported: the newest checkpoint's key, relative to the assignment; the index must name it.
-    :raises DressageError: if the store fails; the next checkpoint's turn then deletes what is left.
+    :param assignment: name of the assignment, the prefix of its artifacts.
+    :param reported: key of the newest checkpoint, relative to the assignment; the index must contain it.
+    :return: number of deleted checkpoints.
+    :raises DressageError: if the store fails; the next checkpoint repeats the deletion.
     """
     named = json.loads(store.get(f"{assignment}/{CHECKPOINT_INDEX}"))
     updates = [_update(key) for key in named] if isinstance(named, list) else []
@@ -38,6 +39,6 @@ def delete_old(store: ArtifactStore, assignment: str, reported: str) -> int:
 
 
 def _update(key: object) -> int | None:
-    """The update after which a checkpoint was written, by its key; None for another file."""
-    found = _CHECKPOINT.match(key) if isinstance(key, str) else None
-    return int(found[1]) if found else None
+    """Number of the update of a checkpoint, from its key; None for another file."""
+    match = _CHECKPOINT.match(key) if isinstance(key, str) else None
+    return int(match[1]) if match else None

@@ -24,7 +24,7 @@ from dressage_orchestrator.service import Sessions
 _POLL_SECONDS = 2.0
 _WATCH_BATCH = 200
 _LOG_BYTES = 65_536
-# Nothing of ours writes it; a program that dumps its environment would.
+# Trainers do not log the token; generated code that prints its environment would.
 _RUN_TOKEN = re.compile(r"\b\d{9,15}(?:\.\d{1,9}-\d{1,9})?\.[0-9a-f]{64}\b")
 
 
@@ -50,7 +50,7 @@ class SessionServicer:
         question = ("sessions", request.show_deleted, request.state)
         position = paging.decode(request.page_token, *question)
         size = paging.page_size(request.page_size)
-        found = await self._service.read(
+        rows = await self._service.read(
             lambda tx: sessions.page(
                 tx,
                 limit=size + 1,
@@ -59,8 +59,8 @@ class SessionServicer:
                 state=request.state,
             )
         )
-        token = paging.encode(found[size - 1][1], *question) if len(found) > size else ""
-        return pb.ListSessionsResponse(sessions=[entry for entry, _ in found[:size]], next_page_token=token)
+        token = paging.encode(rows[size - 1][1], *question) if len(rows) > size else ""
+        return pb.ListSessionsResponse(sessions=[entry for entry, _ in rows[:size]], next_page_token=token)
 
     async def DeleteSession(self, request: pb.DeleteSessionRequest, context: Any) -> v1.Session:
         return await self._service.delete(request)
@@ -85,13 +85,13 @@ class SessionServicer:
         self, request: pb.WatchSessionRequest, context: Any
     ) -> AsyncIterator[pb.WatchSessionResponse]:
         session = resource_names.parse_session(request.name)
-        seen = _sequence(request.resume_token)
+        sequence = _sequence(request.resume_token)
         with self._notifier.subscribe(request.name) as subscription:
             while True:
-                # The state is read with, not after, the events: so none that came before the end is missed.
-                ended, batch = await self._service.read(partial(_news, session=session, seen=seen))
+                # State and events are read in one transaction, so that no event before the end is missed.
+                ended, batch = await self._service.read(partial(_new_events, session=session, after=sequence))
                 for event in batch:
-                    seen = event.sequence
+                    sequence = event.sequence
                     yield pb.WatchSessionResponse(event=event, resume_token=str(event.sequence))
                 if ended and not batch:
                     return
@@ -111,9 +111,9 @@ class SessionServicer:
             sessions.get(tx, session)
             return sessions.iterations(tx, session, after=after, limit=size + 1)
 
-        found = await self._service.read(read)
-        token = paging.encode(found[size - 1].number, "iterations", session) if len(found) > size else ""
-        return pb.ListIterationsResponse(iterations=found[:size], next_page_token=token)
+        iterations = await self._service.read(read)
+        token = paging.encode(iterations[size - 1].number, "iterations", session) if len(iterations) > size else ""
+        return pb.ListIterationsResponse(iterations=iterations[:size], next_page_token=token)
 
     async def GetRun(self, request: pb.GetRunRequest, context: Any) -> v1.Run:
         return await self._service.read(lambda tx: runs.get(tx, request.name).run)
@@ -127,9 +127,9 @@ class SessionServicer:
             sessions.get(tx, session)
             return runs.page(tx, session, after=after, limit=size + 1)
 
-        found = await self._service.read(read)
-        token = paging.encode(found[size - 1].number, "runs", session) if len(found) > size else ""
-        return pb.ListRunsResponse(runs=[row.run for row in found[:size]], next_page_token=token)
+        rows = await self._service.read(read)
+        token = paging.encode(rows[size - 1].number, "runs", session) if len(rows) > size else ""
+        return pb.ListRunsResponse(runs=[row.run for row in rows[:size]], next_page_token=token)
 
     async def GetAssignment(self, request: pb.GetAssignmentRequest, context: Any) -> v1.Assignment:
         return await self._service.read(lambda tx: assignments.get(tx, request.name).assignment)
@@ -148,18 +148,18 @@ class SessionServicer:
             after = tuple(position) if position else None
             return assignments.page(tx, session, iteration=number, after=after, limit=size + 1)
 
-        found = await self._service.read(read)
-        token = paging.encode(found[size - 1][1], "assignments", parent) if len(found) > size else ""
-        return pb.ListAssignmentsResponse(assignments=[entry for entry, _ in found[:size]], next_page_token=token)
+        rows = await self._service.read(read)
+        token = paging.encode(rows[size - 1][1], "assignments", parent) if len(rows) > size else ""
+        return pb.ListAssignmentsResponse(assignments=[entry for entry, _ in rows[:size]], next_page_token=token)
 
     async def ReadRunLog(self, request: pb.ReadRunLogRequest, context: Any) -> pb.ReadRunLogResponse:
         run = await self._service.read(lambda tx: runs.get(tx, request.name).run)
         limit = request.tail_bytes or _LOG_BYTES
-        found = await self._controller.logs(request.name, tail_bytes=limit)
-        if found is None:
+        log = await self._controller.logs(request.name, tail_bytes=limit)
+        if log is None:
             raise NotFound(_no_log(run), reason="RUN_LOG_NOT_FOUND", metadata={"run": request.name})
-        text = _RUN_TOKEN.sub("[token]", found.decode("utf-8", "replace"))
-        return pb.ReadRunLogResponse(text=text, truncated=len(found) >= limit)
+        text = _RUN_TOKEN.sub("[token]", log.decode("utf-8", "replace"))
+        return pb.ReadRunLogResponse(text=text, truncated=len(log) >= limit)
 
     async def GetLineage(self, request: pb.GetLineageRequest, context: Any) -> pb.Lineage:
         session = resource_names.parse_session(request.name)
@@ -176,30 +176,30 @@ class SessionServicer:
         return await self._service.estimate(request.spec)
 
 
-def _news(tx: ReadTransaction, *, session: str, seen: int) -> tuple[bool, list[Any]]:
+def _new_events(tx: ReadTransaction, *, session: str, after: int) -> tuple[bool, list[Any]]:
     ended = sessions.get(tx, session).state in sessions.ENDED
-    return ended, events.after(tx, session, seen, limit=_WATCH_BATCH)
+    return ended, events.after(tx, session, after, limit=_WATCH_BATCH)
 
 
 def _no_log(run: v1.Run) -> str:
     if run.state == v1.RUN_STATE_QUEUED:
-        return f"{run.name} waits for a trainer: there is no log yet"
-    return f"no log of {run.name} is kept: its trainer has not begun, or its pod or its log file is gone"
+        return f"{run.name} has no log yet: it waits for a trainer"
+    return f"{run.name} has no log: its trainer has not started, or its pod or log file was deleted"
 
 
 def _sequence(token: str) -> int:
     if not token:
         return 0
     if not (token.isascii() and token.isdigit() and len(token) < 19):
-        raise InvalidArgument(field="resume_token", value=token, expected="resume_token of an earlier answer")
+        raise InvalidArgument(field="resume_token", value=token, expected="resume_token of an earlier response")
     return int(token)
 
 
 def lineage(session: v1.Session, iterations: list[v1.Iteration]) -> pb.Lineage:
-    """The tree with scores, changes and lessons."""
-    told = pb.Lineage()
+    """Build the tree of iterations with scores, changes and lessons."""
+    tree = pb.Lineage()
     for entry in iterations:
-        node = told.nodes.add(
+        node = tree.nodes.add(
             iteration=entry.name,
             parent=entry.parent,
             planned_change=entry.planned_change,
@@ -217,11 +217,11 @@ def lineage(session: v1.Session, iterations: list[v1.Iteration]) -> pb.Lineage:
             node.score = entry.score
         if entry.HasField("judgment"):
             node.interval_low, node.interval_high = entry.judgment.interval_low, entry.judgment.interval_high
-    told.lessons.extend(held.message(session.name) for held in lessons(iterations))
-    return told
+    tree.lessons.extend(held.message(session.name) for held in lessons(iterations))
+    return tree
 
 
 def _notes(iteration: v1.Iteration) -> list[str]:
-    """A person's notes; where the reviser said how it heeds one, that, as it quotes the note."""
-    heeded = list(iteration.addressed_notes)
-    return [*heeded, *list(iteration.notes)[len(heeded) :]]
+    """Notes of people. Notes that the reviser addressed are replaced by its answers, which quote the notes."""
+    addressed = list(iteration.addressed_notes)
+    return [*addressed, *list(iteration.notes)[len(addressed) :]]

@@ -1,4 +1,4 @@
-"""Events: numbered per session without gaps, written in the transaction of the change that they tell."""
+"""Events: numbered in each session without gaps, written in the transaction of the change that they describe."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from dressage_orchestrator.database.tables import EVENTS, SESSIONS
 
 
 def append(tx: Transaction, session: str, event: ev.Event, *, iteration: int = 0) -> int:
-    """Numbers and stores an event.
+    """Number and store an event.
 
-    The session's row is updated first, which holds other writers of the session back until this transaction ends: so
-    numbers are given in the order of commits, without gaps.
+    The session's row is updated first, which locks it against other writers until this transaction ends. Numbers therefore
+    follow the order of commits, without gaps.
 
-    :return: its number.
-    :raises NotFound: when there is no such session.
+    :return: the event's number.
+    :raises NotFound: when the session does not exist.
     """
     tx.lock(resource_names.session_name(session))
     step = sa.update(SESSIONS).where(SESSIONS.c.id == session).values(last_sequence=SESSIONS.c.last_sequence + 1)
@@ -36,7 +36,7 @@ def append(tx: Transaction, session: str, event: ev.Event, *, iteration: int = 0
 
 
 def after(tx: ReadTransaction, session: str, sequence: int, *, limit: int = 200) -> list[ev.Event]:
-    """Events with numbers greater than ``sequence``, in order."""
+    """List events with numbers greater than ``sequence``, in order."""
     query = sa.select(EVENTS.c.data).where(EVENTS.c.session == session, EVENTS.c.sequence > sequence)
     rows = tx.execute(query.order_by(EVENTS.c.sequence).limit(limit))
     return [ev.Event.FromString(row.data) for row in rows]

@@ -48,9 +48,9 @@ def register(tx: Transaction, name: str) -> str:
 
 def heartbeat(tx: Transaction, id_: str) -> bool:
     """Increment the executor's counter; False when it has expired."""
-    where = (EXECUTORS.c.id == id_, EXECUTORS.c.expired.is_(False))
+    match = (EXECUTORS.c.id == id_, EXECUTORS.c.expired.is_(False))
     return bool(
-        tx.execute(sa.update(EXECUTORS).where(*where).values(heartbeats=EXECUTORS.c.heartbeats + 1)).rowcount == 1
+        tx.execute(sa.update(EXECUTORS).where(*match).values(heartbeats=EXECUTORS.c.heartbeats + 1)).rowcount == 1
     )
 
 
@@ -61,8 +61,8 @@ def list_all(tx: ReadTransaction) -> list[Executor]:
 
 def is_alive(tx: ReadTransaction, id_: str) -> bool:
     """Whether the executor exists and has not expired."""
-    where = (EXECUTORS.c.id == id_, EXECUTORS.c.expired.is_(False))
-    return tx.execute(sa.select(EXECUTORS.c.id).where(*where)).one_or_none() is not None
+    match = (EXECUTORS.c.id == id_, EXECUTORS.c.expired.is_(False))
+    return tx.execute(sa.select(EXECUTORS.c.id).where(*match)).one_or_none() is not None
 
 
 def expire(tx: Transaction, id_: str, *, heartbeats: int | None = None) -> bool:

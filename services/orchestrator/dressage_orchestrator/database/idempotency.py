@@ -1,7 +1,7 @@
-"""What a workflow's step has done already.
+"""Idempotency keys of workflow steps.
 
-A step may be repeated when the process dies after its transaction and before the step's result is recorded; what must
-not happen twice (an event, an addition) is done under a name, once.
+A step is repeated if the process dies between its transaction and the record of its result. Effects that must not be
+repeated (an event, an increment) are therefore recorded under a key.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dressage_orchestrator.database.tables import IDEMPOTENCY_KEYS
 
 
 def exists(tx: ReadTransaction, session: str, name: str) -> bool:
-    """Whether the effect of that name is there."""
-    where = (IDEMPOTENCY_KEYS.c.session == session, IDEMPOTENCY_KEYS.c.name == name)
-    return tx.execute(sa.select(IDEMPOTENCY_KEYS.c.name).where(*where)).one_or_none() is not None
+    """Whether the key is recorded."""
+    match = (IDEMPOTENCY_KEYS.c.session == session, IDEMPOTENCY_KEYS.c.name == name)
+    return tx.execute(sa.select(IDEMPOTENCY_KEYS.c.name).where(*match)).one_or_none() is not None
 
 
 def record(tx: Transaction, session: str, name: str) -> bool:
-    """Whether the effect of that name was not there yet; from now on it is, if the transaction commits."""
+    """Record the key in this transaction; whether it is new."""
     tx.lock(resource_names.session_name(session))
     if exists(tx, session, name):
         return False

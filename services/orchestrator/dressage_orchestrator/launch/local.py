@@ -1,8 +1,8 @@
 """Trainers as local child processes.
 
-A bounded number of trainers runs at a time, and the cores are divided among them. A trainer gets the id of this process and exits
-with it (it sets PR_SET_PDEATHSIG itself, so no code runs between fork and exec here). Each trainer has its own process group,
-which is signalled as a whole. Its output goes to a log file of bounded size.
+A bounded number of trainers runs at a time, and the cores are divided among them. A trainer gets the id of this process and
+exits with it (it sets PR_SET_PDEATHSIG itself, so no code runs between fork and exec here). Each trainer has its own
+process group, which is signalled as a whole. Its output goes to a log file of bounded size.
 """
 
 from __future__ import annotations

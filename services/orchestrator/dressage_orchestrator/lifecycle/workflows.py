@@ -194,11 +194,11 @@ class Workflows:
         this process without a record is resumed as well.
         """
         with self._engine.database.read() as tx:
-            active = [(found.name.partition("/")[2], found.epoch) for found in sessions.in_states(tx, _ACTIVE)]
+            active = [(stored.name.partition("/")[2], stored.epoch) for stored in sessions.in_states(tx, _ACTIVE)]
         for session, epoch in active:
-            found = DBOS.get_workflow_status(_workflow_id(session, epoch))
-            if found is not None and found.status not in _LIVE_WORKFLOWS:
-                self._reopen(session, epoch, found.status)
+            stored = DBOS.get_workflow_status(_workflow_id(session, epoch))
+            if stored is not None and stored.status not in _LIVE_WORKFLOWS:
+                self._reopen(session, epoch, stored.status)
         pending = DBOS.list_workflows(status="PENDING", executor_id=self._executor, load_input=False, load_output=False)
         idle = {entry.workflow_id for entry in pending if not self._runs_here(entry.workflow_id)}
         for key in sorted(idle & self._idle):  # idle in two calls: it is neither starting nor ending
@@ -216,8 +216,8 @@ class Workflows:
 
         def write(tx: Transaction) -> int | None:
             tx.lock(resource_names.session_name(session))
-            found = sessions.get(tx, session)
-            if found.epoch != epoch or found.state not in _ACTIVE:
+            stored = sessions.get(tx, session)
+            if stored.epoch != epoch or stored.state not in _ACTIVE:
                 return None  # the session has ended, or another server reopened it
             count = sum(idempotency.exists(tx, session, f"reconciled/{number}") for number in range(_MAX_RESUMES))
             if count == _MAX_RESUMES:
@@ -265,10 +265,10 @@ def _next_epoch(session: v1.Session) -> None:
 def _close(tx: Transaction, session: str, status: str) -> None:
     message = f"the workflow ended {_MAX_RESUMES + 1} times before its session ({status.lower()}); see the server log"
 
-    def fail(found: v1.Session) -> None:
-        found.state, found.state_reason = v1.SESSION_STATE_FAILED, message
-        found.failure.CopyFrom(v1.Failure(reason="WORKFLOW_ENDED", message=message, remedy="dressage sessions resume"))
-        found.end_time.CopyFrom(timestamp(tx.now))
+    def fail(stored: v1.Session) -> None:
+        stored.state, stored.state_reason = v1.SESSION_STATE_FAILED, message
+        stored.failure.CopyFrom(v1.Failure(reason="WORKFLOW_ENDED", message=message, remedy="dressage sessions resume"))
+        stored.end_time.CopyFrom(timestamp(tx.now))
 
     for entry in assignments.open_of(tx, session):
         assignments.end(tx, entry.name, v1.ASSIGNMENT_STATE_CANCELLED)

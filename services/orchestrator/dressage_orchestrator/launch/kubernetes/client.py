@@ -1,7 +1,7 @@
 """Rate-limited requests to the Kubernetes API server, through the official client.
 
-Objects are plain dictionaries as sent by the server: fields of newer servers are preserved, and lists of hundreds of Jobs are not
-converted into models. The official client is not imported before `connect`.
+Objects are plain dictionaries as sent by the server: fields of newer servers are preserved, and lists of hundreds of Jobs
+are not converted into models. The official client is not imported before `connect`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The manifest of a run's Job. Pure: the same run, attempt and pool give the same Job.
 
-It is an Indexed Job with one index, because only Indexed Jobs annotate pods with the numbers of failed and ignored pods. From
-these a replacement pod determines its attempt without the orchestrator. The `podFailurePolicy` ignores disruptions and exit code 75
-(checkpointed after SIGTERM or near the deadline). A Job that reaches its deadline is followed by another one.
+It is an Indexed Job with one index, because only Indexed Jobs annotate pods with the numbers of failed and ignored pods.
+From these a replacement pod determines its attempt without the orchestrator. The `podFailurePolicy` ignores disruptions and
+exit code 75 (checkpointed after SIGTERM or near the deadline). A Job that reaches its deadline is followed by another one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A local cache of the objects with our labels: list, watch, list again.
 
-Watches may lose events without an error, for example when a proxy closes a connection or a version expires. Therefore each watch
-has a bounded duration and is followed by a full list.
+Watches may lose events without an error, for example when a proxy closes a connection or a version expires. Therefore each
+watch has a bounded duration and is followed by a full list.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Interprets a Job and its pods. Pure: from objects of the API server to a `JobStatus`.
 
-Each reason for which a pod waits or fails becomes a `Notice` with a remedy, and is counted as a failed attempt or not. The failures
-counted here are those that the failure policy of the Job counts (see `manifest`).
+Each reason for which a pod waits or fails becomes a `Notice` with a remedy, and is counted as a failed attempt or not. The
+failures counted here are those that the failure policy of the Job counts (see `manifest`).
 """
 
 from __future__ import annotations

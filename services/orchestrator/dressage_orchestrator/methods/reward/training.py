@@ -61,7 +61,7 @@ def train(context: SessionContext, number: int, *, tries: int, source: str, judg
     judging = None
     if judge and not context.spec.reward.judge_last_checkpoint_only:
         judging = CheckpointJudging(context, number, name, judge)
-    return wait(context, name, kind=kind_of_run(context.spec), companion=judging)
+    return wait(context, name, kind=kind_of_run(context.spec), background=judging)
 
 
 def train_assignment(context: SessionContext, iteration: v1.Iteration, source: str) -> work.TrainAssignment:
