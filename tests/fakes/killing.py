@@ -33,7 +33,7 @@ def install() -> None:
 
     def counted(self: SessionContext, name: str, work: Callable[[], Any]) -> Any:
         result = result_of(self, name, work)
-        if name.startswith(("look:", "approval-look:")):  # while it waits: how many there are is a matter of time
+        if name.startswith(("poll:", "approval-poll:")):  # while it waits: how many there are is a matter of time
             return result
         with _lock:
             log = folder / "steps.log"

@@ -6,7 +6,7 @@ from typing import Any
 
 from dressage.api.v1 import session_pb2 as v1
 from dressage_orchestrator.lifecycle.registry import Methods
-from dressage_orchestrator.service import filled
+from dressage_orchestrator.service import with_defaults
 
 _REWARD = v1.RewardSpec.DESCRIPTOR.fields_by_name
 
@@ -19,4 +19,4 @@ def reward_session(**fields: Any) -> v1.SessionSpec:
 
 def filled_session(spec: v1.SessionSpec) -> v1.SessionSpec:
     """The spec with its method's and the server's defaults."""
-    return filled(spec, Methods.installed().of(spec), default_model="template/v1", default_pool="local")
+    return with_defaults(spec, Methods.installed().of(spec), default_model="template/v1", default_pool="local")

@@ -1,6 +1,6 @@
 """``python -m dressage_orchestrator``: settings from the environment, then serve until SIGTERM.
 
-``python -m dressage_orchestrator migrate`` makes or changes the database's tables instead, and ends.
+``python -m dressage_orchestrator migrate`` creates or upgrades the database's tables instead, and exits.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _PATIENCE_SECONDS = 60.0  # an init container may start before its database does
 
 
 async def serve(settings: Settings) -> None:
-    """Serves until a signal."""
+    """Serve until a signal."""
     await run_until_signal(await start(settings))
 
 
 def migrate_database(settings: Settings) -> str:
-    """Brings the database of the settings to this version; its revision."""
+    """Upgrade the database of the settings to this version; returns the revision."""
     folder = settings.data_dir.resolve()
     if settings.database_url is not None and not settings.database_url.startswith("sqlite"):
         Database(settings.database_url, patience=_PATIENCE_SECONDS).close()
@@ -43,7 +43,7 @@ def migrate_database(settings: Settings) -> str:
 
 
 def main() -> int:
-    """The program; its exit code."""
+    """Run the program; returns the exit code."""
     if sys.argv[1:] not in ([], ["migrate"]):
         print("usage: python -m dressage_orchestrator [migrate]", file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""A benchmark's stages and its table. Pure."""
+"""Stages and table of a benchmark. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ DEFAULT_GATE = 0.7
 
 
 def stages(cases: Sequence[pb.BenchmarkCase], *, parallel: int) -> list[int]:
-    """The stage of each case, from 1: cases mixed by environment and difficulty, at least ``parallel`` in a stage.
+    """Assign each case to a stage, from 1, with at least ``parallel`` cases in each stage.
 
-    Mixing takes one case of each kind in turn, so that an early stage is a sample of the whole and its gate says something.
+    One case of each environment and difficulty is taken in turn, so that an early stage is a sample of all cases and its gate
+    is meaningful.
     """
     kinds: dict[tuple[str, str], list[int]] = {}
     for place, case in enumerate(cases):
@@ -30,19 +31,19 @@ def stages(cases: Sequence[pb.BenchmarkCase], *, parallel: int) -> list[int]:
         order += [queue.pop(0) for queue in queues]
         queues = [queue for queue in queues if queue]
     size = max(parallel, math.ceil(len(cases) / MAX_STAGES))
-    found = [0] * len(cases)
+    assigned = [0] * len(cases)
     for rank, place in enumerate(order):
-        found[place] = rank // size + 1
-    return found
+        assigned[place] = rank // size + 1
+    return assigned
 
 
 def gate_score(benchmark: pb.Benchmark) -> float:
-    """Mean score of the cases that ended; one without a score counts as 0."""
+    """Mean score of the ended cases; a case without a score counts as 0."""
     return mean([case.score for case in benchmark.cases if case.state in ENDED])
 
 
 def fill_groups(benchmark: pb.Benchmark) -> None:
-    """Writes the table into the benchmark."""
+    """Write the table into the benchmark."""
     del benchmark.groups[:]
     kinds: list[tuple[str, Callable[[pb.BenchmarkCase], str]]] = [
         ("all", lambda case: "all"),

@@ -1,7 +1,7 @@
-"""Benchmarks under way: each case is a session, a bounded number at a time.
+"""Runs benchmarks: each case is a session, with a bounded number of sessions at a time.
 
-All that matters is in rows, and a case's session has a fixed id and request id: so after a crash the same driver goes
-on where it was, and no case is run twice.
+The state is in rows, and the session of a case has a fixed id and request id. After a crash a driver therefore continues,
+and no case runs twice.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as session_api
 from dressage.errors import DressageError, InvalidArgument
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.benchmark_table import DEFAULT_GATE, fill_groups, gate_score, stages
 from dressage_orchestrator.clock import timestamp
-from dressage_orchestrator.database import benchmarks, requests, sessions
+from dressage_orchestrator.database import benchmarks, request_ids, sessions
 from dressage_orchestrator.database.engine import DatabaseLost, Fenced, Transaction
-from dressage_orchestrator.hub import Hub
+from dressage_orchestrator.notifications import Notifier
 from dressage_orchestrator.service import Sessions
 
-_LOOK_SECONDS = 2.0
+_POLL_SECONDS = 2.0
 
 
 class Benchmarks:
@@ -33,32 +33,32 @@ class Benchmarks:
     :param parallel: sessions of one benchmark at a time.
     """
 
-    def __init__(self, service: Sessions, hub: Hub, *, parallel: int) -> None:
+    def __init__(self, service: Sessions, notifier: Notifier, *, parallel: int) -> None:
         self._service = service
-        self._hub = hub
+        self._notifier = notifier
         self._parallel = parallel
         self._drivers: dict[str, asyncio.Task[None]] = {}
         self._log = structlog.get_logger("dressage.benchmarks")
 
     async def recover(self) -> None:
-        """Goes on with the benchmarks that have not ended and that this server does not drive; may be called again.
+        """Resume all pending benchmarks that this server does not drive yet; called periodically.
 
-        Servers that share a database all drive all of them: a case's session is made once, whoever asks first.
+        All servers that share a database drive all benchmarks. The session of a case is created once, by the first of them.
         """
-        for name in await self._service.read(benchmarks.unfinished):
+        for name in await self._service.read(benchmarks.pending):
             self._drive(name)
 
     async def close(self) -> None:
-        """Stops driving; nothing is lost."""
+        """Stop driving; benchmarks can be resumed."""
         tasks = list(self._drivers.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def create(self, request: pb.CreateBenchmarkRequest) -> pb.Benchmark:
-        """Records a benchmark and begins it.
+        """Store a benchmark and start it.
 
-        :raises InvalidArgument: when a case could not become a session, naming the first that could not.
+        :raises InvalidArgument: for the first case that is not a valid session.
         """
         for number, case in enumerate(request.cases, start=1):
             try:
@@ -69,25 +69,25 @@ class Benchmarks:
         name = "benchmarks/b-" + secrets.token_hex(5)
 
         def record(tx: Transaction) -> pb.Benchmark:
-            known = requests.earlier(tx, "CreateBenchmark", request.request_id, request)
+            known = request_ids.find(tx, "CreateBenchmark", request.request_id, request)
             if known is not None:
                 return benchmarks.get(tx, known)
-            made = pb.Benchmark(name=name, template=request.template, staged=request.staged)
-            made.stage_gate = (request.stage_gate or DEFAULT_GATE) if request.staged else 0.0
+            benchmark = pb.Benchmark(name=name, template=request.template, staged=request.staged)
+            benchmark.stage_gate = (request.stage_gate or DEFAULT_GATE) if request.staged else 0.0
             stage_of = stages(request.cases, parallel=self._parallel) if request.staged else [0] * len(request.cases)
             for case, stage in zip(request.cases, stage_of, strict=True):
-                kept = made.cases.add(intent=case.intent, environment=case.environment, stage=stage)
+                kept = benchmark.cases.add(intent=case.intent, environment=case.environment, stage=stage)
                 kept.category, kept.difficulty = case.category, case.difficulty
-            fill_groups(made)
-            requests.remember(tx, "CreateBenchmark", request.request_id, request, name)
-            return benchmarks.create(tx, made)
+            fill_groups(benchmark)
+            request_ids.record(tx, "CreateBenchmark", request.request_id, request, name)
+            return benchmarks.create(tx, benchmark)
 
-        made = await self._service.transact(record)
-        self._drive(made.name)
-        return made
+        benchmark = await self._service.transact(record)
+        self._drive(benchmark.name)
+        return benchmark
 
     async def cancel(self, name: str) -> pb.Benchmark:
-        """Ends a benchmark and its sessions."""
+        """Cancel a benchmark and its sessions."""
 
         def mark(message: pb.Benchmark) -> None:
             message.cancelled = True
@@ -95,7 +95,7 @@ class Benchmarks:
         changed = await self._service.transact(lambda tx: benchmarks.change(tx, name, mark))
         for case in changed.cases:
             if case.session and case.state not in sessions.ENDED:
-                await self._service.cancel(names.parse_session(case.session), "its benchmark was cancelled")
+                await self._service.cancel(resource_names.parse_session(case.session), "its benchmark was cancelled")
         return changed
 
     def _drive(self, name: str) -> None:
@@ -112,7 +112,7 @@ class Benchmarks:
         outages = (DatabaseLost, Fenced)
         cause = error.split(outages)[1] if isinstance(error, BaseExceptionGroup) else error
         if cause is None or isinstance(cause, outages):
-            self._log.warning("the database is away; the benchmark is driven again later", benchmark=name)
+            self._log.warning("the database is unavailable; the benchmark is resumed later", benchmark=name)
         else:
             self._log.error("benchmark driver failed", benchmark=name, exc_info=error)
 
@@ -162,18 +162,18 @@ class Benchmarks:
             try:
                 session = await self._service.create(request)
             except (DatabaseLost, Fenced):
-                raise  # no verdict on the case: `recover` drives the benchmark again
+                raise  # not a failure of the case: `recover` resumes the benchmark
             except DressageError as error:
-                self._log.warning("a case could not begin", benchmark=name, case=index + 1, reason=error.reason)
+                self._log.warning("a case could not start", benchmark=name, case=index + 1, reason=error.reason)
                 failed = v1.Session(state=v1.SESSION_STATE_FAILED, state_reason=error.message)
                 await self._note(name, index, failed)
                 return
             await self._follow(name, index, session)
 
     async def _follow(self, name: str, index: int, session: v1.Session) -> None:
-        ident = names.parse_session(session.name)
+        ident = resource_names.parse_session(session.name)
         noted: Any = None
-        with self._hub.waiter(session.name) as waiter:
+        with self._notifier.subscribe(session.name) as subscription:
             while True:
                 current = await self._service.read(lambda tx: sessions.get(tx, ident))
                 facts = (current.state, current.current_iteration, current.best_score)
@@ -182,7 +182,7 @@ class Benchmarks:
                     await self._note(name, index, current)
                 if current.state in sessions.ENDED:
                     return
-                await waiter.wait(_LOOK_SECONDS)
+                await subscription.wait(_POLL_SECONDS)
 
     async def _note(self, name: str, index: int, session: v1.Session) -> None:
         def edit(message: pb.Benchmark, iterations: list[v1.Iteration]) -> None:

@@ -1,4 +1,4 @@
-"""The internal services as the orchestrator calls them: every call has a deadline, and domain errors come out."""
+"""Clients of the internal services. Every call has a deadline and raises domain errors."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ T = TypeVar("T")
 Tool = Callable[[Mapping[str, Any]], str]
 
 MAX_TOOL_CALLS = 40
-"""That one task may make."""
+"""Maximum number of tool calls of a task."""
 
 _BUSY = frozenset({"LLM_AGENT_BUSY"})
 _DESCRIBE_SECONDS = 120.0
-"""The first call of a fresh llm-agent waits for its client library to be imported."""
+"""The first call of a new llm-agent process waits until its client library is imported."""
 
 _RETRY_SECONDS = 60.0
 _BACKOFF_CAP = 5.0
 
 
-async def retried(
+async def call_with_retries(
     call: Callable[[], Awaitable[T]],
     *,
     seconds: float = _RETRY_SECONDS,
     waiting: Callable[[], Awaitable[None]] | None = None,
 ) -> T:
-    """Repeats a call that is safe to repeat while the service cannot be reached, with jittered backoff.
+    """Retry an idempotent call with jittered backoff while the service is unavailable.
 
-    :param seconds: after so long the error is passed on.
-    :param waiting: called once, before the first repetition.
+    :param seconds: time after which the error is raised.
+    :param waiting: called once, before the first retry.
     """
     loop = asyncio.get_running_loop()
-    give_up = loop.time() + seconds
+    deadline = loop.time() + seconds
     backoff = 0.2
     while True:
         try:
@@ -60,7 +60,7 @@ async def retried(
         except (Unavailable, ResourceExhausted) as error:
             if isinstance(error, ResourceExhausted) and error.reason not in _BUSY:
                 raise
-            if loop.time() + backoff > give_up:
+            if loop.time() + backoff > deadline:
                 raise
             if waiting is not None:
                 await waiting()
@@ -69,18 +69,18 @@ async def retried(
             backoff = min(2 * backoff, _BACKOFF_CAP)
 
 
-async def _ask(method: Any, request: Any, seconds: float) -> Any:
+async def _call(method: Any, request: Any, seconds: float) -> Any:
     async def once() -> Any:
         try:
             return await method(request, timeout=seconds)
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error) from None
 
-    return await retried(once)
+    return await call_with_retries(once)
 
 
 class AgentClient:
-    """llm-agent.
+    """Client of llm-agent.
 
     :param seconds: deadline of one task.
     """
@@ -90,9 +90,9 @@ class AgentClient:
         self._seconds = seconds
 
     async def describe(self, model: str) -> agent_pb.DescribeModelResponse:
-        """What a model is and whether it is configured."""
+        """Describe a model and whether it is configured."""
         request = agent_pb.DescribeModelRequest(model=model)
-        answer: agent_pb.DescribeModelResponse = await _ask(self._stub.DescribeModel, request, _DESCRIBE_SECONDS)
+        answer: agent_pb.DescribeModelResponse = await _call(self._stub.DescribeModel, request, _DESCRIBE_SECONDS)
         return answer
 
     async def converse(
@@ -102,13 +102,13 @@ class AgentClient:
         *,
         waiting: Callable[[], Awaitable[None]] | None = None,
     ) -> agent_pb.TaskResult:
-        """Has a task done, running the tools it asks for. Safe to repeat: the agent answers from its journal.
+        """Run a task and the tools that it calls. The call is idempotent, because the agent answers from its journal.
 
-        :param waiting: called once when an outage begins to be waited for.
-        :param tools: by name; each gets the arguments and returns text. What it raises is told to the model.
-        :return: the result; its cost holds what attempts before it had bought.
-        :raises DressageError: with the cost of all attempts as its bill (`dressage.serving.bills`); DeadlineExceeded when the
-            task takes too long or calls too many tools.
+        :param waiting: called once when the client starts to wait during an outage.
+        :param tools: tools by name; each gets the arguments and returns text. The model is given the errors that they raise.
+        :return: the result; its cost includes that of earlier attempts.
+        :raises DressageError: with the cost of all attempts (`dressage.serving.bills`); DeadlineExceeded when the task
+            takes too long or calls too many tools.
         """
         spent = session_pb.Cost()
 
@@ -122,7 +122,7 @@ class AgentClient:
             return result
 
         try:
-            return await retried(once, waiting=waiting)
+            return await call_with_retries(once, waiting=waiting)
         except DressageError as error:
             bill(error, spent)
             raise
@@ -138,7 +138,7 @@ class AgentClient:
 
 
 def _in_thread(tool: Tool) -> conversation.Tool:
-    """A tool that reads the database or the store, away from the event loop."""
+    """Wrap a tool that reads the database or the store, to run it outside of the event loop."""
 
     async def run(_: str, arguments: Mapping[str, Any]) -> str:
         return await asyncio.to_thread(tool, arguments)
@@ -147,7 +147,7 @@ def _in_thread(tool: Tool) -> conversation.Tool:
 
 
 class JudgeClient:
-    """judge.
+    """Client of judge.
 
     :param seconds: deadline of one call.
     """
@@ -157,12 +157,12 @@ class JudgeClient:
         self._seconds = seconds
 
     async def check(self, request: judge_pb.CheckRequest) -> judge_pb.CheckResponse:
-        """Checks generated code."""
-        answer: judge_pb.CheckResponse = await _ask(self._stub.Check, request, self._seconds)
+        """Check generated code."""
+        answer: judge_pb.CheckResponse = await _call(self._stub.Check, request, self._seconds)
         return answer
 
     async def judge(self, request: judge_pb.JudgeRequest) -> judge_pb.JudgeResponse:
-        """Judges rollouts; what failed attempts bought is in the first one's cost, or billed with the error."""
+        """Judge rollouts. The cost of failed attempts is added to the first rollout's cost, or to the error."""
         spent = session_pb.Cost()
 
         async def once() -> judge_pb.JudgeResponse:
@@ -175,24 +175,24 @@ class JudgeClient:
             return answer
 
         try:
-            answer = await retried(once)
+            answer = await call_with_retries(once)
         except DressageError as error:
             bill(error, spent)
             raise
         if spent.requests and answer.rollouts:
             add_cost(answer.rollouts[0].judgment.cost, spent)
         if [entry.rollout for entry in answer.rollouts] != list(request.rollouts):
-            raise Internal("the judge did not answer for the rollouts asked for, in order", reason="JUDGE_MISMATCH")
+            raise Internal("the response of judge does not match the requested rollouts", reason="JUDGE_MISMATCH")
         return answer
 
     async def score(self, request: judge_pb.ScoreRequest) -> judge_pb.ScoreResponse:
-        """Returns of trajectories by a reward."""
-        answer: judge_pb.ScoreResponse = await _ask(self._stub.Score, request, self._seconds)
+        """Compute the returns of trajectories under a reward."""
+        answer: judge_pb.ScoreResponse = await _call(self._stub.Score, request, self._seconds)
         return answer
 
 
 class RendererClient:
-    """renderer.
+    """Client of renderer.
 
     :param seconds: deadline of one call.
     """
@@ -202,16 +202,16 @@ class RendererClient:
         self._seconds = seconds
 
     async def render(self, request: renderer_pb.RenderRequest) -> renderer_pb.RenderResponse:
-        """Draws a trajectory."""
-        answer: renderer_pb.RenderResponse = await _ask(self._stub.Render, request, self._seconds)
+        """Render a trajectory."""
+        answer: renderer_pb.RenderResponse = await _call(self._stub.Render, request, self._seconds)
         return answer
 
 
 async def all_of(*calls: Awaitable[T]) -> list[T | DressageError]:
-    """Awaits all; what each returned, or the domain error that it raised. Other errors are raised after all have ended."""
-    found: list[T | DressageError] = []
+    """Await all calls; each result is a value or a domain error. Other errors are raised after all calls have ended."""
+    results: list[T | DressageError] = []
     for entry in await asyncio.gather(*calls, return_exceptions=True):
         if isinstance(entry, BaseException) and not isinstance(entry, DressageError):
             raise entry
-        found.append(entry)
-    return found
+        results.append(entry)
+    return results

@@ -1,4 +1,4 @@
-"""Time, passed in wherever it is read."""
+"""The clock, which is passed in wherever time is read."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ Clock = Callable[[], datetime]
 
 
 def system_clock() -> datetime:
-    """Now, UTC."""
+    """Current time, UTC."""
     return datetime.now(tz=UTC)
 
 
 def timestamp(moment: datetime) -> Timestamp:
-    """The moment as a protobuf timestamp."""
+    """Convert a time to a protobuf timestamp."""
     stamp = Timestamp()
     stamp.FromDatetime(moment)
     return stamp
 
 
 def micros(moment: datetime) -> int:
-    """Microseconds since the epoch: what the database orders by."""
+    """Microseconds since the epoch, by which the database sorts."""
     return int(moment.timestamp() * 1_000_000)

@@ -1,4 +1,4 @@
-"""One server per data folder: two on the same SQLite file would both run the same live step."""
+"""The lock of a data folder: two servers on the same SQLite file would execute the same workflow step."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ FACTS_NAME = "orchestrator.json"
 
 
 class DataFolderLock:
-    """Holds a data folder for this process; the kernel lets go of it when the process dies, however it dies."""
+    """Locks a data folder for this process; the kernel releases the lock when the process ends."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # Taken in one thread and given back in another.
+        # Acquired in one thread and released in another.
         self._lock = FileLock(folder / LOCK_NAME, thread_local=False)
 
     def acquire(self) -> None:
-        """Takes the folder.
+        """Acquire the lock.
 
-        :raises FailedPrecondition: when another server has it, naming its process and address.
+        :raises FailedPrecondition: when another server holds it, with its process id and address.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -35,12 +35,12 @@ class DataFolderLock:
         (self._folder / FACTS_NAME).unlink(missing_ok=True)
 
     def announce(self, address: str) -> None:
-        """Writes who serves the folder and where, for those who come second."""
+        """Write process id and address of this server, for the error message of a second server."""
         facts = json.dumps({"address": address, "pid": os.getpid()}).encode()
         write_bytes(self._folder / FACTS_NAME, facts)
 
     def release(self) -> None:
-        """Gives the folder back."""
+        """Release the lock."""
         (self._folder / FACTS_NAME).unlink(missing_ok=True)
         self._lock.release()
 
@@ -50,5 +50,5 @@ def _occupied(folder: Path) -> str:
         facts = json.loads((folder / FACTS_NAME).read_text())
         who = f"process {facts['pid']} at {facts['address']}"
     except (OSError, ValueError, KeyError):
-        who = "another process that is just starting or stopping"
-    return f"{folder} is served by {who}; use that server, or give this one a data folder of its own"
+        who = "another process that is starting or stopping"
+    return f"{folder} is in use by {who}; use that server, or choose another data folder"

@@ -1,15 +1,15 @@
-"""Names of models that are no language models."""
+"""Names of models that are not language models."""
 
 from __future__ import annotations
 
 TEMPLATE = "template/v1"
 """The built-in author."""
 RECORDED = "recorded/"
-"""Begins the names of recorded sessions that stand for models."""
+"""Prefix of recorded sessions, which replay the replies of a model."""
 USER = "user"
-"""The author of what a person wrote."""
+"""Author of proposals by people."""
 
 
 def is_language_model(model: str) -> bool:
-    """Whether a provider is asked, and paid: not for the built-in author's and for recorded replies."""
+    """Whether a provider is called: not for the built-in author and recorded replies."""
     return model not in ("", TEMPLATE) and not model.startswith(RECORDED)

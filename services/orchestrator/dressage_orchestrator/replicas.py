@@ -1,8 +1,8 @@
-"""One of several servers on a PostgreSQL: it says that it lives, and takes over from those that no longer do.
+"""Heartbeats and takeover among the servers that share a PostgreSQL database.
 
-Everything is looked at again at each beat, so no message, order or memory matters: workflows and runs of whoever is
-not among the living are taken by who looks first, each exactly once (DBOS moves a workflow by one conditional update, a
-run is claimed by another), and a server that dies while it takes over leaves the rest to the next look.
+Each heartbeat evaluates the whole state again, so no message, order or memory is required. Workflows and runs of expired
+servers are taken over by the first server that finds them, each exactly once: DBOS moves a workflow by one conditional update,
+and a run is claimed by another. If a server dies during a takeover, the rest is taken over at a later heartbeat.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from dressage_orchestrator.database.executors import Executor
 
 
 class Replica:
-    """This server among the others.
+    """This server among the replicas.
 
-    :param name: stable over restarts and unlike any other server's: a pod's name.
-    :param holders: the executors that workflows under way belong to; empty before this server can take any.
-    :param take_over: moves all that belongs to these executors, who are not among the living.
-    :param fenced: called once when this server was given up for dead: it must stop.
-    :param beat_seconds: between two beats.
-    :param lease_seconds: one whose beats stand still for so long is given up.
+    :param name: stable over restarts and unique among the servers, for example the name of the pod.
+    :param owners: returns the executors that own pending workflows; empty before this server can take any over.
+    :param take_over: moves all work of these expired executors.
+    :param fenced: called once when another server has expired this one, which must stop.
+    :param heartbeat_seconds: interval of heartbeats.
+    :param lease_seconds: a server whose heartbeat counter has not changed for this long is expired.
     """
 
     def __init__(
@@ -34,22 +34,22 @@ class Replica:
         database: Database,
         name: str,
         *,
-        holders: Callable[[], set[str]],
+        owners: Callable[[], set[str]],
         take_over: Callable[[set[str]], None],
         fenced: Callable[[], None],
-        beat_seconds: float,
+        heartbeat_seconds: float,
         lease_seconds: float,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
-        self._holders = holders
+        self._owners = owners
         self._take_over = take_over
         self._fenced = fenced
-        self._beat_seconds = beat_seconds
+        self._heartbeat_seconds = heartbeat_seconds
         self._lease_seconds = lease_seconds
         self._monotonic = monotonic
-        self._seen: dict[str, tuple[int, float]] = {}
-        self._leaving = threading.Event()
+        self._last_heartbeats: dict[str, tuple[int, float]] = {}
+        self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._log = structlog.get_logger("dressage.replicas")
         with database.begin() as tx:
@@ -57,74 +57,77 @@ class Replica:
         database.executor = self.id
 
     def start(self) -> None:
-        """Begins to beat and to look after the others."""
+        """Start sending heartbeats and watching the other servers."""
         self._thread = threading.Thread(target=self._run, name="replica", daemon=True)
         self._thread.start()
 
-    def leave(self) -> None:
-        """Gives this server's work to the others at once. Its workflows have stopped before."""
-        self._leaving.set()
+    def shutdown(self) -> None:
+        """Release this server's work to the others at once. Call it after its workflows have stopped."""
+        self._stopping.set()
         if self._thread is not None:
             self._thread.join(self._lease_seconds)
         self._database.executor = None
         try:
             with self._database.begin() as tx:
-                executors.give_up(tx, self.id)
-        except Exception as error:  # the others will find out by themselves
-            self._log.warning("could not say goodbye", error=str(error))
+                executors.expire(tx, self.id)
+        except Exception as error:  # the lease expires without it
+            self._log.warning("could not release the lease", error=str(error))
 
-    def look(self) -> bool:
-        """One beat; False when this server was given up for dead."""
-        # In this order: who holds a workflow registered before that, so if it lives it is among the living read here.
-        holders = self._holders()
+    def heartbeat(self) -> bool:
+        """Send one heartbeat, and take over from expired servers.
+
+        :return: False when this server has been expired.
+        """
+        # Owners are read first: an executor registers before it owns a workflow, so the list below contains each live owner.
+        owners = self._owners()
         try:
             with self._database.begin() as tx:
-                if not executors.beat(tx, self.id):
+                if not executors.heartbeat(tx, self.id):
                     return False
-                everyone = executors.everyone(tx)
+                registered = executors.list_all(tx)
         except Fenced:
             return False
-        living = {self.id}
-        for other in everyone:
-            if other.id != self.id and not other.dead and not self._given_up(other):
-                living.add(other.id)
-        self._seen = {id_: seen for id_, seen in self._seen.items() if id_ in living}
-        gone = holders - living
-        if gone:
-            self._log.info("taking over", executors=sorted(gone))
-            self._take_over(gone)
-        self._bury([other.id for other in everyone if other.dead and other.id not in gone])
+        alive = {self.id}
+        for other in registered:
+            if other.id != self.id and not other.expired and not self._expire_if_due(other):
+                alive.add(other.id)
+        self._last_heartbeats = {id_: last for id_, last in self._last_heartbeats.items() if id_ in alive}
+        orphaned = owners - alive
+        if orphaned:
+            self._log.info("taking over", executors=sorted(orphaned))
+            self._take_over(orphaned)
+        self._delete_expired([other.id for other in registered if other.expired and other.id not in orphaned])
         return True
 
-    def _given_up(self, other: Executor) -> bool:
-        """Whether its beats have stood still for too long, by this machine's own clock, and so it is dead now."""
+    def _expire_if_due(self, other: Executor) -> bool:
+        """Expire a server whose counter has not changed during the lease, measured by this machine's clock."""
         now = self._monotonic()
-        beats, since = self._seen.get(other.id, (-1, now))
-        if beats != other.beats:
-            self._seen[other.id] = (other.beats, now)
+        heartbeats, since = self._last_heartbeats.get(other.id, (-1, now))
+        if heartbeats != other.heartbeats:
+            self._last_heartbeats[other.id] = (other.heartbeats, now)
             return False
         if now - since < self._lease_seconds:
             return False
         with self._database.begin() as tx:
-            done = executors.give_up(tx, other.id, beats=other.beats)
-        if done:
-            self._log.warning("a server is silent and is taken over from", executor=other.id)
-        return done
+            expired = executors.expire(tx, other.id, heartbeats=other.heartbeats)
+        if expired:
+            self._log.warning("lease of a server expired", executor=other.id)
+        return expired
 
-    def _bury(self, ids: list[str]) -> None:
+    def _delete_expired(self, ids: list[str]) -> None:
         if ids:
             with self._database.begin() as tx:
                 for id_ in ids:
-                    executors.bury(tx, id_)
+                    executors.delete_expired(tx, id_)
 
     def _run(self) -> None:
-        while not self._leaving.wait(self._beat_seconds):
+        while not self._stopping.wait(self._heartbeat_seconds):
             try:
-                if not self.look():
-                    self._log.error("another server took over from this one, which stops", executor=self.id)
+                if not self.heartbeat():
+                    self._log.error("another server has taken over; this server stops", executor=self.id)
                     self._fenced()
                     return
             except Exception as error:
-                # A database that is away is away for the others too: nobody's silence counts until it is back.
-                self._seen.clear()
-                self._log.warning("no beat", error=str(error))
+                # During an outage of the database no server can send heartbeats, so none may be expired because of it.
+                self._last_heartbeats.clear()
+                self._log.warning("heartbeat failed", error=str(error))

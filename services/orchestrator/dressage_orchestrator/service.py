@@ -1,4 +1,4 @@
-"""What the API does with sessions: creation, cancel, resume, estimates. No gRPC here."""
+"""Operations on sessions: create, cancel, resume, delete, estimate. No gRPC here."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dressage.envs.cards import load_card
 from dressage.envs.options import EnvOptions
 from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.clients import AgentClient
 from dressage_orchestrator.clock import timestamp
-from dressage_orchestrator.database import assignments, requests, sessions
+from dressage_orchestrator.database import assignments, request_ids, sessions
+from dressage_orchestrator.database.driver_errors import domain_error
 from dressage_orchestrator.database.engine import Database, DatabaseLost, ReadTransaction, Transaction
-from dressage_orchestrator.database.faults import domain_error
 from dressage_orchestrator.launch.local import available_cores
 from dressage_orchestrator.lifecycle.method import Method
 from dressage_orchestrator.lifecycle.registry import Methods
@@ -37,9 +37,9 @@ _ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 
 
 class Sessions:
-    """Operations on sessions, for servicers and benchmarks alike.
+    """Operations on sessions, for servicers and benchmarks.
 
-    :param pools: pools that there are.
+    :param pools: names of the available pools.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class Sessions:
 
     @property
     def methods(self) -> Methods:
-        """The methods that sessions may have."""
+        """Methods available to sessions."""
         return self._methods
 
     async def transact(self, work: Callable[[Transaction], T]) -> T:
-        """Runs the work in one transaction, in a thread."""
+        """Run a function in one transaction, in a thread."""
 
         def run() -> T:
             with self._database.begin() as tx:
@@ -75,7 +75,7 @@ class Sessions:
         return await asyncio.to_thread(run)
 
     async def read(self, work: Callable[[ReadTransaction], T]) -> T:
-        """Run the work in one read-only transaction, in a thread."""
+        """Run a function in one read-only transaction, in a thread."""
 
         def run() -> T:
             with self._database.read() as tx:
@@ -84,9 +84,9 @@ class Sessions:
         return await asyncio.to_thread(run)
 
     async def _after_commit(self, session: str, work: Callable[[], None]) -> None:
-        """Do what the server also does by itself later, after a change that is committed.
+        """Run work after a commit that the server otherwise does itself later.
 
-        An outage here must not become the caller's: a caller that repeats a request without an id would repeat its effect.
+        An outage here must not fail the request: a caller that repeats a request without an id would repeat its effect.
         """
         try:
             await asyncio.to_thread(work)
@@ -97,22 +97,22 @@ class Sessions:
             self._log.warning("the session's workflow is started later", session=session, error=outage.message)
 
     async def create(self, request: pb.CreateSessionRequest) -> v1.Session:
-        """Records a session and starts its workflow."""
+        """Store a session and start its workflow."""
         self._workflows.check_launched()
         known = await self.transact(lambda tx: _repeat(tx, "CreateSession", request.request_id, request))
         if known is not None:
             return known
         spec, _ = await self.prepare(request.spec)
         method = self._methods.of(spec)
-        wanted = request.session_id or "s-" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(10))
+        session_id = request.session_id or "s-" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(10))
 
         def record(tx: Transaction) -> v1.Session:
             again = _repeat(tx, "CreateSession", request.request_id, request)
             if again is not None:
                 return again
-            made = sessions.create(tx, wanted, spec, method=method.name, goal=method.goal(spec))
-            requests.remember(tx, "CreateSession", request.request_id, request, made.name)
-            return made
+            session = sessions.create(tx, session_id, spec, method=method.name, goal=method.goal(spec))
+            request_ids.record(tx, "CreateSession", request.request_id, request, session.name)
+            return session
 
         session = await self.transact(record)
         ident = session.name.partition("/")[2]
@@ -120,12 +120,13 @@ class Sessions:
         return session
 
     async def prepare(self, spec: v1.SessionSpec) -> tuple[v1.SessionSpec, bool]:
-        """The spec with defaults filled in, and whether its model is a language model.
+        """Fill in defaults and validate a spec.
 
-        :raises InvalidArgument: naming the field that is wrong.
+        :return: the spec, and whether its model is a language model.
+        :raises InvalidArgument: naming the invalid field.
         """
         if not spec.intent.strip():
-            raise InvalidArgument(field="spec.intent", value=spec.intent, expected="a behaviour in words")
+            raise InvalidArgument(field="spec.intent", value=spec.intent, expected="a description of the behaviour")
         environment = spec.environment.removeprefix("environments/")
         try:
             load_card(environment)
@@ -135,7 +136,7 @@ class Sessions:
             raise InvalidArgument(message, field="spec.environment", reason=error.reason, metadata=metadata) from None
         _check_options(environment, spec.environment_options)
         method = self._methods.of(spec)
-        full = filled(
+        full = with_defaults(
             spec, method, default_model=self._settings.default_model, default_pool=self._settings.default_pool
         )
         if full.pool not in self._pools:
@@ -153,43 +154,43 @@ class Sessions:
         if not described.configured:
             problem = described.problem or "no key is configured for it"
             message = (
-                f"spec.model: {spec.model!r} cannot be used: {problem}. Set the provider's key where llm-agent runs, "
-                f"or ask for {TEMPLATE!r}"
+                f"spec.model: {spec.model!r} is not configured: {problem}. Set the provider's key in the environment of "
+                f"llm-agent, or use {TEMPLATE!r}"
             )
             raise InvalidArgument(message, field="spec.model", reason="MODEL_NOT_CONFIGURED")
         priced = described.HasField("input_dollars_per_million") and described.HasField("output_dollars_per_million")
         if spec.budget.HasField("dollars") and described.language_model and not priced:
-            expected = f"no bound in dollars, as the price of {spec.model!r} is unknown: bound the tokens instead"
+            expected = f"no limit in dollars, because the price of {spec.model!r} is unknown. Limit the tokens instead"
             value = spec.budget.dollars
             reason = "PRICE_UNKNOWN"
             raise InvalidArgument(field="spec.budget.dollars", value=value, expected=expected, reason=reason)
         return described.language_model
 
     async def cancel(self, session: str, reason: str) -> v1.Session:
-        """Asks a session to end; one that has ended stays as it is."""
+        """Request the cancellation of a session, unless it has ended."""
 
-        def ask(tx: Transaction) -> None:
+        def request(tx: Transaction) -> None:
             if sessions.get(tx, session).state not in sessions.ENDED:
-                sessions.ask_cancel(tx, session, reason or "cancelled by a caller")
+                sessions.request_cancel(tx, session, reason or "cancelled by a caller")
 
-        await self.transact(ask)
+        await self.transact(request)
         self._workflows.wake(session)
         return await self.read(lambda tx: sessions.get(tx, session))
 
     async def resume(self, request: pb.ResumeSessionRequest) -> v1.Session:
-        """Starts an ended session's next epoch."""
+        """Start the next epoch of an ended session."""
         self._workflows.check_launched()
-        session = names.parse_session(request.name)
+        session = resource_names.parse_session(request.name)
 
         def reopen(tx: Transaction) -> v1.Session:
             again = _repeat(tx, "ResumeSession", request.request_id, request)
             if again is not None:
                 return again
-            found = sessions.get(tx, session)
-            if found.state not in sessions.ENDED:
-                message = f"session {session!r} has not ended, so there is nothing to resume"
+            stored = sessions.get(tx, session)
+            if stored.state not in sessions.ENDED:
+                message = f"session {session!r} has not ended and cannot be resumed"
                 raise FailedPrecondition(message, reason="SESSION_NOT_ENDED")
-            if found.HasField("delete_time"):
+            if stored.HasField("delete_time"):
                 raise FailedPrecondition(f"session {session!r} is deleted; undelete it first", reason="SESSION_DELETED")
             done = sum(1 for entry in sessions.iterations(tx, session) if entry.phase == v1.PHASE_DONE)
 
@@ -204,9 +205,9 @@ class Sessions:
                 _extend_budget(entry.spec.budget, request.budget)
                 entry.exhausted_budget = ""
 
-            sessions.ask_cancel(tx, session, None)
+            sessions.request_cancel(tx, session, None)
             changed = sessions.change(tx, session, edit)
-            requests.remember(tx, "ResumeSession", request.request_id, request, changed.name)
+            request_ids.record(tx, "ResumeSession", request.request_id, request, changed.name)
             return changed
 
         changed = await self.transact(reopen)
@@ -214,19 +215,19 @@ class Sessions:
         return changed
 
     async def delete(self, request: pb.DeleteSessionRequest) -> v1.Session:
-        """Marks a session as deleted."""
-        session = names.parse_session(request.name)
+        """Mark a session as deleted."""
+        session = resource_names.parse_session(request.name)
 
         def mark(tx: Transaction) -> v1.Session:
-            found = sessions.get(tx, session)
-            if request.etag and request.etag != found.etag:
+            stored = sessions.get(tx, session)
+            if request.etag and request.etag != stored.etag:
                 message = f"session {session!r} has changed since etag {request.etag!r}; read it again"
-                raise Aborted(message, reason="ETAG_MISMATCH", metadata={"etag": found.etag})
-            if found.state not in sessions.ENDED:
+                raise Aborted(message, reason="ETAG_MISMATCH", metadata={"etag": stored.etag})
+            if stored.state not in sessions.ENDED:
                 if not request.force:
                     message = f"session {session!r} has not ended; cancel it first, or delete with force"
                     raise FailedPrecondition(message, reason="SESSION_NOT_ENDED")
-                sessions.ask_cancel(tx, session, "deleted by a caller")
+                sessions.request_cancel(tx, session, "deleted by a caller")
 
             def edit(entry: v1.Session) -> None:
                 entry.delete_time.CopyFrom(timestamp(tx.now))
@@ -238,7 +239,7 @@ class Sessions:
         return deleted
 
     async def undelete(self, session: str) -> v1.Session:
-        """Takes a deletion back."""
+        """Revert a deletion."""
 
         def unmark(tx: Transaction) -> v1.Session:
             if not sessions.get(tx, session).HasField("delete_time"):
@@ -248,7 +249,7 @@ class Sessions:
         return await self.transact(unmark)
 
     async def estimate(self, spec: v1.SessionSpec) -> pb.EstimateSessionResponse:
-        """What a session would spend."""
+        """Estimate what a session would use."""
         full, language_model = await self.prepare(spec)
         card = load_card(full.environment.removeprefix("environments/"))
         episode = full.environment_options.max_episode_steps or card.max_episode_steps
@@ -275,8 +276,8 @@ class Sessions:
         return answer
 
 
-def filled(spec: v1.SessionSpec, method: Method, *, default_model: str, default_pool: str) -> v1.SessionSpec:
-    """A copy of the spec with every default filled in, the method's own included."""
+def with_defaults(spec: v1.SessionSpec, method: Method, *, default_model: str, default_pool: str) -> v1.SessionSpec:
+    """Copy the spec and fill in all defaults, including those of the method."""
     full = v1.SessionSpec()
     full.CopyFrom(spec)
     full.model = full.model or default_model
@@ -291,22 +292,22 @@ def filled(spec: v1.SessionSpec, method: Method, *, default_model: str, default_
 def _repeat(
     tx: Transaction, method: str, request_id: str, request: pb.CreateSessionRequest | pb.ResumeSessionRequest
 ) -> v1.Session | None:
-    name = requests.earlier(tx, method, request_id, request)
-    return None if name is None else sessions.get(tx, names.parse_session(name))
+    name = request_ids.find(tx, method, request_id, request)
+    return None if name is None else sessions.get(tx, resource_names.parse_session(name))
 
 
-def _extend_budget(budget: v1.Budget, given: v1.Budget) -> None:
-    """New bounds in place of the old ones, of the kinds that are given."""
-    budget.env_steps = given.env_steps or budget.env_steps
-    budget.tokens = given.tokens or budget.tokens
-    if given.HasField("dollars"):
-        budget.dollars = given.dollars
-    if given.HasField("wall_time"):
-        budget.wall_time.CopyFrom(given.wall_time)
+def _extend_budget(budget: v1.Budget, limits: v1.Budget) -> None:
+    """Replace the limits that are set."""
+    budget.env_steps = limits.env_steps or budget.env_steps
+    budget.tokens = limits.tokens or budget.tokens
+    if limits.HasField("dollars"):
+        budget.dollars = limits.dollars
+    if limits.HasField("wall_time"):
+        budget.wall_time.CopyFrom(limits.wall_time)
 
 
 def _check_options(environment: str, options: v1.EnvironmentOptions) -> None:
-    """Refuse an option that the environment does not have, before anything is trained."""
+    """Reject options that the environment does not have."""
     try:
         EnvOptions.from_dict({field.name: value for field, value in options.ListFields()}).check(environment)
     except InvalidArgument as error:

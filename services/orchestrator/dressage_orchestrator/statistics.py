@@ -1,4 +1,4 @@
-"""Statistics of few samples: means, spreads and a bootstrap interval that does not change when asked twice."""
+"""Statistics of small samples: mean, deviation, intervals, rank correlation and kappa. All are deterministic."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ BOOTSTRAP_RESAMPLES = 2000
 
 
 def mean(values: Sequence[float]) -> float:
-    """Arithmetic mean; 0 for no values."""
+    """Compute the arithmetic mean; 0 for no values."""
     return math.fsum(values) / len(values) if values else 0.0
 
 
 def deviation(values: Sequence[float]) -> float:
-    """Population standard deviation; 0 for fewer than two values."""
+    """Compute the population standard deviation; 0 for fewer than two values."""
     if len(values) < 2:
         return 0.0
     centre = mean(values)
@@ -24,11 +24,11 @@ def deviation(values: Sequence[float]) -> float:
 
 
 def bootstrap_interval(values: Sequence[float], *, seed: int = 0, confidence: float = 0.95) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean.
+    """Compute the percentile bootstrap interval of the mean.
 
-    With one value the interval is that value; with none it is (0, 0). It lies within the values' range.
+    For one value the interval is that value, for none it is (0, 0). It is within the range of the values.
 
-    :param seed: of the resampling, so that the same values give the same interval.
+    :param seed: seed of the resampling; the same values give the same interval.
     :param confidence: in (0, 1).
     """
     if not values:
@@ -37,27 +37,27 @@ def bootstrap_interval(values: Sequence[float], *, seed: int = 0, confidence: fl
     picks = np.random.default_rng(seed).integers(0, len(sample), size=(BOOTSTRAP_RESAMPLES, len(sample)))
     tail = (1.0 - confidence) / 2.0
     ends = np.quantile(sample[picks].mean(axis=1), [tail, 1.0 - tail])
-    low, high = np.clip(ends, sample.min(), sample.max())  # rounding of a mean may step outside by one bit
+    low, high = np.clip(ends, sample.min(), sample.max())  # a rounded mean may exceed the range by one bit
     return float(low), float(high)
 
 
 def ranks(values: Sequence[float]) -> list[float]:
-    """Ranks from 1; equal values share the mean of their ranks."""
+    """Compute ranks from 1; equal values share the mean of their ranks."""
     order = sorted(range(len(values)), key=values.__getitem__)
-    found = [0.0] * len(values)
+    ranked = [0.0] * len(values)
     begin = 0
     while begin < len(order):
         end = begin
         while end + 1 < len(order) and values[order[end + 1]] == values[order[begin]]:
             end += 1
         for place in order[begin : end + 1]:
-            found[place] = (begin + end) / 2 + 1
+            ranked[place] = (begin + end) / 2 + 1
         begin = end + 1
-    return found
+    return ranked
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Spearman's rank correlation; None for fewer than three pairs, or where one side does not vary."""
+    """Compute Spearman's rank correlation; None for fewer than three pairs, or if one side is constant."""
     if len(first) < 3 or len(set(first)) < 2 or len(set(second)) < 2:
         return None
     a, b = ranks(first), ranks(second)
@@ -68,18 +68,18 @@ def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
 
 
 def cohen_kappa(first: Sequence[bool], second: Sequence[bool]) -> float | None:
-    """Cohen's kappa of two raters' yes or no; None for no pairs, or where chance alone agrees always."""
+    """Compute Cohen's kappa of two binary raters; None for no pairs, or if chance agreement is 1."""
     count = len(first)
     if not count:
         return None
-    seen = sum(a == b for a, b in zip(first, second, strict=True)) / count
+    observed = sum(a == b for a, b in zip(first, second, strict=True)) / count
     yes_a, yes_b = sum(first) / count, sum(second) / count
     chance = yes_a * yes_b + (1 - yes_a) * (1 - yes_b)
-    return None if chance == 1.0 else (seen - chance) / (1 - chance)
+    return None if chance == 1.0 else (observed - chance) / (1 - chance)
 
 
 def wilson_interval(passed: int, total: int, *, z: float = 1.959963984540054) -> tuple[float, float]:
-    """Wilson's interval of a success rate, 95 % by default; (0, 1) for no trials.
+    """Compute Wilson's interval of a success rate, 95 % by default; (0, 1) for no trials.
 
     Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference (1927).
     """

@@ -1,4 +1,4 @@
-"""Puts the orchestrator together: settings in, a running service out."""
+"""Composition root: builds and starts the orchestrator from its settings."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,24 +42,25 @@ from dressage_orchestrator.benchmarks import Benchmarks
 from dressage_orchestrator.clients import AgentClient, JudgeClient, RendererClient
 from dressage_orchestrator.database.engine import Database, sqlite_url
 from dressage_orchestrator.database.shared_secrets import shared_secret
-from dressage_orchestrator.guidance import Guidance
-from dressage_orchestrator.hub import Hub
-from dressage_orchestrator.launch.choice import open_launcher, pools_of
-from dressage_orchestrator.launch.controller import ALONE, RunController
+from dressage_orchestrator.gauges import update_gauges
+from dressage_orchestrator.human_feedback import HumanFeedback
+from dressage_orchestrator.launch.controller import SINGLE_EXECUTOR, RunController
+from dressage_orchestrator.launch.factory import configured_pools, open_launcher
+from dressage_orchestrator.launch.kubernetes.pools import Pool
 from dressage_orchestrator.launch.protocol import Launcher
-from dressage_orchestrator.launch.tokens import RunTokens, fresh_secret, secret_of
+from dressage_orchestrator.launch.tokens import RunTokens, load_or_create_secret, new_secret
 from dressage_orchestrator.lifecycle.context import Engine
 from dressage_orchestrator.lifecycle.registry import Methods
 from dressage_orchestrator.lifecycle.wakeups import Wakeups
 from dressage_orchestrator.lifecycle.workflows import Workflows
 from dressage_orchestrator.lock import DataFolderLock
-from dressage_orchestrator.observe import keep_gauges
+from dressage_orchestrator.notifications import Notifier
 from dressage_orchestrator.replicas import Replica
 from dressage_orchestrator.service import Sessions
 from dressage_orchestrator.settings import Settings
 
 RUN_SERVICE = "dressage.internal.v1.RunService"
-_LOOK_SECONDS = 5.0
+_RECONCILE_SECONDS = 5.0
 _LOOPBACK = ("127.", "localhost:", "[::1]:", "unix:")
 
 
@@ -69,16 +71,16 @@ async def start(
     methods: Methods | None = None,
     fenced: Callable[[], None] | None = None,
 ) -> RunningService:
-    """Starts the orchestrator and takes up all that was under way in its data folder.
+    """Start the orchestrator and resume the pending work of its data folder.
 
     :param store: the artifact store; opened from the settings if not given.
-    :param methods: those that sessions may have; the installed ones if not given.
-    :param fenced: called when another server took over from this one; by default the process ends at once.
-    :raises FailedPrecondition: when another server has the data folder, the address is taken, or the address is not
+    :param methods: the methods available to sessions; the installed ones if not given.
+    :param fenced: called when another server has taken over from this one; by default the process exits at once.
+    :raises FailedPrecondition: when another server uses the data folder, the address is taken, or the address is not
         loopback and no token is set.
     """
     async with AsyncExitStack() as stack:
-        service = await _start(settings, store, methods or Methods.installed(), stack, fenced or _end_process)
+        service = await _start(settings, store, methods or Methods.installed(), stack, fenced or _exit_process)
         closing = stack.pop_all()
     stopped = asyncio.Event()
 
@@ -97,45 +99,73 @@ async def _start(
     stack: AsyncExitStack,
     fenced: Callable[[], None],
 ) -> str:
-    loop = asyncio.get_running_loop()
-    if settings.auth_token is None and not settings.address.startswith(_LOOPBACK):
-        message = f"{settings.address} is not loopback: set DRESSAGE_ORCHESTRATOR_AUTH_TOKEN, or listen on 127.0.0.1"
-        raise FailedPrecondition(message, reason="TOKEN_REQUIRED")
-    pools = pools_of(settings)
+    _require_token(settings)
+    pools = configured_pools(settings)
     folder = settings.data_dir.resolve()
     lock = DataFolderLock(folder)
     await asyncio.to_thread(lock.acquire)
     stack.callback(lock.release)
     expose(settings.metrics_address)
+    parts = await _assemble(settings, store, methods, stack, fenced, pools)
+    launcher = await open_launcher(settings, pools=pools, folder=folder, controller=parts.controller)
+    parts.controller.launcher = launcher
+    # Callbacks run last in, first out: workflows stop first; then trainers end, while the server still accepts their last
+    # checkpoints; then the server drains.
+    address = await parts.server.start()
+    stack.push_async_callback(parts.server.stop)
+    stack.push_async_callback(launcher.close)
+    stack.push_async_callback(parts.runs.close)
+    parts.controller.address = settings.advertised_address or address
+    if settings.recover:
+        await _start_workers(settings, launcher, parts, stack)
+    stack.push_async_callback(parts.benchmarks.close)
+    gauges = asyncio.create_task(update_gauges(parts.database, methods=methods.names))
+    stack.push_async_callback(_cancelled, gauges)
+    lock.announce(address)
+    return address
 
-    hub = Hub(loop)
+
+@dataclass(frozen=True)
+class _Parts:
+    """The connected parts of the orchestrator, not yet started."""
+
+    database: Database
+    controller: RunController
+    workflows: Workflows
+    benchmarks: Benchmarks
+    runs: RunServicer
+    server: GrpcServer
+    membership: _Membership | None
+
+
+async def _assemble(
+    settings: Settings,
+    store: ArtifactStore | None,
+    methods: Methods,
+    stack: AsyncExitStack,
+    fenced: Callable[[], None],
+    pools: Mapping[str, Pool] | None,
+) -> _Parts:
+    loop, folder = asyncio.get_running_loop(), settings.data_dir.resolve()
+    notifier = Notifier(loop)
     url = settings.database_url or sqlite_url(folder / "dressage.db")
     database = await asyncio.to_thread(partial(Database, url, upgrade=settings.migrate_on_start))
     stack.callback(database.close)
-    database.listener = hub.tell
-    artifacts = store
-    if artifacts is None:
-        artifacts = await asyncio.to_thread(open_service_store, settings.store_url or str(folder / "artifacts"))
+    database.listener = notifier.publish
+    if store is None:
+        store = await asyncio.to_thread(open_service_store, settings.store_url or str(folder / "artifacts"))
     tokens = RunTokens(await asyncio.to_thread(_token_secret, settings, database, folder))
-    members = _Membership(settings, database, fenced) if database.shared and settings.recover else None
-    executor = members.replica.id if members else ALONE
-    controller = RunController(
-        database,
-        tokens,
-        token_seconds=settings.run_token_seconds,
-        max_failures=settings.max_run_failures,
-        idle_seconds=settings.run_idle_seconds,
-        deadline_seconds=settings.run_deadline_seconds,
-        executor=executor,
-    )
+    membership = _Membership(settings, database, fenced) if database.shared and settings.recover else None
+    executor = membership.replica.id if membership else SINGLE_EXECUTOR
+    controller = _controller(settings, database, tokens, executor)
     engine = Engine(
         settings=settings,
         database=database,
-        store=artifacts,
+        store=store,
         controller=controller,
         loop=loop,
         wakeups=Wakeups(),
-        stopping=members.stopping if members else threading.Event(),
+        stopping=membership.stopping if membership else threading.Event(),
         **await _clients(settings, stack),
     )
     workflows = Workflows(engine, methods, system_database_url=_workflow_url(settings, url), executor_id=executor)
@@ -144,89 +174,84 @@ async def _start(
     service = Sessions(
         settings=settings, database=database, agent=engine.agent, workflows=workflows, methods=methods, pools=names
     )
-    benchmarks = Benchmarks(service, hub, parallel=settings.benchmark_parallel)
+    benchmarks = Benchmarks(service, notifier, parallel=settings.benchmark_parallel)
     runs = RunServicer(
         database=database,
-        hub=hub,
+        notifier=notifier,
         tokens=tokens,
         controller=controller,
-        store=artifacts,
+        store=store,
         progress_seconds=settings.progress_seconds,
     )
-    guidance = Guidance(service, judge=engine.judge, workflows=workflows)
-    server = _server(settings, engine, hub, service, guidance, benchmarks, runs)
-
-    launcher = await open_launcher(settings, pools=pools, folder=folder, controller=controller)
-    controller.launcher = launcher
-    # Callbacks run last in, first out: workflows leave first; then trainers end, while the server still takes their
-    # last checkpoints; then the server drains.
-    address = await server.start()
-    stack.push_async_callback(server.stop)
-    stack.push_async_callback(launcher.close)
-    stack.push_async_callback(runs.close)
-    controller.address = settings.advertised_address or address
-    if settings.recover:
-        await _start_workers(settings, launcher, workflows, controller, benchmarks, members, stack)
-    stack.push_async_callback(benchmarks.close)
-    gauges = asyncio.create_task(keep_gauges(database, methods=methods.names))
-    stack.push_async_callback(_cancelled, gauges)
-    lock.announce(address)
-    return address
+    feedback = HumanFeedback(service, judge=engine.judge, workflows=workflows)
+    server = _server(settings, engine, notifier, service, feedback, benchmarks, runs)
+    return _Parts(database, controller, workflows, benchmarks, runs, server, membership)
 
 
-async def _start_workers(
-    settings: Settings,
-    launcher: Launcher,
-    workflows: Workflows,
-    controller: RunController,
-    benchmarks: Benchmarks,
-    members: _Membership | None,
-    stack: AsyncExitStack,
-) -> None:
-    """Takes up what was under way, and looks for what others left."""
-    if members is not None:
-        members.replica.start()
-        stack.push_async_callback(asyncio.to_thread, members.replica.leave)
+def _require_token(settings: Settings) -> None:
+    if settings.auth_token is None and not settings.address.startswith(_LOOPBACK):
+        message = f"{settings.address} is not loopback: set DRESSAGE_ORCHESTRATOR_AUTH_TOKEN, or listen on 127.0.0.1"
+        raise FailedPrecondition(message, reason="TOKEN_REQUIRED")
+
+
+def _controller(settings: Settings, database: Database, tokens: RunTokens, executor: str) -> RunController:
+    return RunController(
+        database,
+        tokens,
+        token_seconds=settings.run_token_seconds,
+        max_failures=settings.max_run_failures,
+        idle_seconds=settings.run_idle_seconds,
+        deadline_seconds=settings.run_deadline_seconds,
+        executor=executor,
+    )
+
+
+async def _start_workers(settings: Settings, launcher: Launcher, parts: _Parts, stack: AsyncExitStack) -> None:
+    """Resume pending work, and reconcile periodically."""
+    workflows, membership = parts.workflows, parts.membership
+    if membership is not None:
+        membership.replica.start()
+        stack.push_async_callback(asyncio.to_thread, membership.replica.shutdown)
     await launcher.start()
     await asyncio.to_thread(workflows.launch)
     stack.push_async_callback(asyncio.to_thread, workflows.close, seconds=settings.grace_seconds + 5)
-    await controller.recover()
-    await benchmarks.recover()
-    if members is not None:
-        members.begin(workflows)
-    looking = asyncio.create_task(_reconcile(workflows, controller, benchmarks))
-    stack.push_async_callback(_cancelled, looking)
+    await parts.controller.recover()
+    await parts.benchmarks.recover()
+    if membership is not None:
+        membership.join(workflows)
+    reconciling = asyncio.create_task(_reconcile(workflows, parts.controller, parts.benchmarks))
+    stack.push_async_callback(_cancelled, reconciling)
 
 
 class _Membership:
-    """This server among those that share its database."""
+    """This server's membership in the group of servers that share its database."""
 
     def __init__(self, settings: Settings, database: Database, fenced: Callable[[], None]) -> None:
         self._workflows: Workflows | None = None
-        self._end = fenced
+        self._on_fenced = fenced
         self.stopping = threading.Event()
         self.replica = Replica(
             database,
             settings.executor_name or socket.gethostname(),
-            holders=lambda: self._workflows.holders() if self._workflows else set(),
-            take_over=lambda gone: self._workflows.take_over(gone) if self._workflows else None,
+            owners=lambda: self._workflows.owners() if self._workflows else set(),
+            take_over=lambda orphaned: self._workflows.take_over(orphaned) if self._workflows else None,
             fenced=self._fenced,
-            beat_seconds=settings.heartbeat_seconds,
+            heartbeat_seconds=settings.heartbeat_seconds,
             lease_seconds=settings.lease_seconds,
         )
 
-    def begin(self, workflows: Workflows) -> None:
-        """Takes part in the work from now on."""
+    def join(self, workflows: Workflows) -> None:
+        """Let this server take over workflows from now on."""
         self._workflows = workflows
 
     def _fenced(self) -> None:
         self.stopping.set()
-        self._end()
+        self._on_fenced()
 
 
-def _end_process() -> None:
-    # At once: nothing here may be saved any more, and a drain would wait for workflows that now run elsewhere, which
-    # DBOS has this process follow to their end. Trainers end with their parent; clients dial again.
+def _exit_process() -> None:
+    # At once: this process must not write any more, and a drain would wait for workflows that now run elsewhere, which
+    # DBOS makes this process follow to their end. Trainers end with their parent; clients reconnect.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1)
@@ -236,21 +261,21 @@ def _token_secret(settings: Settings, database: Database, folder: Path) -> bytes
     if settings.run_token_secret is not None:
         return settings.run_token_secret.get_secret_value().encode()
     if not database.shared:
-        return secret_of(folder)
+        return load_or_create_secret(folder)
     with database.begin() as tx:
-        return shared_secret(tx, "run_token", fresh_secret)
+        return shared_secret(tx, "run_token", new_secret)
 
 
 async def _reconcile(workflows: Workflows, controller: RunController, benchmarks: Benchmarks) -> None:
-    """Sees now and then to what another server, or this one before it died, left unfinished."""
+    """Periodically resume work that another server, or this one before a crash, did not finish."""
     log = structlog.get_logger("dressage.orchestrator")
     while True:
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_RECONCILE_SECONDS)
         try:
-            await controller.look()
+            await controller.reconcile()
             await benchmarks.recover()
-            # Also on a database of this server's own: a full disk may have kept a workflow from being recorded.
-            await asyncio.to_thread(workflows.start_forgotten)
+            # Also on SQLite: a full disk may have prevented the record of a workflow.
+            await asyncio.to_thread(workflows.start_pending)
             await asyncio.to_thread(workflows.reconcile)
         except DressageError as error:
             log.warning("could not reconcile", error=error.message)
@@ -273,16 +298,16 @@ async def _clients(settings: Settings, stack: AsyncExitStack) -> dict[str, Any]:
 
 
 def _workflow_url(settings: Settings, url: str) -> str:
-    """DBOS's tables: beside ours on PostgreSQL; in a file of their own on SQLite, which has one writer per file."""
+    """URL of DBOS's tables: our database on PostgreSQL, a separate file on SQLite, which allows one writer per file."""
     return url if settings.database_url else sqlite_url(settings.data_dir.resolve() / "workflows.db")
 
 
 def _server(
     settings: Settings,
     engine: Engine,
-    hub: Hub,
+    notifier: Notifier,
     service: Sessions,
-    guidance: Guidance,
+    feedback: HumanFeedback,
     benchmarks: Benchmarks,
     runs: RunServicer,
 ) -> GrpcServer:
@@ -294,10 +319,10 @@ def _server(
         exempt=(RUN_SERVICE,),
         grace_seconds=settings.grace_seconds,
     )
-    sessions = SessionServicer(service, guidance, hub, engine.controller)
+    sessions = SessionServicer(service, feedback, notifier, engine.controller)
     environments, artifacts = EnvironmentServicer(), ArtifactServicer(engine.store)
     intents = IntentServicer(engine.agent, default_model=settings.default_model)
-    bench = BenchmarkServicer(benchmarks, service, hub)
+    bench = BenchmarkServicer(benchmarks, service, notifier)
     add = server.add
     add(session_service_pb2_grpc.add_SessionServiceServicer_to_server, sessions, "dressage.v1.SessionService")
     add(

@@ -12,9 +12,9 @@ import pytest
 from dressage_orchestrator import metrics
 from dressage_orchestrator.launch.kubernetes.client import ClusterError, RateLimit, connect
 from dressage_orchestrator.launch.kubernetes.launcher import KubernetesLauncher
-from dressage_orchestrator.launch.kubernetes.manifest import Owner, Place, job_manifest, job_name
+from dressage_orchestrator.launch.kubernetes.manifest import Installation, Owner, job_manifest, job_name
 from dressage_orchestrator.launch.kubernetes.pools import Pool, parse_pools
-from dressage_orchestrator.launch.protocol import Ended, ExitKind, Launch, Notice
+from dressage_orchestrator.launch.protocol import AttemptResult, ExitKind, Launch, Notice
 
 from tests.servers.kubernetes import Namespace, image, namespace, require_cluster
 
@@ -57,25 +57,25 @@ class Bench:
 
     def __init__(self, space: Namespace, pools: dict[str, Pool], instance: str) -> None:
         self.space = space
-        self.ended: list[Ended] = []
+        self.ended: list[AttemptResult] = []
         self.notices: list[Notice] = []
         self.began: list[str] = []
-        self.place = Place(
+        self.installation = Installation(
             space.name, instance, owner=Owner("owner", space.get("configmap", "owner")["metadata"]["uid"])
         )
         self.client = connect(namespace=space.name, limit=RateLimit(per_second=10, burst=20))
         self.launcher = KubernetesLauncher(
             self.client,
             pools=pools,
-            place=self.place,
+            installation=self.installation,
             runs=self,
-            on_end=self.on_end,
+            on_result=self.on_result,
             on_notice=self.on_notice,
             hello_seconds=600,
             relist_seconds=20,
         )
 
-    async def on_end(self, word: Ended) -> None:
+    async def on_result(self, word: AttemptResult) -> None:
         self.ended.append(word)
 
     async def on_notice(self, notice: Notice) -> None:
@@ -97,7 +97,7 @@ class Bench:
 
         name = f"sessions/{session}/runs/{run}"
         self.launcher.submit(Launch(name, attempt, "orchestrator:50051", "9.signature", pool), unused)
-        return job_name(self.place.instance, name, attempt)
+        return job_name(self.installation.instance, name, attempt)
 
     def pods(self, job: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.space.get("pods", selector=f"batch.kubernetes.io/job-name={job}")
@@ -127,7 +127,7 @@ async def bench(space: Namespace, request: pytest.FixtureRequest) -> AsyncIterat
 
     yield make
     for bench in made:
-        for name in bench.launcher.known():
+        for name in bench.launcher.active_runs():
             await bench.launcher.stop(name)
         await bench.launcher.close()
 
@@ -135,12 +135,12 @@ async def bench(space: Namespace, request: pytest.FixtureRequest) -> AsyncIterat
 async def test_the_server_takes_the_manifest_and_refuses_a_wrong_one(space: Namespace) -> None:
     client = connect(namespace=space.name, limit=RateLimit(per_second=10, burst=20))
     launch = Launch("sessions/s/runs/dry", 1, "o:1", "9.signature", "p")
-    made = job_manifest(launch, pool(shmSize="16Mi", queue="q"), Place(space.name, "dry"))
+    made = job_manifest(launch, pool(shmSize="16Mi", queue="q"), Installation(space.name, "dry"))
     assert await client.create_job(made, dry_run=True)
     made["spec"]["podFailurePolicy"]["rules"][0]["action"] = "Shrug"
     with pytest.raises(ClusterError) as caught:
         await client.create_job(made, dry_run=True)
-    assert caught.value.lasting and "Shrug" in caught.value.message
+    assert caught.value.permanent and "Shrug" in caught.value.message
     client.close()
 
 
@@ -163,10 +163,10 @@ raise SystemExit(0)
     assert made.ended[0].kind is ExitKind.DONE and made.began
     facts = json.loads(made.space.run("logs", made.pods(name)[0]["metadata"]["name"]))
     assert facts == {"uid": 10001, "token": False, "root": "read-only", "services": []}
-    again = Bench(made.space, {"p": pool(program)}, made.place.instance)
+    again = Bench(made.space, {"p": pool(program)}, made.installation.instance)
     again.submit("twice", "p")  # it does not know of the first, as it has not listed
     await asyncio.sleep(3)
-    assert not again.notices and len(made.space.get("jobs", selector=made.place.selector)) == 1
+    assert not again.notices and len(made.space.get("jobs", selector=made.installation.selector)) == 1
     await again.launcher.close()
     job = made.space.get("job", name)
     assert job["metadata"]["ownerReferences"][0]["name"] == "owner"
@@ -217,7 +217,11 @@ time.sleep(600)
             for p in made.pods(name)
             if p["status"]["phase"] == "Running" and not p["metadata"].get("deletionTimestamp")
         ]
-        return view[0] if len(view) == 1 and len({n.attempt for n in made.notices if n.over}) == attempt - 1 else None
+        return (
+            view[0]
+            if len(view) == 1 and len({n.attempt for n in made.notices if n.attempt_ended}) == attempt - 1
+            else None
+        )
 
     first = await made.until(lambda: running(1))
     await asyncio.sleep(1)  # its handler
@@ -230,7 +234,7 @@ time.sleep(600)
     made.space.run("delete", "pod", second["metadata"]["name"], "--wait=false")
     await made.until(lambda: running(3))
     assert made.types() == ["EVICTED", "INTERRUPTED"] and not any(notice.counts for notice in made.notices)
-    assert not made.ended and len(made.space.get("jobs", selector=made.place.selector)) == 1
+    assert not made.ended and len(made.space.get("jobs", selector=made.installation.selector)) == 1
     await made.launcher.stop("sessions/s/runs/evicted")
     await made.until(lambda: not made.pods(name))
     assert not made.ended
@@ -273,10 +277,10 @@ async def test_a_restarted_orchestrator_adopts_and_a_deleted_job_is_noticed(benc
     name = first.submit("adopted", "p")
     await first.until(lambda: first.began)
     await first.launcher.close()
-    second = Bench(first.space, {"p": pool("pass")}, first.place.instance)
+    second = Bench(first.space, {"p": pool("pass")}, first.installation.instance)
     await second.launcher.start()
     run = "sessions/s/runs/adopted"
-    await second.until(lambda: second.launcher.knows(run, 1))
+    await second.until(lambda: second.launcher.has_trainer(run, 1))
     first.space.run("delete", "job", name, "--wait=false")
     await second.until(lambda: second.ended)
     assert second.ended[0].reason == "JOB_DELETED" and not second.ended[0].final
@@ -314,7 +318,7 @@ async def test_two_hundred_jobs_of_fifty_sessions_at_once(bench: Callable[..., A
     for session in range(50):
         for run in range(4):
             made.submit(f"r{run}", "p", session=f"s{session}")
-    await made.until(lambda: len(made.space.get("jobs", selector=made.place.selector)) == 200, seconds=120)
+    await made.until(lambda: len(made.space.get("jobs", selector=made.installation.selector)) == 200, seconds=120)
     created = time.monotonic() - began
     await made.until(lambda: len(made.ended) == 200, seconds=1500)
     took = time.monotonic() - began

@@ -20,11 +20,11 @@ from dressage_orchestrator.api.runs import RunServicer
 from dressage_orchestrator.api.sessions import SessionServicer
 from dressage_orchestrator.database import assignments, events, executors, runs, sessions
 from dressage_orchestrator.database.engine import Database, sqlite_url
-from dressage_orchestrator.hub import Hub
-from dressage_orchestrator.launch.controller import ALONE, RunController
+from dressage_orchestrator.launch.controller import SINGLE_EXECUTOR, RunController
 from dressage_orchestrator.launch.local import LocalLauncher
 from dressage_orchestrator.launch.protocol import Launch, Launcher
 from dressage_orchestrator.launch.tokens import RunTokens
+from dressage_orchestrator.notifications import Notifier
 from dressage_orchestrator.wiring import RUN_SERVICE
 
 from tests.integration.orchestrator.stack import TRAINER
@@ -42,9 +42,9 @@ class LeaseStack:
     def __init__(
         self, folder: Path, *, idle_seconds: float = 60.0, launcher: Launcher | None = None, url: str | None = None
     ) -> None:
-        self.hub = Hub(asyncio.get_running_loop())
+        self.notifier = Notifier(asyncio.get_running_loop())
         self.database = Database(url or sqlite_url(folder / "d.db"))
-        self.database.listener = self.hub.tell
+        self.database.listener = self.notifier.publish
         self.store = DirectoryStore(folder / "artifacts")
         self.tokens = RunTokens(b"k" * 16)
         self.controller = RunController(
@@ -53,15 +53,19 @@ class LeaseStack:
             token_seconds=600,
             max_failures=1,
             idle_seconds=idle_seconds,
-            executor=self._registered(folder.name) if url else ALONE,
+            executor=self._registered(folder.name) if url else SINGLE_EXECUTOR,
         )
         self.launcher = launcher or LocalLauncher(
-            log_folder=folder / "logs", on_end=self.controller.ended, max_parallel=1, command=TRAINER, stop_seconds=2.0
+            log_folder=folder / "logs",
+            on_result=self.controller.handle_result,
+            max_parallel=1,
+            command=TRAINER,
+            stop_seconds=2.0,
         )
         self.controller.launcher = self.launcher
         self.servicer = RunServicer(
             database=self.database,
-            hub=self.hub,
+            notifier=self.notifier,
             tokens=self.tokens,
             controller=self.controller,
             store=self.store,
@@ -77,7 +81,7 @@ class LeaseStack:
         self.server.add(rpc.add_RunServiceServicer_to_server, self.servicer, RUN_SERVICE)
         # Of `SessionService` only what reads: there is no workflow.
         unused: Any = None
-        sessions_api = SessionServicer(self, unused, self.hub, self.controller)  # type: ignore[arg-type]
+        sessions_api = SessionServicer(self, unused, self.notifier, self.controller)  # type: ignore[arg-type]
         name = "dressage.v1.SessionService"
         self.server.add(session_service_pb2_grpc.add_SessionServiceServicer_to_server, sessions_api, name)
         self.controller.address = await self.server.start()
@@ -153,7 +157,7 @@ class InProcessTrainers:
 
     pools = None
     attempts_per_launch = 1
-    placing_seconds = 0.0
+    scheduling_seconds = 0.0
 
     def __init__(self) -> None:
         self.tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
@@ -168,13 +172,13 @@ class InProcessTrainers:
         key = (launch.run, launch.attempt)
         self.tasks[key] = asyncio.create_task(self._work(launch, starting))
 
-    def knows(self, run: str, attempt: int) -> bool:
+    def has_trainer(self, run: str, attempt: int) -> bool:
         return (run, attempt) in self.tasks and not self.tasks[run, attempt].done()
 
-    def known(self) -> frozenset[str]:
-        return frozenset(run for run, attempt in self.tasks if self.knows(run, attempt))
+    def active_runs(self) -> frozenset[str]:
+        return frozenset(run for run, attempt in self.tasks if self.has_trainer(run, attempt))
 
-    def said_hello(self, run: str, attempt: int) -> None: ...
+    def trainer_connected(self, run: str, attempt: int) -> None: ...
 
     async def stop(self, run: str, attempt: int | None = None) -> None:
         for task in self.tasks.values():

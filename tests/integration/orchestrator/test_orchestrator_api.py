@@ -20,7 +20,7 @@ from dressage.api.v1 import session_service_pb2 as pb
 from dressage.errors import DressageError, InvalidArgument
 from dressage.limits import CHECKPOINT_INDEX
 from dressage.rpc_errors import from_rpc
-from dressage_orchestrator.launch.tokens import RunTokens, secret_of
+from dressage_orchestrator.launch.tokens import RunTokens, load_or_create_secret
 from google.protobuf.duration_pb2 import Duration
 
 from tests.fakes.specs import reward_session
@@ -211,7 +211,7 @@ async def test_work_hears_only_the_newest_attempt_and_confines_keys(stack: Stack
             if runs.runs and runs.runs[0].state == v1.RUN_STATE_RUNNING:
                 break
             await asyncio.sleep(0.1)
-    tokens = RunTokens(secret_of(stack.folder))
+    tokens = RunTokens(load_or_create_secret(stack.folder))
     stub: Any = run_service_pb2_grpc.RunServiceStub(stack.channel)
     expiry = int(time.time()) + 60
 

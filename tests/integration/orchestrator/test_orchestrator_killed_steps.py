@@ -210,5 +210,5 @@ async def test_every_step(stack: Stack) -> None:
     steps = killing.steps(stack.folder / "killed-0")
     assert len(steps) > 25
     for number, name in enumerate(steps, start=1):
-        if not name.startswith("look:"):  # how often a waiting session looks is not the same each time
+        if not name.startswith("poll:"):  # how often a waiting session looks is not the same each time
             assert await tell(stack, step=number) == calm, name

@@ -304,7 +304,7 @@ async def test_sessions_are_counted_under_their_method(server: Stack) -> None:
     """The gauge of sessions and the counter of iterations carry the plug-in's name."""
     from dressage_orchestrator import metrics
     from dressage_orchestrator.database.engine import Database, sqlite_url
-    from dressage_orchestrator.observe import Gauges
+    from dressage_orchestrator.gauges import Gauges
 
     await ended(server, await create(server, "counted", spec(start=3)))
     database = Database(sqlite_url(server.folder / "dressage.db"))

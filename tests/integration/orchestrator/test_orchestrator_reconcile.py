@@ -19,7 +19,7 @@ from tests.integration.orchestrator.stack import Stack
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wiring, "_LOOK_SECONDS", 0.3)
+    monkeypatch.setattr(wiring, "_RECONCILE_SECONDS", 0.3)
 
 
 def spec() -> v1.SessionSpec:
@@ -99,11 +99,11 @@ async def test_a_child_that_ended_without_a_result_is_not_waited_for(
     judged: list[str] = []
     advance = checkpoint_judging.CheckpointJudging.advance
 
-    def seen(self: checkpoint_judging.CheckpointJudging, look: Any) -> bool:
-        judged.extend(str(entry) for entry in look["fresh"])
-        return advance(self, look)
+    def record(self: checkpoint_judging.CheckpointJudging, state: Any) -> bool:
+        judged.extend(str(entry) for entry in state["new"])
+        return advance(self, state)
 
-    monkeypatch.setattr(checkpoint_judging.CheckpointJudging, "advance", seen)
+    monkeypatch.setattr(checkpoint_judging.CheckpointJudging, "advance", record)
     await stack.start()
     asked = spec()
     asked.reward.reward_source = "# good # curve=0.2\n"

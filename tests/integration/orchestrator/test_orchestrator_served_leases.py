@@ -125,7 +125,7 @@ async def test_an_idle_trainer_leaves_after_its_time(tmp_path: Path) -> None:
         stack.add_session("s")
         await stack.ended(await stack.train("s", "train", GOOD))
         await stack.until(lambda: stack.runs("s")[0].state == v1.RUN_STATE_SUCCEEDED)
-        await stack.until(lambda: not stack.launcher.known())
+        await stack.until(lambda: not stack.launcher.active_runs())
         run = stack.runs("s")[0]
         assert run.end_time.ToMicroseconds() - stack.assignment(f"{S1}/train").end_time.ToMicroseconds() >= 500_000
 

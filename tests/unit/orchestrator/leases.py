@@ -23,7 +23,7 @@ class Recorder:
     """
 
     pools = frozenset({"cpu"})
-    placing_seconds = 0.0
+    scheduling_seconds = 0.0
 
     def __init__(self, *, attempts_per_launch: int = 1) -> None:
         self.attempts_per_launch = attempts_per_launch
@@ -39,7 +39,7 @@ class Recorder:
         self.launches.append(launch)
         self.starting[launch.run] = starting
 
-    def knows(self, run: str, attempt: int) -> bool:
+    def has_trainer(self, run: str, attempt: int) -> bool:
         return any(
             entry.run == run
             and 0 <= attempt - entry.attempt < self.attempts_per_launch
@@ -47,10 +47,10 @@ class Recorder:
             for entry in self.launches
         )
 
-    def known(self) -> frozenset[str]:
+    def active_runs(self) -> frozenset[str]:
         return frozenset(entry.run for entry in self.launches)
 
-    def said_hello(self, run: str, attempt: int) -> None: ...
+    def trainer_connected(self, run: str, attempt: int) -> None: ...
 
     async def start(self) -> int:
         return 0
@@ -105,7 +105,7 @@ def take_up(database: Database, run: str) -> str:
     with database.begin() as tx:
         first = assignments.open_of(tx, runs.get(tx, run).session)[0]
         assignments.begin(tx, first.name, run)
-        runs.work_on(tx, run, first.name)
+        runs.set_assignment(tx, run, first.name)
         return first.name
 
 

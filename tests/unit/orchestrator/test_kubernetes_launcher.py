@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from dressage_orchestrator.launch.kubernetes.client import ClusterError, RateLimit
 from dressage_orchestrator.launch.kubernetes.launcher import KubernetesLauncher
-from dressage_orchestrator.launch.kubernetes.manifest import Place, job_name
+from dressage_orchestrator.launch.kubernetes.manifest import Installation, job_name
 from dressage_orchestrator.launch.kubernetes.pools import Pool
-from dressage_orchestrator.launch.protocol import Ended, ExitKind, Launch, Notice
+from dressage_orchestrator.launch.protocol import AttemptResult, ExitKind, Launch, Notice
 
 RUN = "sessions/s/runs/r1"
-PLACE = Place("dressage", "r")
+INSTALLATION = Installation("dressage", "r")
 
 
 class Server:
@@ -61,7 +61,7 @@ class Server:
         self.requests.append("list")
         return list(self.objects[kind].values()), str(self.version)
 
-    async def refusals(self) -> dict[str, list[str]]:
+    async def failed_creations(self) -> dict[str, list[str]]:
         self.requests.append("events")
         return self.refused
 
@@ -85,7 +85,7 @@ class Bench:
 
     def __init__(self, server: Server, *, hello: float = 100.0, relist: float = 1.0) -> None:
         self.server = server
-        self.ended: list[Ended] = []
+        self.ended: list[AttemptResult] = []
         self.notices: list[Notice] = []
         self.began: list[str] = []
         self.has_hello = False
@@ -94,15 +94,15 @@ class Bench:
         self.launcher = KubernetesLauncher(
             server,  # type: ignore[arg-type]
             pools={"cpu": Pool(image="i")},
-            place=PLACE,
+            installation=INSTALLATION,
             runs=self,
-            on_end=self.on_end,
+            on_result=self.on_result,
             on_notice=self.on_notice,
             hello_seconds=hello,
             relist_seconds=relist,
         )
 
-    async def on_end(self, word: Ended) -> None:
+    async def on_result(self, word: AttemptResult) -> None:
         if self.broken:
             self.broken -= 1
             raise OSError("the database is away")
@@ -165,13 +165,17 @@ async def test_a_run_becomes_one_job_and_its_end_is_told_once(bench: Bench) -> N
     name = bench.submit()
     assert bench.submit() == name  # the same attempt again is left as it is
     await until(lambda: name in bench.server.objects["jobs"])
-    assert bench.launcher.knows(RUN, 1) and bench.launcher.knows(RUN, 7) and not bench.launcher.knows(RUN, 0)
+    assert (
+        bench.launcher.has_trainer(RUN, 1)
+        and bench.launcher.has_trainer(RUN, 7)
+        and not bench.launcher.has_trainer(RUN, 0)
+    )
     bench.has_hello = True
     bench.pod(name, **running())
     await until(lambda: bench.began == [RUN])
     bench.finish(name, "Complete", "CompletionsReached")
     await until(lambda: bench.ended)
-    assert bench.ended[0].kind is ExitKind.DONE and not bench.launcher.knows(RUN, 1)
+    assert bench.ended[0].kind is ExitKind.DONE and not bench.launcher.has_trainer(RUN, 1)
     await asyncio.sleep(1.5)  # through a list: nothing is told twice
     assert len(bench.ended) == 1 and bench.server.requests.count("create") == 1
 
@@ -195,9 +199,11 @@ async def test_what_runs_is_adopted_and_what_was_abandoned_is_deleted() -> None:
 
     second = Bench(server)
     second.unwanted = {"sessions/t/runs/r1"}
-    assert await second.launcher.start() == 2 and second.launcher.knows(RUN, 1)  # at once, or it would get another Job
+    assert await second.launcher.start() == 2 and second.launcher.has_trainer(
+        RUN, 1
+    )  # at once, or it would get another Job
     await until(lambda: abandoned not in server.objects["jobs"])
-    assert second.launcher.knows(RUN, 1) and kept in server.objects["jobs"]
+    assert second.launcher.has_trainer(RUN, 1) and kept in server.objects["jobs"]
     second.finish(kept, "Complete", "CompletionsReached")
     await until(lambda: second.ended)
     await second.launcher.close()
@@ -238,13 +244,13 @@ async def test_what_cannot_pass_ends_the_run(bench: Bench) -> None:
     bench.submit("sessions/s/runs/r2", pool="tpu")
     await until(lambda: len(bench.ended) == 2)
     assert {word.reason for word in bench.ended} == {"JOB_INVALID", "POOL_UNKNOWN"}
-    assert all(word.final and word.remedy for word in bench.ended) and not bench.launcher.known()
+    assert all(word.final and word.remedy for word in bench.ended) and not bench.launcher.active_runs()
 
 
 async def test_stop_deletes_even_a_job_that_is_being_created(bench: Bench) -> None:
     name = bench.submit()
     await bench.launcher.stop(RUN)
-    assert name not in bench.server.objects["jobs"] and not bench.launcher.knows(RUN, 1)
+    assert name not in bench.server.objects["jobs"] and not bench.launcher.has_trainer(RUN, 1)
     again = bench.submit(attempt=2)
     await until(lambda: again in bench.server.objects["jobs"])
     bench.server.failures = [ClusterError(0, "not reached")]
@@ -260,7 +266,7 @@ async def test_a_job_that_somebody_deletes_is_told_as_an_end_that_counts(bench: 
     bench.server.tell("jobs", bench.server.objects["jobs"][name], gone=True, silent=True)  # the watch misses it
     await until(lambda: bench.ended)
     assert (bench.ended[0].reason, bench.ended[0].final) == ("JOB_DELETED", False)
-    assert not bench.launcher.knows(RUN, 1)
+    assert not bench.launcher.has_trainer(RUN, 1)
 
 
 async def test_a_silent_trainer_ends_and_one_known_elsewhere_does_not() -> None:
@@ -274,7 +280,7 @@ async def test_a_silent_trainer_ends_and_one_known_elsewhere_does_not() -> None:
     assert not bench.ended
     bench.has_hello = False  # the same pod, of which no server knows
     await until(lambda: bench.ended)
-    assert bench.ended[0].kind is ExitKind.NO_HELLO and bench.ended[0].reason == "TRAINER_SILENT"
+    assert bench.ended[0].kind is ExitKind.NO_HELLO and bench.ended[0].reason == "TRAINER_UNRESPONSIVE"
     await until(lambda: name not in bench.server.objects["jobs"])
     await bench.launcher.close()
 

@@ -10,7 +10,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 from dressage.errors import InvalidArgument
-from dressage_orchestrator.launch.kubernetes.manifest import Owner, Place, job_manifest, job_name
+from dressage_orchestrator.launch.kubernetes.manifest import Installation, Owner, job_manifest, job_name
 from dressage_orchestrator.launch.kubernetes.pools import Pool, load_pools, parse_pools, parse_quantity
 from dressage_orchestrator.launch.protocol import Launch
 from dressage_trainer.settings import TrainerSettings
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 RUN = "sessions/run-forward/runs/r3"
 LAUNCH = Launch(RUN, 4, "orchestrator.dressage.svc:50051", "9.4-10003.secret-signature", "gpu")
-PLACE = Place("dressage", "release", owner=Owner("release-pools", "11111111-2222-3333-4444-555555555555"))
+INSTALLATION = Installation("dressage", "release", owner=Owner("release-pools", "11111111-2222-3333-4444-555555555555"))
 FULL = {
     "image": "registry.example/dressage-trainer-gpu:1",
     "imagePullPolicy": "Always",
@@ -54,7 +54,7 @@ def gpu_pool() -> Pool:
 
 
 def manifest(pool: Pool | None = None, launch: Launch = LAUNCH) -> dict[str, Any]:
-    return job_manifest(launch, pool or gpu_pool(), PLACE)
+    return job_manifest(launch, pool or gpu_pool(), INSTALLATION)
 
 
 @pytest.mark.parametrize("version", ["1.29", "1.33", "1.35"])
@@ -100,8 +100,8 @@ def test_labels_owner_and_queue() -> None:
     assert labels["dressage.io/session"] == "run-forward" and labels["dressage.io/run"] == "r3"
     assert labels["dressage.io/pool"] == "gpu" and labels["kueue.x-k8s.io/queue-name"] == "dressage-gpu"
     assert job["metadata"]["annotations"]["dressage.io/run"] == RUN
-    assert job["metadata"]["ownerReferences"][0]["uid"] == PLACE.owner.uid  # type: ignore[union-attr]
-    selected = dict(part.split("=") for part in PLACE.selector.split(","))
+    assert job["metadata"]["ownerReferences"][0]["uid"] == INSTALLATION.owner.uid  # type: ignore[union-attr]
+    selected = dict(part.split("=") for part in INSTALLATION.selector.split(","))
     assert selected.items() <= labels.items()
     assert selected.items() <= job["spec"]["template"]["metadata"]["labels"].items()
 

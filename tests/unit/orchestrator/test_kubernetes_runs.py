@@ -11,9 +11,9 @@ from dressage.errors import InvalidArgument, Unauthenticated
 from dressage_orchestrator.database import assignments, events, runs
 from dressage_orchestrator.database.engine import Database, sqlite_url
 from dressage_orchestrator.database.reports import Fence
-from dressage_orchestrator.launch.choice import pools_of
 from dressage_orchestrator.launch.controller import RunController
-from dressage_orchestrator.launch.protocol import Ended, ExitKind, Notice
+from dressage_orchestrator.launch.factory import configured_pools
+from dressage_orchestrator.launch.protocol import AttemptResult, ExitKind, Notice
 from dressage_orchestrator.launch.tokens import RunTokens
 from dressage_orchestrator.settings import Settings
 from pydantic import ValidationError
@@ -62,8 +62,8 @@ def hello(database: Database, attempt: int) -> Fence:
     return say_hello(database, RUN, attempt)
 
 
-def notice(kind: str, attempt: int = 1, *, counts: bool = False, over: bool = True) -> Notice:
-    return Notice(RUN, attempt, kind, "seen", "do this", counts=counts, over=over)
+def notice(kind: str, attempt: int = 1, *, counts: bool = False, attempt_ended: bool = True) -> Notice:
+    return Notice(RUN, attempt, kind, "seen", "do this", counts=counts, attempt_ended=attempt_ended)
 
 
 async def test_the_rows_attempt_follows_the_pods(
@@ -75,13 +75,13 @@ async def test_the_rows_attempt_follows_the_pods(
     assert await controller.starting(RUN, 1) and row(database).run.state == v1.RUN_STATE_STARTING
     assert not await controller.hello_received(RUN, 1)
     assert hello(database, 1) is Fence.OPEN and await controller.hello_received(RUN, 1)
-    await controller.noticed(notice("EVICTED"))
+    await controller.handle_notice(notice("EVICTED"))
     assert row(database).run.state == v1.RUN_STATE_QUEUED
     assert hello(database, 3) is Fence.OPEN  # one more pod came and went unheard
     after = row(database)
     assert (after.run.attempt, after.run.state, state_of(database, TRAIN)) == (3, v1.RUN_STATE_RUNNING, ("pending", 0))
     assert hello(database, 1) is Fence.SUPERSEDED
-    await controller.look()  # the attempt is still the Job's: nothing is stopped
+    await controller.reconcile()  # the attempt is still the Job's: nothing is stopped
     await controller.ensure("s")
     assert not launcher.stopped and len(launcher.launches) == 1
 
@@ -95,11 +95,11 @@ async def test_each_pod_that_dies_counts_once_on_its_assignment(
     notified: list[str] = []
     controller.notify = notified.append
     for _ in range(2):  # a restarted server notices the same again
-        await controller.noticed(notice("OOM_KILLED", counts=True))
+        await controller.handle_notice(notice("OOM_KILLED", counts=True))
     assert state_of(database, TRAIN) == ("pending", 1) and row(database).run.state == v1.RUN_STATE_QUEUED
     # The next pod says hello, takes the assignment again and dies: that is beyond what is repeated.
     assert hello(database, 2) is Fence.OPEN and take_up(database, RUN) == TRAIN
-    await controller.noticed(notice("OOM_KILLED", attempt=2, counts=True))
+    await controller.handle_notice(notice("OOM_KILLED", attempt=2, counts=True))
     assert state_of(database, TRAIN) == ("failed", 1)
     assert row(database).run.state == v1.RUN_STATE_FAILED and row(database).run.failure.reason == "OOM_KILLED"
     assert launcher.stopped == [RUN] and notified == ["s", "s", "s"]
@@ -112,11 +112,13 @@ async def test_pods_that_die_without_a_hello_count_on_the_oldest(
         other = add_training(tx, "s", "other")
     await controller.ensure("s")
     for attempt in (1, 2):
-        await controller.noticed(notice("TRAINER_FAILED", attempt=attempt, counts=True))
+        await controller.handle_notice(notice("TRAINER_FAILED", attempt=attempt, counts=True))
     assert state_of(database, TRAIN) == ("failed", 1) and state_of(database, other) == ("pending", 0)
     # The Job has replaced its pod as often as it may: another one follows, with attempts of its own.
     launcher.gone.add((RUN, 1))
-    await controller.ended(Ended(RUN, 1, ExitKind.FAILED, "m", last_attempt=2, counted=True, reason="TRAINER_FAILED"))
+    await controller.handle_result(
+        AttemptResult(RUN, 1, ExitKind.FAILED, "m", last_attempt=2, counted=True, reason="TRAINER_FAILED")
+    )
     assert launcher.started == [("r1", 1), ("r1", 3)] and state_of(database, other) == ("pending", 0)
     assert hello(database, 3) is Fence.OPEN and take_up(database, RUN) == other
 
@@ -128,41 +130,53 @@ async def test_an_idle_pod_that_is_evicted_is_not_replaced(
     hello(database, 1)
     with database.begin() as tx:
         assignments.end(tx, TRAIN, v1.ASSIGNMENT_STATE_SUCCEEDED)
-    await controller.noticed(notice("EVICTED"))
+    await controller.handle_notice(notice("EVICTED"))
     assert row(database).run.state == v1.RUN_STATE_SUCCEEDED and launcher.stopped == [RUN]
 
 
 async def test_conditions_are_written_once_and_told(database: Database, controller: RunController) -> None:
     await controller.ensure("s")
     for _ in range(2):
-        await controller.noticed(notice("NODE_NOT_READY", over=False))
-    await controller.noticed(notice("NODE_NOT_READY", attempt=2, over=False))
+        await controller.handle_notice(notice("NODE_NOT_READY", attempt_ended=False))
+    await controller.handle_notice(notice("NODE_NOT_READY", attempt=2, attempt_ended=False))
     conditions = row(database).run.conditions
     assert [condition.message for condition in conditions] == ["attempt 1: seen; do this", "attempt 2: seen; do this"]
     with database.begin() as tx:
         found = [event.warning.reason for event in events.after(tx, "s", 0) if event.HasField("warning")]
     assert found == ["NODE_NOT_READY"] * 2
     for attempt in range(3, 80):
-        await controller.noticed(notice("EVICTED", attempt=attempt))
+        await controller.handle_notice(notice("EVICTED", attempt=attempt))
     assert len(row(database).run.conditions) == 50
 
 
 @pytest.mark.parametrize(
     ("end", "assignment", "launches"),
     [
-        (Ended(RUN, 1, ExitKind.FAILED, "m", final=True, reason="JOB_INVALID", last_attempt=9), ("failed", 0), 1),
-        (Ended(RUN, 1, ExitKind.FAILED, "m", last_attempt=9, counted=True, reason="OOM_KILLED"), ("pending", 0), 2),
-        (Ended(RUN, 1, ExitKind.NO_HELLO, "m", last_attempt=2, reason="TRAINER_SILENT"), ("pending", 1), 2),
-        (Ended(RUN, 1, ExitKind.FAILED, "m", last_attempt=2, reason="JOB_DELETED"), ("pending", 1), 2),
-        (Ended(RUN, 1, ExitKind.CHECKPOINTED, "m", last_attempt=2), ("pending", 0), 2),
-        (Ended(RUN, 1, ExitKind.FAILED, "m", last_attempt=1), ("running", 0), 1),  # of an attempt long past
+        (
+            AttemptResult(RUN, 1, ExitKind.FAILED, "m", final=True, reason="JOB_INVALID", last_attempt=9),
+            ("failed", 0),
+            1,
+        ),
+        (
+            AttemptResult(RUN, 1, ExitKind.FAILED, "m", last_attempt=9, counted=True, reason="OOM_KILLED"),
+            ("pending", 0),
+            2,
+        ),
+        (
+            AttemptResult(RUN, 1, ExitKind.NO_HELLO, "m", last_attempt=2, reason="TRAINER_UNRESPONSIVE"),
+            ("pending", 1),
+            2,
+        ),
+        (AttemptResult(RUN, 1, ExitKind.FAILED, "m", last_attempt=2, reason="JOB_DELETED"), ("pending", 1), 2),
+        (AttemptResult(RUN, 1, ExitKind.CHECKPOINTED, "m", last_attempt=2), ("pending", 0), 2),
+        (AttemptResult(RUN, 1, ExitKind.FAILED, "m", last_attempt=1), ("running", 0), 1),  # of an attempt long past
     ],
 )
 async def test_ends(
     database: Database,
     controller: RunController,
     launcher: Recorder,
-    end: Ended,
+    end: AttemptResult,
     assignment: tuple[str, int],
     launches: int,
 ) -> None:
@@ -171,7 +185,7 @@ async def test_ends(
     take_up(database, RUN)
     if end.last_attempt > 1:
         launcher.gone.add((RUN, 1))
-    await controller.ended(end)
+    await controller.handle_result(end)
     assert (state_of(database, TRAIN), len(launcher.launches)) == (assignment, launches)
     if launches == 2:
         assert launcher.launches[1].attempt == 3
@@ -193,12 +207,12 @@ def test_tokens_of_a_job_are_good_for_its_attempts_only() -> None:
 def test_settings_are_checked_at_start(tmp_path: Path) -> None:
     path = tmp_path / "pools.json"
     path.write_text('{"pools": {"cpu": {"image": "i"}}}')
-    assert pools_of(Settings()) is None
+    assert configured_pools(Settings()) is None
     good = Settings(launcher="kubernetes", kubernetes_pools_file=path, default_pool="cpu")
-    assert set(pools_of(good) or ()) == {"cpu"}
+    assert set(configured_pools(good) or ()) == {"cpu"}
     for bad in ({}, {"kubernetes_pools_file": path, "default_pool": "gpu"}):
         with pytest.raises(InvalidArgument):
-            pools_of(Settings(launcher="kubernetes", **bad))  # type: ignore[arg-type]
+            configured_pools(Settings(launcher="kubernetes", **bad))  # type: ignore[arg-type]
     assert Settings(run_deadline_seconds=60).run_deadline_seconds == 60
     for seconds in (-1, 5, float("nan")):
         with pytest.raises(ValidationError, match="at least 60"):

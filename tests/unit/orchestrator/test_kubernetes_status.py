@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from dressage_orchestrator.launch.kubernetes.manifest import FAILURES, IGNORED, Place, job_manifest
+from dressage_orchestrator.launch.kubernetes.manifest import FAILURES, IGNORED, Installation, job_manifest
 from dressage_orchestrator.launch.kubernetes.pools import Pool
-from dressage_orchestrator.launch.kubernetes.status import Stage, View, observe
+from dressage_orchestrator.launch.kubernetes.status import JobStatus, Stage, observe
 from dressage_orchestrator.launch.protocol import ExitKind, Launch
 
 RUN = "sessions/s/runs/r1"
@@ -17,7 +17,7 @@ TOKEN = "99.3-10002.very-secret"
 def job(queue: str = "", **conditions: str) -> dict[str, Any]:
     """A Job of ours; conditions by type with their reasons."""
     launch = Launch(RUN, 3, "orchestrator:1", TOKEN, "cpu")
-    made = job_manifest(launch, Pool(image="trainer:1", queue=queue), Place("dressage", "r"))
+    made = job_manifest(launch, Pool(image="trainer:1", queue=queue), Installation("dressage", "r"))
     made["status"] = {
         "conditions": [{"type": kind, "status": "True", "reason": reason} for kind, reason in conditions.items()]
     }
@@ -83,7 +83,7 @@ def test_what_a_pod_waits_for_is_told_and_does_not_count(shown: dict[str, Any], 
     view = observe(job(), [shown])
     assert [notice.type for notice in view.notices] == [kind]
     notice = view.notices[0]
-    assert part in notice.message and notice.remedy and not notice.counts and not notice.over
+    assert part in notice.message and notice.remedy and not notice.counts and not notice.attempt_ended
     assert view.ended is None and notice.attempt == view.attempt == 3
 
 
@@ -110,9 +110,9 @@ DEATHS = [
 @pytest.mark.parametrize(("shown", "kind", "counts"), DEATHS, ids=[f"{k}{i}" for i, (_, k, _) in enumerate(DEATHS)])
 def test_how_a_pod_died_is_told_and_counts_or_not(shown: dict[str, Any], kind: str, counts: bool) -> None:
     view = observe(job(), [shown])
-    assert [(notice.type, notice.counts, notice.over) for notice in view.notices] == [(kind, counts, True)]
+    assert [(notice.type, notice.counts, notice.attempt_ended) for notice in view.notices] == [(kind, counts, True)]
     assert view.notices[0].remedy and TOKEN not in view.notices[0].message
-    assert view.stage is Stage.BETWEEN and view.ended is None
+    assert view.stage is Stage.REPLACING and view.ended is None
 
 
 def test_attempts_follow_the_pods() -> None:
@@ -140,7 +140,7 @@ def test_stages_before_a_pod_runs() -> None:
     assert observe(job(), [pulling]).stage is Stage.STARTING and not observe(job(), [pulling]).notices
 
 
-def ended(view: View) -> tuple[ExitKind, str, bool, int]:
+def ended(view: JobStatus) -> tuple[ExitKind, str, bool, int]:
     assert view.ended is not None and view.stage is Stage.ENDED
     assert view.ended.attempt == 3
     return view.ended.kind, view.ended.reason, view.ended.final, view.ended.last_attempt

@@ -11,7 +11,7 @@ from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import AlreadyExists, NotFound
-from dressage_orchestrator.database import assignments, effects, events, reports, requests, runs, sessions
+from dressage_orchestrator.database import assignments, events, idempotency, reports, request_ids, runs, sessions
 from dressage_orchestrator.database.engine import Database, Transaction, sqlite_url
 from dressage_orchestrator.database.reports import Fence, Limits
 from hypothesis import HealthCheck, given, settings
@@ -111,7 +111,7 @@ def test_a_transaction_that_fails_leaves_no_event_and_tells_nobody(database: Dat
 
 def test_effects_happen_once_and_etags_move(database: Database) -> None:
     with database.begin() as tx:
-        assert [effects.first_time(tx, "s", "x") for _ in range(2)] == [True, False]
+        assert [idempotency.record(tx, "s", "x") for _ in range(2)] == [True, False]
         before = sessions.get(tx, "s").etag
         assert sessions.change(tx, "s", lambda s: None).etag != before == "1"
 
@@ -119,11 +119,11 @@ def test_effects_happen_once_and_etags_move(database: Database) -> None:
 def test_request_ids_answer_alike_and_refuse_another_request(database: Database) -> None:
     one, other = v1.SessionSpec(intent="a"), v1.SessionSpec(intent="b")
     with database.begin() as tx:
-        requests.remember(tx, "Create", "r", one, "sessions/s")
-        assert requests.earlier(tx, "Create", "r", one) == "sessions/s"
-        assert requests.earlier(tx, "Other", "r", one) is None
+        request_ids.record(tx, "Create", "r", one, "sessions/s")
+        assert request_ids.find(tx, "Create", "r", one) == "sessions/s"
+        assert request_ids.find(tx, "Other", "r", one) is None
         with pytest.raises(AlreadyExists):
-            requests.earlier(tx, "Create", "r", other)
+            request_ids.find(tx, "Create", "r", other)
 
 
 def test_notes_are_heeded_by_one_revision(database: Database) -> None:

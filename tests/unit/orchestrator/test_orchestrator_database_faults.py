@@ -26,7 +26,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.errors import FailedPrecondition, InvalidArgument
 from dressage.serving.errors import to_status
-from dressage_orchestrator import observe
+from dressage_orchestrator import gauges
 from dressage_orchestrator.api import runs as runs_api
 from dressage_orchestrator.benchmarks import Benchmarks
 from dressage_orchestrator.database import benchmarks as rows
@@ -35,11 +35,11 @@ from dressage_orchestrator.database import sessions
 from dressage_orchestrator.database.engine import Database, DatabaseLost, sqlite_url
 from dressage_orchestrator.database.reports import Fence
 from dressage_orchestrator.database.tables import SESSIONS
-from dressage_orchestrator.hub import Hub
 from dressage_orchestrator.launch import local
 from dressage_orchestrator.launch.local import LocalLauncher
-from dressage_orchestrator.launch.protocol import Ended, Launch
+from dressage_orchestrator.launch.protocol import AttemptResult, Launch
 from dressage_orchestrator.lifecycle.registry import Methods
+from dressage_orchestrator.notifications import Notifier
 from dressage_orchestrator.service import Sessions
 from google.rpc import code_pb2
 
@@ -401,8 +401,8 @@ async def test_gauges_survive_an_outage(database: Database, monkeypatch: pytest.
     flaky = Flaky(database.read, times=2)
     updated = asyncio.Event()
     monkeypatch.setattr(database, "read", flaky)
-    monkeypatch.setattr(observe.Gauges, "_runs", lambda *_: updated.set())
-    task = asyncio.create_task(observe.keep_gauges(database, seconds=0.01))
+    monkeypatch.setattr(gauges.Gauges, "_runs", lambda *_: updated.set())
+    task = asyncio.create_task(gauges.update_gauges(database, seconds=0.01))
     await until(updated.is_set)
     task.cancel()
     assert flaky.left == 0
@@ -410,16 +410,16 @@ async def test_gauges_survive_an_outage(database: Database, monkeypatch: pytest.
 
 async def test_launcher_reports_an_end_again_after_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_REPORT_PAUSE_SECONDS", 0.01)
-    ends: list[Ended] = []
+    ends: list[AttemptResult] = []
 
     async def starting() -> bool:
         return bool(begun())
 
-    async def listen(ended: Ended) -> None:
+    async def listen(ended: AttemptResult) -> None:
         reported(ended)
 
     begun, reported = Flaky(lambda: True), Flaky(ends.append, times=2)
-    launcher = LocalLauncher(log_folder=tmp_path, on_end=listen, max_parallel=1, command=["true"])
+    launcher = LocalLauncher(log_folder=tmp_path, on_result=listen, max_parallel=1, command=["true"])
     launcher.submit(Launch("sessions/s/runs/r1", 1, "127.0.0.1:1", "token", "local"), starting)
     await until(lambda: bool(ends))
     assert [end.attempt for end in ends] == [1] and begun.left == reported.left == 0
@@ -479,7 +479,7 @@ async def test_an_outage_fails_no_case_of_a_benchmark(database: Database) -> Non
         return spec, False
 
     service.prepare = prepared  # type: ignore[method-assign]
-    benchmarks = Benchmarks(service, Hub(asyncio.get_running_loop()), parallel=1)
+    benchmarks = Benchmarks(service, Notifier(asyncio.get_running_loop()), parallel=1)
     benchmark = await benchmarks.create(bench_pb.CreateBenchmarkRequest(cases=[bench_pb.BenchmarkCase(intent="run")]))
     await until(lambda: not benchmarks._drivers)
     assert flaky.left == 0 and not made
@@ -495,19 +495,19 @@ def succeed(session: v1.Session) -> None:
     session.state = v1.SESSION_STATE_SUCCEEDED
 
 
-def lease(database: Database, standing: Callable[..., Any]) -> AsyncIterator[work.WorkResponse]:
+def lease(database: Database, next_work: Callable[..., Any]) -> AsyncIterator[work.WorkResponse]:
     """The stream of a silent trainer after its welcome."""
     unused: Any = None
     servicer = runs_api.RunServicer(
         database=database,
-        hub=Hub(asyncio.get_running_loop()),
+        notifier=Notifier(asyncio.get_running_loop()),
         tokens=unused,
         controller=unused,
         store=unused,
         progress_seconds=1.0,
     )
-    servicer.standing = standing  # type: ignore[method-assign]
-    servicer.watch_leaving = lambda hello: None  # type: ignore[method-assign]
+    servicer.next_work = next_work  # type: ignore[method-assign]
+    servicer.watch_exit = lambda hello: None  # type: ignore[method-assign]
 
     async def silence() -> AsyncIterator[work.WorkRequest]:
         await asyncio.Event().wait()
@@ -518,9 +518,9 @@ def lease(database: Database, standing: Callable[..., Any]) -> AsyncIterator[wor
 
 
 async def test_a_trainer_is_served_again_after_an_outage(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs_api, "_LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(runs_api, "GOODBYE_SECONDS", 0.01)
-    flaky = Flaky(lambda *_: runs_api.Standing(Fence.DONE), times=2)
+    monkeypatch.setattr(runs_api, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(runs_api, "CLOSE_SECONDS", 0.01)
+    flaky = Flaky(lambda *_: runs_api.LeaseState(Fence.DONE), times=2)
     answers = lease(database, flaky)
     async with asyncio.timeout(20):
         kinds = [answer.WhichOneof("message") async for answer in answers]

@@ -7,12 +7,11 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import InvalidArgument
 from dressage_orchestrator.lifecycle.registry import Methods
 
-from tests.fakes.specs import filled_session as filled
-from tests.fakes.specs import reward_session
+from tests.fakes.specs import filled_session, reward_session
 
 
 def test_a_spec_without_a_method_gets_reward_and_its_defaults() -> None:
-    full = filled(v1.SessionSpec(environment="environments/InvertedPendulum-v5"))
+    full = filled_session(v1.SessionSpec(environment="environments/InvertedPendulum-v5"))
     assert full.WhichOneof("method_spec") == "reward"
     assert (full.model, full.pool, full.max_iterations, full.pass_threshold) == ("template/v1", "local", 5, 0.7)
     assert full.video_judging == v1.VIDEO_JUDGING_DECIDING
@@ -26,19 +25,19 @@ def test_a_spec_without_a_method_gets_reward_and_its_defaults() -> None:
         backend="jax",
         algorithm="ppo",
     )
-    assert filled(full) == full
+    assert filled_session(full) == full
 
 
 @pytest.mark.parametrize(
     ("given", "last", "earlier"), [((0, 0), 10, 3), ((2, 0), 2, 2), ((2, 5), 2, 5), ((0, 7), 10, 7)]
 )
 def test_earlier_evaluations_play_three_episodes_or_fewer(given: tuple[int, int], last: int, earlier: int) -> None:
-    reward = filled(reward_session(evaluation_episodes=given[0], checkpoint_episodes=given[1])).reward
+    reward = filled_session(reward_session(evaluation_episodes=given[0], checkpoint_episodes=given[1])).reward
     assert (reward.evaluation_episodes, reward.checkpoint_episodes) == (last, earlier)
 
 
 def test_what_is_set_stays_and_training_alone_has_one_iteration() -> None:
-    full = filled(reward_session(algorithm="sac", seeds=1, train_only=True, max_iterations=4, pool="gpu"))
+    full = filled_session(reward_session(algorithm="sac", seeds=1, train_only=True, max_iterations=4, pool="gpu"))
     assert (full.max_iterations, full.pool) == (1, "gpu")
     assert (full.reward.backend, full.reward.algorithm, full.reward.seeds) == ("sb3", "sac", 1)
 

@@ -13,7 +13,7 @@ from dressage_orchestrator.methods.reward.spec import validate
 from tests.fakes.specs import filled_session
 
 
-def filled(**values: int) -> v1.SessionSpec:
+def with_defaults(**values: int) -> v1.SessionSpec:
     spec = v1.SessionSpec(intent="run", environment="environments/HalfCheetah-v5")
     spec.reward.configs.add(id="plain")
     spec.reward.configs.add(id="wide", hyperparameters=v1.Hyperparameters(**values))
@@ -40,7 +40,7 @@ def test_what_no_update_can_hold_is_refused_by_the_api_as_by_the_trainer(
 ) -> None:
     path = rf"spec\.reward\.configs\[1\]\.hyperparameters\.{field}"
     with pytest.raises(InvalidArgument, match=f"{path}: .*{words}") as error:
-        validate(filled(**values))
+        validate(with_defaults(**values))
     assert error.value.field == path.replace("\\", "")
     with pytest.raises(InvalidArgument, match=f"^{field}: .*{words}"):
         Hyperparameters.from_dict({"minibatch_size": 2, **values})
@@ -56,13 +56,13 @@ def test_what_no_update_can_hold_is_refused_by_the_api_as_by_the_trainer(
     ],
 )
 def test_what_an_update_can_hold_is_taken_by_both(values: dict[str, int]) -> None:
-    validate(filled(**values))
+    validate(with_defaults(**values))
     Hyperparameters.from_dict({"minibatch_size": 2, **values})
 
 
 @pytest.mark.parametrize("values", [{"num_envs": 4096}, {"num_steps": 65_536}, {"num_envs": 1}, {"num_steps": 1}])
 def test_one_alone_is_never_too_much_or_too_little_for_any_preset(values: dict[str, int]) -> None:
-    validate(filled(**values))
+    validate(with_defaults(**values))
     for name in preset_names():
         Hyperparameters.from_dict({"minibatch_size": 2, **values}, base=load_preset(name).ppo)
 
@@ -70,12 +70,12 @@ def test_one_alone_is_never_too_much_or_too_little_for_any_preset(values: dict[s
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"clip_range": 0.1}, "clip_range: got 0.1, expected no value, or the algorithm 'ppo': sac has learning_rate"),
-        ({"minibatch_size": 2_000_000}, "minibatch_size: got 2000000, expected at most 1000000"),
+        ({"clip_range": 0.1}, "clip_range: got 0.1.; expected no value, or the algorithm 'ppo': sac has learning_rate"),
+        ({"minibatch_size": 2_000_000}, "minibatch_size: got 2000000.; expected at most 1000000"),
     ],
 )
 def test_what_sac_cannot_use_is_refused_before_anything_is_begun(values: dict[str, float], words: str) -> None:
-    spec = filled()
+    spec = with_defaults()
     spec.reward.algorithm, spec.reward.backend = "sac", "sb3"
     spec.reward.configs.add(id="third", hyperparameters=v1.Hyperparameters(**values))  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match=rf"^spec\.reward\.configs\[2\]\.hyperparameters\.{words}"):

@@ -13,8 +13,8 @@ import pytest
 from dressage.errors import InvalidArgument, Unauthenticated
 from dressage_orchestrator.api import paging
 from dressage_orchestrator.launch.local import LocalLauncher, trainer_environment
-from dressage_orchestrator.launch.protocol import Ended, ExitKind, Launch
-from dressage_orchestrator.launch.tokens import RunTokens, secret_of
+from dressage_orchestrator.launch.protocol import AttemptResult, ExitKind, Launch
+from dressage_orchestrator.launch.tokens import RunTokens, load_or_create_secret
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,8 +32,8 @@ def test_no_other_token_is_accepted(token: str) -> None:
 
 
 def test_tokens_are_of_one_run_attempt_time_and_secret(tmp_path: Path) -> None:
-    secret = secret_of(tmp_path)
-    assert secret_of(tmp_path) == secret and (tmp_path / "run_token.secret").stat().st_mode & 0o077 == 0
+    secret = load_or_create_secret(tmp_path)
+    assert load_or_create_secret(tmp_path) == secret and (tmp_path / "run_token.secret").stat().st_mode & 0o077 == 0
     good = RunTokens(secret).make(RUN, 2, expiry=1000)
     for tokens, run, attempt, now in (
         (RunTokens(secret), RUN + "x", 2, 0),
@@ -73,20 +73,20 @@ class Bench:
     """A launcher whose trainers run the given Python."""
 
     def __init__(self, folder: Path, program: str, *, max_parallel: int = 2, hello: float = 20.0) -> None:
-        self.ended: list[Ended] = []
+        self.ended: list[AttemptResult] = []
         self.done = asyncio.Event()
         self.folder = folder
         # `--` options follow the program text, as they would follow a module's name.
         self.launcher = LocalLauncher(
             log_folder=folder,
-            on_end=self.on_end,
+            on_result=self.on_result,
             max_parallel=max_parallel,
             hello_seconds=hello,
             stop_seconds=0.5,
             command=(sys.executable, "-S", "-c", program),
         )
 
-    async def on_end(self, word: Ended) -> None:
+    async def on_result(self, word: AttemptResult) -> None:
         self.ended.append(word)
         self.done.set()
 

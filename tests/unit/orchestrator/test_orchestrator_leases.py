@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import session_pb2 as v1
-from dressage_orchestrator.api.runs import RunServicer, Standing
+from dressage_orchestrator.api.runs import LeaseState, RunServicer
 from dressage_orchestrator.database import assignments, events, reports, runs, sessions
 from dressage_orchestrator.database.engine import Database, sqlite_url
 from dressage_orchestrator.database.reports import Fence
 from dressage_orchestrator.launch.controller import RunController
-from dressage_orchestrator.launch.protocol import Ended, ExitKind
+from dressage_orchestrator.launch.protocol import AttemptResult, ExitKind
 
 from tests.unit.orchestrator.leases import (
     LIMITS,
@@ -58,14 +58,14 @@ def controller(database: Database, launcher: Recorder) -> RunController:
 def servicer_of(database: Database, controller: RunController) -> RunServicer:
     unused: Any = None
     return RunServicer(
-        database=database, hub=unused, tokens=unused, controller=controller, store=unused, progress_seconds=0
+        database=database, notifier=unused, tokens=unused, controller=controller, store=unused, progress_seconds=0
     )
 
 
-def standing(
+def next_work(
     database: Database, controller: RunController, attempt: int = 1, *, run: str = R1, served: tuple[int, ...] = ()
-) -> Standing:
-    return servicer_of(database, controller).standing(work.Hello(run=run, attempt=attempt), served)
+) -> LeaseState:
+    return servicer_of(database, controller).next_work(work.Hello(run=run, attempt=attempt), served)
 
 
 def add(database: Database, assignment: str, session: str = "s") -> str:
@@ -140,9 +140,9 @@ async def test_an_ended_or_cancelled_session_gets_no_trainer(
         if ended:
             sessions.change(tx, "s", lambda s: setattr(s, "state", v1.SESSION_STATE_FAILED))
         else:
-            sessions.ask_cancel(tx, "s", "enough")
+            sessions.request_cancel(tx, "s", "enough")
     await controller.ensure("s")
-    await controller.look()
+    await controller.reconcile()
     assert launcher.started == []
 
 
@@ -150,7 +150,7 @@ async def test_work_without_a_run_is_found_by_looking(
     database: Database, controller: RunController, launcher: Recorder
 ) -> None:
     add(database, "first")  # and its server died before `ensure`
-    await controller.look()
+    await controller.reconcile()
     assert launcher.started == [("r1", 1)]
     again = Recorder()
     assert await make_controller(database, again).recover() == 1 and again.started == [("r1", 2)]
@@ -173,16 +173,16 @@ async def test_assignments_are_served_one_after_another(database: Database, cont
     add(database, "first")
     add(database, "second")
     await begun(database, controller)
-    task = standing(database, controller).assignment
+    task = next_work(database, controller).assignment
     assert task is not None and (task.id, task.name) == (1, FIRST)
     with database.begin() as tx:
         assert runs.get(tx, R1).run.assignment == FIRST and assignments.get(tx, FIRST).assignment.run == R1
     assert state_of(database, FIRST) == ("running", 0) and state_of(database, SECOND) == ("pending", 0)
-    assert standing(database, controller, served=(1,)) == Standing(Fence.OPEN)
+    assert next_work(database, controller, served=(1,)) == LeaseState(Fence.OPEN)
     # A stream that was cut and dialled again is told what the trainer may not have received.
-    assert standing(database, controller).assignment == task
+    assert next_work(database, controller).assignment == task
     done(database, 1, 1)
-    then = standing(database, controller, served=(1,))
+    then = next_work(database, controller, served=(1,))
     assert then.assignment is not None and then.assignment.name == SECOND and then.cancelled == ()
 
 
@@ -191,7 +191,7 @@ async def test_the_next_attempt_gets_what_earlier_ones_did(
 ) -> None:
     add(database, "first")
     await begun(database, controller)
-    first = standing(database, controller).assignment
+    first = next_work(database, controller).assignment
     assert first is not None and not first.finished_items and not first.checkpoint and not first.stopped
     failure = v1.Failure(reason="REWARD_NOT_FINITE", message="the term cost is not finite")
     refs = [work.PolicyRef(member=m, bundle=f"members/{m}/policies/50", env_step=50) for m in ("a", "b")]
@@ -203,16 +203,16 @@ async def test_the_next_attempt_gets_what_earlier_ones_did(
     checkpoint = work.CheckpointReport(key="checkpoints/7.safetensors")
     report(database, 4, 1, item="checkpoint/checkpoints/7.safetensors", checkpoint=checkpoint)
     gone(launcher)
-    await controller.ended(Ended(R1, 1, ExitKind.CHECKPOINTED, "exit code 75"))
+    await controller.handle_result(AttemptResult(R1, 1, ExitKind.CHECKPOINTED, "exit code 75"))
     assert launcher.started == [("r1", 1), ("r1", 2)] and state_of(database, FIRST) == ("pending", 0)
     assert say_hello(database, R1, 2) is Fence.OPEN
-    then = standing(database, controller, 2).assignment
+    then = next_work(database, controller, 2).assignment
     assert then is not None and then.checkpoint == "checkpoints/7.safetensors"
     assert list(then.finished_items) == ["evaluation/a/50", "policy/a/50", "policy/b/50"]
     assert [entry.member for entry in then.pending_evaluations] == ["b"]
     stopped = work.MemberReport(member="b", failure=failure)
     report(database, 1, 1, attempt=2, item="member/b", member=stopped)
-    last = standing(database, controller, 2).assignment
+    last = next_work(database, controller, 2).assignment
     assert last is not None and dict(last.stopped) == {"b": failure} and not last.pending_evaluations
 
 
@@ -221,13 +221,13 @@ async def test_a_cancelled_assignment_is_cancelled_on_the_live_stream(
 ) -> None:
     add(database, "first")
     await begun(database, controller)
-    standing(database, controller)
+    next_work(database, controller)
     await controller.cancel_assignment(FIRST)
-    after = standing(database, controller, served=(1,))
+    after = next_work(database, controller, served=(1,))
     assert (after.fence, after.cancelled, after.assignment) == (Fence.OPEN, (1,), None)
     with database.begin() as tx:
         assert assignments.reopen(tx, FIRST)
-    again = standing(database, controller, served=(1,))
+    again = next_work(database, controller, served=(1,))
     assert again.cancelled == (1,) and again.assignment is not None
     assert (again.assignment.id, again.assignment.name) == (2, FIRST)
 
@@ -241,16 +241,18 @@ async def test_an_attempt_that_dies_counts_on_its_assignment(
     add(database, "first")
     add(database, "second")
     await begun(database, controller)
-    standing(database, controller)
+    next_work(database, controller)
     notified: list[str] = []
     controller.notify = notified.append
     for attempt in (1, 2):
         gone(launcher, attempt)
-        await controller.ended(Ended(R1, attempt, ExitKind.FAILED, "exit code 1; its log ends with:\nwhy"))
+        await controller.handle_result(
+            AttemptResult(R1, attempt, ExitKind.FAILED, "exit code 1; its log ends with:\nwhy")
+        )
         if attempt == 1:
             assert state_of(database, FIRST) == ("pending", 1) and launcher.started[-1] == ("r1", 2)
             say_hello(database, R1, 2)
-            standing(database, controller, 2)
+            next_work(database, controller, 2)
     assert state_of(database, FIRST) == ("failed", 1) and state_of(database, SECOND) == ("pending", 0)
     with database.begin() as tx:
         found = assignments.get(tx, FIRST).assignment
@@ -267,9 +269,9 @@ async def test_a_death_counts_on_the_assignment_under_way_not_the_oldest(
     await begun(database, controller)
     with database.begin() as tx:
         assignments.begin(tx, SECOND, R1)
-        runs.work_on(tx, R1, SECOND)
+        runs.set_assignment(tx, R1, SECOND)
     gone(launcher)
-    await controller.ended(Ended(R1, 1, ExitKind.FAILED, "exit code 1"))
+    await controller.handle_result(AttemptResult(R1, 1, ExitKind.FAILED, "exit code 1"))
     assert state_of(database, FIRST) == ("pending", 0) and state_of(database, SECOND) == ("pending", 1)
 
 
@@ -281,12 +283,12 @@ async def test_a_run_without_hello_counts_on_the_oldest(
     await controller.starting(R1, 1)
     for attempt in (1, 2):
         gone(launcher, attempt)
-        await controller.ended(Ended(R1, attempt, ExitKind.NO_HELLO, "no hello within 60 s"))
+        await controller.handle_result(AttemptResult(R1, attempt, ExitKind.NO_HELLO, "no hello within 60 s"))
     assert state_of(database, FIRST) == ("failed", 1) and run_state(database, R1) == "failed"
     assert launcher.started == [("r1", 1), ("r1", 2)]
     with database.begin() as tx:
-        assert assignments.get(tx, FIRST).assignment.failure.reason == "TRAINER_SILENT"
-        assert runs.get(tx, R1).run.failure.reason == "TRAINER_SILENT"
+        assert assignments.get(tx, FIRST).assignment.failure.reason == "TRAINER_UNRESPONSIVE"
+        assert runs.get(tx, R1).run.failure.reason == "TRAINER_UNRESPONSIVE"
     add(database, "second")
     await controller.ensure("s")
     assert launcher.started[-1] == ("r2", 1)
@@ -297,15 +299,15 @@ async def test_a_reported_machine_fault_is_counted_once_and_repeated_elsewhere(
 ) -> None:
     add(database, "first")
     await begun(database, controller)
-    standing(database, controller)
+    next_work(database, controller)
     fault = failed("OUT_OF_DISK", work.AssignmentFailure.CAUSE_INFRASTRUCTURE)
     assert report(database, 1, 1, item="result", result=fault) is Fence.OPEN
-    assert standing(database, controller, served=(1,)).fence is Fence.SUPERSEDED
+    assert next_work(database, controller, served=(1,)).fence is Fence.SUPERSEDED
     assert say_hello(database, R1, 1) is Fence.SUPERSEDED  # nor on another stream
     gone(launcher)
-    await controller.ended(Ended(R1, 1, ExitKind.FAILED, "exit code 1"))
+    await controller.handle_result(AttemptResult(R1, 1, ExitKind.FAILED, "exit code 1"))
     assert state_of(database, FIRST) == ("pending", 1) and launcher.started[-1] == ("r1", 2)
-    assert say_hello(database, R1, 2) is Fence.OPEN and standing(database, controller, 2).assignment is not None
+    assert say_hello(database, R1, 2) is Fence.OPEN and next_work(database, controller, 2).assignment is not None
     report(database, 1, 1, attempt=2, item="result", result=fault)
     assert state_of(database, FIRST) == ("failed", 1)
     with database.begin() as tx:
@@ -318,10 +320,10 @@ async def test_a_fault_of_generated_code_ends_the_assignment_alone(
     add(database, "first")
     add(database, "second")
     await begun(database, controller)
-    standing(database, controller)
+    next_work(database, controller)
     report(database, 1, 1, item="result", result=failed("REWARD_RAISED", work.AssignmentFailure.CAUSE_GENERATED_CODE))
     assert state_of(database, FIRST) == ("failed", 0)
-    then = standing(database, controller, served=(1,))
+    then = next_work(database, controller, served=(1,))
     assert then.fence is Fence.OPEN and then.assignment is not None and then.assignment.name == SECOND
     assert launcher.started == [("r1", 1)]
 
@@ -331,9 +333,9 @@ async def test_a_trainer_that_leaves_early_is_counted(
 ) -> None:
     add(database, "first")
     await begun(database, controller)
-    standing(database, controller)
+    next_work(database, controller)
     gone(launcher)
-    await controller.ended(Ended(R1, 1, ExitKind.DONE, "exit code 0"))
+    await controller.handle_result(AttemptResult(R1, 1, ExitKind.DONE, "exit code 0"))
     assert state_of(database, FIRST) == ("pending", 1) and launcher.started[-1] == ("r1", 2)
 
 
@@ -343,11 +345,11 @@ async def test_a_deadline_counts_only_where_nothing_was_kept(
 ) -> None:
     add(database, "first")
     await begun(database, controller)
-    standing(database, controller)
+    next_work(database, controller)
     if progressed:
         report(database, 1, 1, checkpoint=work.CheckpointReport(key="checkpoints/1.safetensors"))
     gone(launcher)
-    await controller.ended(Ended(R1, 1, ExitKind.DEADLINE, "m", reason="DEADLINE_EXCEEDED", remedy="r"))
+    await controller.handle_result(AttemptResult(R1, 1, ExitKind.DEADLINE, "m", reason="DEADLINE_EXCEEDED", remedy="r"))
     assert state_of(database, FIRST) == ("pending", 0 if progressed else 1)
     assert launcher.started[-1] == ("r1", 2)
 
@@ -359,7 +361,9 @@ async def test_what_no_attempt_can_do_fails_all_open_assignments(
     add(database, "second")
     await controller.ensure("s")
     gone(launcher)
-    await controller.ended(Ended(R1, 1, ExitKind.FAILED, "no pool", final=True, reason="POOL_UNKNOWN", remedy="r"))
+    await controller.handle_result(
+        AttemptResult(R1, 1, ExitKind.FAILED, "no pool", final=True, reason="POOL_UNKNOWN", remedy="r")
+    )
     assert state_of(database, FIRST)[0] == state_of(database, SECOND)[0] == run_state(database, R1) == "failed"
     assert launcher.started == [("r1", 1)]
 
@@ -371,7 +375,7 @@ async def test_an_end_counts_for_the_newest_attempt_only(
     await begun(database, controller)
     gone(launcher)
     for _ in range(3):  # word of the same end may come again
-        await controller.ended(Ended(R1, 1, ExitKind.FAILED, "exit code 1"))
+        await controller.handle_result(AttemptResult(R1, 1, ExitKind.FAILED, "exit code 1"))
     assert state_of(database, FIRST) == ("pending", 1) and launcher.started == [("r1", 1), ("r1", 2)]
 
 
@@ -380,10 +384,10 @@ async def test_a_trainer_that_dies_idle_ends_its_run(
 ) -> None:
     add(database, "first")
     await begun(database, controller)
-    standing(database, controller)
+    next_work(database, controller)
     done(database, 1, 1)
     gone(launcher)
-    await controller.ended(Ended(R1, 1, ExitKind.FAILED, "exit code 1"))
+    await controller.handle_result(AttemptResult(R1, 1, ExitKind.FAILED, "exit code 1"))
     assert run_state(database, R1) == "failed" and launcher.started == [("r1", 1)]
 
 
@@ -393,17 +397,17 @@ async def test_a_trainer_that_dies_idle_ends_its_run(
 async def idle(database: Database, controller: RunController) -> None:
     add(database, "first")
     await begun(database, controller)
-    standing(database, controller)
+    next_work(database, controller)
     done(database, 1, 1)
 
 
 async def test_an_idle_run_is_given_back_after_its_time(database: Database, launcher: Recorder) -> None:
     controller = make_controller(database, launcher, idle_seconds=0.3)
     await idle(database, controller)
-    waiting = standing(database, controller, served=(1,))
+    waiting = next_work(database, controller, served=(1,))
     assert waiting.fence is Fence.OPEN and 0 < waiting.patience <= 0.3
     await asyncio.sleep(waiting.patience)
-    assert standing(database, controller, served=(1,)).fence is Fence.DONE
+    assert next_work(database, controller, served=(1,)).fence is Fence.DONE
     assert run_state(database, R1) == "succeeded"
 
 
@@ -412,15 +416,15 @@ async def test_an_idle_run_that_no_stream_serves_is_given_back_by_looking(
 ) -> None:
     controller = make_controller(database, launcher, idle_seconds=0.0)
     await idle(database, controller)
-    await controller.look()
+    await controller.reconcile()
     assert run_state(database, R1) == "succeeded"
 
 
 async def test_release_gives_an_idle_run_back_at_once(database: Database, controller: RunController) -> None:
     await idle(database, controller)
-    assert standing(database, controller, served=(1,)).fence is Fence.OPEN
+    assert next_work(database, controller, served=(1,)).fence is Fence.OPEN
     await controller.release("s")
-    assert standing(database, controller, served=(1,)).fence is Fence.DONE
+    assert next_work(database, controller, served=(1,)).fence is Fence.DONE
     await controller.release("s")  # nothing to give back
     await controller.release("unknown")
 
@@ -430,19 +434,19 @@ async def test_release_waits_for_open_assignments_and_is_taken_back_by_new_ones(
 ) -> None:
     add(database, "first")
     await begun(database, controller)
-    standing(database, controller)
+    next_work(database, controller)
     await controller.release("s")
-    assert standing(database, controller, served=(1,)).fence is Fence.OPEN and run_state(database, R1) == "running"
+    assert next_work(database, controller, served=(1,)).fence is Fence.OPEN and run_state(database, R1) == "running"
     add(database, "second")  # takes the release back
     done(database, 1, 1)
-    standing(database, controller, served=(1,))
+    next_work(database, controller, served=(1,))
     done(database, 2, 2)
-    assert standing(database, controller, served=(2,)).fence is Fence.OPEN
+    assert next_work(database, controller, served=(2,)).fence is Fence.OPEN
     add(database, "third")
-    standing(database, controller)
+    next_work(database, controller)
     await controller.release("s")
     done(database, 3, 3)
-    assert standing(database, controller, served=(3,)).fence is Fence.DONE
+    assert next_work(database, controller, served=(3,)).fence is Fence.DONE
 
 
 async def test_release_stops_a_trainer_that_has_not_begun(
@@ -464,10 +468,10 @@ async def test_another_session_that_waits_for_a_place_gets_the_idle_ones(
         add_session(tx, "other")
     add(database, "first", "elsewhere")
     await controller.ensure("elsewhere")
-    assert standing(database, controller, served=(1,)).fence is Fence.OPEN, "it waits for another pool"
+    assert next_work(database, controller, served=(1,)).fence is Fence.OPEN, "it waits for another pool"
     add(database, "first", "other")
     await controller.ensure("other")
-    assert standing(database, controller, served=(1,)).fence is Fence.DONE
+    assert next_work(database, controller, served=(1,)).fence is Fence.DONE
 
 
 async def test_a_run_at_work_is_not_given_back_to_others(database: Database, controller: RunController) -> None:
@@ -477,23 +481,23 @@ async def test_a_run_at_work_is_not_given_back_to_others(database: Database, con
         add_session(tx, "other")
     add(database, "first", "other")
     await controller.ensure("other")
-    assert standing(database, controller).assignment is not None
-    await controller.look()
+    assert next_work(database, controller).assignment is not None
+    await controller.reconcile()
     assert run_state(database, R1) == "running"
 
 
 async def test_a_queued_run_that_may_still_be_placed_takes_nothing(database: Database, launcher: Recorder) -> None:
     controller = make_controller(database, launcher)
-    launcher.placing_seconds = 0.3
+    launcher.scheduling_seconds = 0.3
     await idle(database, controller)
     with database.begin() as tx:
         add_session(tx, "other")
     add(database, "first", "other")
     await controller.ensure("other")
-    waiting = standing(database, controller, served=(1,))
+    waiting = next_work(database, controller, served=(1,))
     assert waiting.fence is Fence.OPEN and waiting.patience <= 0.3
     await asyncio.sleep(waiting.patience)
-    assert standing(database, controller, served=(1,)).fence is Fence.DONE
+    assert next_work(database, controller, served=(1,)).fence is Fence.DONE
 
 
 @pytest.mark.parametrize("released_first", [True, False])
@@ -506,15 +510,15 @@ async def test_an_assignment_added_while_a_run_is_given_back_is_not_lost(
         add(database, "second")
         await controller.ensure("s")
         assert launcher.started == [("r1", 1), ("r2", 1)]
-        assert standing(database, controller, served=(1,)).fence is Fence.DONE
+        assert next_work(database, controller, served=(1,)).fence is Fence.DONE
         gone(launcher)
-        await controller.ended(Ended(R1, 1, ExitKind.DONE, "exit code 0"))
+        await controller.handle_result(AttemptResult(R1, 1, ExitKind.DONE, "exit code 0"))
         say_hello(database, R2, 1)
-        task = standing(database, controller, run=R2).assignment
+        task = next_work(database, controller, run=R2).assignment
     else:
         add(database, "second")
         await controller.release("s")
-        task = standing(database, controller, served=(1,)).assignment
+        task = next_work(database, controller, served=(1,)).assignment
         assert launcher.started == [("r1", 1)]
     assert task is not None and task.name == SECOND
     assert state_of(database, SECOND) == ("running", 0)
@@ -533,7 +537,7 @@ async def test_release_races_with_new_work_and_loses_none(
     with database.begin() as tx:
         live = runs.live(tx, "s")
         assert len(assignments.open_of(tx, "s")) == 6 and len(live) == 1
-    assert launcher.knows(live[0].run.name, live[0].run.attempt)
+    assert launcher.has_trainer(live[0].run.name, live[0].run.attempt)
 
 
 # Cancelling
@@ -551,7 +555,7 @@ async def test_cancel_ends_assignments_and_runs_and_stops_trainers(
     await controller.cancel("s")
     assert state_of(database, FIRST)[0] == state_of(database, SECOND)[0] == run_state(database, R1) == "cancelled"
     assert launcher.stopped == [R1] and notified == ["s"]
-    assert standing(database, controller).fence is Fence.CANCELLED
+    assert next_work(database, controller).fence is Fence.CANCELLED
     with database.begin() as tx:
         assert assignments.reopen(tx, FIRST)
     await controller.ensure("s")

@@ -117,7 +117,7 @@ class Bench:
     def __init__(self, url: str) -> None:
         self.now = 0.0
         self.taken: list[set[str]] = []
-        self.holders: set[str] = set()
+        self.owners: set[str] = set()
         self.databases: list[Database] = []
         self.url = url
 
@@ -127,10 +127,10 @@ class Bench:
         return Replica(
             database,
             name,
-            holders=lambda: set(self.holders),
+            owners=lambda: set(self.owners),
             take_over=self.taken.append,
             fenced=lambda: None,
-            beat_seconds=1.0,
+            heartbeat_seconds=1.0,
             lease_seconds=10.0,
             monotonic=lambda: self.now,
         )
@@ -139,11 +139,11 @@ class Bench:
 def test_a_silent_server_is_taken_over_and_can_do_nothing_more(server: Postgres, shared: str) -> None:
     bench = Bench(shared)
     a, b = bench.replica("a"), bench.replica("b")
-    bench.holders = {a.id, b.id}
+    bench.owners = {a.id, b.id}
     for bench.now in (0.0, 9.0, 18.0, 27.0):  # both beat: nobody is taken over, however long it takes
-        assert a.look() and b.look()
+        assert a.heartbeat() and b.heartbeat()
     for bench.now in (28.0, 36.9):
-        assert b.look() and bench.taken == []
+        assert b.heartbeat() and bench.taken == []
     with bench.databases[0].begin() as tx:
         sessions.create(tx, "kept", v1.SessionSpec(intent="run"))
         kept = runs.create(tx, "kept", pool="cpu").run.name
@@ -152,24 +152,24 @@ def test_a_silent_server_is_taken_over_and_can_do_nothing_more(server: Postgres,
         assert not runs.claim(tx, kept, b.id), "its holder lives"
         assert runs.orphans(tx) == []
     bench.now = 38.5
-    assert b.look() and bench.taken == [{a.id}]
+    assert b.heartbeat() and bench.taken == [{a.id}]
     with bench.databases[1].begin() as tx:
         assert runs.orphans(tx) == [kept]
         assert runs.claim(tx, kept, b.id)
     with pytest.raises(Fenced), bench.databases[0].begin() as tx:
         sessions.create(tx, "late", v1.SessionSpec(intent="run"))
-    assert not a.look()
-    assert b.look() and bench.taken == [{a.id}] * 2, "what is still the dead one's is taken at every look"
-    bench.holders = {b.id}
-    assert b.look() and b.look() and len(bench.taken) == 2
+    assert not a.heartbeat()
+    assert b.heartbeat() and bench.taken == [{a.id}] * 2, "what is still the dead one's is taken at every look"
+    bench.owners = {b.id}
+    assert b.heartbeat() and b.heartbeat() and len(bench.taken) == 2
 
     again = bench.replica("a")
-    assert again.id != a.id and again.look()
-    again.leave()
-    bench.holders = {again.id}
-    assert b.look() and bench.taken[-1] == {again.id}, "one that left is taken over from at once"
+    assert again.id != a.id and again.heartbeat()
+    again.shutdown()
+    bench.owners = {again.id}
+    assert b.heartbeat() and bench.taken[-1] == {again.id}, "one that left is taken over from at once"
     twin = bench.replica("b")
-    assert not b.look() and twin.look(), "a name is one process's: the newer one's"
+    assert not b.heartbeat() and twin.heartbeat(), "a name is one process's: the newer one's"
     for database in bench.databases:
         database.close()
 
@@ -178,10 +178,10 @@ def test_of_several_that_see_a_death_one_declares_it(shared: str) -> None:
     database = Database(shared, upgrade=False)
     with database.begin() as tx:
         id_ = executors.register(tx, "dying")
-        assert executors.beat(tx, id_)
-        assert not executors.give_up(tx, id_, beats=0), "it beat since"
-        assert executors.give_up(tx, id_, beats=1) and not executors.give_up(tx, id_, beats=1)
-        assert not executors.beat(tx, id_)
+        assert executors.heartbeat(tx, id_)
+        assert not executors.expire(tx, id_, heartbeats=0), "it beat since"
+        assert executors.expire(tx, id_, heartbeats=1) and not executors.expire(tx, id_, heartbeats=1)
+        assert not executors.heartbeat(tx, id_)
     database.close()
 
 
@@ -189,7 +189,7 @@ def test_a_clash_is_told_as_one(shared: str) -> None:
     database = Database(shared, upgrade=False)
     rows = [{"session": "s", "name": "twice"}] * 2
     with pytest.raises(Aborted), database.begin() as tx:
-        tx.execute(sa.insert(METADATA.tables["effects"]).values(rows))
+        tx.execute(sa.insert(METADATA.tables["idempotency_keys"]).values(rows))
     database.close()
 
 
@@ -202,15 +202,15 @@ async def test_runs_of_the_dead_and_idle_ones_of_its_own_get_a_trainer(shared: s
             add_session(tx, session)
             add_training(tx, session, "train")
             runs.create(tx, session, pool="cpu", executor=holder)
-        executors.give_up(tx, dead)
+        executors.expire(tx, dead)
     controller = RunController(database, RunTokens(b"k" * 16), token_seconds=60, max_failures=1, executor=me)
     controller.launcher = trainers = Recorder()
     ours = lambda: sorted(launch.run.split("/")[1] for launch in trainers.launches)  # noqa: E731
-    await controller.look()
+    await controller.reconcile()
     assert ours() == ["orphan"]
-    await controller.look()
+    await controller.reconcile()
     assert ours() == ["mine", "orphan"]
-    await controller.look()
+    await controller.reconcile()
     assert ours() == ["mine", "orphan"]
     await controller.ensure("theirs")
     assert ours() == ["mine", "orphan"], "its server lives"
@@ -265,6 +265,6 @@ async def test_releases_and_new_work_of_two_servers_lose_no_assignment(shared: s
     with databases[1].begin() as tx:
         live = runs.live(tx, "lease")
         assert len(live) == 1 and len(assignments.open_of(tx, "lease")) == 6
-    assert launcher.knows(live[0].run.name, live[0].run.attempt)
+    assert launcher.has_trainer(live[0].run.name, live[0].run.attempt)
     for database in databases:
         database.close()

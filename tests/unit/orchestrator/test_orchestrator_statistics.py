@@ -84,11 +84,11 @@ def test_carrying_over_keeps_scores_in_range_and_the_order_of_those_not_looked_a
     codes: list[float], code: float, merged: float
 ) -> None:
     before = [judged(value) for value in codes]
-    after = aggregate.carried([*before, judged(code, merged)])
+    after = aggregate.with_video_correction([*before, judged(code, merged)])
     assert after[-1].score == merged and all(0 <= entry.score <= 1 for entry in after)
     kept = [entry.score for entry in after[:-1]]
     assert [kept[place] for place in np.argsort(codes, kind="stable")] == sorted(kept)
-    assert [entry.score for entry in aggregate.carried(before)] == codes
+    assert [entry.score for entry in aggregate.with_video_correction(before)] == codes
 
 
 def test_of_equals_the_diagnosis_says_what_was_seen() -> None:

@@ -1,1 +1,1 @@
-"""The servicers: each translates, calls, translates back. Rows are read and written in threads, off the event loop."""
+"""The gRPC servicers. Rows are read and written in threads, outside of the event loop."""

@@ -1,4 +1,4 @@
-"""`ArtifactService`: clients read the store through the orchestrator and need no credentials of it."""
+"""`ArtifactService`: clients read the store through the orchestrator, without credentials for it."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class ArtifactServicer:
     async def ListArtifacts(self, request: pb.ListArtifactsRequest, context: Any) -> pb.ListArtifactsResponse:
         after = paging.decode(request.page_token, "artifacts", request.prefix) or ""
         size = paging.page_size(request.page_size, default=200)
-        found = [info for info in await asyncio.to_thread(self._store.list, request.prefix) if info.key > after]
-        token = paging.encode(found[size - 1].key, "artifacts", request.prefix) if len(found) > size else ""
-        shown = [_artifact(info) for info in found[:size]]
+        infos = [info for info in await asyncio.to_thread(self._store.list, request.prefix) if info.key > after]
+        token = paging.encode(infos[size - 1].key, "artifacts", request.prefix) if len(infos) > size else ""
+        shown = [_artifact(info) for info in infos[:size]]
         return pb.ListArtifactsResponse(artifacts=shown, next_page_token=token)
 
     async def GetArtifact(self, request: pb.GetArtifactRequest, context: Any) -> pb.Artifact:

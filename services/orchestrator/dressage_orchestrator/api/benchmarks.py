@@ -10,19 +10,19 @@ from dressage.api.v1 import benchmark_service_pb2 as pb
 from dressage_orchestrator.api import paging
 from dressage_orchestrator.benchmarks import Benchmarks
 from dressage_orchestrator.database import benchmarks
-from dressage_orchestrator.hub import Hub
+from dressage_orchestrator.notifications import Notifier
 from dressage_orchestrator.service import Sessions
 
-_LOOK_SECONDS = 2.0
+_POLL_SECONDS = 2.0
 
 
 class BenchmarkServicer:
     """See `BenchmarkService` in the protos."""
 
-    def __init__(self, driver: Benchmarks, service: Sessions, hub: Hub) -> None:
+    def __init__(self, driver: Benchmarks, service: Sessions, notifier: Notifier) -> None:
         self._driver = driver
         self._service = service
-        self._hub = hub
+        self._notifier = notifier
 
     async def CreateBenchmark(self, request: pb.CreateBenchmarkRequest, context: Any) -> pb.Benchmark:
         return await self._driver.create(request)
@@ -34,15 +34,15 @@ class BenchmarkServicer:
         position = paging.decode(request.page_token, "benchmarks")
         size = paging.page_size(request.page_size)
         before = tuple(position) if position else None
-        found = await self._service.read(lambda tx: benchmarks.page(tx, limit=size + 1, before=before))
-        token = paging.encode(found[size - 1][1], "benchmarks") if len(found) > size else ""
-        return pb.ListBenchmarksResponse(benchmarks=[entry for entry, _ in found[:size]], next_page_token=token)
+        rows = await self._service.read(lambda tx: benchmarks.page(tx, limit=size + 1, before=before))
+        token = paging.encode(rows[size - 1][1], "benchmarks") if len(rows) > size else ""
+        return pb.ListBenchmarksResponse(benchmarks=[entry for entry, _ in rows[:size]], next_page_token=token)
 
     async def WatchBenchmark(
         self, request: pb.WatchBenchmarkRequest, context: Any
     ) -> AsyncIterator[pb.WatchBenchmarkResponse]:
         last = None
-        with self._hub.waiter(request.name) as waiter:
+        with self._notifier.subscribe(request.name) as subscription:
             while True:
                 current = await self._service.read(lambda tx: benchmarks.get(tx, request.name))
                 if current != last:
@@ -50,7 +50,7 @@ class BenchmarkServicer:
                     yield pb.WatchBenchmarkResponse(benchmark=current)
                 if current.HasField("end_time") or current.completed == len(current.cases):
                     return
-                await waiter.wait(_LOOK_SECONDS)
+                await subscription.wait(_POLL_SECONDS)
 
     async def CancelBenchmark(self, request: pb.CancelBenchmarkRequest, context: Any) -> pb.Benchmark:
         return await self._driver.cancel(request.name)

@@ -1,4 +1,4 @@
-"""`EnvironmentService`, from the cards."""
+"""`EnvironmentService`, based on the environment cards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`IntentService`, through llm-agent's elicitor."""
+"""`IntentService`, based on the elicitor of llm-agent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class IntentServicer:
             raise InvalidArgument(field="intent", value=request.intent, expected="a behaviour in words")
         environment = load_card(request.environment.removeprefix("environments/")).id
         brief = agent_pb.Brief(intent=request.intent, environment=environment)
-        # Outside of a session: the key is the question, so that the same question is answered from the journal.
+        # The key is the digest of the request, so that llm-agent answers a repeated request from its journal.
         key = "elicit/" + hashlib.sha256(request.SerializeToString(deterministic=True)).hexdigest()[:32]
         model = request.model or self._default_model
         task = agent_pb.Task(key=key, model=model, elicitor=agent_pb.ElicitorTask(brief=brief))

@@ -1,4 +1,4 @@
-"""Pages (AIP-158): opaque tokens that say where the next page begins and for which question."""
+"""Pagination (AIP-158) with opaque tokens, which contain a position and a digest of the request."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from typing import Any
 from dressage.errors import InvalidArgument
 
 
-def page_size(asked: int, *, default: int = 50, most: int = 1000) -> int:
-    """How many entries a page holds.
+def page_size(requested: int, *, default: int = 50, most: int = 1000) -> int:
+    """Number of entries of a page.
 
-    :param asked: 0 means the default.
+    :param requested: page size of the request; 0 means the default.
     """
-    return min(asked, most) if asked > 0 else default
+    return min(requested, most) if requested > 0 else default
 
 
 def encode(position: Any, *question: object) -> str:
-    """A token.
+    """Encode a page token.
 
-    :param position: JSON that the next page begins after.
-    :param question: what else the request said; the next request must say the same.
+    :param position: JSON value after which the next page begins.
+    :param question: the other fields of the request; the next request must have the same values.
     """
     text = json.dumps([position, _digest(question)], separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 def decode(token: str, *question: object) -> Any:
-    """The position in a token; None for no token.
+    """Decode a page token into a position; None for an empty token.
 
-    :raises InvalidArgument: when it is no token of ours, or one of another question.
+    :raises InvalidArgument: when the token is malformed or belongs to another request.
     """
     if not token:
         return None

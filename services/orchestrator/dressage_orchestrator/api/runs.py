@@ -1,5 +1,4 @@
-"""`RunService`, the trainers' side: assignments are served from rows one after another, reports become rows, trainers that are
-superseded are told to stop."""
+"""`RunService` for trainers: serves assignments from rows one after another, stores reports, and stops superseded trainers."""
 
 from __future__ import annotations
 
@@ -15,44 +14,44 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.artifacts import ArtifactStore, Grant
 from dressage.errors import DressageError, InvalidArgument, NotFound, PermissionDenied
 
-from dressage_orchestrator import metrics, names
-from dressage_orchestrator.api.old_checkpoints import delete_old
+from dressage_orchestrator import metrics, resource_names
+from dressage_orchestrator.api.checkpoint_retention import delete_old
 from dressage_orchestrator.clock import system_clock
 from dressage_orchestrator.database import assignments, reports, runs
 from dressage_orchestrator.database.assignments import AssignmentRow
 from dressage_orchestrator.database.engine import Database, DatabaseLost, ReadTransaction, Transaction
 from dressage_orchestrator.database.reports import Fence, Limits
-from dressage_orchestrator.hub import Hub
 from dressage_orchestrator.launch.controller import RunController
 from dressage_orchestrator.launch.kubernetes.remedies import REMEDIES
 from dressage_orchestrator.launch.protocol import Notice
 from dressage_orchestrator.launch.tokens import RunTokens
+from dressage_orchestrator.notifications import Notifier
 
 HELLO_SECONDS = 30.0
-GOODBYE_SECONDS = 60.0
-_LOOK_SECONDS = 2.0
+CLOSE_SECONDS = 60.0
+_POLL_SECONDS = 2.0
 _LEAST_SECONDS = 0.02
 _MAX_ANSWERS = 256
-# Failures by which the sandbox, not the code, ended a child of the trainer.
+# Failures with which the sandbox, not the code, terminated a child of the trainer.
 _SANDBOX_ENDS = {"LEARNER_OUT_OF_MEMORY": "memory", "SANDBOX_LIMIT": "sandbox"}
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What a lease serves next.
+class LeaseState:
+    """What to send to a trainer next.
 
-    :param fence: whether the attempt's reports count.
-    :param assignment: the one to serve, as the trainer gets it; None: none, or the trainer has it.
-    :param ended: numbers of assignments that the trainer had and that are not open any more.
-    :param cancelled: those of them that the trainer is to stop.
-    :param patience: seconds until the next look.
+    :param fence: whether the attempt's reports are accepted.
+    :param assignment: the assignment to send; None: none, or the trainer already has it.
+    :param ended: numbers of assignments of the trainer that are no longer open.
+    :param cancelled: those that the trainer has to stop.
+    :param patience: seconds until the next poll.
     """
 
     fence: Fence
     assignment: work.Assignment | None = None
     ended: tuple[int, ...] = ()
     cancelled: tuple[int, ...] = ()
-    patience: float = _LOOK_SECONDS
+    patience: float = _POLL_SECONDS
 
 
 class RunServicer:
@@ -62,7 +61,7 @@ class RunServicer:
         self,
         *,
         database: Database,
-        hub: Hub,
+        notifier: Notifier,
         tokens: RunTokens,
         controller: RunController,
         store: ArtifactStore,
@@ -74,19 +73,19 @@ class RunServicer:
         self._store = store
         self._progress_seconds = progress_seconds
         self._log = structlog.get_logger("dressage.work")
-        self.hub = hub
-        self.leaving: set[asyncio.Task[None]] = set()
+        self.notifier = notifier
+        self.exiting: set[asyncio.Task[None]] = set()
 
     async def Work(self, requests: AsyncIterator[work.WorkRequest], context: Any) -> AsyncIterator[work.WorkResponse]:
-        """One lease of a trainer."""
+        """Serve one stream of a trainer."""
         hello = await self._hello(requests)
         closed, row = await asyncio.to_thread(self._begin, hello)
         if closed is not Fence.OPEN or row is None:
-            self.watch_leaving(hello)
-            yield _farewell(closed)
+            self.watch_exit(hello)
+            yield _closing_message(closed)
             return
         if self._controller.launcher is not None:
-            self._controller.launcher.said_hello(hello.run, hello.attempt)
+            self._controller.launcher.trainer_connected(hello.run, hello.attempt)
         await self._report_missing_sandbox(hello)
         welcome = work.Welcome(session=row.session, progress_interval_seconds=self._progress_seconds)
         yield work.WorkResponse(welcome=welcome)
@@ -95,24 +94,24 @@ class RunServicer:
             yield answer
 
     async def _report_missing_sandbox(self, hello: work.Hello) -> None:
-        """Make a condition of the run where the node's kernel lacks a part of the sandbox."""
+        """Add a condition to the run if the kernel of its node lacks a sandbox feature."""
         offered = {name.partition("-")[0] for name in hello.sandbox_capabilities}
         missing = sorted({"landlock", "seccomp"} - offered)
         if hello.version and missing:
-            kind, seen = "SANDBOX_MISSING", f"the trainer's kernel has no {' and no '.join(missing)}"
-            await self._controller.noticed(Notice(hello.run, hello.attempt, kind, seen, REMEDIES[kind]))
+            kind, message = "SANDBOX_MISSING", f"the kernel of the trainer lacks {' and '.join(missing)}"
+            await self._controller.handle_notice(Notice(hello.run, hello.attempt, kind, message, REMEDIES[kind]))
 
     async def close(self) -> None:
-        """Stop watching trainers that have yet to leave."""
-        for task in self.leaving:
+        """Stop watching trainers that have not exited yet."""
+        for task in self.exiting:
             task.cancel()
-        await asyncio.gather(*self.leaving, return_exceptions=True)
+        await asyncio.gather(*self.exiting, return_exceptions=True)
 
-    def watch_leaving(self, hello: work.Hello) -> None:
-        """Have the trainer stopped if it does not leave by itself after its farewell."""
-        self.leaving = {task for task in self.leaving if not task.done()}
-        watching = self._controller.stop_unless_gone(hello.run, hello.attempt)
-        self.leaving.add(asyncio.create_task(watching))
+    def watch_exit(self, hello: work.Hello) -> None:
+        """Stop the trainer if it does not exit after its lease has ended."""
+        self.exiting = {task for task in self.exiting if not task.done()}
+        watching = self._controller.stop_after_grace(hello.run, hello.attempt)
+        self.exiting.add(asyncio.create_task(watching))
 
     async def _hello(self, requests: AsyncIterator[work.WorkRequest]) -> work.Hello:
         try:
@@ -136,9 +135,9 @@ class RunServicer:
         return closed, row
 
     def record(self, hello: work.Hello, report: work.Report) -> Fence:
-        """Apply a report, and wake the session's workflow where it may wait for it."""
+        """Apply a report, and wake the session's workflow if it may wait for it."""
         limits = Limits(progress_seconds=self._progress_seconds, max_failures=self._controller.max_failures)
-        session = names.parse_run(hello.run).session
+        session = resource_names.parse_run(hello.run).session
         with self._database.begin() as tx:
             fence = reports.record(tx, hello.run, hello.attempt, report, limits)
             row = runs.find(tx, hello.run)
@@ -146,7 +145,7 @@ class RunServicer:
         if fence is not Fence.OPEN:
             return fence
         if report.HasField("progress") and row is not None and about is not None:
-            # At once, so that a short training shows; soon the sum over all that are under way takes its place.
+            # Set at once, so that short trainings appear; the sum over all running assignments replaces it soon.
             gauge = metrics.STEPS_PER_SECOND.labels(row.run.pool, assignments.environment_of(about.work))
             gauge.set(report.progress.steps_per_second)
         if report.result.HasField("failure"):
@@ -156,14 +155,14 @@ class RunServicer:
         return fence
 
     def delete_old_checkpoints(self, assignment: str, newest: str) -> None:
-        """Delete old checkpoints; where that fails the next checkpoint is the next try."""
+        """Delete old checkpoints; a failure is retried with the next checkpoint."""
         try:
             delete_old(self._store, assignment, newest)
         except (DressageError, ValueError) as error:
             self._log.warning("old checkpoints are kept", assignment=assignment, error=str(error))
 
-    def standing(self, hello: work.Hello, served: Collection[int] = ()) -> Standing:
-        """Find what the attempt is to do next, and note that it does.
+    def next_work(self, hello: work.Hello, served: Collection[int] = ()) -> LeaseState:
+        """Determine the next assignment of an attempt and record that it is served.
 
         :param served: numbers of the assignments that the trainer has.
         """
@@ -172,50 +171,50 @@ class RunServicer:
             row = runs.find(tx, hello.run)
             fence = reports.fence(row, hello.attempt)
             if fence is not Fence.OPEN or row is None:
-                return Standing(fence)
+                return LeaseState(fence)
             open_ = assignments.open_of(tx, row.session)
             numbers = {entry.id for entry in open_}
             ended = tuple(number for number in served if number not in numbers)
             cancelled = tuple(number for number in ended if _was_cancelled(tx, row.session, number))
             if not open_:
-                patience = self._give_back(tx, hello.run)
+                patience = self._release_if_idle(tx, hello.run)
                 if patience is None:
-                    return Standing(reports.fence(runs.find(tx, hello.run), hello.attempt))
-                return Standing(fence, None, ended, cancelled, min(_LOOK_SECONDS, patience))
+                    return LeaseState(reports.fence(runs.find(tx, hello.run), hello.attempt))
+                return LeaseState(fence, None, ended, cancelled, min(_POLL_SECONDS, patience))
             first = open_[0]
             if first.assignment.state != v1.ASSIGNMENT_STATE_RUNNING or first.assignment.run != hello.run:
                 assignments.begin(tx, first.name, hello.run)
-            runs.work_on(tx, hello.run, first.name)
+            runs.set_assignment(tx, hello.run, first.name)
             task = None if first.id in served else _task(tx, first)
-            # This stream waits for these topics and has just looked: it need not wake itself.
+            # This stream subscribes to these topics and is up to date, so it need not notify itself.
             tx.touched -= {hello.run, assignments.topic(row.session)}
-        return Standing(fence, task, ended, cancelled)
+        return LeaseState(fence, task, ended, cancelled)
 
-    def _give_back(self, tx: Transaction, run: str) -> float | None:
+    def _release_if_idle(self, tx: Transaction, run: str) -> float | None:
         idle, queued = self._controller.idle_seconds, self._controller.queued_seconds
-        return runs.give_back(tx, run, idle_seconds=idle, queued_seconds=queued)
+        return runs.release_if_idle(tx, run, idle_seconds=idle, queued_seconds=queued)
 
     def name_of(self, hello: work.Hello, assignment: int) -> str | None:
-        """The name of the session's assignment of that number; None if there is none."""
+        """Name of the session's assignment with that number; None if there is none."""
         with self._database.read() as tx:
-            row = assignments.by_id(tx, names.parse_run(hello.run).session, assignment)
+            row = assignments.by_id(tx, resource_names.parse_run(hello.run).session, assignment)
         return row.name if row is not None else None
 
     def warn_lost(self, hello: work.Hello, lost: DatabaseLost) -> None:
-        """Log that a trainer is served again once the database answers."""
-        self._log.warning("the database is away", run=hello.run, attempt=hello.attempt, error=lost.message)
+        """Log an outage of the database, after which the stream continues."""
+        self._log.warning("the database is unavailable", run=hello.run, attempt=hello.attempt, error=lost.message)
 
     def grants(self, name: str, request: work.TransferRequest) -> work.TransferGrants:
-        """Grant the keys asked for, or say why not; all or none.
+        """Grant all requested keys, or none with an error.
 
-        :param name: of the assignment that keys are relative to.
+        :param name: name of the assignment that keys are relative to.
         """
         answer = work.TransferGrants(id=request.id)
         try:
             for key in request.put:
                 _add(answer, key, self._store.grant_put(f"{name}/{key}"))
             for key in request.get:
-                _add(answer, key, self._store.grant_get(_readable(name, key)))
+                _add(answer, key, self._store.grant_get(_download_key(name, key)))
         except DressageError as error:
             del answer.grants[:]
             answer.error = error.message
@@ -223,7 +222,7 @@ class RunServicer:
 
 
 class _Lease:
-    """One stream after its welcome: a reader and a watcher that answer through a bounded queue."""
+    """One accepted stream: a reader and a watcher that respond through a bounded queue."""
 
     def __init__(self, servicer: RunServicer, hello: work.Hello, *, session: str, pool: str) -> None:
         self._servicer = servicer
@@ -232,10 +231,10 @@ class _Lease:
         self._answers: asyncio.Queue[work.WorkResponse | None] = asyncio.Queue(_MAX_ANSWERS)
         self._served: set[int] = set()  # numbers of assignments that the trainer has
         self._names: dict[int, str] = {}
-        self._said_goodbye = False
+        self._closing = False
 
     async def answers(self, requests: AsyncIterator[work.WorkRequest]) -> AsyncIterator[work.WorkResponse]:
-        """Everything for the trainer, until it hangs up or was asked to leave."""
+        """Yield all messages for the trainer until it disconnects or its lease ends."""
         tasks = [asyncio.create_task(self._read(requests)), asyncio.create_task(self._watch())]
         try:
             while (answer := await self._answers.get()) is not None:
@@ -283,14 +282,16 @@ class _Lease:
     async def _report(self, report: work.Report) -> None:
         try:
             fence = await asyncio.to_thread(self._servicer.record, self._hello, report)
-        except NotFound as error:  # of a member that the assignment does not have
+        except NotFound as error:  # the assignment does not have the member
             raise InvalidArgument(error.message, field="report") from error
         if fence in (Fence.OPEN, Fence.DONE):
-            # DONE: the run was given back; the trainer may forget what it still reports.
+            # DONE: the run was released; pending reports are acknowledged and ignored.
             await self._answers.put(work.WorkResponse(report_accepted=work.ReportAccepted(sequence=report.sequence)))
         else:
-            await self._farewell(fence)
-        if report.HasField("checkpoint") and fence is Fence.OPEN:  # after the answer, which need not wait for the store
+            await self._close_lease(fence)
+        if (
+            report.HasField("checkpoint") and fence is Fence.OPEN
+        ):  # after the response, which need not wait for the store
             name = await self._name(report.assignment)
             if name is not None:
                 await asyncio.to_thread(self._servicer.delete_old_checkpoints, name, report.checkpoint.key)
@@ -303,63 +304,63 @@ class _Lease:
         try:
             await self._serve_assignments()
             # It may still have reports to repeat; after a while the stream ends from our side.
-            await asyncio.sleep(GOODBYE_SECONDS)
+            await asyncio.sleep(CLOSE_SECONDS)
         except Exception:
             await self._answers.put(None)
             raise
         await self._answers.put(None)
 
     async def _serve_assignments(self) -> None:
-        with self._servicer.hub.waiter(*self._topics) as waiter:
-            while not self._said_goodbye:
+        with self._servicer.notifier.subscribe(*self._topics) as subscription:
+            while not self._closing:
                 try:
-                    standing = await asyncio.to_thread(self._servicer.standing, self._hello, frozenset(self._served))
+                    state = await asyncio.to_thread(self._servicer.next_work, self._hello, frozenset(self._served))
                 except DatabaseLost as lost:
                     self._servicer.warn_lost(self._hello, lost)
-                    await waiter.wait(_LOOK_SECONDS)
+                    await subscription.wait(_POLL_SECONDS)
                     continue
-                if standing.fence is not Fence.OPEN:
-                    await self._farewell(standing.fence)
+                if state.fence is not Fence.OPEN:
+                    await self._close_lease(state.fence)
                     break
-                await self._serve(standing)
-                await waiter.wait(max(_LEAST_SECONDS, standing.patience))
+                await self._serve(state)
+                await subscription.wait(max(_LEAST_SECONDS, state.patience))
 
-    async def _serve(self, standing: Standing) -> None:
-        for number in standing.ended:
+    async def _serve(self, state: LeaseState) -> None:
+        for number in state.ended:
             self._served.discard(number)
-        for number in standing.cancelled:
+        for number in state.cancelled:
             cancel = work.CancelAssignment(assignment=number, reason="cancelled")
             await self._answers.put(work.WorkResponse(cancel_assignment=cancel))
-        if standing.assignment is not None:
-            self._served.add(standing.assignment.id)
-            self._names[standing.assignment.id] = standing.assignment.name
-            await self._answers.put(work.WorkResponse(assignment=standing.assignment))
+        if state.assignment is not None:
+            self._served.add(state.assignment.id)
+            self._names[state.assignment.id] = state.assignment.name
+            await self._answers.put(work.WorkResponse(assignment=state.assignment))
 
-    async def _farewell(self, fence: Fence) -> None:
-        if not self._said_goodbye:
-            self._said_goodbye = True
-            self._servicer.watch_leaving(self._hello)
-            await self._answers.put(_farewell(fence))
+    async def _close_lease(self, fence: Fence) -> None:
+        if not self._closing:
+            self._closing = True
+            self._servicer.watch_exit(self._hello)
+            await self._answers.put(_closing_message(fence))
 
 
 def count_failure(failure: work.AssignmentFailure) -> None:
-    """Count a failed assignment, and the sandbox's part in it: trainers live too short to be scraped."""
+    """Count a failed assignment and kills by the sandbox here, because trainers are too short-lived to be scraped."""
     cause = work.AssignmentFailure.Cause.Name(failure.cause).removeprefix("CAUSE_").lower()
     metrics.ASSIGNMENT_FAILURES.labels(cause).inc()
     if failure.cause == work.AssignmentFailure.CAUSE_INFRASTRUCTURE:
-        metrics.RUN_FAILURES.labels(failure.failure.reason).inc()  # the attempt ends by it
+        metrics.RUN_FAILURES.labels(failure.failure.reason).inc()  # it ends the attempt
     if failure.failure.reason in _SANDBOX_ENDS:
         metrics.SANDBOX_KILLS.labels(_SANDBOX_ENDS[failure.failure.reason]).inc()
 
 
 def _was_cancelled(tx: ReadTransaction, session: str, number: int) -> bool:
-    """Whether the assignment was cancelled, or asked for again under another number after that."""
+    """Whether the assignment was cancelled, or reopened under another number."""
     row = assignments.by_id(tx, session, number)
     return row is None or row.assignment.state == v1.ASSIGNMENT_STATE_CANCELLED
 
 
 def _task(tx: ReadTransaction, row: AssignmentRow) -> work.Assignment:
-    """The assignment as a trainer gets it: what was asked for and what earlier attempts have done."""
+    """The assignment with the progress of earlier attempts, as it is sent to a trainer."""
     task = work.Assignment()
     task.CopyFrom(row.work)
     task.checkpoint = row.checkpoint
@@ -373,7 +374,7 @@ def _task(tx: ReadTransaction, row: AssignmentRow) -> work.Assignment:
     return task
 
 
-def _farewell(fence: Fence) -> work.WorkResponse:
+def _closing_message(fence: Fence) -> work.WorkResponse:
     if fence in (Fence.OPEN, Fence.DONE):
         return work.WorkResponse(no_more_work=work.NoMoreWork())
     return work.WorkResponse(stop=work.Stop(reason=fence.value))
@@ -383,11 +384,11 @@ def _add(answer: work.TransferGrants, key: str, grant: Grant) -> None:
     answer.grants.add(key=key, url=grant.url, headers=grant.headers)
 
 
-def _readable(assignment: str, key: str) -> str:
-    """The full key of what a run may read: below the assignment, or anywhere in its session."""
+def _download_key(assignment: str, key: str) -> str:
+    """The full key of an artifact that a run may read: below the assignment, or anywhere in its session."""
     if not key.startswith("sessions/"):
         return f"{assignment}/{key}"
-    session = names.session_name(names.parse_assignment(assignment).session)
+    session = resource_names.session_name(resource_names.parse_assignment(assignment).session)
     if not key.startswith(f"{session}/"):
-        raise PermissionDenied(f"a run may read artifacts of its own session only, not {key!r}", reason="OTHER_SESSION")
+        raise PermissionDenied(f"a run may only read artifacts of its session (got {key!r})", reason="OTHER_SESSION")
     return key

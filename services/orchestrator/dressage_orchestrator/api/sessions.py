@@ -11,44 +11,46 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.errors import InvalidArgument, NotFound
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.api import paging
 from dressage_orchestrator.database import assignments, events, runs, sessions
 from dressage_orchestrator.database.engine import ReadTransaction
-from dressage_orchestrator.guidance import Guidance
-from dressage_orchestrator.hub import Hub
+from dressage_orchestrator.human_feedback import HumanFeedback
 from dressage_orchestrator.launch.controller import RunController
 from dressage_orchestrator.lifecycle.lessons import lessons
+from dressage_orchestrator.notifications import Notifier
 from dressage_orchestrator.service import Sessions
 
-_LOOK_SECONDS = 2.0
+_POLL_SECONDS = 2.0
 _WATCH_BATCH = 200
 _LOG_BYTES = 65_536
-# Nothing of ours writes it; a program that dumps its environment would.
+# Trainers do not log the token; generated code that prints its environment would.
 _RUN_TOKEN = re.compile(r"\b\d{9,15}(?:\.\d{1,9}-\d{1,9})?\.[0-9a-f]{64}\b")
 
 
 class SessionServicer:
     """See `SessionService` in the protos."""
 
-    def __init__(self, service: Sessions, guidance: Guidance, hub: Hub, controller: RunController) -> None:
+    def __init__(
+        self, service: Sessions, feedback: HumanFeedback, notifier: Notifier, controller: RunController
+    ) -> None:
         self._service = service
-        self._guidance = guidance
-        self._hub = hub
+        self._feedback = feedback
+        self._notifier = notifier
         self._controller = controller
 
     async def CreateSession(self, request: pb.CreateSessionRequest, context: Any) -> v1.Session:
         return await self._service.create(request)
 
     async def GetSession(self, request: pb.GetSessionRequest, context: Any) -> v1.Session:
-        session = names.parse_session(request.name)
+        session = resource_names.parse_session(request.name)
         return await self._service.read(lambda tx: sessions.get(tx, session))
 
     async def ListSessions(self, request: pb.ListSessionsRequest, context: Any) -> pb.ListSessionsResponse:
         question = ("sessions", request.show_deleted, request.state)
         position = paging.decode(request.page_token, *question)
         size = paging.page_size(request.page_size)
-        found = await self._service.read(
+        rows = await self._service.read(
             lambda tx: sessions.page(
                 tx,
                 limit=size + 1,
@@ -57,51 +59,51 @@ class SessionServicer:
                 state=request.state,
             )
         )
-        token = paging.encode(found[size - 1][1], *question) if len(found) > size else ""
-        return pb.ListSessionsResponse(sessions=[entry for entry, _ in found[:size]], next_page_token=token)
+        token = paging.encode(rows[size - 1][1], *question) if len(rows) > size else ""
+        return pb.ListSessionsResponse(sessions=[entry for entry, _ in rows[:size]], next_page_token=token)
 
     async def DeleteSession(self, request: pb.DeleteSessionRequest, context: Any) -> v1.Session:
         return await self._service.delete(request)
 
     async def UndeleteSession(self, request: pb.UndeleteSessionRequest, context: Any) -> v1.Session:
-        return await self._service.undelete(names.parse_session(request.name))
+        return await self._service.undelete(resource_names.parse_session(request.name))
 
     async def CancelSession(self, request: pb.CancelSessionRequest, context: Any) -> v1.Session:
-        return await self._service.cancel(names.parse_session(request.name), request.reason)
+        return await self._service.cancel(resource_names.parse_session(request.name), request.reason)
 
     async def ResumeSession(self, request: pb.ResumeSessionRequest, context: Any) -> v1.Session:
         return await self._service.resume(request)
 
     async def SteerSession(self, request: pb.SteerSessionRequest, context: Any) -> pb.SteerSessionResponse:
-        await self._guidance.steer(request)
+        await self._feedback.steer(request)
         return pb.SteerSessionResponse()
 
     async def ApproveSession(self, request: pb.ApproveSessionRequest, context: Any) -> v1.Session:
-        return await self._guidance.approve(request)
+        return await self._feedback.approve(request)
 
     async def WatchSession(
         self, request: pb.WatchSessionRequest, context: Any
     ) -> AsyncIterator[pb.WatchSessionResponse]:
-        session = names.parse_session(request.name)
-        seen = _sequence(request.resume_token)
-        with self._hub.waiter(request.name) as waiter:
+        session = resource_names.parse_session(request.name)
+        sequence = _sequence(request.resume_token)
+        with self._notifier.subscribe(request.name) as subscription:
             while True:
-                # The state is read with, not after, the events: so none that came before the end is missed.
-                ended, batch = await self._service.read(partial(_news, session=session, seen=seen))
+                # State and events are read in one transaction, so that no event before the end is missed.
+                ended, batch = await self._service.read(partial(_new_events, session=session, after=sequence))
                 for event in batch:
-                    seen = event.sequence
+                    sequence = event.sequence
                     yield pb.WatchSessionResponse(event=event, resume_token=str(event.sequence))
                 if ended and not batch:
                     return
                 if not batch:
-                    await waiter.wait(_LOOK_SECONDS)
+                    await subscription.wait(_POLL_SECONDS)
 
     async def GetIteration(self, request: pb.GetIterationRequest, context: Any) -> v1.Iteration:
-        session, number = names.parse_iteration(request.name)
+        session, number = resource_names.parse_iteration(request.name)
         return await self._service.read(lambda tx: sessions.iteration(tx, session, number))
 
     async def ListIterations(self, request: pb.ListIterationsRequest, context: Any) -> pb.ListIterationsResponse:
-        session = names.parse_session(request.parent)
+        session = resource_names.parse_session(request.parent)
         after = paging.decode(request.page_token, "iterations", session) or 0
         size = paging.page_size(request.page_size)
 
@@ -109,15 +111,15 @@ class SessionServicer:
             sessions.get(tx, session)
             return sessions.iterations(tx, session, after=after, limit=size + 1)
 
-        found = await self._service.read(read)
-        token = paging.encode(found[size - 1].number, "iterations", session) if len(found) > size else ""
-        return pb.ListIterationsResponse(iterations=found[:size], next_page_token=token)
+        iterations = await self._service.read(read)
+        token = paging.encode(iterations[size - 1].number, "iterations", session) if len(iterations) > size else ""
+        return pb.ListIterationsResponse(iterations=iterations[:size], next_page_token=token)
 
     async def GetRun(self, request: pb.GetRunRequest, context: Any) -> v1.Run:
         return await self._service.read(lambda tx: runs.get(tx, request.name).run)
 
     async def ListRuns(self, request: pb.ListRunsRequest, context: Any) -> pb.ListRunsResponse:
-        session = names.parse_session(request.parent)
+        session = resource_names.parse_session(request.parent)
         after = paging.decode(request.page_token, "runs", session) or 0
         size = paging.page_size(request.page_size)
 
@@ -125,9 +127,9 @@ class SessionServicer:
             sessions.get(tx, session)
             return runs.page(tx, session, after=after, limit=size + 1)
 
-        found = await self._service.read(read)
-        token = paging.encode(found[size - 1].number, "runs", session) if len(found) > size else ""
-        return pb.ListRunsResponse(runs=[row.run for row in found[:size]], next_page_token=token)
+        rows = await self._service.read(read)
+        token = paging.encode(rows[size - 1].number, "runs", session) if len(rows) > size else ""
+        return pb.ListRunsResponse(runs=[row.run for row in rows[:size]], next_page_token=token)
 
     async def GetAssignment(self, request: pb.GetAssignmentRequest, context: Any) -> v1.Assignment:
         return await self._service.read(lambda tx: assignments.get(tx, request.name).assignment)
@@ -135,9 +137,9 @@ class SessionServicer:
     async def ListAssignments(self, request: pb.ListAssignmentsRequest, context: Any) -> pb.ListAssignmentsResponse:
         parent = request.parent
         if parent.endswith("/iterations/-"):
-            session, number = names.parse_session(parent.removesuffix("/iterations/-")), None
+            session, number = resource_names.parse_session(parent.removesuffix("/iterations/-")), None
         else:
-            session, number = names.parse_iteration(parent)
+            session, number = resource_names.parse_iteration(parent)
         position = paging.decode(request.page_token, "assignments", parent)
         size = paging.page_size(request.page_size)
 
@@ -146,21 +148,21 @@ class SessionServicer:
             after = tuple(position) if position else None
             return assignments.page(tx, session, iteration=number, after=after, limit=size + 1)
 
-        found = await self._service.read(read)
-        token = paging.encode(found[size - 1][1], "assignments", parent) if len(found) > size else ""
-        return pb.ListAssignmentsResponse(assignments=[entry for entry, _ in found[:size]], next_page_token=token)
+        rows = await self._service.read(read)
+        token = paging.encode(rows[size - 1][1], "assignments", parent) if len(rows) > size else ""
+        return pb.ListAssignmentsResponse(assignments=[entry for entry, _ in rows[:size]], next_page_token=token)
 
     async def ReadRunLog(self, request: pb.ReadRunLogRequest, context: Any) -> pb.ReadRunLogResponse:
         run = await self._service.read(lambda tx: runs.get(tx, request.name).run)
         limit = request.tail_bytes or _LOG_BYTES
-        found = await self._controller.logs(request.name, tail_bytes=limit)
-        if found is None:
+        log = await self._controller.logs(request.name, tail_bytes=limit)
+        if log is None:
             raise NotFound(_no_log(run), reason="RUN_LOG_NOT_FOUND", metadata={"run": request.name})
-        text = _RUN_TOKEN.sub("[token]", found.decode("utf-8", "replace"))
-        return pb.ReadRunLogResponse(text=text, truncated=len(found) >= limit)
+        text = _RUN_TOKEN.sub("[token]", log.decode("utf-8", "replace"))
+        return pb.ReadRunLogResponse(text=text, truncated=len(log) >= limit)
 
     async def GetLineage(self, request: pb.GetLineageRequest, context: Any) -> pb.Lineage:
-        session = names.parse_session(request.name)
+        session = resource_names.parse_session(request.name)
 
         def read(tx: ReadTransaction) -> tuple[v1.Session, list[v1.Iteration]]:
             return sessions.get(tx, session), sessions.iterations(tx, session)
@@ -168,36 +170,36 @@ class SessionServicer:
         return lineage(*await self._service.read(read))
 
     async def LabelRollout(self, request: pb.LabelRolloutRequest, context: Any) -> pb.LabelRolloutResponse:
-        return await self._guidance.label(request)
+        return await self._feedback.label(request)
 
     async def EstimateSession(self, request: pb.EstimateSessionRequest, context: Any) -> pb.EstimateSessionResponse:
         return await self._service.estimate(request.spec)
 
 
-def _news(tx: ReadTransaction, *, session: str, seen: int) -> tuple[bool, list[Any]]:
+def _new_events(tx: ReadTransaction, *, session: str, after: int) -> tuple[bool, list[Any]]:
     ended = sessions.get(tx, session).state in sessions.ENDED
-    return ended, events.after(tx, session, seen, limit=_WATCH_BATCH)
+    return ended, events.after(tx, session, after, limit=_WATCH_BATCH)
 
 
 def _no_log(run: v1.Run) -> str:
     if run.state == v1.RUN_STATE_QUEUED:
-        return f"{run.name} waits for a trainer: there is no log yet"
-    return f"no log of {run.name} is kept: its trainer has not begun, or its pod or its log file is gone"
+        return f"{run.name} has no log yet: it waits for a trainer"
+    return f"{run.name} has no log: its trainer has not started, or its pod or log file was deleted"
 
 
 def _sequence(token: str) -> int:
     if not token:
         return 0
     if not (token.isascii() and token.isdigit() and len(token) < 19):
-        raise InvalidArgument(field="resume_token", value=token, expected="resume_token of an earlier answer")
+        raise InvalidArgument(field="resume_token", value=token, expected="resume_token of an earlier response")
     return int(token)
 
 
 def lineage(session: v1.Session, iterations: list[v1.Iteration]) -> pb.Lineage:
-    """The tree with scores, changes and lessons."""
-    told = pb.Lineage()
+    """Build the tree of iterations with scores, changes and lessons."""
+    tree = pb.Lineage()
     for entry in iterations:
-        node = told.nodes.add(
+        node = tree.nodes.add(
             iteration=entry.name,
             parent=entry.parent,
             planned_change=entry.planned_change,
@@ -215,11 +217,11 @@ def lineage(session: v1.Session, iterations: list[v1.Iteration]) -> pb.Lineage:
             node.score = entry.score
         if entry.HasField("judgment"):
             node.interval_low, node.interval_high = entry.judgment.interval_low, entry.judgment.interval_high
-    told.lessons.extend(held.message(session.name) for held in lessons(iterations))
-    return told
+    tree.lessons.extend(held.message(session.name) for held in lessons(iterations))
+    return tree
 
 
 def _notes(iteration: v1.Iteration) -> list[str]:
-    """A person's notes; where the reviser said how it heeds one, that, as it quotes the note."""
-    heeded = list(iteration.addressed_notes)
-    return [*heeded, *list(iteration.notes)[len(heeded) :]]
+    """Notes of people. Notes that the reviser addressed are replaced by its answers, which quote the notes."""
+    addressed = list(iteration.addressed_notes)
+    return [*addressed, *list(iteration.notes)[len(addressed) :]]

@@ -1,7 +1,7 @@
-"""Assignments: the pieces of a session's work, with their members, candidates and results.
+"""Assignments: units of a session's work, with their members, candidates and results.
 
-An assignment is asked for once by its name, served to the session's run, and ends in one state. Its number in the session is
-what trainers know it by; one that is reopened gets a new number, so that no trainer takes it for the one it had.
+An assignment is created once under its name, served to the session's run, and ends in one state. Trainers identify it by its
+number in the session. A reopened assignment gets a new number, so that a trainer does not confuse it with the earlier one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import InvalidArgument, NotFound
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import micros, timestamp
 from dressage_orchestrator.database import events
 from dressage_orchestrator.database.engine import ReadTransaction, Transaction
@@ -26,22 +26,22 @@ from dressage_orchestrator.database.tables import ASSIGNMENTS, CANDIDATES, MEMBE
 ENDED = frozenset(
     {v1.ASSIGNMENT_STATE_SUCCEEDED, v1.ASSIGNMENT_STATE_FAILED, v1.ASSIGNMENT_STATE_CANCELLED},
 )
-"""States that an assignment leaves only by being reopened."""
+"""Final states; only `reopen` leaves them."""
 
 OPEN = frozenset({v1.ASSIGNMENT_STATE_PENDING, v1.ASSIGNMENT_STATE_RUNNING})
-"""States in which an assignment has or needs a trainer."""
+"""States of an assignment that has or needs a trainer."""
 
 _SPEED_WEIGHT = 0.3
 
 
 @dataclass(frozen=True)
 class AssignmentRow:
-    """An assignment and what the API does not show of it.
+    """An assignment with its internal columns.
 
-    :param assignment: its members and candidates only where a function says so.
-    :param id: its number in the session.
+    :param assignment: the message; with members and candidates only if documented at the function.
+    :param id: number in the session.
     :param checkpoint: key of the newest checkpoint, relative to the assignment; empty: none.
-    :param work: what was asked for, as `create` was given it.
+    :param work: the request, as given to `create`.
     """
 
     assignment: v1.Assignment
@@ -53,36 +53,36 @@ class AssignmentRow:
 
     @property
     def ended(self) -> bool:
-        """Whether it is in a state for good."""
+        """Whether the state is final."""
         return self.assignment.state in ENDED
 
     @property
     def name(self) -> str:
-        """Its full name."""
+        """Full name."""
         return self.assignment.name
 
 
-def _row(found: Any) -> AssignmentRow:
+def _row(row: Any) -> AssignmentRow:
     return AssignmentRow(
-        assignment=v1.Assignment.FromString(found.data),
-        session=found.session,
-        iteration=found.iteration,
-        id=found.id,
-        checkpoint=found.checkpoint,
-        work=work.Assignment.FromString(found.work),
+        assignment=v1.Assignment.FromString(row.data),
+        session=row.session,
+        iteration=row.iteration,
+        id=row.id,
+        checkpoint=row.checkpoint,
+        work=work.Assignment.FromString(row.work),
     )
 
 
 def create(tx: Transaction, task: work.Assignment, members: Sequence[v1.Member] = ()) -> AssignmentRow:
-    """Store a new assignment, PENDING; one of that name stays as it is.
+    """Store a new assignment, PENDING, unless one of that name exists.
 
-    :param task: its name, cores and work; its number is given here.
-    :param members: those trained or scored, their names below the assignment's.
-    :return: the new one, or the one of that name.
+    :param task: name, cores and work; the number is assigned here.
+    :param members: members to train or score, with names below the assignment's.
+    :return: the new or existing assignment.
     :raises InvalidArgument: when the name or the work is missing.
-    :raises NotFound: when there is no such session.
+    :raises NotFound: when the session does not exist.
     """
-    parts = names.parse_assignment(task.name)
+    parts = resource_names.parse_assignment(task.name)
     kind = task.WhichOneof("work")
     if kind is None:
         raise InvalidArgument(field="work", value=None, expected="train, score, evaluate or search")
@@ -110,7 +110,7 @@ def create(tx: Transaction, task: work.Assignment, members: Sequence[v1.Member] 
         ids = {"assignment": task.name, "id": member.name.rpartition("/")[2], "position": position}
         tx.execute(sa.insert(MEMBERS).values(**ids, data=member.SerializeToString()))
     _claim_run(tx, parts.session)
-    _announce(tx, parts, stored)
+    _append_event(tx, parts, stored)
     return AssignmentRow(stored, parts.session, parts.iteration, numbered.id, "", numbered)
 
 
@@ -120,25 +120,25 @@ def _next_id(tx: ReadTransaction, session: str) -> int:
 
 
 def _claim_run(tx: Transaction, session: str) -> None:
-    """Keep the session's idle run, if there is one: it has work again."""
+    """Mark the session's run as no longer idle."""
     tx.execute(sa.update(RUNS).where(RUNS.c.session == session).values(idle_micros=0, release=False))
 
 
 def find(tx: ReadTransaction, name: str) -> AssignmentRow | None:
     """Read an assignment without members and candidates; None if there is none."""
-    found = tx.execute(sa.select(ASSIGNMENTS).where(ASSIGNMENTS.c.name == name)).one_or_none()
-    return None if found is None else _row(found)
+    row = tx.execute(sa.select(ASSIGNMENTS).where(ASSIGNMENTS.c.name == name)).one_or_none()
+    return None if row is None else _row(row)
 
 
 def by_id(tx: ReadTransaction, session: str, number: int) -> AssignmentRow | None:
     """Read the session's assignment of that number, without members and candidates; None if there is none."""
-    where = (ASSIGNMENTS.c.session == session, ASSIGNMENTS.c.id == number)
-    found = tx.execute(sa.select(ASSIGNMENTS).where(*where)).one_or_none()
-    return None if found is None else _row(found)
+    match = (ASSIGNMENTS.c.session == session, ASSIGNMENTS.c.id == number)
+    row = tx.execute(sa.select(ASSIGNMENTS).where(*match)).one_or_none()
+    return None if row is None else _row(row)
 
 
 def get(tx: ReadTransaction, name: str) -> AssignmentRow:
-    """Read an assignment with its members, and with its candidates in the order in which they were asked for.
+    """Read an assignment with its members, and with its candidates in the order of the request.
 
     :raises NotFound: when there is none.
     """
@@ -147,9 +147,9 @@ def get(tx: ReadTransaction, name: str) -> AssignmentRow:
         raise _missing(name)
     row.assignment.members.extend(members(tx, name))
     if row.work.HasField("evaluate"):
-        found = candidates(tx, name)
-        asked = [entry.id for entry in row.work.evaluate.candidates]
-        row.assignment.candidates.extend(found[ident] for ident in asked if ident in found)
+        results = candidates(tx, name)
+        ids = [entry.id for entry in row.work.evaluate.candidates]
+        row.assignment.candidates.extend(results[ident] for ident in ids if ident in results)
     return row
 
 
@@ -166,13 +166,13 @@ def change_member(tx: Transaction, name: str, member: str, edit: Callable[[v1.Me
     :raises NotFound: when there is none.
     """
     lock(tx, name)
-    where = (MEMBERS.c.assignment == name, MEMBERS.c.id == member)
-    found = tx.execute(sa.select(MEMBERS.c.data).where(*where)).one_or_none()
-    if found is None:
+    match = (MEMBERS.c.assignment == name, MEMBERS.c.id == member)
+    row = tx.execute(sa.select(MEMBERS.c.data).where(*match)).one_or_none()
+    if row is None:
         raise NotFound(f"assignment {name!r} has no member {member!r}", reason="MEMBER_NOT_FOUND")
-    message = v1.Member.FromString(found.data)
+    message = v1.Member.FromString(row.data)
     edit(message)
-    tx.execute(sa.update(MEMBERS).where(*where).values(data=message.SerializeToString()))
+    tx.execute(sa.update(MEMBERS).where(*match).values(data=message.SerializeToString()))
     return message
 
 
@@ -193,9 +193,9 @@ def add_candidate(tx: Transaction, name: str, result: v1.CandidateResult) -> Non
 def page(
     tx: ReadTransaction, session: str, *, iteration: int | None, after: tuple[int, str] | None, limit: int
 ) -> list[tuple[v1.Assignment, tuple[int, str]]]:
-    """List a session's assignments, oldest first, each with its position; with members and without candidates.
+    """List a session's assignments, oldest first, each with its position, with members and without candidates.
 
-    :param iteration: only those of this iteration.
+    :param iteration: list only those of this iteration.
     :param after: position after which the page begins.
     """
     query = sa.select(ASSIGNMENTS).where(ASSIGNMENTS.c.session == session)
@@ -205,38 +205,38 @@ def page(
         later = sa.and_(ASSIGNMENTS.c.create_micros == after[0], ASSIGNMENTS.c.name > after[1])
         query = query.where(sa.or_(ASSIGNMENTS.c.create_micros > after[0], later))
     rows = tx.execute(query.order_by(ASSIGNMENTS.c.create_micros, ASSIGNMENTS.c.name).limit(limit)).all()
-    found = []
+    entries = []
     for row in rows:
         message = v1.Assignment.FromString(row.data)
         message.members.extend(members(tx, row.name))
-        found.append((message, (row.create_micros, row.name)))
-    return found
+        entries.append((message, (row.create_micros, row.name)))
+    return entries
 
 
 def open_of(tx: ReadTransaction, session: str) -> list[AssignmentRow]:
-    """List a session's assignments that have not ended, in the order in which they are served."""
-    where = (ASSIGNMENTS.c.session == session, ASSIGNMENTS.c.state.in_(sorted(OPEN)))
-    return [_row(row) for row in tx.execute(sa.select(ASSIGNMENTS).where(*where).order_by(ASSIGNMENTS.c.id))]
+    """List a session's open assignments in the order in which they are served."""
+    match = (ASSIGNMENTS.c.session == session, ASSIGNMENTS.c.state.in_(sorted(OPEN)))
+    return [_row(row) for row in tx.execute(sa.select(ASSIGNMENTS).where(*match).order_by(ASSIGNMENTS.c.id))]
 
 
 def live(tx: ReadTransaction) -> list[AssignmentRow]:
-    """List assignments of all sessions that have not ended, oldest first."""
+    """List the open assignments of all sessions, oldest first."""
     query = sa.select(ASSIGNMENTS).where(ASSIGNMENTS.c.state.in_(sorted(OPEN)))
     return [_row(row) for row in tx.execute(query.order_by(ASSIGNMENTS.c.create_micros, ASSIGNMENTS.c.name))]
 
 
 def waiting_sessions(tx: ReadTransaction, run_states: frozenset[int]) -> list[str]:
-    """List sessions that have open assignments and no run in any of the states."""
+    """List sessions with open assignments and without a run in any of the states."""
     served = sa.select(RUNS.c.session).where(RUNS.c.state.in_(sorted(run_states)))
-    where = (ASSIGNMENTS.c.state.in_(sorted(OPEN)), ASSIGNMENTS.c.session.not_in(served))
-    query = sa.select(ASSIGNMENTS.c.session).where(*where).distinct().order_by(ASSIGNMENTS.c.session)
+    match = (ASSIGNMENTS.c.state.in_(sorted(OPEN)), ASSIGNMENTS.c.session.not_in(served))
+    query = sa.select(ASSIGNMENTS.c.session).where(*match).distinct().order_by(ASSIGNMENTS.c.session)
     return [row.session for row in tx.execute(query)]
 
 
 def change(tx: Transaction, name: str, edit: Callable[[v1.Assignment], dict[str, Any] | None]) -> v1.Assignment:
     """Change an assignment by compare-and-swap; a change of state or failures appends its event.
 
-    :param edit: changes the message, members and candidates excepted; may return further columns to write.
+    :param edit: changes the message, except members and candidates; may return further columns to write.
     :raises NotFound: when there is none.
     """
     lock(tx, name)
@@ -257,13 +257,13 @@ def change(tx: Transaction, name: str, edit: Callable[[v1.Assignment], dict[str,
         raise _missing(name)
     message = swapped[0]
     if (message.state, message.failures) != (before.state, before.failures):
-        _announce(tx, names.parse_assignment(name), message)
+        _append_event(tx, resource_names.parse_assignment(name), message)
     tx.touch(name)
     return message
 
 
 def begin(tx: Transaction, name: str, run: str) -> None:
-    """Note that the run's trainer works on the assignment; an ended one stays as it is."""
+    """Record that the run's trainer executes the assignment, unless it has ended."""
 
     def edit(assignment: v1.Assignment) -> None:
         if assignment.state not in OPEN:
@@ -277,7 +277,7 @@ def begin(tx: Transaction, name: str, run: str) -> None:
 
 
 def interrupt(tx: Transaction, name: str) -> None:
-    """Have an assignment wait for the next trainer, if one works on it."""
+    """Return a running assignment to PENDING for the next trainer."""
 
     def edit(assignment: v1.Assignment) -> None:
         if assignment.state == v1.ASSIGNMENT_STATE_RUNNING:
@@ -287,9 +287,9 @@ def interrupt(tx: Transaction, name: str) -> None:
 
 
 def count_failure(tx: Transaction, name: str, failure: v1.Failure, *, limit: int) -> bool:
-    """Count a failure of an open assignment; beyond ``limit`` it FAILS by it.
+    """Count a failure of an open assignment; beyond ``limit`` the assignment fails.
 
-    :return: whether it failed for good.
+    :return: whether the assignment failed.
     """
 
     lock(tx, name)
@@ -316,7 +316,7 @@ def end(
     *,
     generated_code: bool = False,
 ) -> None:
-    """End an assignment that has not ended; do nothing to one that has.
+    """End an assignment, unless it has ended.
 
     :param generated_code: whether generated code caused the failure.
     """
@@ -334,11 +334,11 @@ def end(
 
 
 def reopen(tx: Transaction, name: str) -> bool:
-    """Have an assignment that FAILED or was CANCELLED wait for a trainer again, with its items and its checkpoint.
+    """Reopen a FAILED or CANCELLED assignment, with its items and its checkpoint.
 
-    Its failures count anew. Where all members had failed, they are trained on.
+    Its failures are counted from 0. If all members had failed, their training continues.
 
-    :return: whether it waits again because of this call.
+    :return: whether this call reopened it.
     :raises NotFound: when there is none.
     """
     lock(tx, name)
@@ -372,55 +372,55 @@ def reopen(tx: Transaction, name: str) -> bool:
 
 
 def env_steps(tx: ReadTransaction, session: str) -> int:
-    """Sum the environment steps that a session's members trained and its candidates and searches played."""
-    mine = ASSIGNMENTS.c.session == session
-    query = sa.select(MEMBERS.c.data).join(ASSIGNMENTS, ASSIGNMENTS.c.name == MEMBERS.c.assignment).where(mine)
+    """Sum the environment steps of a session's members, candidates and searches."""
+    in_session = ASSIGNMENTS.c.session == session
+    query = sa.select(MEMBERS.c.data).join(ASSIGNMENTS, ASSIGNMENTS.c.name == MEMBERS.c.assignment).where(in_session)
     trained = sum(v1.Member.FromString(row.data).env_steps for row in tx.execute(query))
-    played = tx.execute(sa.select(sa.func.sum(ASSIGNMENTS.c.env_steps)).where(mine)).scalar_one()
-    return trained + int(played or 0)
+    evaluated = tx.execute(sa.select(sa.func.sum(ASSIGNMENTS.c.env_steps)).where(in_session)).scalar_one()
+    return trained + int(evaluated or 0)
 
 
-def remember_speed(tx: Transaction, kind: str, pool: str, steps_per_second: float) -> None:
-    """Keep a running mean of the speed of trainings of a kind (`durations.kind_of_run`), for estimates."""
+def record_speed(tx: Transaction, kind: str, pool: str, steps_per_second: float) -> None:
+    """Update the running mean of the speed of a kind of training (`durations.kind_of_run`), for estimates."""
     tx.lock("speeds")
-    where = (SPEEDS.c.environment == kind, SPEEDS.c.pool == pool)
-    old = tx.execute(sa.select(SPEEDS.c.steps_per_second).where(*where)).one_or_none()
+    match = (SPEEDS.c.environment == kind, SPEEDS.c.pool == pool)
+    old = tx.execute(sa.select(SPEEDS.c.steps_per_second).where(*match)).one_or_none()
     if old is None:
         row = {"environment": kind, "pool": pool, "steps_per_second": steps_per_second}
         tx.execute(sa.insert(SPEEDS).values(**row))
         return
     blended = (1 - _SPEED_WEIGHT) * old.steps_per_second + _SPEED_WEIGHT * steps_per_second
-    tx.execute(sa.update(SPEEDS).where(*where).values(steps_per_second=blended))
+    tx.execute(sa.update(SPEEDS).where(*match).values(steps_per_second=blended))
 
 
 def speed(tx: ReadTransaction, kind: str, pool: str) -> float | None:
-    """Read the environment steps per second of earlier trainings of a kind; None if there were none."""
-    where = (SPEEDS.c.environment == kind, SPEEDS.c.pool == pool)
-    found = tx.execute(sa.select(SPEEDS.c.steps_per_second).where(*where)).one_or_none()
-    return None if found is None else float(found.steps_per_second)
+    """Read the mean environment steps per second of a kind of training; None if there is no record."""
+    match = (SPEEDS.c.environment == kind, SPEEDS.c.pool == pool)
+    row = tx.execute(sa.select(SPEEDS.c.steps_per_second).where(*match)).one_or_none()
+    return None if row is None else float(row.steps_per_second)
 
 
 def environment_of(task: work.Assignment) -> str:
-    """The environment of an assignment, whatever its kind; empty where it has none."""
+    """The environment of an assignment of any kind; empty if it has none."""
     kind = task.WhichOneof("work")
     return str(getattr(task, kind).environment) if kind is not None else ""
 
 
 def lock(tx: Transaction, name: str) -> None:
-    """Hold back other transactions that change anything of the assignment's session."""
-    tx.lock(names.session_name(names.parse_assignment(name).session))
+    """Lock the assignment's session against concurrent transactions."""
+    tx.lock(resource_names.session_name(resource_names.parse_assignment(name).session))
 
 
 def topic(session: str) -> str:
-    """The topic that is touched when an assignment of the session changes its state."""
-    return f"{names.session_name(session)}/assignments"
+    """The topic of state changes of the session's assignments."""
+    return f"{resource_names.session_name(session)}/assignments"
 
 
 def _missing(name: str) -> NotFound:
     return NotFound(f"no assignment {name!r}", reason="ASSIGNMENT_NOT_FOUND", metadata={"assignment": name})
 
 
-def _announce(tx: Transaction, parts: names.AssignmentParts, assignment: v1.Assignment) -> None:
+def _append_event(tx: Transaction, parts: resource_names.AssignmentParts, assignment: v1.Assignment) -> None:
     changed = ev.AssignmentChanged(assignment=assignment.name, state=assignment.state, run=assignment.run)
     changed.failures = assignment.failures
     if assignment.HasField("failure"):

@@ -1,4 +1,4 @@
-"""Benchmarks."""
+"""Rows of benchmarks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _id(name: str) -> str:
 
 
 def create(tx: Transaction, benchmark: pb.Benchmark) -> pb.Benchmark:
-    """Stores a new benchmark."""
+    """Store a new benchmark."""
     benchmark.create_time.CopyFrom(timestamp(tx.now))
     row = {"id": _id(benchmark.name), "data": benchmark.SerializeToString(), "ended": False, "version": 1}
     tx.execute(sa.insert(BENCHMARKS).values(**row, create_micros=micros(tx.now)))
@@ -28,7 +28,7 @@ def create(tx: Transaction, benchmark: pb.Benchmark) -> pb.Benchmark:
 
 
 def get(tx: ReadTransaction, name: str) -> pb.Benchmark:
-    """One benchmark.
+    """Read a benchmark.
 
     :raises NotFound: when there is none.
     """
@@ -41,7 +41,7 @@ def get(tx: ReadTransaction, name: str) -> pb.Benchmark:
 def page(
     tx: ReadTransaction, *, limit: int, before: tuple[int, str] | None
 ) -> list[tuple[pb.Benchmark, tuple[int, str]]]:
-    """Benchmarks, newest first, each with its position."""
+    """List benchmarks, newest first, each with its position."""
     query = sa.select(BENCHMARKS)
     if before is not None:
         older = sa.and_(BENCHMARKS.c.create_micros == before[0], BENCHMARKS.c.id < before[1])
@@ -50,7 +50,7 @@ def page(
     return [(pb.Benchmark.FromString(row.data), (row.create_micros, row.id)) for row in rows]
 
 
-def unfinished(tx: ReadTransaction) -> list[str]:
+def pending(tx: ReadTransaction) -> list[str]:
     """Names of the benchmarks that have not ended."""
     rows = tx.execute(sa.select(BENCHMARKS.c.id).where(BENCHMARKS.c.ended.is_(False)))
     return [f"benchmarks/{row.id}" for row in rows]
@@ -59,9 +59,9 @@ def unfinished(tx: ReadTransaction) -> list[str]:
 def change(
     tx: Transaction, name: str, edit: Callable[[pb.Benchmark], None], *, ended: bool | None = None
 ) -> pb.Benchmark:
-    """Changes a benchmark by compare-and-swap.
+    """Change a benchmark by compare-and-swap.
 
-    :param ended: whether nothing more happens to it; None: as before.
+    :param ended: whether the benchmark has ended; None: unchanged.
     """
 
     tx.lock(name)

@@ -1,7 +1,7 @@
-"""Transactions, and telling those who wait that something changed.
+"""Transactions and notifications of changes.
 
-A `Transaction` collects the topics it touched (`sessions/{s}`, a run's name); after its commit, and only then, the
-database calls the listener with them. Topics are hints: whoever waits also looks by itself now and then.
+A `Transaction` collects the topics that it touches (`sessions/{s}`, a run's name). After its commit, and only then, the
+database calls the listener with them. Topics are hints: subscribers also poll.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ import sqlalchemy as sa
 from dressage.errors import Aborted, InvalidArgument
 
 from dressage_orchestrator.clock import Clock, system_clock
-from dressage_orchestrator.database.faults import DatabaseLost as DatabaseLost
-from dressage_orchestrator.database.faults import domain_error, ends_connection, lost
+from dressage_orchestrator.database.driver_errors import DatabaseLost as DatabaseLost
+from dressage_orchestrator.database.driver_errors import domain_error, ends_connection, lost
 from dressage_orchestrator.database.migrate import migrate, require_current
 from dressage_orchestrator.database.tables import EXECUTORS
 
 _BUSY_SECONDS = 5.0
-"""How long a writer waits for another: a request with two transactions answers within a client's deadline of 20 s, and
-workflows and background loops repeat what met a lock."""
+"""Time that a writer waits for another one. A request with two transactions responds within a client's deadline of 20 s;
+workflows and background loops retry after a timeout."""
 
 _CONNECT_SECONDS = 5
 _STATEMENT_SECONDS = 30
 _POOL_SIZE = 8
 
 IDLE_SECONDS = 8
-"""PostgreSQL ends a transaction that does nothing for so long: less than the time after which a server that stands still
-is given up, so that none of its transactions can commit afterwards."""
+"""PostgreSQL aborts a transaction after this idle time. It is shorter than the lease of a server, so that no transaction of a
+suspended server can commit after the server has expired."""
 
 
 class Fenced(Aborted):
-    """This server was given up for dead by another: it must do nothing more."""
+    """Another server has expired this one, which must not write any more."""
 
     default_reason = "EXECUTOR_FENCED"
 
 
 class ReadTransaction:
-    """A transaction that sees one state of the database: its connection and its moment. A write in it is an error."""
+    """A read-only transaction, which sees one state of the database."""
 
     def __init__(self, connection: sa.Connection, clock: Clock) -> None:
         self.connection = connection
@@ -55,7 +55,7 @@ class ReadTransaction:
 
 
 class Transaction(ReadTransaction):
-    """A transaction that may write: also what it touched."""
+    """A transaction that may write and collects the topics that it touches."""
 
     def __init__(self, connection: sa.Connection, clock: Clock) -> None:
         super().__init__(connection, clock)
@@ -63,14 +63,14 @@ class Transaction(ReadTransaction):
         self._locked: set[str] = set()
 
     def touch(self, topic: str) -> None:
-        """Notify the topic's listeners once this is committed."""
+        """Notify the topic's subscribers after the commit."""
         self.touched.add(topic)
 
     def lock(self, name: str) -> None:
-        """Hold back other transactions that lock the same name until this one ends.
+        """Lock a name until the end of the transaction.
 
-        What reads before it writes locks first. On SQLite a transaction has the whole database for itself anyway.
-        Order, where there are several: request ids, then a session, then the rest.
+        A transaction that reads before it writes must lock first. On SQLite a transaction locks the whole database. The
+        order of several locks is: request ids, then a session, then others.
         """
         if name not in self._locked and self.connection.dialect.name == "postgresql":
             key = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), signed=True)
@@ -82,13 +82,13 @@ class Database:
     """The engine behind the repository modules.
 
     :param url: an SQLAlchemy URL of an SQLite file or of PostgreSQL (``postgresql://user:password@host:port/name``).
-    :param upgrade: make the tables, or bring them to this version; False: refuse older ones.
-    :param patience: seconds that `begin` and `read` wait for a database that cannot be reached.
+    :param upgrade: create or upgrade the tables; False: reject older ones.
+    :param patience: seconds that `begin` and `read` wait for a database that is unavailable.
     :raises FailedPrecondition: when the database was written by a newer version, or its file is damaged.
     :raises DatabaseLost: when the database cannot be used now.
 
     Set before use: ``listener``, called with the touched topics after each commit, from the committing thread; and on a
-    shared database ``executor``, this server's id, without which it may do nothing once it was given up for dead.
+    shared database ``executor``, this server's id, which fences transactions after the server has expired.
     """
 
     def __init__(self, url: str, *, clock: Clock = system_clock, upgrade: bool = True, patience: float = 5.0) -> None:
@@ -100,8 +100,8 @@ class Database:
             self._engine, self._reader = _make_engines(url)
         except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError) as error:
             raise InvalidArgument(field="database_url", value="(hidden)", expected="an SQLAlchemy URL") from error
-        # SQLite has one writer at a time. Its own way to wait is to look again after up to 100 ms, and who looks first
-        # wins; the threads of this process wait for each other here, and hold no connection meanwhile.
+        # SQLite has one writer at a time, and waits by polling at intervals of up to 100 ms without an order. Here threads of
+        # this process wait for each other in order, without holding a connection.
         self._writer = None if self.shared else threading.Lock()
         try:
             self._connect(self._engine).close()
@@ -125,10 +125,10 @@ class Database:
     def begin(self) -> Iterator[Transaction]:
         """Run a transaction: committed at the end, rolled back on an error.
 
-        :raises DatabaseLost: when the database does not answer, is locked, or its disk is full; nothing was committed, or
-            on PostgreSQL everything, if the connection broke in the commit.
+        :raises DatabaseLost: when the database does not answer, is locked, or its disk is full; nothing was committed, except
+            on PostgreSQL if the connection was lost during the commit.
         :raises FailedPrecondition: when the database's file is damaged.
-        :raises Fenced: when this server was given up for dead.
+        :raises Fenced: when this server has expired.
         """
         with self._writing(), _translated():
             connection = self._connect(self._engine)
@@ -141,11 +141,11 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[ReadTransaction]:
-        """Run a read-only transaction, which sees one state; it neither waits for writers nor holds them up.
+        """Run a read-only transaction on one state of the database; it neither waits for writers nor blocks them.
 
         :raises DatabaseLost: when the database does not answer.
         :raises FailedPrecondition: when the database's file is damaged.
-        :raises Fenced: when this server was given up for dead.
+        :raises Fenced: when this server has expired.
         """
         with _translated(read_only=True):
             connection = self._connect(self._reader)
@@ -187,9 +187,9 @@ class Database:
     def _check_fence(self, tx: ReadTransaction) -> None:
         if self.executor is None:
             return
-        where = (EXECUTORS.c.id == self.executor, EXECUTORS.c.dead.is_(False))
-        if tx.execute(sa.select(EXECUTORS.c.id).where(*where)).one_or_none() is None:
-            raise Fenced(f"another server has taken over from {self.executor}")
+        match = (EXECUTORS.c.id == self.executor, EXECUTORS.c.expired.is_(False))
+        if tx.execute(sa.select(EXECUTORS.c.id).where(*match)).one_or_none() is None:
+            raise Fenced(f"{self.executor} has expired; another server has taken over")
 
 
 def sqlite_url(path: Path) -> str:
@@ -199,11 +199,11 @@ def sqlite_url(path: Path) -> str:
 
 @contextmanager
 def _translated(*, read_only: bool = False) -> Iterator[None]:
-    """Raise the driver's errors as domain errors, programming errors as they are."""
+    """Convert errors of the driver to domain errors; programming errors are raised unchanged."""
     try:
         yield
     except sa.exc.IntegrityError as error:
-        raise Aborted("another change came first; try again", reason="CONTENTION") from error
+        raise Aborted("a concurrent change was committed first; try again", reason="CONTENTION") from error
     except sa.exc.SQLAlchemyError as error:
         translated = domain_error(error, read_only=read_only)
         if translated is None:
@@ -212,7 +212,7 @@ def _translated(*, read_only: bool = False) -> Iterator[None]:
 
 
 def _make_engines(url: str) -> tuple[sa.Engine, sa.Engine]:
-    """The engines of transactions that write and of those that only read."""
+    """Create the engines for writing and for reading transactions."""
     parsed = sa.make_url(url)
     backend = parsed.get_backend_name()
     if backend == "postgresql":
@@ -221,9 +221,9 @@ def _make_engines(url: str) -> tuple[sa.Engine, sa.Engine]:
     if backend != "sqlite":
         raise InvalidArgument(field="database_url", value=backend, expected="a URL of sqlite or postgresql")
     if parsed.database in (None, "", ":memory:"):
-        expected = "a file (sqlite:///path): in memory each connection would have a database of its own"
+        expected = "a file (sqlite:///path): in memory each connection would have a separate database"
         raise InvalidArgument(field="database_url", value=url, expected=expected)
-    # A transaction that reads first and then writes must hold the lock from its beginning, or two of them deadlock.
+    # Two transactions that read and then write would deadlock, so the write lock is acquired at the beginning.
     writer = _make_sqlite(parsed, begin="BEGIN IMMEDIATE", pragmas=("journal_mode=WAL", "foreign_keys=ON"))
     return writer, _make_sqlite(parsed, begin="BEGIN DEFERRED", pragmas=("query_only=ON",))
 
@@ -244,7 +244,7 @@ def _make_postgresql(url: sa.URL) -> sa.Engine:
 
 
 def _make_sqlite(url: sa.URL, *, begin: str, pragmas: tuple[str, ...]) -> sa.Engine:
-    """An engine whose connections have the pragmas and whose transactions begin so."""
+    """Create an engine of SQLite with these pragmas and this statement at the beginning of transactions."""
     engine = sa.create_engine(
         url,
         connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False},
@@ -255,7 +255,7 @@ def _make_sqlite(url: sa.URL, *, begin: str, pragmas: tuple[str, ...]) -> sa.Eng
 
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: Any, _: Any) -> None:
-        connection.isolation_level = None  # so that the BEGIN below is ours, not the driver's
+        connection.isolation_level = None  # disables the driver's own BEGIN
         for pragma in ("synchronous=NORMAL", *pragmas):
             connection.execute(f"PRAGMA {pragma}")
 
@@ -266,6 +266,6 @@ def _make_sqlite(url: sa.URL, *, begin: str, pragmas: tuple[str, ...]) -> sa.Eng
     @sa.event.listens_for(engine, "handle_error")
     def _drop(context: sa.engine.ExceptionContext) -> None:
         if ends_connection(context.original_exception):
-            context.is_disconnect = True  # it and all others of the pool are opened again when next used
+            context.is_disconnect = True  # all connections of the pool are reopened
 
     return engine

@@ -1,7 +1,7 @@
-"""The servers that share a database, each start of one a row: who lives, and who was given up for dead.
+"""Executors: the servers that share a database, one row for each start of a server.
 
-A row's id is never used twice (`{name}.{epoch}`), so what belongs to a dead one may be taken at any time by anybody.
-Whether one lives is judged by its beats, a counter that it steps: no clock of another machine is read.
+An executor's id (`{name}.{epoch}`) is never reused, so any server may take over the work of an expired executor at any time.
+Liveness is determined from a counter that each executor increments, so clocks of different machines are not compared.
 """
 
 from __future__ import annotations
@@ -21,53 +21,61 @@ _LOCK = "executors"
 class Executor:
     """One start of a server.
 
-    :param beats: how often it has said that it lives.
-    :param dead: given up by another, or gone by itself; never again alive.
+    :param heartbeats: number of heartbeats so far.
+    :param expired: expired by another server, or shut down; this is final.
     """
 
     id: str
     name: str
-    beats: int
-    dead: bool
+    heartbeats: int
+    expired: bool
 
 
 def register(tx: Transaction, name: str) -> str:
-    """A new executor's id; earlier ones of the same name are dead from now on, as a pod's name is one process's."""
+    """Register an executor and expire earlier ones of the same name, which belongs to one process.
+
+    :return: the executor's id.
+    """
     tx.lock(_LOCK)
-    tx.execute(sa.update(EXECUTORS).where(EXECUTORS.c.name == name).values(dead=True))
+    tx.execute(sa.update(EXECUTORS).where(EXECUTORS.c.name == name).values(expired=True))
     last = tx.execute(sa.select(sa.func.max(EXECUTORS.c.epoch)).where(EXECUTORS.c.name == name)).scalar_one()
-    # Rows of the dead are dropped once nothing of theirs is left, so the moment keeps ids from coming again.
+    # Rows of expired executors are deleted once they own nothing, so the current time prevents ids from being reused.
     epoch = max((last or 0) + 1, micros(tx.now) // 1000)
-    row = {"id": f"{name}.{epoch}", "name": name, "epoch": epoch, "beats": 0, "dead": False}
+    row = {"id": f"{name}.{epoch}", "name": name, "epoch": epoch, "heartbeats": 0, "expired": False}
     tx.execute(sa.insert(EXECUTORS).values(**row, start_micros=micros(tx.now)))
     return f"{name}.{epoch}"
 
 
-def beat(tx: Transaction, id_: str) -> bool:
-    """Says that it lives; False when it was given up for dead."""
-    where = (EXECUTORS.c.id == id_, EXECUTORS.c.dead.is_(False))
-    return bool(tx.execute(sa.update(EXECUTORS).where(*where).values(beats=EXECUTORS.c.beats + 1)).rowcount == 1)
+def heartbeat(tx: Transaction, id_: str) -> bool:
+    """Increment the executor's counter; False when it has expired."""
+    match = (EXECUTORS.c.id == id_, EXECUTORS.c.expired.is_(False))
+    return bool(
+        tx.execute(sa.update(EXECUTORS).where(*match).values(heartbeats=EXECUTORS.c.heartbeats + 1)).rowcount == 1
+    )
 
 
-def everyone(tx: ReadTransaction) -> list[Executor]:
-    """All rows."""
-    return [Executor(row.id, row.name, row.beats, row.dead) for row in tx.execute(sa.select(EXECUTORS))]
+def list_all(tx: ReadTransaction) -> list[Executor]:
+    """List all executors."""
+    return [Executor(row.id, row.name, row.heartbeats, row.expired) for row in tx.execute(sa.select(EXECUTORS))]
 
 
-def alive(tx: ReadTransaction, id_: str) -> bool:
-    """Whether there is such an executor and nobody gave it up."""
-    where = (EXECUTORS.c.id == id_, EXECUTORS.c.dead.is_(False))
-    return tx.execute(sa.select(EXECUTORS.c.id).where(*where)).one_or_none() is not None
+def is_alive(tx: ReadTransaction, id_: str) -> bool:
+    """Whether the executor exists and has not expired."""
+    match = (EXECUTORS.c.id == id_, EXECUTORS.c.expired.is_(False))
+    return tx.execute(sa.select(EXECUTORS.c.id).where(*match)).one_or_none() is not None
 
 
-def give_up(tx: Transaction, id_: str, *, beats: int | None = None) -> bool:
-    """Declares one dead, if its beats are still as they were seen; whether this call did it."""
-    query = sa.update(EXECUTORS).where(EXECUTORS.c.id == id_, EXECUTORS.c.dead.is_(False))
-    if beats is not None:
-        query = query.where(EXECUTORS.c.beats == beats)
-    return bool(tx.execute(query.values(dead=True)).rowcount == 1)
+def expire(tx: Transaction, id_: str, *, heartbeats: int | None = None) -> bool:
+    """Expire an executor; whether this call did it.
+
+    :param heartbeats: expire it only if its counter still has this value.
+    """
+    query = sa.update(EXECUTORS).where(EXECUTORS.c.id == id_, EXECUTORS.c.expired.is_(False))
+    if heartbeats is not None:
+        query = query.where(EXECUTORS.c.heartbeats == heartbeats)
+    return bool(tx.execute(query.values(expired=True)).rowcount == 1)
 
 
-def bury(tx: Transaction, id_: str) -> None:
-    """Drops a dead one's row; runs that it claimed are anybody's, as it is no longer among the living."""
-    tx.execute(sa.delete(EXECUTORS).where(EXECUTORS.c.id == id_, EXECUTORS.c.dead.is_(True)))
+def delete_expired(tx: Transaction, id_: str) -> None:
+    """Delete an expired executor's row. Any server may claim its runs, because it is not among the live executors."""
+    tx.execute(sa.delete(EXECUTORS).where(EXECUTORS.c.id == id_, EXECUTORS.c.expired.is_(True)))

@@ -1,8 +1,9 @@
-"""What trainers report, applied once.
+"""Applies each report of a trainer once.
 
-A report is numbered within its attempt and repeated until accepted, so of each attempt the last number is kept. What must count
-once over all attempts is an item of its assignment: the first report of it is kept, later ones change nothing. Only the newest
-attempt of a live run counts, and only until its failure was counted. Progress changes the members' rows and is not kept itself.
+A report is numbered in its attempt and sent again until it is accepted, so the last number of each attempt is stored.
+Results that count once over all attempts are items of an assignment: the first report of an item is stored, later ones are
+ignored. Reports are accepted only from the newest attempt of a live run, until its failure is counted. Progress updates the
+rows of members and is not stored itself.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import micros, timestamp
 from dressage_orchestrator.database import assignments, events, runs
 from dressage_orchestrator.database.assignments import AssignmentRow
@@ -29,7 +30,7 @@ _MESSAGE_LIMIT = 2000
 
 
 class Fence(Enum):
-    """Whether an attempt's reports count, and why not; the values are the reasons of `Stop`."""
+    """Whether an attempt's reports are accepted, or why not; the values are the reasons of `Stop`."""
 
     OPEN = ""
     SUPERSEDED = "superseded"
@@ -42,8 +43,8 @@ class Fence(Enum):
 class Limits:
     """How reports are applied.
 
-    :param progress_seconds: least seconds between two progress events of an assignment.
-    :param max_failures: failures of an assignment that are repeated.
+    :param progress_seconds: minimum seconds between two progress events of an assignment.
+    :param max_failures: number of failures after which an assignment is retried.
     """
 
     progress_seconds: float
@@ -51,7 +52,7 @@ class Limits:
 
 
 def fence(row: RunRow | None, attempt: int) -> Fence:
-    """Say whether the attempt is the newest of a live run and has not failed."""
+    """Check that the attempt is the newest of a live run and has not failed."""
     if row is None or row.run.attempt != attempt:
         return Fence.SUPERSEDED
     ended = {
@@ -61,23 +62,23 @@ def fence(row: RunRow | None, attempt: int) -> Fence:
     }
     if row.run.state in ended:
         return ended[row.run.state]
-    # The attempt reported that its machine failed: another one repeats the assignment.
+    # If the attempt has reported a failure of its machine, another one retries the assignment.
     return Fence.SUPERSEDED if attempt <= row.counted_attempt else Fence.OPEN
 
 
 def hello(tx: Transaction, run: str, attempt: int) -> tuple[Fence, RunRow | None]:
-    """Note that a trainer began: its run is RUNNING, if it is the attempt that was started, or a later one.
+    """Record that a trainer has connected: its run is RUNNING if the attempt is the current one or a later one.
 
-    A launcher may itself repeat an interrupted attempt; then the run's attempt follows the trainer's.
+    A launcher may itself restart an interrupted attempt; the run's attempt is then set to the trainer's.
     """
     runs.lock(tx, run)
     row = runs.find(tx, run)
     if row is not None and not row.ended and attempt > row.run.attempt > 0:
 
-        def follow(message: v1.Run) -> None:
+        def advance(message: v1.Run) -> None:
             message.attempt = max(message.attempt, attempt)
 
-        runs.change(tx, run, follow)
+        runs.change(tx, run, advance)
         row = runs.find(tx, run)
     closed = fence(row, attempt)
     if closed is Fence.OPEN:
@@ -95,9 +96,9 @@ def hello(tx: Transaction, run: str, attempt: int) -> tuple[Fence, RunRow | None
 def record(tx: Transaction, run: str, attempt: int, report: work.Report, limits: Limits) -> Fence:
     """Apply a report once.
 
-    :return: OPEN when it was applied, now or before, or is about an assignment that has ended; otherwise why the attempt's
-        reports do not count.
-    :raises NotFound: when it is about a member that the assignment does not have.
+    :return: OPEN if it was applied, now or earlier, or if its assignment has ended; otherwise why the attempt's reports are
+        rejected.
+    :raises NotFound: when the assignment does not have the report's member.
     """
     runs.lock(tx, run)
     row = runs.find(tx, run)
@@ -123,13 +124,13 @@ def record(tx: Transaction, run: str, attempt: int, report: work.Report, limits:
 
 
 def finished_items(tx: ReadTransaction, assignment: str) -> list[str]:
-    """List the items of an assignment that were accepted, in the order of their names."""
+    """List the accepted items of an assignment, ordered by name."""
     query = sa.select(REPORTS.c.item).where(REPORTS.c.assignment == assignment).order_by(REPORTS.c.item)
     return [row.item for row in tx.execute(query)]
 
 
 def pending_evaluations(tx: ReadTransaction, assignment: str, stopped: frozenset[str]) -> list[work.PolicyRef]:
-    """List policies that were uploaded and not evaluated, by environment step and member.
+    """List policies that were uploaded and not evaluated, ordered by environment step and member.
 
     :param stopped: ids of members whose policies are not evaluated.
     """
@@ -146,36 +147,36 @@ def pending_evaluations(tx: ReadTransaction, assignment: str, stopped: frozenset
 
 
 def made_progress(tx: ReadTransaction, run: str, first: int, last: int) -> bool:
-    """Whether an item or a checkpoint of one of the attempts was accepted."""
-    where = (
+    """Whether an item or a checkpoint of these attempts was accepted."""
+    match = (
         REPORT_SEQUENCES.c.run == run,
         REPORT_SEQUENCES.c.attempt >= first,
         REPORT_SEQUENCES.c.attempt <= last,
         REPORT_SEQUENCES.c.kept > 0,
     )
-    return tx.execute(sa.select(REPORT_SEQUENCES.c.attempt).where(*where).limit(1)).one_or_none() is not None
+    return tx.execute(sa.select(REPORT_SEQUENCES.c.attempt).where(*match).limit(1)).one_or_none() is not None
 
 
 def _next_in_sequence(tx: Transaction, run: str, attempt: int, sequence: int) -> bool:
-    """Note a report's number; False for one that was accepted before."""
-    where = (REPORT_SEQUENCES.c.run == run, REPORT_SEQUENCES.c.attempt == attempt)
-    last = tx.execute(sa.select(REPORT_SEQUENCES.c.sequence).where(*where)).scalar_one_or_none()
+    """Record a report's number; False if it was accepted before."""
+    match = (REPORT_SEQUENCES.c.run == run, REPORT_SEQUENCES.c.attempt == attempt)
+    last = tx.execute(sa.select(REPORT_SEQUENCES.c.sequence).where(*match)).scalar_one_or_none()
     if last is None:
         row = {"run": run, "attempt": attempt, "sequence": sequence, "kept": 0}
         tx.execute(sa.insert(REPORT_SEQUENCES).values(**row))
         return True
     if sequence <= last:
         return False
-    tx.execute(sa.update(REPORT_SEQUENCES).where(*where).values(sequence=sequence))
+    tx.execute(sa.update(REPORT_SEQUENCES).where(*match).values(sequence=sequence))
     return True
 
 
 def _first_of_item(tx: Transaction, assignment: str, run: str, attempt: int, report: work.Report) -> bool:
-    """Keep the report of an item unless there is one already; whether it was kept. What names no item is not kept."""
+    """Store the first report of an item; whether it was stored. A report without an item is not stored."""
     if not report.item:
         return True
-    where = (REPORTS.c.assignment == assignment, REPORTS.c.item == report.item)
-    if tx.execute(sa.select(REPORTS.c.attempt).where(*where)).one_or_none() is not None:
+    match = (REPORTS.c.assignment == assignment, REPORTS.c.item == report.item)
+    if tx.execute(sa.select(REPORTS.c.attempt).where(*match)).one_or_none() is not None:
         return False
     row = {"assignment": assignment, "item": report.item, "run": run, "attempt": attempt}
     tx.execute(sa.insert(REPORTS).values(**row, data=report.SerializeToString()))
@@ -184,8 +185,8 @@ def _first_of_item(tx: Transaction, assignment: str, run: str, attempt: int, rep
 
 
 def _count_item(tx: Transaction, run: str, attempt: int) -> None:
-    where = (REPORT_SEQUENCES.c.run == run, REPORT_SEQUENCES.c.attempt == attempt)
-    tx.execute(sa.update(REPORT_SEQUENCES).where(*where).values(kept=REPORT_SEQUENCES.c.kept + 1))
+    match = (REPORT_SEQUENCES.c.run == run, REPORT_SEQUENCES.c.attempt == attempt)
+    tx.execute(sa.update(REPORT_SEQUENCES).where(*match).values(kept=REPORT_SEQUENCES.c.kept + 1))
 
 
 def _progress(tx: Transaction, row: AssignmentRow, report: work.ProgressReport, seconds: float) -> None:
@@ -221,7 +222,7 @@ def _progress(tx: Transaction, row: AssignmentRow, report: work.ProgressReport, 
 
 
 def _policy(tx: Transaction, row: AssignmentRow, report: work.Report) -> None:
-    """A policy changes nothing by itself: its report is kept until its evaluation arrives."""
+    """Do nothing: the report of a policy is stored until its evaluation arrives."""
 
 
 def _evaluation(tx: Transaction, row: AssignmentRow, report: work.Report) -> None:
@@ -238,7 +239,7 @@ def _evaluation(tx: Transaction, row: AssignmentRow, report: work.Report) -> Non
         member.evaluations.extend(ordered)
 
     assignments.change_member(tx, row.name, report.evaluation.member, edit)
-    name = names.member_name(row.name, report.evaluation.member)
+    name = resource_names.member_name(row.name, report.evaluation.member)
     finished = ev.EvaluationFinished(member=name, evaluation=evaluation)
     events.append(tx, row.session, ev.Event(evaluation_finished=finished), iteration=row.iteration)
 
@@ -299,16 +300,16 @@ def _warning(tx: Transaction, row: AssignmentRow, report: work.Report) -> None:
 
 def _result(tx: Transaction, run: RunRow, row: AssignmentRow, report: work.Report, limits: Limits) -> None:
     if report.result.HasField("failure"):
-        _failed(tx, run, row, report.result.failure, limits)
+        _apply_failure(tx, run, row, report.result.failure, limits)
     else:
         _first_of_item(tx, row.name, run.run.name, run.run.attempt, report)
         if report.result.HasField("search"):
-            _searched(tx, row.name, report.result.search)
+            _apply_search(tx, row.name, report.result.search)
         assignments.end(tx, row.name, v1.ASSIGNMENT_STATE_SUCCEEDED)
-    runs.work_on(tx, run.run.name, "")
+    runs.set_assignment(tx, run.run.name, "")
 
 
-def _searched(tx: Transaction, name: str, result: v1.SearchResult) -> None:
+def _apply_search(tx: Transaction, name: str, result: v1.SearchResult) -> None:
     def edit(assignment: v1.Assignment) -> dict[str, object]:
         improvements = list(assignment.search.improvements) or list(result.improvements)
         assignment.search.CopyFrom(result)
@@ -319,7 +320,9 @@ def _searched(tx: Transaction, name: str, result: v1.SearchResult) -> None:
     assignments.change(tx, name, edit)
 
 
-def _failed(tx: Transaction, run: RunRow, row: AssignmentRow, report: work.AssignmentFailure, limits: Limits) -> None:
+def _apply_failure(
+    tx: Transaction, run: RunRow, row: AssignmentRow, report: work.AssignmentFailure, limits: Limits
+) -> None:
     failure = v1.Failure()
     failure.CopyFrom(report.failure)
     failure.message = failure.message[:_MESSAGE_LIMIT]
@@ -327,7 +330,7 @@ def _failed(tx: Transaction, run: RunRow, row: AssignmentRow, report: work.Assig
         fault = report.cause == work.AssignmentFailure.CAUSE_GENERATED_CODE
         assignments.end(tx, row.name, v1.ASSIGNMENT_STATE_FAILED, failure, generated_code=fault)
         return
-    # Another attempt repeats it, in a fresh process; this one's end is no further failure.
+    # Another attempt retries it in a new process; the exit of this one is not counted as a further failure.
     assignments.count_failure(tx, row.name, failure, limit=limits.max_failures)
     attempt = run.run.attempt
     message = f"attempt {attempt} could not finish {row.name}: {failure.message}"

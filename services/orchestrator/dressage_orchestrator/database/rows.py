@@ -1,4 +1,4 @@
-"""The compare-and-swap that every stored message is changed by."""
+"""Compare-and-swap of stored messages."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def swap(
     change: Callable[[M, Any], None],
     columns: Callable[[M], dict[str, Any]],
 ) -> tuple[M, int] | None:
-    """Reads a row's message, changes it, and writes it back only if nobody else did meanwhile; else starts over.
+    """Read a row's message, change it, and write it if the version has not changed meanwhile; otherwise retry.
 
-    :param change: gets the message and the row; changes the message.
-    :param columns: the columns beside ``data`` and ``version``, from the changed message.
-    :return: the message and its new version; None when there is no such row.
-    :raises Aborted: when others won too many times.
+    :param change: gets the message and the row, and changes the message.
+    :param columns: computes the columns other than ``data`` and ``version`` from the changed message.
+    :return: the message and its new version; None if the row does not exist.
+    :raises Aborted: after too many concurrent changes.
     """
-    where = sa.and_(*(table.c[name] == value for name, value in key.items()))
+    match = sa.and_(*(table.c[name] == value for name, value in key.items()))
     for _ in range(_ATTEMPTS):
-        row = tx.execute(sa.select(table).where(where)).one_or_none()
+        row = tx.execute(sa.select(table).where(match)).one_or_none()
         if row is None:
             return None
         message = kind()
@@ -41,7 +41,7 @@ def swap(
         change(message, row)
         version = row.version + 1
         values = {"data": message.SerializeToString(deterministic=True), "version": version, **columns(message)}
-        done = tx.execute(sa.update(table).where(where, table.c.version == row.version).values(**values))
+        done = tx.execute(sa.update(table).where(match, table.c.version == row.version).values(**values))
         if done.rowcount == 1:
             return message, version
-    raise Aborted(f"too many changes at a time to {key}", reason="CONTENTION")
+    raise Aborted(f"too many concurrent changes of {key}", reason="CONTENTION")

@@ -1,7 +1,7 @@
-"""Runs: leases of trainers. A session has one live run at most.
+"""Runs: leases of trainers. A session has at most one live run.
 
-A run is given back in the transaction that finds it without open assignments: one that is added afterwards finds no live run
-and gets the next, so none is lost between the two.
+A run is released in the transaction that finds it without open assignments. An assignment that is added afterwards finds no
+live run and gets a new one, so none is lost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import NotFound
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import micros, timestamp
 from dressage_orchestrator.database import assignments, events, executors
 from dressage_orchestrator.database.engine import ReadTransaction, Transaction
@@ -23,22 +23,22 @@ from dressage_orchestrator.database.rows import swap
 from dressage_orchestrator.database.tables import EXECUTORS, RUNS
 
 ENDED = frozenset({v1.RUN_STATE_SUCCEEDED, v1.RUN_STATE_FAILED, v1.RUN_STATE_CANCELLED})
-"""States that a run never leaves: later assignments get the next run."""
+"""Final states of a run; later assignments get a new run."""
 
 LIVE = frozenset({v1.RUN_STATE_QUEUED, v1.RUN_STATE_STARTING, v1.RUN_STATE_RUNNING})
-"""States in which a run has or needs a trainer."""
+"""States of a run that has or needs a trainer."""
 
 MAX_CONDITIONS = 50
 
 
 @dataclass(frozen=True)
 class RunRow:
-    """A run and what the API does not show of it.
+    """A run with its internal columns.
 
-    :param state_micros: when it entered its state, microseconds since the epoch.
+    :param state_micros: time of the last change of state, microseconds since the epoch.
     :param counted_attempt: the newest attempt whose failure was counted.
-    :param idle_micros: since when it has no open assignment, microseconds since the epoch; 0 while it has one.
-    :param release: whether it is given back as soon as it has no open assignment.
+    :param idle_micros: time since which it has no open assignment, microseconds since the epoch; 0 while it has one.
+    :param release: whether to release it as soon as it has no open assignment.
     """
 
     run: v1.Run
@@ -51,19 +51,19 @@ class RunRow:
 
     @property
     def ended(self) -> bool:
-        """Whether it is in a state for good."""
+        """Whether the state is final."""
         return self.run.state in ENDED
 
 
-def _row(found: Any) -> RunRow:
+def _row(row: Any) -> RunRow:
     return RunRow(
-        run=v1.Run.FromString(found.data),
-        session=found.session,
-        number=found.number,
-        state_micros=found.state_micros,
-        counted_attempt=found.counted_attempt,
-        idle_micros=found.idle_micros,
-        release=found.release,
+        run=v1.Run.FromString(row.data),
+        session=row.session,
+        number=row.number,
+        state_micros=row.state_micros,
+        counted_attempt=row.counted_attempt,
+        idle_micros=row.idle_micros,
+        release=row.release,
     )
 
 
@@ -72,29 +72,29 @@ def create(tx: Transaction, session: str, *, pool: str, executor: str = "") -> R
 
     :param executor: the server that starts its trainers.
     """
-    tx.lock(names.session_name(session))
+    tx.lock(resource_names.session_name(session))
     last = tx.execute(sa.select(sa.func.max(RUNS.c.number)).where(RUNS.c.session == session)).scalar_one()
     number = (last or 0) + 1
-    run = v1.Run(name=names.run_name(session, f"r{number}"), state=v1.RUN_STATE_QUEUED, pool=pool)
+    run = v1.Run(name=resource_names.run_name(session, f"r{number}"), state=v1.RUN_STATE_QUEUED, pool=pool)
     run.create_time.CopyFrom(timestamp(tx.now))
     row = {"name": run.name, "session": session, "number": number, "pool": pool, "data": run.SerializeToString()}
     columns = {"state": run.state, "state_micros": micros(tx.now), "attempt": 0, "counted_attempt": 0, "idle_micros": 0}
     more = {"release": False, "claimed_by": executor, "version": 1}
     tx.execute(sa.insert(RUNS).values(**row, **columns, **more))
-    _announce(tx, session, run)
+    _append_event(tx, session, run)
     tx.touch(queue_topic(pool))
     return RunRow(run, session, number, micros(tx.now), counted_attempt=0, idle_micros=0, release=False)
 
 
 def queue_topic(pool: str) -> str:
-    """The topic that is touched when a run begins to wait for a trainer of the pool."""
+    """The topic of runs that are queued for a trainer of the pool."""
     return f"queues/{pool}"
 
 
 def find(tx: ReadTransaction, name: str) -> RunRow | None:
     """Read a run; None if there is none."""
-    found = tx.execute(sa.select(RUNS).where(RUNS.c.name == name)).one_or_none()
-    return None if found is None else _row(found)
+    row = tx.execute(sa.select(RUNS).where(RUNS.c.name == name)).one_or_none()
+    return None if row is None else _row(row)
 
 
 def get(tx: ReadTransaction, name: str) -> RunRow:
@@ -115,18 +115,18 @@ def page(tx: ReadTransaction, session: str, *, after: int = 0, limit: int) -> li
 
 
 def live(tx: ReadTransaction, session: str | None = None) -> list[RunRow]:
-    """List runs that have or need a trainer, oldest first; of one session if given."""
+    """List live runs, oldest first, of all sessions or of one."""
     query = sa.select(RUNS).where(RUNS.c.state.in_(sorted(LIVE)))
     if session is not None:
         query = query.where(RUNS.c.session == session)
-    found = [_row(row) for row in tx.execute(query)]
-    return sorted(found, key=lambda row: (row.run.create_time.ToMicroseconds(), row.run.name))
+    rows = [_row(row) for row in tx.execute(query)]
+    return sorted(rows, key=lambda row: (row.run.create_time.ToMicroseconds(), row.run.name))
 
 
 def live_of(tx: ReadTransaction, session: str) -> RunRow | None:
     """Read the session's live run; None if it has none."""
-    found = live(tx, session)
-    return found[-1] if found else None
+    rows = live(tx, session)
+    return rows[-1] if rows else None
 
 
 def change(tx: Transaction, name: str, edit: Callable[[v1.Run], dict[str, Any] | None]) -> v1.Run:
@@ -152,10 +152,10 @@ def change(tx: Transaction, name: str, edit: Callable[[v1.Run], dict[str, Any] |
     if swapped is None:
         raise _missing(name)
     message = swapped[0]
-    # A run is queued before its first attempt is: the event of the run says so already.
+    # The first attempt needs no event, because the creation of the run has appended one.
     first_attempt = (before.state, before.attempt) == (v1.RUN_STATE_QUEUED, 0) and message.state == v1.RUN_STATE_QUEUED
     if (message.state, message.attempt) != (before.state, before.attempt) and not first_attempt:
-        _announce(tx, names.parse_run(name).session, message)
+        _append_event(tx, resource_names.parse_run(name).session, message)
     if message.state == v1.RUN_STATE_QUEUED != before.state:
         tx.touch(queue_topic(message.pool))
     tx.touch(name)
@@ -163,7 +163,7 @@ def change(tx: Transaction, name: str, edit: Callable[[v1.Run], dict[str, Any] |
 
 
 def end(tx: Transaction, name: str, state: v1.RunState.ValueType, failure: v1.Failure | None = None) -> None:
-    """End a run that has not ended; do nothing to one that has."""
+    """End a run, unless it has ended."""
 
     def edit(run: v1.Run) -> None:
         if run.state in ENDED:
@@ -177,8 +177,8 @@ def end(tx: Transaction, name: str, state: v1.RunState.ValueType, failure: v1.Fa
     change(tx, name, edit)
 
 
-def work_on(tx: Transaction, name: str, assignment: str) -> None:
-    """Note which assignment the run's trainer works on; empty: it waits for one."""
+def set_assignment(tx: Transaction, name: str, assignment: str) -> None:
+    """Record the assignment that the run's trainer executes; empty: none."""
     row = get(tx, name)
     if row.ended or (row.run.assignment == assignment and bool(row.idle_micros) is not bool(assignment)):
         return
@@ -190,14 +190,14 @@ def work_on(tx: Transaction, name: str, assignment: str) -> None:
     change(tx, name, edit)
 
 
-def give_back(tx: Transaction, name: str, *, idle_seconds: float, queued_seconds: float) -> float | None:
-    """End the run as SUCCEEDED if it has no open assignment and its time has come.
+def release_if_idle(tx: Transaction, name: str, *, idle_seconds: float, queued_seconds: float) -> float | None:
+    """End the run as SUCCEEDED if it has been idle long enough.
 
-    That is after ``idle_seconds`` without an assignment; at once when its release was requested, or when another session's
-    run waits for a trainer of the same pool.
+    A run is released after ``idle_seconds`` without an open assignment, or at once if its release was requested or the run of
+    another session waits for a trainer of the same pool.
 
-    :param queued_seconds: how long a run may be QUEUED although there is room for it.
-    :return: seconds until it may be given back; None if it has an open assignment or has ended, now or before.
+    :param queued_seconds: how long a run may be QUEUED although there is capacity for it.
+    :return: seconds until it may be released; None if it has an open assignment or has ended, now or earlier.
     """
     lock(tx, name)
     row = get(tx, name)
@@ -220,7 +220,7 @@ def give_back(tx: Transaction, name: str, *, idle_seconds: float, queued_seconds
 
 
 def add_condition(tx: Transaction, name: str, kind: str, message: str) -> None:
-    """Add a condition to a run; of more than fifty the oldest go."""
+    """Add a condition to a run; only the newest `MAX_CONDITIONS` are kept."""
 
     def edit(run: v1.Run) -> None:
         del run.conditions[: max(0, len(run.conditions) + 1 - MAX_CONDITIONS)]
@@ -230,14 +230,14 @@ def add_condition(tx: Transaction, name: str, kind: str, message: str) -> None:
 
 
 def claim(tx: Transaction, name: str, executor: str) -> bool:
-    """Have the executor start and watch the run's trainers, unless a live one does; whether it does now."""
+    """Claim the run for the executor, unless another live executor has claimed it; whether the executor now holds it."""
     lock(tx, name)
     holder = tx.execute(sa.select(RUNS.c.claimed_by).where(RUNS.c.name == name)).scalar_one_or_none()
     if holder is None:
         return False
     if holder == executor:
         return True
-    if holder and executors.alive(tx, holder):
+    if holder and executors.is_alive(tx, holder):
         return False
     tx.execute(sa.update(RUNS).where(RUNS.c.name == name).values(claimed_by=executor))
     return True
@@ -245,27 +245,27 @@ def claim(tx: Transaction, name: str, executor: str) -> bool:
 
 def claimed(tx: ReadTransaction, executor: str) -> list[RunRow]:
     """List live runs that the executor has claimed."""
-    where = (RUNS.c.claimed_by == executor, RUNS.c.state.in_(sorted(LIVE)))
-    return [_row(row) for row in tx.execute(sa.select(RUNS).where(*where).order_by(RUNS.c.name))]
+    match = (RUNS.c.claimed_by == executor, RUNS.c.state.in_(sorted(LIVE)))
+    return [_row(row) for row in tx.execute(sa.select(RUNS).where(*match).order_by(RUNS.c.name))]
 
 
 def orphans(tx: ReadTransaction) -> list[str]:
-    """List names of live runs whose executor is dead, oldest first."""
-    living = sa.select(EXECUTORS.c.id).where(EXECUTORS.c.dead.is_(False))
-    where = (RUNS.c.state.in_(sorted(LIVE)), RUNS.c.claimed_by != "", RUNS.c.claimed_by.not_in(living))
-    return [row.name for row in tx.execute(sa.select(RUNS.c.name).where(*where).order_by(RUNS.c.state_micros))]
+    """List names of live runs whose executor has expired, oldest first."""
+    alive = sa.select(EXECUTORS.c.id).where(EXECUTORS.c.expired.is_(False))
+    match = (RUNS.c.state.in_(sorted(LIVE)), RUNS.c.claimed_by != "", RUNS.c.claimed_by.not_in(alive))
+    return [row.name for row in tx.execute(sa.select(RUNS.c.name).where(*match).order_by(RUNS.c.state_micros))]
 
 
 def lock(tx: Transaction, run: str) -> None:
-    """Hold back other transactions that change anything of the run's session."""
-    tx.lock(names.session_name(names.parse_run(run).session))
+    """Lock the run's session against concurrent transactions."""
+    tx.lock(resource_names.session_name(resource_names.parse_run(run).session))
 
 
 def _missing(name: str) -> NotFound:
     return NotFound(f"no run {name!r}", reason="RUN_NOT_FOUND", metadata={"run": name})
 
 
-def _announce(tx: Transaction, session: str, run: v1.Run) -> None:
+def _append_event(tx: Transaction, session: str, run: v1.Run) -> None:
     changed = ev.RunChanged(run=run.name, state=run.state, attempt=run.attempt)
     if run.HasField("failure"):
         changed.failure.CopyFrom(run.failure)

@@ -1,4 +1,4 @@
-"""Sessions, their iterations, notes and labels."""
+"""Rows of sessions, iterations and notes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import AlreadyExists, NotFound
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import micros, timestamp
 from dressage_orchestrator.database import events
 from dressage_orchestrator.database.engine import ReadTransaction, Transaction
@@ -25,7 +25,7 @@ ENDED = frozenset(
         v1.SESSION_STATE_CANCELLED,
     }
 )
-"""States that a session leaves only by being resumed."""
+"""Final states; only a resume leaves them."""
 
 
 def _missing(session: str) -> NotFound:
@@ -35,16 +35,16 @@ def _missing(session: str) -> NotFound:
 def create(
     tx: Transaction, session: str, spec: v1.SessionSpec, *, method: str = "reward", goal: str = ""
 ) -> v1.Session:
-    """A new session, PENDING.
+    """Store a new session, PENDING.
 
-    :param method: name of its method.
-    :param goal: the score from which it succeeds, as its method writes it.
+    :param method: name of the method.
+    :param goal: the score required to succeed, as text.
     :raises AlreadyExists: when the id is taken.
     """
-    tx.lock(names.session_name(session))
+    tx.lock(resource_names.session_name(session))
     if tx.execute(sa.select(SESSIONS.c.id).where(SESSIONS.c.id == session)).one_or_none() is not None:
         raise AlreadyExists(f"session {session!r} exists; choose another id", reason="SESSION_EXISTS")
-    message = v1.Session(name=names.session_name(session), spec=spec, state=v1.SESSION_STATE_PENDING)
+    message = v1.Session(name=resource_names.session_name(session), spec=spec, state=v1.SESSION_STATE_PENDING)
     message.method, message.goal = method, goal
     message.create_time.CopyFrom(timestamp(tx.now))
     message.update_time.CopyFrom(timestamp(tx.now))
@@ -62,7 +62,7 @@ def _read(row: Any) -> v1.Session:
 
 
 def get(tx: ReadTransaction, session: str) -> v1.Session:
-    """One session, deleted ones too.
+    """Read a session, including deleted ones.
 
     :raises NotFound: when there is none.
     """
@@ -75,10 +75,10 @@ def get(tx: ReadTransaction, session: str) -> v1.Session:
 def page(
     tx: ReadTransaction, *, limit: int, before: tuple[int, str] | None, show_deleted: bool, state: int
 ) -> list[tuple[v1.Session, tuple[int, str]]]:
-    """Sessions, newest first, each with its position.
+    """List sessions, newest first, each with its position.
 
     :param before: position after which the page begins.
-    :param state: only those in this state; 0: all.
+    :param state: list only sessions in this state; 0: all.
     """
     query = sa.select(SESSIONS)
     if not show_deleted:
@@ -93,22 +93,22 @@ def page(
 
 
 def in_states(tx: ReadTransaction, states: frozenset[int]) -> list[v1.Session]:
-    """Sessions in any of the states."""
+    """List sessions in any of the states."""
     return [_read(row) for row in tx.execute(sa.select(SESSIONS).where(SESSIONS.c.state.in_(sorted(states))))]
 
 
 def counts(tx: ReadTransaction) -> dict[int, int]:
-    """How many sessions that are not deleted are in each state."""
+    """Count the sessions in each state, without deleted ones."""
     query = sa.select(SESSIONS.c.state, sa.func.count()).where(SESSIONS.c.deleted.is_(False)).group_by(SESSIONS.c.state)
     return {int(state): int(count) for state, count in tx.execute(query)}
 
 
 def change(tx: Transaction, session: str, edit: Callable[[v1.Session], None]) -> v1.Session:
-    """Changes a session by compare-and-swap; a change of state appends its event.
+    """Change a session by compare-and-swap; a change of state appends its event.
 
     :raises NotFound: when there is none.
     """
-    tx.lock(names.session_name(session))
+    tx.lock(resource_names.session_name(session))
     before = [0]
 
     def apply(message: v1.Session, _: Any) -> None:
@@ -125,37 +125,37 @@ def change(tx: Transaction, session: str, edit: Callable[[v1.Session], None]) ->
         raise _missing(session)
     message, version = swapped
     if message.state != before[0]:
-        told = ev.StateChanged(state=message.state, reason=message.state_reason)
-        events.append(tx, session, ev.Event(state_changed=told), iteration=message.current_iteration)
+        changed = ev.StateChanged(state=message.state, reason=message.state_reason)
+        events.append(tx, session, ev.Event(state_changed=changed), iteration=message.current_iteration)
     tx.touch(message.name)
     message.etag = str(version)
     return message
 
 
-def ask_cancel(tx: Transaction, session: str, reason: str | None) -> None:
-    """Records that a cancel was asked for, with its reason; None takes it back."""
-    tx.lock(names.session_name(session))
+def request_cancel(tx: Transaction, session: str, reason: str | None) -> None:
+    """Record the request to cancel a session; None reverts it."""
+    tx.lock(resource_names.session_name(session))
     tx.execute(sa.update(SESSIONS).where(SESSIONS.c.id == session).values(cancel_reason=reason))
-    tx.touch(names.session_name(session))
+    tx.touch(resource_names.session_name(session))
 
 
 def cancel_reason(tx: ReadTransaction, session: str) -> str | None:
-    """Why a cancel was asked for; None if it was not."""
+    """Reason of a requested cancellation; None if none is requested."""
     row = tx.execute(sa.select(SESSIONS.c.cancel_reason).where(SESSIONS.c.id == session)).one_or_none()
     return None if row is None else row.cancel_reason
 
 
-def pulse(tx: ReadTransaction, session: str) -> object:
-    """A value that differs whenever the session, its events, notes or directions do."""
+def change_token(tx: ReadTransaction, session: str) -> object:
+    """A value that changes whenever the session, its events or its directions change."""
     columns = (SESSIONS.c.version, SESSIONS.c.last_sequence, SESSIONS.c.cancel_reason)
     directed = sa.select(sa.func.count()).where(DIRECTIONS.c.session == session).scalar_subquery()
     row = tx.execute(sa.select(*columns, directed).where(SESSIONS.c.id == session)).one_or_none()
     return None if row is None else tuple(row)
 
 
-def put_iteration(tx: Transaction, session: str, number: int, edit: Callable[[v1.Iteration], None]) -> v1.Iteration:
-    """Makes or changes an iteration; a change of phase appends its event and shows in the session."""
-    tx.lock(names.session_name(session))
+def upsert_iteration(tx: Transaction, session: str, number: int, edit: Callable[[v1.Iteration], None]) -> v1.Iteration:
+    """Create or change an iteration; a change of phase appends its event and updates the session."""
+    tx.lock(resource_names.session_name(session))
     key = {"session": session, "number": number}
     before = [0]
 
@@ -165,7 +165,7 @@ def put_iteration(tx: Transaction, session: str, number: int, edit: Callable[[v1
 
     swapped = swap(tx, ITERATIONS, key, v1.Iteration, apply, lambda _: {})
     if swapped is None:
-        message = v1.Iteration(name=names.iteration_name(session, number), number=number)
+        message = v1.Iteration(name=resource_names.iteration_name(session, number), number=number)
         message.create_time.CopyFrom(timestamp(tx.now))
         edit(message)
         tx.execute(sa.insert(ITERATIONS).values(**key, data=message.SerializeToString(), version=1))
@@ -183,30 +183,30 @@ def _show(session: v1.Session, number: int, phase: v1.Phase.ValueType) -> None:
 
 
 def iteration(tx: ReadTransaction, session: str, number: int) -> v1.Iteration:
-    """One iteration.
+    """Read an iteration.
 
     :raises NotFound: when there is none.
     """
-    where = (ITERATIONS.c.session == session, ITERATIONS.c.number == number)
-    row = tx.execute(sa.select(ITERATIONS.c.data).where(*where)).one_or_none()
+    match = (ITERATIONS.c.session == session, ITERATIONS.c.number == number)
+    row = tx.execute(sa.select(ITERATIONS.c.data).where(*match)).one_or_none()
     if row is None:
         raise NotFound(f"session {session!r} has no iteration {number}", reason="ITERATION_NOT_FOUND")
     return v1.Iteration.FromString(row.data)
 
 
 def iterations(tx: ReadTransaction, session: str, *, after: int = 0, limit: int = 10_000) -> list[v1.Iteration]:
-    """Iterations in order, those with numbers greater than ``after``."""
+    """List iterations with numbers greater than ``after``, in order."""
     query = sa.select(ITERATIONS.c.data).where(ITERATIONS.c.session == session, ITERATIONS.c.number > after)
     rows = tx.execute(query.order_by(ITERATIONS.c.number).limit(limit))
     return [v1.Iteration.FromString(row.data) for row in rows]
 
 
 def add_note(tx: Transaction, session: str, text: str, *, set_: Sequence[str] = ()) -> None:
-    """Stores a person's note for the next revision, with its event; without text only the event.
+    """Store a person's note for the next revision and append its event; without text only the event.
 
-    :param set_: what else the person set.
+    :param set_: other fields that the person set.
     """
-    tx.lock(names.session_name(session))
+    tx.lock(resource_names.session_name(session))
     if text:
         count = tx.execute(sa.select(sa.func.count()).where(NOTES.c.session == session)).scalar_one()
         tx.execute(sa.insert(NOTES).values(session=session, number=count + 1, text=text))
@@ -214,9 +214,9 @@ def add_note(tx: Transaction, session: str, text: str, *, set_: Sequence[str] = 
 
 
 def take_notes(tx: Transaction, session: str, number: int) -> list[str]:
-    """The notes that iteration ``number`` heeds: those it took before and those nobody took yet."""
-    tx.lock(names.session_name(session))
-    mine = sa.and_(NOTES.c.session == session, sa.or_(NOTES.c.iteration.is_(None), NOTES.c.iteration == number))
-    texts = [row.text for row in tx.execute(sa.select(NOTES.c.text).where(mine).order_by(NOTES.c.number))]
-    tx.execute(sa.update(NOTES).where(mine).values(iteration=number))
+    """Take the notes for iteration ``number``: those that it took before and those that no iteration has taken."""
+    tx.lock(resource_names.session_name(session))
+    available = sa.and_(NOTES.c.session == session, sa.or_(NOTES.c.iteration.is_(None), NOTES.c.iteration == number))
+    texts = [row.text for row in tx.execute(sa.select(NOTES.c.text).where(available).order_by(NOTES.c.number))]
+    tx.execute(sa.update(NOTES).where(available).values(iteration=number))
     return texts

@@ -1,4 +1,4 @@
-"""Secrets that all servers of a database must know alike."""
+"""Secrets that all servers of a database share."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from dressage_orchestrator.database.tables import SHARED_SECRETS
 
 
 def shared_secret(tx: Transaction, name: str, make: Callable[[], bytes]) -> bytes:
-    """The secret of that name; made by the first who asks."""
+    """Read the secret of that name; the first caller creates it."""
     tx.lock(f"secret/{name}")
-    found = tx.execute(sa.select(SHARED_SECRETS.c.value).where(SHARED_SECRETS.c.name == name)).scalar_one_or_none()
-    if found is None:
-        found = make()
-        tx.execute(sa.insert(SHARED_SECRETS).values(name=name, value=found))
-    return bytes(found)
+    secret = tx.execute(sa.select(SHARED_SECRETS.c.value).where(SHARED_SECRETS.c.name == name)).scalar_one_or_none()
+    if secret is None:
+        secret = make()
+        tx.execute(sa.insert(SHARED_SECRETS).values(name=name, value=secret))
+    return bytes(secret)

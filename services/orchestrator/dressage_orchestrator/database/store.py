@@ -1,8 +1,8 @@
-"""What a session's workflow reads and writes, in the words of the domain. Rows and transactions stay behind `SessionStore`.
+"""The store of a session's workflow, which hides rows and transactions.
 
-Each method is one transaction and may be repeated: what must not happen twice (an event, a cost) is recorded under a
-key, once in an epoch (see `effects`). Reads are transactions of their own that hold nobody back. While the database
-cannot be used (a full disk, a lock, an outage), a method waits and tries again, until the server stops.
+Each method is one transaction and may be repeated: effects that must not be repeated (events, costs) are recorded under a
+key, once in an epoch (see `idempotency`). Reads use read-only transactions, which do not block writers. While the database
+is unavailable (a full disk, a lock, an outage), a method retries until the server stops.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import timestamp
-from dressage_orchestrator.database import assignments, directions, effects, events, sessions
+from dressage_orchestrator.database import assignments, directions, events, idempotency, sessions
 from dressage_orchestrator.database.assignments import AssignmentRow
 from dressage_orchestrator.database.engine import Database, ReadTransaction, Transaction
 from dressage_orchestrator.database.tables import LABELS
@@ -34,7 +34,7 @@ T = TypeVar("T")
 Retry = Callable[[Callable[[], T]], T]
 
 RECONCILED = "reconciled"
-"""Key by which an epoch records that the server began it: the workflow of the epoch before ended before its session."""
+"""Key of an epoch that `reconcile` started, because the workflow of the previous epoch ended before its session."""
 _MAX_LABELS = 200
 
 
@@ -49,11 +49,11 @@ class Label:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a session ends.
+    """End of a session.
 
-    :param budget: kind of the budget that is used up, if one is.
-    :param uncounted: cost that the account lacked; its role is ``recovered``.
-    :param warning: what is said about the uncounted cost.
+    :param budget: kind of the exhausted budget; empty if none.
+    :param uncounted: cost that was not counted yet; it is counted for the role ``recovered``.
+    :param warning: warning about the uncounted cost.
     """
 
     state: v1.SessionState.ValueType
@@ -65,9 +65,9 @@ class Ending:
 
 
 class SessionStore:
-    """One session's rows in one epoch.
+    """Rows of one session in one epoch.
 
-    :param retry: runs a transaction, again while the database is away.
+    :param retry: runs a transaction, with retries while the database is unavailable.
     """
 
     def __init__(self, database: Database, session: str, epoch: int, *, retry: Retry) -> None:  # type: ignore[type-arg]
@@ -93,64 +93,64 @@ class SessionStore:
         return result
 
     def _first(self, tx: Transaction, key: str) -> bool:
-        return effects.first_time(tx, self.session, f"{self.epoch}/{key}")
+        return idempotency.record(tx, self.session, f"{self.epoch}/{key}")
 
-    # What is there.
+    # Reading.
 
     def now(self) -> datetime:
-        """The database's moment, UTC."""
+        """Current time, UTC."""
         return self._database.clock()
 
     def get(self) -> v1.Session:
-        """The session."""
+        """Read the session."""
         return self._read(lambda tx: sessions.get(tx, self.session))
 
     def cancel_reason(self) -> str | None:
-        """Why a cancel was asked for; None if it was not."""
+        """Reason of a requested cancellation; None if none is requested."""
         return self._read(lambda tx: sessions.cancel_reason(tx, self.session))
 
     def iteration(self, number: int) -> v1.Iteration:
-        """One iteration.
+        """Read an iteration.
 
         :raises NotFound: when there is none.
         """
         return self._read(lambda tx: sessions.iteration(tx, self.session, number))
 
     def iterations(self) -> list[v1.Iteration]:
-        """All iterations, in order."""
+        """List all iterations, in order."""
         return self._read(lambda tx: sessions.iterations(tx, self.session))
 
     def labels(self) -> list[Label]:
-        """People's scores of the session's rollouts, the latest last."""
-        prefix = names.session_name(self.session) + "/"
+        """List people's labels of the session's rollouts, the latest last."""
+        prefix = resource_names.session_name(self.session) + "/"
         query = sa.select(LABELS).where(LABELS.c.rollout.startswith(prefix, autoescape=True))
         ordered = query.order_by(LABELS.c.create_micros, LABELS.c.number)
         rows = self._read(lambda tx: tx.execute(ordered).all())
         return [Label(row.rollout, row.score, row.comment) for row in rows[-_MAX_LABELS:]]
 
-    def pulse(self) -> object:
-        """A value that differs whenever the session, its events or its directions do."""
-        return self._read(lambda tx: sessions.pulse(tx, self.session))
+    def change_token(self) -> object:
+        """A value that changes whenever the session, its events or its directions change."""
+        return self._read(lambda tx: sessions.change_token(tx, self.session))
 
     def passed_before_reconciling(self) -> bool:
-        """Whether this epoch only finishes what an earlier one, whose last iteration passed, could not record."""
+        """Whether this epoch only has to record the success of an earlier one, whose last iteration passed."""
         if not self.done(RECONCILED):
             return False
         done = [entry for entry in self.iterations() if entry.phase == v1.PHASE_DONE]
         return bool(done) and done[-1].passed
 
     def done(self, key: str) -> bool:
-        """Whether something was recorded under the key in this epoch."""
-        return self._read(lambda tx: effects.known(tx, self.session, f"{self.epoch}/{key}"))
+        """Whether the key is recorded in this epoch."""
+        return self._read(lambda tx: idempotency.exists(tx, self.session, f"{self.epoch}/{key}"))
 
     # The session and its iterations.
 
     def mark(self, key: str) -> bool:
-        """Records the key; whether it is new."""
+        """Record the key in this epoch; whether it is new."""
         return self._write(lambda tx: self._first(tx, key))
 
     def begin(self) -> v1.Session:
-        """The session is RUNNING."""
+        """Set the session to RUNNING."""
 
         def write(tx: Transaction) -> v1.Session:
             def edit(session: v1.Session) -> None:
@@ -166,7 +166,7 @@ class SessionStore:
         return self._write(write)
 
     def end(self, ending: Ending) -> v1.Session:
-        """The session is in a state that it leaves only by being resumed."""
+        """Set the session to a final state."""
 
         def write(tx: Transaction) -> v1.Session:
             total = assignments.env_steps(tx, self.session)
@@ -184,66 +184,68 @@ class SessionStore:
                 if ending.failure is not None:
                     session.failure.CopyFrom(ending.failure)
 
-            found = sessions.get(tx, self.session)
-            if found.state in sessions.ENDED:  # a repetition of this step: it was written already
-                return found
+            stored = sessions.get(tx, self.session)
+            if stored.state in sessions.ENDED:  # this step is repeated
+                return stored
             return sessions.change(tx, self.session, edit)
 
         return self._write(write)
 
     def update(self, changes: v1.Session, paths: Sequence[str]) -> v1.Session:
-        """Sets fields of the session.
+        """Set fields of the session.
 
-        :param paths: the fields (field-mask paths) that are taken from ``changes``; one that is not set there is cleared.
+        :param paths: field-mask paths to copy from ``changes``; fields that are not set there are cleared.
         """
-        return self._write(lambda tx: sessions.change(tx, self.session, lambda found: _merge(changes, found, paths)))
+        return self._write(lambda tx: sessions.change(tx, self.session, lambda stored: _merge(changes, stored, paths)))
 
     def update_iteration(self, number: int, changes: v1.Iteration, paths: Sequence[str]) -> v1.Iteration:
-        """Makes or changes an iteration (see `update`). A change of phase is an event."""
+        """Create or change an iteration (see `update`). A change of phase appends its event."""
         return self._write(
-            lambda tx: sessions.put_iteration(tx, self.session, number, lambda found: _merge(changes, found, paths))
+            lambda tx: sessions.upsert_iteration(
+                tx, self.session, number, lambda stored: _merge(changes, stored, paths)
+            )
         )
 
     def enter_phase(self, number: int, phase: v1.Phase.ValueType) -> None:
-        """The iteration enters a phase."""
+        """Set the phase of an iteration."""
         self.update_iteration(number, v1.Iteration(phase=phase), ["phase"])
 
     def finish_iteration(self, number: int, *, passed: bool) -> None:
-        """The iteration is done."""
+        """Set an iteration to PHASE_DONE."""
         ended = v1.Iteration(phase=v1.PHASE_DONE, end_time=timestamp(self.now()), passed=passed)
         self.update_iteration(number, ended, ["phase", "end_time", "passed"])
 
     def mark_edited(self, number: int, what: str) -> None:
-        """Notes that a person edited a part of the proposal: ``proposal`` or ``criteria``."""
+        """Record that a person edited ``proposal`` or ``criteria``."""
 
         def mark(iteration: v1.Iteration) -> None:
             if what not in iteration.edited:
                 iteration.edited.append(what)
 
-        self._write(lambda tx: sessions.put_iteration(tx, self.session, number, mark))
+        self._write(lambda tx: sessions.upsert_iteration(tx, self.session, number, mark))
 
     def set_best(self, number: int, changes: v1.Session, *, score: float) -> bool:
-        """Makes an iteration the session's best if its score is higher than the best so far; whether it is the best.
+        """Set an iteration as the session's best if its score is higher than the best so far; whether it is the best.
 
-        :param changes: gives ``best_judgment`` and ``returns``.
+        :param changes: ``best_judgment`` and ``returns`` to set.
         """
-        name = names.iteration_name(self.session, number)
+        name = resource_names.iteration_name(self.session, number)
 
         def write(tx: Transaction) -> bool:
             session = sessions.get(tx, self.session)
             better = not session.HasField("best_score") or score > session.best_score
             if not better and session.best_iteration != name:
                 return False
-            made = v1.Session(best_iteration=name, best_score=score)
-            made.MergeFrom(changes)
+            best = v1.Session(best_iteration=name, best_score=score)
+            best.MergeFrom(changes)
             paths = ["best_iteration", "best_score", "best_judgment", "returns"]
-            sessions.change(tx, self.session, lambda found: _merge(made, found, paths))
+            sessions.change(tx, self.session, lambda stored: _merge(best, stored, paths))
             return True
 
         return self._write(write)
 
     def record_score(self, number: int, score: float) -> bool:
-        """Record an iteration's score; whether it is the session's best."""
+        """Record an iteration's score; whether the iteration is the session's best."""
         self.update_iteration(number, v1.Iteration(score=score), ["score"])
         return self.set_best(number, v1.Session(), score=score)
 
@@ -255,7 +257,7 @@ class SessionStore:
         judgment: v1.Judgment | None = None,
         returns: v1.ReturnSummary | None = None,
     ) -> None:
-        """Records an iteration's score on fresh seeds, in the iteration and in the session."""
+        """Record an iteration's score on fresh seeds, in the iteration and in the session."""
         changes, paths = v1.Iteration(confirmed_score=score), ["confirmed_score"]
         shown, shown_paths = v1.Session(), []
         if judgment is not None:
@@ -265,19 +267,19 @@ class SessionStore:
             shown_paths.append("confirmation")
 
         def write(tx: Transaction) -> None:
-            best = sessions.get(tx, self.session).best_iteration == names.iteration_name(self.session, number)
+            best = sessions.get(tx, self.session).best_iteration == resource_names.iteration_name(self.session, number)
             if best and returns is not None:
                 shown.returns.CopyFrom(returns)
                 shown_paths.append("returns")
-            sessions.put_iteration(tx, self.session, number, lambda found: _merge(changes, found, paths))
-            sessions.change(tx, self.session, lambda found: _merge(shown, found, shown_paths))
+            sessions.upsert_iteration(tx, self.session, number, lambda stored: _merge(changes, stored, paths))
+            sessions.change(tx, self.session, lambda stored: _merge(shown, stored, shown_paths))
 
         self._write(write)
 
     # Events and costs.
 
     def emit(self, event: ev.Event, *, iteration: int = 0, key: str) -> bool:
-        """Appends an event, once under its key; whether it is new."""
+        """Append an event once under its key; whether it is new."""
 
         def write(tx: Transaction) -> bool:
             if not self._first(tx, key):
@@ -288,29 +290,29 @@ class SessionStore:
         return self._write(write)
 
     def warn(self, reason: str, message: str, *, iteration: int = 0, key: str) -> bool:
-        """Appends a warning, once under its key."""
+        """Append a warning once under its key; whether it is new."""
         warning = ev.Warning(reason=reason, message=message)
         return self.emit(ev.Event(warning=warning), iteration=iteration, key=f"warning/{key}")
 
     def charge(self, number: int, role: str, cost: v1.Cost, *, key: str = "") -> None:
-        """Counts a cost for the session, the iteration and the role.
+        """Count a cost for the session, the iteration and the role.
 
-        :param key: counts it once; empty: each time.
+        :param key: count it once under this key; empty: count each call.
         """
         self._write(lambda tx: self._charge(tx, number, role, cost) if not key or self._first(tx, key) else None)
 
     def _charge(self, tx: Transaction, number: int, role: str, cost: v1.Cost) -> v1.Session:
-        def count(found: v1.Iteration | v1.Session) -> None:
-            add_cost(found.cost, cost)
-            add_cost(found.cost_by_role[role], cost)
+        def count(stored: v1.Iteration | v1.Session) -> None:
+            add_cost(stored.cost, cost)
+            add_cost(stored.cost_by_role[role], cost)
 
         if not cost.requests:
             return sessions.get(tx, self.session)
-        sessions.put_iteration(tx, self.session, number, count)
+        sessions.upsert_iteration(tx, self.session, number, count)
         return sessions.change(tx, self.session, count)
 
     def record_reply(self, number: int, reply: ev.AgentReplied, *, key: str) -> None:
-        """Counts a model's reply and appends its event, once under its key."""
+        """Count the cost of a model's reply and append its event, once under its key."""
 
         def write(tx: Transaction) -> None:
             if self._first(tx, key):
@@ -321,7 +323,7 @@ class SessionStore:
         self._write(write)
 
     def add_saved_steps(self, steps: int, *, key: str) -> bool:
-        """Adds environment steps that were saved, once under the key; whether it is new."""
+        """Add saved environment steps once under the key; whether it is new."""
 
         def write(tx: Transaction) -> bool:
             if not self._first(tx, key):
@@ -335,18 +337,18 @@ class SessionStore:
 
         return self._write(write)
 
-    # What people direct.
+    # Human feedback.
 
     def take_notes(self, number: int) -> list[str]:
-        """The notes for an iteration; the same ones when it asks again."""
+        """Take the notes for an iteration; repeated calls return the same notes."""
         return self._write(lambda tx: sessions.take_notes(tx, self.session, number))
 
     def take_directions(self, number: int, kinds: Sequence[str]) -> dict[str, str]:
-        """The latest direction of each kind for an iteration; the same ones, or newer, when it asks again."""
+        """Take the latest direction of each kind for an iteration; repeated calls return the same or newer ones."""
         return self._write(lambda tx: directions.take(tx, self.session, number, tuple(kinds)))
 
     def set_criteria(self, number: int, text: str) -> None:
-        """Replaces the session's criteria by a person's.
+        """Replace the session's criteria.
 
         :param text: a JSON list of criteria.
         """
@@ -355,23 +357,23 @@ class SessionStore:
         self.mark_edited(number, "criteria")
 
     def request_approval(self, number: int, *, key: str) -> float:
-        """The iteration's proposal waits for a person; the moment, in seconds since the epoch."""
+        """Record that the iteration's proposal waits for approval; returns the time in seconds since the epoch."""
 
         def write(tx: Transaction) -> float:
             waiting = v1.Session(awaiting_approval=number)
-            sessions.change(tx, self.session, lambda found: _merge(waiting, found, ["awaiting_approval"]))
+            sessions.change(tx, self.session, lambda stored: _merge(waiting, stored, ["awaiting_approval"]))
             if self._first(tx, key):
-                asked = ev.ApprovalRequested(iteration=names.iteration_name(self.session, number))
-                events.append(tx, self.session, ev.Event(approval_requested=asked), iteration=number)
+                requested = ev.ApprovalRequested(iteration=resource_names.iteration_name(self.session, number))
+                events.append(tx, self.session, ev.Event(approval_requested=requested), iteration=number)
             return tx.now.timestamp()
 
         return self._write(write)
 
     def end_approval(self, number: int, *, since: float, key: str, note: str | None) -> None:
-        """The proposal waits no longer.
+        """Record that the proposal no longer waits for approval.
 
-        :param since: when it began to wait, in seconds since the epoch.
-        :param note: an approval's remark; None if it was replaced instead.
+        :param since: start of the wait, in seconds since the epoch.
+        :param note: remark of the approval; None if the proposal was replaced instead.
         """
 
         def write(tx: Transaction) -> None:
@@ -389,16 +391,16 @@ class SessionStore:
             def remark(iteration: v1.Iteration) -> None:
                 iteration.notes.extend([note] if note else [])
 
-            iteration = sessions.put_iteration(tx, self.session, number, remark)
-            given = ev.ApprovalGranted(iteration=iteration.name, note=note)
-            events.append(tx, self.session, ev.Event(approval_granted=given), iteration=number)
+            iteration = sessions.upsert_iteration(tx, self.session, number, remark)
+            granted = ev.ApprovalGranted(iteration=iteration.name, note=note)
+            events.append(tx, self.session, ev.Event(approval_granted=granted), iteration=number)
 
         self._write(write)
 
-    # Trainers' work.
+    # Assignments.
 
     def create_assignment(self, number: int, task: work.Assignment, members: Sequence[v1.Member] = ()) -> None:
-        """Stores an assignment of an iteration; one of that name stays as it is."""
+        """Store an assignment of an iteration, unless one of that name exists."""
 
         def write(tx: Transaction) -> None:
             assignments.create(tx, task, members)
@@ -407,24 +409,27 @@ class SessionStore:
                 if task.name not in iteration.assignments:
                     iteration.assignments.append(task.name)
 
-            sessions.put_iteration(tx, self.session, number, list_assignment)
+            sessions.upsert_iteration(tx, self.session, number, list_assignment)
 
         self._write(write)
 
     def reopen_assignment(self, name: str) -> None:
-        """Has an assignment that an earlier epoch left failed or cancelled wait for a trainer again."""
+        """Reopen an assignment that failed or was cancelled in an earlier epoch."""
         self._write(lambda tx: assignments.reopen(tx, name))
 
     def assignment(self, name: str) -> AssignmentRow:
-        """An assignment with its members and candidates."""
+        """Read an assignment with its members and candidates."""
         return self._read(lambda tx: assignments.get(tx, name))
 
     def members(self, assignment: str) -> list[v1.Member]:
-        """An assignment's members, in order."""
+        """List an assignment's members, in order."""
         return self._read(lambda tx: assignments.members(tx, assignment))
 
     def record_verdicts(self, assignment: str, verdicts: Mapping[str, v1.Judgment]) -> list[v1.Member]:
-        """Writes judgments into the rollouts that they are about, by artifact; people's verdicts stay. The members."""
+        """Write judgments into rollouts, by artifact; people's verdicts are kept.
+
+        :return: the assignment's members.
+        """
 
         def keep(member: v1.Member) -> None:
             for evaluation in member.evaluations:
@@ -441,7 +446,7 @@ class SessionStore:
         return self._write(write)
 
     def judge_members(self, assignment: str, judgments: Mapping[str, v1.Judgment]) -> list[v1.Member]:
-        """Writes members' judgments, by name; the members."""
+        """Write members' judgments, by name; returns the members."""
 
         def write(tx: Transaction) -> list[v1.Member]:
             for name, judgment in judgments.items():
@@ -452,20 +457,20 @@ class SessionStore:
         return self._write(write)
 
     def record_video(self, member: str, *, rollout: str, video: str) -> None:
-        """Notes a rollout's video in its member and in the session."""
+        """Record a rollout's video in its member and in the session."""
         assignment, _, ident = member.rpartition("/members/")
 
         def show(entry: v1.Member) -> None:
             for evaluation in entry.evaluations:
-                for found in evaluation.rollouts:
-                    if found.artifact == rollout:
-                        found.video = video
+                for recorded in evaluation.rollouts:
+                    if recorded.artifact == rollout:
+                        recorded.video = video
 
         self._write(lambda tx: assignments.change_member(tx, assignment, ident, show))
         self.update(v1.Session(best_video=video), ["best_video"])
 
     def count_env_steps(self) -> int:
-        """Counts the environment steps that the session's work took, and keeps the number in the session."""
+        """Sum the environment steps of the session's assignments and store the sum in the session."""
 
         def write(tx: Transaction) -> int:
             total = assignments.env_steps(tx, self.session)
@@ -474,9 +479,9 @@ class SessionStore:
 
         return self._write(write)
 
-    def remember_speed(self, kind: str, pool: str, steps_per_second: float) -> None:
-        """Keeps how fast work of a kind went, for later estimates."""
-        self._write(lambda tx: assignments.remember_speed(tx, kind, pool, steps_per_second))
+    def record_speed(self, kind: str, pool: str, steps_per_second: float) -> None:
+        """Record the speed of a kind of training, for later estimates."""
+        self._write(lambda tx: assignments.record_speed(tx, kind, pool, steps_per_second))
 
 
 def _judge_member(judgment: v1.Judgment, member: v1.Member) -> None:

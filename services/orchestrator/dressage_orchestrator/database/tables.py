@@ -1,6 +1,6 @@
-"""The tables. Protobuf messages are stored as bytes beside the columns that are searched or compared.
+"""The tables. Protobuf messages are stored as bytes, together with the columns that queries filter or compare.
 
-No type or default here is SQLite's own: the same schema serves PostgreSQL.
+Types and defaults are common to SQLite and PostgreSQL.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SESSIONS = Table(
     Column("deleted", Boolean, nullable=False, default=False),
     Column("version", BigInteger, nullable=False, default=1),
     Column("last_sequence", BigInteger, nullable=False, default=0),
-    Column("cancel_reason", Text),  # set when a cancel was asked for; taken back by a resume
+    Column("cancel_reason", Text),  # set when a cancellation is requested; cleared by a resume
     Index("sessions_by_time", "create_micros", "id"),
 )
 
@@ -56,9 +56,9 @@ RUNS = Table(
     Column("state", Integer, nullable=False),
     Column("state_micros", BigInteger, nullable=False),  # since when
     Column("attempt", Integer, nullable=False, default=0),
-    Column("counted_attempt", Integer, nullable=False, default=0),  # the newest whose failure an assignment counts
-    Column("idle_micros", BigInteger, nullable=False, default=0),  # since when it has no assignment; 0: it has one
-    Column("release", Boolean, nullable=False, default=False),  # give it back as soon as it is idle
+    Column("counted_attempt", Integer, nullable=False, default=0),  # newest attempt whose failure was counted
+    Column("idle_micros", BigInteger, nullable=False, default=0),  # since when it has no assignment; 0 while it has one
+    Column("release", Boolean, nullable=False, default=False),  # release it as soon as it is idle
     Column("claimed_by", String(100), nullable=False, default=""),  # executor that starts and watches its trainers
     Column("version", BigInteger, nullable=False, default=1),
     UniqueConstraint("session", "number", name="one_run"),
@@ -71,14 +71,14 @@ ASSIGNMENTS = Table(
     Column("name", String(200), primary_key=True),
     Column("session", String(63), nullable=False),
     Column("iteration", Integer, nullable=False),
-    Column("id", BigInteger, nullable=False),  # number in the session, by which trainers know it
+    Column("id", BigInteger, nullable=False),  # number in the session, by which trainers identify it
     Column("data", LargeBinary, nullable=False),  # dressage.v1.Assignment, without members and candidates
-    Column("work", LargeBinary, nullable=False),  # dressage.internal.v1.Assignment, as it was asked for
+    Column("work", LargeBinary, nullable=False),  # dressage.internal.v1.Assignment, as requested
     Column("state", Integer, nullable=False),
     Column("failures", Integer, nullable=False, default=0),
     Column("checkpoint", String(500), nullable=False, default=""),  # key, relative to the assignment
     Column("generated_code", Boolean, nullable=False, default=False),  # generated code caused the failure
-    Column("env_steps", BigInteger, nullable=False, default=0),  # played by candidates or a search
+    Column("env_steps", BigInteger, nullable=False, default=0),  # of candidates or a search
     Column("create_micros", BigInteger, nullable=False),
     Column("progress_micros", BigInteger, nullable=False, default=0),  # of the last progress event
     Column("version", BigInteger, nullable=False, default=1),
@@ -137,7 +137,7 @@ NOTES = Table(
     Column("session", String(63), primary_key=True),
     Column("number", Integer, primary_key=True),
     Column("text", Text, nullable=False),
-    Column("iteration", Integer),  # the iteration whose revision heeded it
+    Column("iteration", Integer),  # the iteration that took it
 )
 
 DIRECTIONS = Table(
@@ -147,7 +147,7 @@ DIRECTIONS = Table(
     Column("number", Integer, primary_key=True),
     Column("kind", String(20), nullable=False),  # proposal, criteria, rebase, approve
     Column("data", Text, nullable=False),
-    Column("iteration", Integer),  # the iteration that followed it, or that an approval is for
+    Column("iteration", Integer),  # the iteration that took it, or that an approval is for
 )
 
 LABELS = Table(
@@ -170,8 +170,8 @@ BENCHMARKS = Table(
     Column("version", BigInteger, nullable=False, default=1),
 )
 
-EFFECTS = Table(
-    "effects",
+IDEMPOTENCY_KEYS = Table(
+    "idempotency_keys",
     METADATA,
     Column("session", String(63), primary_key=True),
     Column("name", String(200), primary_key=True),
@@ -189,7 +189,9 @@ REQUEST_IDS = Table(
 SPEEDS = Table(
     "speeds",
     METADATA,
-    Column("environment", String(120), primary_key=True),  # and who trains: `durations.kind_of_run`
+    Column(
+        "environment", String(120), primary_key=True
+    ),  # and other settings that determine the speed: `durations.kind_of_run`
     Column("pool", String(63), primary_key=True),
     Column("steps_per_second", Float, nullable=False),
 )
@@ -200,8 +202,8 @@ EXECUTORS = Table(
     Column("id", String(100), primary_key=True),  # {name}.{epoch}
     Column("name", String(80), nullable=False),
     Column("epoch", BigInteger, nullable=False),
-    Column("beats", BigInteger, nullable=False, default=0),
-    Column("dead", Boolean, nullable=False, default=False),
+    Column("heartbeats", BigInteger, nullable=False, default=0),
+    Column("expired", Boolean, nullable=False, default=False),
     Column("start_micros", BigInteger, nullable=False),
 )
 

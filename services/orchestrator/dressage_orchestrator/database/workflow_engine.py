@@ -1,7 +1,7 @@
-"""The engine of the file that DBOS records workflows in, on SQLite.
+"""The engine of DBOS's database on SQLite.
 
-DBOS repeats what met a lock or a lost connection, but not what met a full disk: the workflow's thread ends, and its row
-stays PENDING until the server starts again. Here such errors count as lost connections.
+DBOS retries after locks and lost connections, but not after a full disk: the workflow's thread ends, and its row remains
+PENDING until the server restarts. This engine reports such errors as lost connections.
 """
 
 from __future__ import annotations
@@ -10,30 +10,30 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from dressage_orchestrator.database.faults import is_transient
+from dressage_orchestrator.database.driver_errors import is_transient
 
-_BUSY_MILLISECONDS = 5_000  # DBOS repeats after that, with pauses
+_BUSY_MILLISECONDS = 5_000  # DBOS retries after that, with pauses
 _POOL_SIZE = 8
 
 
 def make_workflow_engine(url: str) -> sa.Engine:
-    """Make an engine for the setting ``system_database_engine`` of DBOS; the caller disposes of it after DBOS has ended.
+    """Create an engine for DBOS's setting ``system_database_engine``; the caller disposes of it after DBOS has ended.
 
-    :param url: of an SQLite file.
+    :param url: URL of an SQLite file.
     """
-    # Parameters hold what steps returned; they do not belong into logs.
+    # Parameters contain results of steps, which must not be logged.
     engine = sa.create_engine(url, hide_parameters=True, pool_size=_POOL_SIZE, max_overflow=_POOL_SIZE)
 
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: Any, _: Any) -> None:
-        connection.isolation_level = "IMMEDIATE"  # as DBOS sets it for engines of its own
+        connection.isolation_level = "IMMEDIATE"  # as in the engines that DBOS creates
         connection.execute(f"PRAGMA busy_timeout={_BUSY_MILLISECONDS}")
-        connection.execute("PRAGMA journal_mode=WAL")  # so that DBOS's polling does not wait for writers
+        connection.execute("PRAGMA journal_mode=WAL")  # polling by DBOS does not wait for writers
         connection.execute("PRAGMA foreign_keys=ON")
 
     @sa.event.listens_for(engine, "handle_error")
     def _repeat(context: sa.engine.ExceptionContext) -> None:
         if is_transient(context.original_exception):
-            context.is_disconnect = True  # which `dbos._sys_db.db_retry` waits out, as on PostgreSQL
+            context.is_disconnect = True  # `dbos._sys_db.db_retry` then retries, as on PostgreSQL
 
     return engine

@@ -1,1 +1,1 @@
-"""Starting trainers: the `Launcher` protocol, processes of this machine behind it, and the controller that decides."""
+"""Starting trainers: the `Launcher` protocol, its implementations (local processes, Kubernetes Jobs) and the run controller."""

@@ -1,8 +1,8 @@
-"""Trainers as child processes of this machine.
+"""Trainers as local child processes.
 
-A bounded number runs at a time and the cores are divided among them. A trainer is told our process id and ends with us
-(it arms PR_SET_PDEATHSIG itself, so nothing runs between fork and exec here); each has a process group of its own, so
-that it is signalled with its children. Its output goes to a log file whose size is bounded.
+A bounded number of trainers runs at a time, and the cores are divided among them. A trainer gets the id of this process and
+exits with it (it sets PR_SET_PDEATHSIG itself, so no code runs between fork and exec here). Each trainer has its own
+process group, which is signalled as a whole. Its output goes to a log file of bounded size.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TypeVar
 import structlog
 from dressage.errors import Unavailable
 
-from dressage_orchestrator.launch.protocol import Ended, ExitKind, Launch, Listener
+from dressage_orchestrator.launch.protocol import AttemptResult, ExitKind, Launch, ResultListener
 
 T = TypeVar("T")
 
@@ -47,43 +47,43 @@ _KEPT_NAMES = frozenset(
         "DRESSAGE_ENVIRONMENTS",
     }
 ) | {
-    "DRESSAGE_S3_CA_FILE"  # a certificate, by which presigned URLs are trusted
+    "DRESSAGE_S3_CA_FILE"  # the CA certificate for presigned URLs
 }
 _KEPT_PREFIXES = ("LC_", "PYTHON", "XDG_", "JAX_", "XLA_", "OMP_", "MUJOCO_", "DRESSAGE_TRAINER_")
 
 
 def trainer_environment(environment: Mapping[str, str], token: str) -> dict[str, str]:
-    """What a trainer inherits: what programs need to run and its token; no key, no secret of ours."""
+    """Environment variables of a trainer: those that programs need and its token, without keys and secrets."""
     kept = {k: v for k, v in environment.items() if k in _KEPT_NAMES or k.startswith(_KEPT_PREFIXES)}
     return {**kept, "DRESSAGE_RUN_TOKEN": token}
 
 
 def available_cores() -> int:
-    """Cores that this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
 class LocalLauncher:
     """See `Launcher`.
 
-    :param log_folder: gets one ``{run}.log`` for each run, its slashes replaced.
-    :param on_end: told of every trainer that ended by itself.
-    :param hello_seconds: a trainer that has not said hello by then is killed.
-    :param stop_seconds: a trainer asked to stop is killed after so long.
+    :param log_folder: folder of the logs, one ``{run}.log`` for each run, with slashes replaced.
+    :param on_result: called when a trainer has exited by itself.
+    :param hello_seconds: time for a trainer to connect before it is killed.
+    :param stop_seconds: time between SIGTERM and SIGKILL.
     """
 
     def __init__(
         self,
         *,
         log_folder: Path,
-        on_end: Listener,
+        on_result: ResultListener,
         max_parallel: int,
         command: Sequence[str] = (),
         hello_seconds: float = 60.0,
         stop_seconds: float = 15.0,
     ) -> None:
         self._log_folder = log_folder
-        self._on_end = on_end
+        self._on_result = on_result
         self._slots = asyncio.Semaphore(max_parallel)
         self._command = tuple(command) or DEFAULT_COMMAND
         self._hello_seconds = hello_seconds
@@ -93,19 +93,19 @@ class LocalLauncher:
         self._log = structlog.get_logger("dressage.launcher")
         self.pools: frozenset[str] | None = None
         self.attempts_per_launch = 1
-        self.placing_seconds = 0.25  # from the row to a free slot: a turn of the event loop and a transaction
+        self.scheduling_seconds = 0.25  # from the row to a free slot: one iteration of the event loop and a transaction
         self._cores = max(1, available_cores() // max_parallel)
 
     def cores(self, pool: str) -> int:
-        """Cores that a run may use: all are divided evenly, whatever the pool."""
+        """Number of cores that a run may use: all cores are divided evenly, independent of the pool."""
         return self._cores
 
     async def start(self) -> int:
-        """Nothing outlives its process here."""
+        """Local trainers end with the process that started them, so none is left to adopt."""
         return 0
 
     def submit(self, launch: Launch, starting: Callable[[], Awaitable[bool]]) -> None:
-        """Queues an attempt (see `Launcher.submit`). Call from the event loop."""
+        """Queue an attempt (see `Launcher.submit`). Call it from the event loop."""
         key = (launch.run, launch.attempt)
         if key in self._tasks:
             return
@@ -114,30 +114,30 @@ class LocalLauncher:
         self._tasks[key] = task
         task.add_done_callback(lambda done: self._forget(key, done))
 
-    def knows(self, run: str, attempt: int) -> bool:
-        """Whether the attempt is queued or under way."""
+    def has_trainer(self, run: str, attempt: int) -> bool:
+        """Whether the attempt is queued or running."""
         return (run, attempt) in self._tasks
 
-    def known(self) -> frozenset[str]:
-        """Runs that have a trainer queued or under way."""
+    def active_runs(self) -> frozenset[str]:
+        """Runs with a queued or running trainer."""
         return frozenset(run for run, _ in self._tasks)
 
-    def said_hello(self, run: str, attempt: int) -> None:
-        """Its trainer is there."""
+    def trainer_connected(self, run: str, attempt: int) -> None:
+        """Record that the attempt's trainer has connected."""
         if (run, attempt) in self._hellos:
             self._hellos[run, attempt].set()
 
     async def stop(self, run: str, attempt: int | None = None) -> None:
-        """Ends a run's trainers: SIGTERM, then SIGKILL."""
+        """Terminate a run's trainers with SIGTERM, then SIGKILL."""
         chosen = [t for (name, number), t in self._tasks.items() if name == run and attempt in (None, number)]
         await self._cancel(chosen)
 
     async def logs(self, run: str, *, tail_bytes: int) -> bytes | None:
-        """The end of the run's log file (see `Launcher.logs`)."""
+        """Read the end of the run's log file (see `Launcher.logs`)."""
         return await asyncio.to_thread(_tail_of, self._log_path(run), tail_bytes)
 
     async def close(self) -> None:
-        """Ends all trainers."""
+        """Terminate all trainers."""
         await self._cancel(list(self._tasks.values()))
 
     async def _cancel(self, tasks: Sequence[asyncio.Task[None]]) -> None:
@@ -153,17 +153,16 @@ class LocalLauncher:
 
     async def _attempt(self, launch: Launch, starting: Callable[[], Awaitable[bool]]) -> None:
         async with self._slots:
-            if not await self._patiently(starting):
+            if not await self._with_retries(starting):
                 return
             ended = await self._run(launch)
         self._tasks.pop((launch.run, launch.attempt), None)  # so that the listener may submit the next attempt
-        await self._patiently(lambda: self._on_end(ended))
+        await self._with_retries(lambda: self._on_result(ended))
 
-    async def _patiently(self, report: Callable[[], Awaitable[T]]) -> T:
-        """Report; again, while the database is away: how a trainer ended is written nowhere else.
+    async def _with_retries(self, report: Callable[[], Awaitable[T]]) -> T:
+        """Report, with retries during an outage of the database, because the exit of a trainer is recorded nowhere else.
 
-        :raises Unavailable: when it has been away for too long; the run's next attempt then starts as if this one had
-            said nothing.
+        :raises Unavailable: when the outage lasts too long; the run's next attempt then starts without this report.
         """
         deadline = time.monotonic() + _REPORT_SECONDS
         while True:
@@ -175,7 +174,7 @@ class LocalLauncher:
                 self._log.warning("could not report on a trainer yet", error=error.message)
             await asyncio.sleep(_REPORT_PAUSE_SECONDS)
 
-    async def _run(self, launch: Launch) -> Ended:
+    async def _run(self, launch: Launch) -> AttemptResult:
         arguments = ["--address", launch.address, "--run", launch.run, "--attempt", str(launch.attempt)]
         command = [*self._command, *arguments, "--parent-pid", str(os.getpid())]
         environment = trainer_environment(os.environ, launch.token)
@@ -187,22 +186,24 @@ class LocalLauncher:
             )
         except OSError as error:
             message = f"cannot start {command[0]}: {error.strerror}"
-            return Ended(launch.run, launch.attempt, ExitKind.FAILED, message)
+            return AttemptResult(launch.run, launch.attempt, ExitKind.FAILED, message)
         self._log.info("trainer started", run=launch.run, attempt=launch.attempt, pid=process.pid)
         copying = asyncio.create_task(self._copy_output(process, launch))
         try:
-            silent = await self._watch(process, launch)
+            unresponsive = await self._watch(process, launch)
             tail = await copying
         finally:
-            await self._end(process)
+            await self._terminate(process)
             copying.cancel()
-        kind = _classify(process.returncode or 0, silent=silent)
+        kind = _classify(process.returncode or 0, unresponsive=unresponsive)
         self._log.info("trainer ended", run=launch.run, code=process.returncode, kind=kind.value)
-        said = f"no hello within {self._hello_seconds:g} s" if silent else f"exit code {process.returncode}"
-        return Ended(launch.run, launch.attempt, kind, f"{said}; its log ends with:\n{tail}" if tail else said)
+        cause = f"no hello within {self._hello_seconds:g} s" if unresponsive else f"exit code {process.returncode}"
+        return AttemptResult(
+            launch.run, launch.attempt, kind, f"{cause}; its log ends with:\n{tail}" if tail else cause
+        )
 
     async def _watch(self, process: Process, launch: Launch) -> bool:
-        """Waits for the process; True when it was killed because it never said hello."""
+        """Wait for the process to exit; True if it was killed because it did not connect."""
         exit_ = asyncio.create_task(process.wait())
         hello = asyncio.create_task(self._hellos[launch.run, launch.attempt].wait())
         try:
@@ -219,12 +220,12 @@ class LocalLauncher:
             hello.cancel()
             exit_.cancel()
 
-    async def _end(self, process: Process) -> None:
+    async def _terminate(self, process: Process) -> None:
         if process.returncode is None:
             _signal(process, signal.SIGTERM)
             with suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(process.wait()), self._stop_seconds)
-        # The group may outlive its leader: whatever is left of it goes now.
+        # Child processes may outlive the leader of the group.
         _signal(process, signal.SIGKILL)
         await process.wait()
 
@@ -232,7 +233,7 @@ class LocalLauncher:
         return self._log_folder / f"{run.replace('/', '_')}.log"
 
     async def _copy_output(self, process: Process, launch: Launch) -> str:
-        """Writes what the trainer says to its log, up to a bound; returns the last lines."""
+        """Write the output of a trainer to its log, up to a limit; returns the last lines."""
         assert process.stdout is not None
         self._log_folder.mkdir(parents=True, exist_ok=True)
         path = self._log_path(launch.run)
@@ -262,8 +263,8 @@ def _signal(process: Process, number: signal.Signals) -> None:
         os.killpg(process.pid, number)
 
 
-def _classify(code: int, *, silent: bool) -> ExitKind:
-    if silent:
+def _classify(code: int, *, unresponsive: bool) -> ExitKind:
+    if unresponsive:
         return ExitKind.NO_HELLO
     known = {0: ExitKind.DONE, EXIT_CHECKPOINTED: ExitKind.CHECKPOINTED}
     return known.get(code, ExitKind.FAILED)

@@ -1,4 +1,4 @@
-"""What starts trainers: processes of this machine, or Kubernetes Jobs."""
+"""The interface of launchers, which start trainers as local processes or Kubernetes Jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Launch:
     :param address: host:port of `RunService`.
     :param token: the attempt's run token.
     :param pool: the run's pool.
-    :param deadline_seconds: how long the trainer may work before it checkpoints and exits 75; 0: no bound.
+    :param deadline_seconds: how long the trainer may run before it checkpoints and exits with code 75; 0: no limit.
     """
 
     run: str
@@ -27,24 +27,24 @@ class Launch:
 
 
 class ExitKind(Enum):
-    """How an attempt's trainer ended."""
+    """How an attempt's trainer exited."""
 
     DONE = "done"
-    CHECKPOINTED = "checkpointed"  # stopped on purpose after writing a checkpoint
-    DEADLINE = "deadline"  # ended by the launcher: it worked for longer than its pool allows
-    NO_HELLO = "no_hello"  # killed: it never said hello
+    CHECKPOINTED = "checkpointed"  # exited deliberately after writing a checkpoint
+    DEADLINE = "deadline"  # stopped by the launcher at the deadline of its pool
+    NO_HELLO = "no_hello"  # killed because it did not connect in time
     FAILED = "failed"
 
 
 @dataclass(frozen=True)
-class Ended:
-    """An attempt's trainer ended.
+class AttemptResult:
+    """Exit of an attempt's trainer.
 
-    :param message: what it wrote last, for people.
-    :param last_attempt: the launcher itself repeated the attempt, up to this one; 0 if it did not.
-    :param final: another attempt would end alike, so that the session's open assignments fail by it.
-    :param counted: notices that count have reported the failures that led here.
-    :param reason: stable cause in UPPER_SNAKE_CASE, where the launcher knows better than ``kind`` says.
+    :param message: last output of the trainer, for people.
+    :param last_attempt: the last attempt, if the launcher itself restarted the trainer; otherwise 0.
+    :param final: a retry would fail in the same way, so the session's open assignments fail.
+    :param counted: earlier notices have counted the failure.
+    :param reason: stable reason in UPPER_SNAKE_CASE, if the launcher has a more specific one than ``kind``.
     :param remedy: what to do about it.
     """
 
@@ -58,20 +58,20 @@ class Ended:
     reason: str = ""
     remedy: str = ""
 
-    def of(self, attempt: int) -> bool:
-        """Whether it is about that attempt."""
+    def covers(self, attempt: int) -> bool:
+        """Whether the result includes that attempt."""
         return self.attempt <= attempt <= max(self.attempt, self.last_attempt)
 
 
 @dataclass(frozen=True)
 class Notice:
-    """Something about a run under way that deserves telling.
+    """A condition of a live run that needs attention.
 
-    :param type: stable cause in UPPER_SNAKE_CASE.
-    :param message: what was seen.
+    :param type: stable type in UPPER_SNAKE_CASE.
+    :param message: what was observed.
     :param remedy: what to do about it.
     :param counts: whether it counts as a failed attempt.
-    :param over: whether the attempt is over and the launcher itself begins the next.
+    :param attempt_ended: whether the attempt has ended and the launcher itself starts the next one.
     """
 
     run: str
@@ -80,63 +80,69 @@ class Notice:
     message: str
     remedy: str
     counts: bool = False
-    over: bool = False
+    attempt_ended: bool = False
 
 
-Listener = Callable[[Ended], Awaitable[None]]
-Noticer = Callable[[Notice], Awaitable[None]]
+ResultListener = Callable[[AttemptResult], Awaitable[None]]
+NoticeListener = Callable[[Notice], Awaitable[None]]
 
 
 class Launcher(Protocol):
-    """Starts trainers, a bounded number at a time, and tells when they end."""
+    """Starts a bounded number of trainers at a time and reports their exits."""
 
     pools: frozenset[str] | None
-    """Pools that there are; None: any name will do."""
+    """Available pools; None: any name is accepted."""
 
     attempts_per_launch: int
-    """How many attempts one submission may become, as the launcher itself replaces a trainer that was interrupted."""
+    """Maximum number of attempts of one submission, if the launcher itself restarts interrupted trainers."""
 
-    placing_seconds: float
-    """How long an attempt may wait for its turn although there is room for it."""
+    scheduling_seconds: float
+    """Time to schedule an attempt for which there is capacity."""
 
     def cores(self, pool: str) -> int:
-        """Cores that a run of the pool may use."""
+        """Number of cores that a run of the pool may use."""
         ...
 
     async def start(self) -> int:
-        """Begins; how many runs have a trainer that an earlier process started and that goes on."""
-        ...
+        """Start the launcher.
 
-    def submit(self, launch: Launch, starting: Callable[[], Awaitable[bool]]) -> None:
-        """Queues an attempt. One of the same run and attempt is left as it is.
-
-        :param starting: awaited when its turn has come; False: it is not wanted any more.
+        :return: number of runs whose trainer was started by an earlier process and still runs.
         """
         ...
 
-    def knows(self, run: str, attempt: int) -> bool:
-        """Whether the attempt is queued or under way."""
+    def submit(self, launch: Launch, starting: Callable[[], Awaitable[bool]]) -> None:
+        """Queue an attempt, unless it is already queued.
+
+        :param starting: awaited before the start; False: the attempt is no longer needed.
+        """
         ...
 
-    def known(self) -> frozenset[str]:
-        """Runs that have a trainer queued or under way."""
+    def has_trainer(self, run: str, attempt: int) -> bool:
+        """Whether the attempt is queued or running."""
         ...
 
-    def said_hello(self, run: str, attempt: int) -> None:
-        """Its trainer is there."""
+    def active_runs(self) -> frozenset[str]:
+        """Runs with a queued or running trainer."""
+        ...
+
+    def trainer_connected(self, run: str, attempt: int) -> None:
+        """Record that the attempt's trainer has connected."""
         ...
 
     async def stop(self, run: str, attempt: int | None = None) -> None:
-        """Ends a run's trainers, queued or under way: asks, then kills. With an attempt, that one's only."""
+        """Terminate a run's queued and running trainers, gracefully at first.
+
+        :param attempt: terminate only that of this attempt.
+        """
         ...
 
     async def logs(self, run: str, *, tail_bytes: int) -> bytes | None:
-        """The end of what the run's trainers wrote, all attempts that are kept, oldest first; None if nothing is kept.
+        """Read the end of the logs of all attempts that are kept, oldest first; None if none is kept.
 
-        :raises Unavailable: when what keeps it cannot be reached.
+        :raises Unavailable: when the store of the logs cannot be reached.
         """
         ...
 
     async def close(self) -> None:
-        """Ends all trainers that would not outlive this process by design."""
+        """Terminate all trainers that are children of this process."""
         ...

@@ -1,4 +1,4 @@
-"""Run tokens: what a trainer shows to be heard. HMAC-SHA256 over run, attempt and expiry."""
+"""Run tokens, which authenticate trainers: HMAC-SHA256 over run, attempt and expiry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BEGIN = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,9})-([0-9]{1,9}))?\Z", re.ASCII
 
 
 class RunTokens:
-    """Makes and checks run tokens.
+    """Issues and verifies run tokens.
 
     :param secret: at least 16 bytes.
     """
@@ -27,19 +27,19 @@ class RunTokens:
         self._secret = secret
 
     def make(self, run: str, attempt: int, *, expiry: int, last: int = 0) -> str:
-        """The token of one attempt, or of all from ``attempt`` to ``last``.
+        """Issue a token for one attempt, or for all from ``attempt`` to ``last``.
 
-        :param expiry: seconds since the epoch until which it is good.
+        :param expiry: end of its validity, seconds since the epoch.
         """
         attempts = f"{attempt}-{last}" if last > attempt else str(attempt)
         begin = f"{expiry}.{attempts}" if last > attempt else str(expiry)
         return f"{begin}.{self._sign(run, attempts, expiry)}"
 
     def check(self, token: str, run: str, attempt: int, *, now: float) -> None:
-        """Accepts the token or says that it is wrong, without saying what would be right.
+        """Verify a token. The error does not reveal the expected value.
 
         :param now: seconds since the epoch.
-        :raises Unauthenticated: when it was made for another run or attempt, has expired, or is no token.
+        :raises Unauthenticated: when the token is for another run or attempt, has expired or is malformed.
         """
         begin, _, signature = token.rpartition(".")
         match = _BEGIN.match(begin)
@@ -47,9 +47,9 @@ class RunTokens:
         first, last = (int(match.group(2)), int(match.group(3))) if match and match.group(2) else (attempt, attempt)
         attempts = f"{first}-{last}" if first != last else str(attempt)
         expected = self._sign(run, attempts, expiry)
-        good = match is not None and first <= attempt <= last
-        if not hmac.compare_digest(signature.encode(), expected.encode()) or not good:
-            raise Unauthenticated("the run token is not of this run and attempt", reason="RUN_TOKEN_WRONG")
+        valid = match is not None and first <= attempt <= last
+        if not hmac.compare_digest(signature.encode(), expected.encode()) or not valid:
+            raise Unauthenticated("the run token is not valid for this run and attempt", reason="RUN_TOKEN_WRONG")
         if now > expiry:
             raise Unauthenticated("the run token has expired", reason="RUN_TOKEN_EXPIRED")
 
@@ -57,20 +57,20 @@ class RunTokens:
         return hmac.new(self._secret, f"{run}|{attempts}|{expiry}".encode(), hashlib.sha256).hexdigest()
 
 
-def fresh_secret() -> bytes:
-    """A new secret."""
+def new_secret() -> bytes:
+    """Generate a secret."""
     return secrets.token_bytes(_SECRET_BYTES)
 
 
-def secret_of(folder: Path) -> bytes:
-    """The secret kept in a folder, made on first use, readable by its owner only."""
+def load_or_create_secret(folder: Path) -> bytes:
+    """Load the secret of a folder; generate it on first use, readable only by its owner."""
     path = folder / "run_token.secret"
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return path.read_bytes()
     with os.fdopen(descriptor, "wb") as file:
-        file.write(fresh_secret())
+        file.write(new_secret())
         file.flush()
         os.fsync(file.fileno())
     return path.read_bytes()

@@ -1,1 +1,1 @@
-"""A session's durable workflow on DBOS: `durable` runs it, `flow` is what methods see of it."""
+"""The lifecycle of a session: its durable workflow on DBOS and the interface of methods."""

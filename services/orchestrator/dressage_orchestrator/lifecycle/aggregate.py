@@ -1,8 +1,8 @@
-"""From verdicts on rollouts to a verdict on a config. Pure.
+"""Aggregates judgments of rollouts into judgments of checkpoints, members and configs. Pure.
 
-Rollout → checkpoint: mean, what video changed at the rollouts that were looked at carried over to the others. Checkpoint →
-member: the last one's. Members → config: mean over seeds with a bootstrap interval. A member without a judged rollout counts
-as 0, so that a seed that broke is not left out of the mean.
+Checkpoint: mean over its rollouts, after the correction by video is applied to rollouts without video. Member: its last
+checkpoint. Config: mean over members with a bootstrap interval. A member without a judged rollout counts as 0, so that a failed
+seed is included in the mean.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _MAX_TAGS = 20
 
 
 def pooled(judgments: Sequence[v1.Judgment], *, threshold: float) -> v1.Judgment:
-    """The mean of judgments, with criteria averaged by name and the diagnosis of the worst.
+    """Average judgments; criteria are averaged by name, and the diagnosis is that of the lowest score.
 
-    :param threshold: score from which it passes; the mean passes, not the luckiest sample.
+    :param threshold: score required of the mean to pass.
     """
     scores = [entry.score for entry in judgments]
     score = mean(scores)
@@ -28,8 +28,8 @@ def pooled(judgments: Sequence[v1.Judgment], *, threshold: float) -> v1.Judgment
     whole.interval_low, whole.interval_high = low, high
     for name, values in _by_criterion(judgments).items():
         whole.criteria.add(name=name, score=mean(values))
-    # Of equals the one that was looked at: its diagnosis says what was seen, too.
-    worst = min(judgments, key=lambda entry: (round(entry.score, 6), _overruled(entry) is None), default=None)
+    # Among equal scores one with video is preferred, because its diagnosis includes that of the video.
+    worst = min(judgments, key=lambda entry: (round(entry.score, 6), _score_before_video(entry) is None), default=None)
     if worst is not None:
         whole.diagnosis = worst.diagnosis
     tags = sorted({tag for entry in judgments for tag in entry.failure_tags})
@@ -39,11 +39,11 @@ def pooled(judgments: Sequence[v1.Judgment], *, threshold: float) -> v1.Judgment
 
 
 def _by_criterion(judgments: Sequence[v1.Judgment]) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
+    scores: dict[str, list[float]] = {}
     for entry in judgments:
         for criterion in entry.criteria:
-            found.setdefault(criterion.name, []).append(criterion.score)
-    return found
+            scores.setdefault(criterion.name, []).append(criterion.score)
+    return scores
 
 
 def _verdicts(judgments: Sequence[v1.Judgment]) -> list[v1.Verdict]:
@@ -67,57 +67,57 @@ def _verdicts(judgments: Sequence[v1.Judgment]) -> list[v1.Verdict]:
 
 
 def is_judged(rollout: v1.Rollout) -> bool:
-    """Whether a judge scored it; a person's label alone is no judgment."""
+    """Whether a judge has scored the rollout; a person's label does not count."""
     kinds = {verdict.kind for verdict in rollout.judgment.verdicts}
     return rollout.HasField("judgment") and kinds != {v1.JUDGE_KIND_HUMAN}
 
 
 def checkpoint_score(evaluation: v1.Evaluation) -> float | None:
-    """Mean judgment of a checkpoint's rollouts; None where none was judged."""
+    """Mean judgment of a checkpoint's rollouts; None if none was judged."""
     scores = [rollout.judgment.score for rollout in evaluation.rollouts if is_judged(rollout)]
     return mean(scores) if scores else None
 
 
-def unjudged(why: str) -> v1.Judgment:
-    """The judgment of a member that left nothing to judge."""
-    return v1.Judgment(score=0.0, diagnosis=why, failure_tags=["not_evaluated"])
+def unjudged(reason: str) -> v1.Judgment:
+    """Judgment of a member without rollouts."""
+    return v1.Judgment(score=0.0, diagnosis=reason, failure_tags=["not_evaluated"])
 
 
-def carried(rollouts: Sequence[v1.Judgment]) -> list[v1.Judgment]:
-    """The judgments of a checkpoint's rollouts; what video changed at those it saw changes the others alike.
+def with_video_correction(rollouts: Sequence[v1.Judgment]) -> list[v1.Judgment]:
+    """Apply the mean change by video to a checkpoint's rollouts without video.
 
-    They are episodes of one policy. Were video to count for its own episode alone, a judge's code that overlooks something
-    would outvote it two to one.
+    All rollouts are episodes of one policy. If video changed only its own rollout, an error of the judge's code would dominate
+    the mean.
     """
-    found = [v1.Judgment.FromString(entry.SerializeToString()) for entry in rollouts]
-    changes = [entry.score - code for entry in found if (code := _overruled(entry)) is not None]
+    corrected = [v1.Judgment.FromString(entry.SerializeToString()) for entry in rollouts]
+    changes = [entry.score - code for entry in corrected if (code := _score_before_video(entry)) is not None]
     if not changes:
-        return found
+        return corrected
     change = mean(changes)
-    for entry in found:
-        if _overruled(entry) is None:
+    for entry in corrected:
+        if _score_before_video(entry) is None:
             entry.score = min(max(entry.score + change, 0.0), 1.0)
-    return found
+    return corrected
 
 
-def _overruled(judgment: v1.Judgment) -> float | None:
-    """The code's score where video had a say as well; None where it had none."""
+def _score_before_video(judgment: v1.Judgment) -> float | None:
+    """The code's score of a rollout that was also judged by video; None without video."""
     scores = {verdict.kind: verdict.score for verdict in judgment.verdicts}
     return scores.get(v1.JUDGE_KIND_CODE) if v1.JUDGE_KIND_VIDEO in scores else None
 
 
 def member_judgment(member: v1.Member, *, threshold: float) -> v1.Judgment:
-    """A member's judgment: that of its last checkpoint's rollouts."""
+    """Judgment of a member: that of its last checkpoint."""
     if member.HasField("failure"):
         return unjudged(f"seed {member.seed} was stopped: {member.failure.message}")
     rollouts = [r.judgment for r in member.evaluations[-1].rollouts if is_judged(r)] if member.evaluations else []
     if not rollouts:
         return unjudged(f"seed {member.seed} has no rollouts")
-    return pooled(carried(rollouts), threshold=threshold)
+    return pooled(with_video_correction(rollouts), threshold=threshold)
 
 
 def returns_of(members: Sequence[v1.Member], scales: Mapping[str, float]) -> v1.ReturnSummary:
-    """Stock returns and speeds of the members' last evaluations, the random policy's beside them."""
+    """Returns and speeds of the members' last evaluations, with those of the random policy for comparison."""
     last = [member.evaluations[-1] for member in members if member.evaluations]
     means = [mean(entry.returns) for entry in last if entry.returns]
     summary = v1.ReturnSummary(mean=mean(means), std=deviation(means), episodes=sum(len(e.returns) for e in last))

@@ -1,4 +1,4 @@
-"""What a session may still use. Pure: the caller reads the session and the clock."""
+"""Checks of a session's budget. Pure: the caller reads the session and the clock."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dressage.api.v1 import session_pb2 as v1
 
 
 def used_up(session: v1.Session, *, now: datetime, next_env_steps: int = 0) -> tuple[str, str] | None:
-    """The kind of budget that is used up, and the reason in words; None while all hold.
+    """Kind of the exhausted budget and the reason; None if no budget is exhausted.
 
-    :param next_env_steps: environment steps that the next piece of work needs.
+    :param next_env_steps: environment steps of the next assignment.
     """
     budget = session.spec.budget
     if budget.env_steps and session.env_steps + next_env_steps > budget.env_steps:
@@ -21,13 +21,13 @@ def used_up(session: v1.Session, *, now: datetime, next_env_steps: int = 0) -> t
         return "tokens", f"{tokens} of {budget.tokens} tokens are used"
     if budget.HasField("dollars") and session.cost.dollars and session.cost.dollars >= budget.dollars:
         return "dollars", f"{session.cost.dollars:.4f} of {budget.dollars:.4f} US dollars are used"
-    if out_of_time(session, now=now):
+    if wall_time_exhausted(session, now=now):
         return "wall_time", f"the session has run for its {budget.wall_time.ToTimedelta()}"
     return None
 
 
-def out_of_time(session: v1.Session, *, now: datetime) -> bool:
-    """Whether the session has run for its wall-clock time."""
+def wall_time_exhausted(session: v1.Session, *, now: datetime) -> bool:
+    """Whether the session has used its wall-clock budget."""
     if not session.spec.budget.HasField("wall_time") or not session.HasField("start_time"):
         return False
     elapsed = now.timestamp() - session.start_time.ToMicroseconds() / 1e6 - session.approval_wait_seconds
@@ -35,9 +35,9 @@ def out_of_time(session: v1.Session, *, now: datetime) -> bool:
 
 
 def remaining(session: v1.Session, *, shares: int = 1) -> v1.Budget:
-    """What a model call may still use; fields that are not set are not bounded.
+    """Remaining budget of a model call; fields that are not set are unlimited.
 
-    :param shares: calls that are made at the same time: each gets its part, so that together they cannot overshoot.
+    :param shares: number of concurrent calls; each gets an equal share, so that they do not exceed the budget together.
     """
     budget, left = session.spec.budget, v1.Budget()
     if budget.tokens:
@@ -48,8 +48,8 @@ def remaining(session: v1.Session, *, shares: int = 1) -> v1.Budget:
     return left
 
 
-def end_of_time(session: v1.Session) -> float | None:
-    """The moment, in seconds since the epoch, at which the wall-clock time is used up; None for no bound."""
+def wall_time_deadline(session: v1.Session) -> float | None:
+    """End of the wall-clock budget in seconds since the epoch; None without a limit."""
     if not session.spec.budget.HasField("wall_time") or not session.HasField("start_time"):
         return None
     begin = session.start_time.ToMicroseconds() / 1e6

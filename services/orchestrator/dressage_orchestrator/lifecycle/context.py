@@ -1,8 +1,8 @@
-"""What a session's workflow has at hand: durable steps, calls that a cancel interrupts, and the session's store.
+"""The context of a session's workflow: durable steps, cancellable calls, and the session's store.
 
-A step's result is JSON and is recorded; when the workflow is taken up again, recorded steps are not repeated. So
-everything that decides the course of a workflow, a look at the database included, happens inside steps. Domain errors
-are recorded as results and raised again, alike each time.
+The result of a step is JSON and is recorded; when the workflow is resumed, recorded steps are not repeated. Everything that
+determines the course of a workflow, reads of the database included, therefore happens inside steps. Domain errors are
+recorded as results and raised again in the same way.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dressage.envs.cards import EnvironmentCard, load_card
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message import Message
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.clients import AgentClient, JudgeClient, RendererClient
 from dressage_orchestrator.database.engine import Database, DatabaseLost, Fenced
 from dressage_orchestrator.database.store import SessionStore
@@ -46,11 +46,11 @@ _KINDS = {kind.__name__: kind for kind in errors.DressageError.__subclasses__()}
 
 @dataclass(frozen=True)
 class Engine:
-    """What all workflows of this server share.
+    """Dependencies that all workflows of this server share.
 
-    :param loop: where the clients' channels live.
-    :param wakeups: wakes workflows that wait.
-    :param stopping: set when this server stops; workflows then end at once, unrecorded.
+    :param loop: event loop of the clients' channels.
+    :param wakeups: wakes waiting workflows.
+    :param stopping: set when this server stops; workflows then end at once without recording an end.
     """
 
     settings: Settings
@@ -65,9 +65,9 @@ class Engine:
     stopping: Event
 
     def retry(self, work: Callable[[], T]) -> T:
-        """Runs a transaction, again while the database is away: no session fails by an outage.
+        """Run a transaction, with retries while the database is unavailable, so that no session fails because of an outage.
 
-        :raises Interrupted: when this server stops, or another one has taken over from it.
+        :raises Interrupted: when this server stops or is fenced.
         """
         while True:
             if self.stopping.is_set():
@@ -77,15 +77,15 @@ class Engine:
             except Fenced:
                 raise Interrupted from None
             except DatabaseLost as lost:
-                structlog.get_logger("dressage.workflow").warning("the database is away", error=lost.message)
+                structlog.get_logger("dressage.workflow").warning("the database is unavailable", error=lost.message)
                 self.stopping.wait(_LOST_SECONDS)
 
 
 class SessionContext:
-    """One session in one epoch, as its lifecycle and its method work on it.
+    """One session in one epoch, as its lifecycle and its method use it.
 
-    :ivar store: the session's rows.
-    :ivar spec: what was asked, defaults filled in; read again by `refresh`.
+    :ivar store: rows of the session.
+    :ivar spec: the spec with defaults filled in; `refresh` reads it again.
     :param children: child workflows that this one may start, by kind.
     """
 
@@ -103,33 +103,33 @@ class SessionContext:
         self.refresh()
 
     def close(self) -> None:
-        """Ends the use of the context."""
+        """Release the context."""
         self.engine.wakeups.release(self.session)
 
     def refresh(self) -> None:
-        """Reads the spec again, after a step that changed it."""
+        """Read the spec again after a step that changed it."""
         self.spec = self.store.get().spec
         self.environment = self.spec.environment.removeprefix("environments/")
 
     @property
     def card(self) -> EnvironmentCard:
-        """The environment's card."""
+        """Card of the environment."""
         return load_card(self.environment)
 
     def iteration_name(self, number: int) -> str:
         """``sessions/{session}/iterations/{number}``."""
-        return names.iteration_name(self.session, number)
+        return resource_names.iteration_name(self.session, number)
 
     # Durable steps.
 
     def step(self, name: str, work: Callable[[], Json], *, final: bool = False) -> Json:
-        """Does the work once, durably.
+        """Run a durable step.
 
         :param name: unique in the workflow.
-        :param work: returns JSON; may be repeated if the process dies before its result is recorded.
-        :param final: done even when a cancel was asked for.
-        :raises Cancelled: when a cancel was asked for.
-        :raises DressageError: what the work raised, now or when it was recorded.
+        :param work: returns JSON; repeated if the process dies before the result is recorded.
+        :param final: run the step even if a cancellation is requested.
+        :raises Cancelled: when a cancellation is requested.
+        :raises DressageError: the error of the work, now or as recorded.
         """
 
         def recorded() -> Json:
@@ -148,7 +148,7 @@ class SessionContext:
         return result["value"]
 
     def message_step(self, name: str, kind: type[M], work: Callable[[], M]) -> M:
-        """`step` whose result is a protobuf message."""
+        """Run a `step` whose result is a protobuf message."""
         return ParseDict(self.step(name, lambda: MessageToDict(work())), kind())
 
     def _result(self, name: str, work: Callable[[], Json]) -> Json:
@@ -172,18 +172,18 @@ class SessionContext:
     # Calls and waiting.
 
     def call(self, work: Awaitable[T], *, seconds: float | None = None, through_cancel: bool = False) -> T:
-        """Runs a coroutine in the server's event loop and waits for it. Only inside a step.
+        """Run a coroutine in the server's event loop and wait for it. Only inside a step.
 
         :param seconds: deadline; by default twice that of a client's call.
-        :param through_cancel: continue although a cancel was asked for.
-        :raises Cancelled: when a cancel is asked for meanwhile; the coroutine is cancelled.
+        :param through_cancel: continue even if a cancellation is requested.
+        :raises Cancelled: when a cancellation is requested meanwhile; the coroutine is cancelled.
         :raises Interrupted: when this server stops meanwhile.
         """
         allowed = seconds if seconds is not None else 2 * self.engine.settings.call_seconds
         deadline = time.monotonic() + allowed
-        next_look = time.monotonic() + _CANCEL_POLL_SECONDS
-        # In a context of its own: what the coroutine starts (a trainer's task, say) must not pass for this workflow,
-        # or its calls of DBOS would be recorded as our steps.
+        next_poll = time.monotonic() + _CANCEL_POLL_SECONDS
+        # In a new context: tasks that the coroutine starts, for example of a trainer, must not inherit this workflow, or their
+        # calls of DBOS would be recorded as its steps.
         future = contextvars.Context().run(asyncio.run_coroutine_threadsafe, _awaited(work), self.engine.loop)
         try:
             while True:
@@ -199,8 +199,8 @@ class SessionContext:
                     raise Interrupted
                 if now > deadline:
                     raise errors.DeadlineExceeded(f"a call took more than {allowed:g} s", reason="CALL_TOO_SLOW")
-                if now > next_look and not through_cancel:
-                    next_look = now + _CANCEL_POLL_SECONDS
+                if now > next_poll and not through_cancel:
+                    next_poll = now + _CANCEL_POLL_SECONDS
                     reason = self.store.cancel_reason()
                     if reason is not None:
                         raise Cancelled(reason)
@@ -208,42 +208,42 @@ class SessionContext:
             future.cancel()
 
     def wait(self, seconds: float) -> None:
-        """Waits until something about the session changed since the last wait, or so long. Outside of steps.
+        """Wait until the session has changed since the last wait, at most this long. Outside of steps.
 
-        A hint: the caller looks before and afterwards, in a step. After a look that was recorded before this process
-        began, there is no wait: the change that it did not see may have come since.
+        The caller polls before and after the wait in a step. After a replayed poll this returns at once, because the change may
+        have happened since that poll was recorded.
 
         :raises Interrupted: when this server stops.
         """
         if self._replayed:
             return
-        wakeups, poll = self.engine.wakeups, self.store.pulse if self.engine.database.shared else None
+        wakeups, poll = self.engine.wakeups, self.store.change_token if self.engine.database.shared else None
         self._generation = wakeups.wait(self.session, self._generation, seconds=seconds, poll=poll)
         if self.engine.stopping.is_set():
             raise Interrupted
 
     def start_child(self, kind: str, ident: str, *arguments: Any) -> None:
-        """Starts a child workflow; one of that id stays as it is. Outside of steps.
+        """Start a child workflow, unless one of that id exists. Outside of steps.
 
-        :param kind: key of the children that the workflow was given.
+        :param kind: key of ``children``.
         :param ident: last part of the child's id.
         """
         with SetWorkflowID(f"{self.session}:{self.epoch}:{ident}"):
             DBOS.start_workflow(self._children[kind], self.session, self.epoch, *arguments)
 
     def child_ended(self, ident: str) -> bool:
-        """Whether the child workflow has ended, however. Only inside a step."""
+        """Whether the child workflow has ended, with or without an error. Only inside a step."""
         status = contextvars.Context().run(DBOS.get_workflow_status, f"{self.session}:{self.epoch}:{ident}")
         return status is not None and status.status not in ("PENDING", "ENQUEUED", "DELAYED")
 
     # Artifacts of an iteration.
 
     def put_text(self, number: int, name: str, text: str) -> None:
-        """Writes an artifact of an iteration."""
+        """Write an artifact of an iteration."""
         self.engine.store.put(f"{self.iteration_name(number)}/{name}", text.encode())
 
     def put_json(self, number: int, name: str, value: Message | Json) -> None:
-        """Writes an artifact of an iteration as JSON."""
+        """Write an artifact of an iteration as JSON."""
         plain = MessageToDict(value, preserving_proto_field_name=True) if isinstance(value, Message) else value
         self.put_text(number, name, json.dumps(plain, indent=2, sort_keys=True) + "\n")
 

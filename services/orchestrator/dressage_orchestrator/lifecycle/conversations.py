@@ -1,7 +1,7 @@
-"""Tasks for llm-agent: each within what may still be spent, its cost counted, its event appended.
+"""Runs tasks of llm-agent within the remaining budget, counts their cost and appends their events.
 
-Concurrent tasks of a round are one recorded step over journalled calls: a repetition after a crash asks in the same
-words and is answered from the journal, whatever order the replies came in.
+Concurrent tasks are one recorded step over journalled calls. A repetition after a crash sends the same requests, which are
+answered from the journal, independent of the order of replies.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.errors import DressageError, ResourceExhausted
 from dressage.serving.bills import billed
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.clients import Tool, all_of
 from dressage_orchestrator.lifecycle import budget
 from dressage_orchestrator.lifecycle.context import SessionContext
@@ -24,29 +24,29 @@ _MAX_SUMMARY = 300
 
 
 def brief(context: SessionContext) -> agent_pb.Brief:
-    """What every author needs to know."""
+    """The brief that all authors are given."""
     spec = context.spec
     return agent_pb.Brief(intent=spec.intent, criteria=spec.criteria, environment=context.environment)
 
 
 def key_of(context: SessionContext, path: str) -> str:
-    """A task's key; a resumed session asks anew, so its epoch is part of it."""
+    """Key of a task. It contains the epoch, because a resumed session sends new requests."""
     return path if context.epoch == 0 else f"{path}-e{context.epoch}"
 
 
 def converse(
     context: SessionContext, number: int, task: agent_pb.Task, tools: Mapping[str, Tool] | None = None
 ) -> agent_pb.TaskResult:
-    """Has one task of an iteration done (see `converse_all`)."""
+    """Run one task of an iteration (see `converse_all`)."""
     return converse_all(context, number, [task], tools)[0]
 
 
 def converse_all(
     context: SessionContext, number: int, tasks: Sequence[agent_pb.Task], tools: Mapping[str, Tool] | None = None
 ) -> list[agent_pb.TaskResult]:
-    """Has tasks done at the same time, each with its share of what may still be spent. Only inside a step.
+    """Run tasks concurrently, each with its share of the remaining budget. Only inside a step.
 
-    :raises Exhausted: when a budget is used up.
+    :raises Exhausted: when a budget is exhausted.
     :raises DressageError: the first task's error, after all have ended and their costs are counted.
     """
     session = context.store.get()
@@ -54,12 +54,12 @@ def converse_all(
     if spent is not None:
         raise Exhausted(spent[1], kind=spent[0])
 
-    async def waiting() -> None:  # the trainer's lease is given back while an outage is waited for
+    async def waiting() -> None:  # the trainer's lease is released during an outage
         await context.engine.controller.release(context.session)
 
     calls: list[Awaitable[agent_pb.TaskResult]] = []
     for task in tasks:
-        task.session = names.session_name(context.session)
+        task.session = resource_names.session_name(context.session)
         task.model = context.spec.model
         task.remaining_budget.CopyFrom(budget.remaining(session, shares=len(tasks)))
         calls.append(context.engine.agent.converse(task, tools, waiting=waiting))
@@ -73,12 +73,12 @@ def converse_all(
             context.store.record_reply(number, reply, key=f"replied/{task.key}")
     failures = [answer for answer in answers if isinstance(answer, DressageError)]
     if failures:
-        raise _ended_by(failures[0])
+        raise _session_error(failures[0])
     return [answer for answer in answers if isinstance(answer, agent_pb.TaskResult)]
 
 
-def _ended_by(error: DressageError) -> Exception:
-    """What a failed task means for the session."""
+def _session_error(error: DressageError) -> Exception:
+    """Convert the error of a task: an exhausted budget of the task exhausts the session."""
     if isinstance(error, ResourceExhausted) and error.reason == BUDGET_REASON:
         return Exhausted(error.message, kind=error.metadata.get("kind", "tokens"))
     return error

@@ -1,8 +1,8 @@
-"""What a session has paid for, according to its journal.
+"""Reconciles the cost of a session with its journal.
 
-A conversation's cost is counted when it is over. If llm-agent, judge or orchestrator dies before that, the replies
-that were bought are in the journal and answer the repetition for nothing: nothing has counted them. At its end a
-session's account is therefore compared with the journal.
+The cost of a conversation is counted at its end. If llm-agent, judge or orchestrator dies before that, its replies are in the
+journal and answer the repetition without cost, so they have not been counted. At the end of a session its cost is therefore
+compared with the journal.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ _REPLY = re.compile(r"/\d+-\d+\.json$")
 
 
 def uncounted(store: ArtifactStore, session: v1.Session) -> v1.Cost:
-    """The cost of journalled replies that the session's account lacks; no requests where it lacks none.
+    """Compute the cost of journalled replies that were not counted.
 
-    The journal is read only if it holds more replies than were counted. Dollars are unknown as soon as one price is.
+    The journal is read only if it contains more replies than were counted. Dollars are not set if one price is unknown.
 
-    :param store: the store that llm-agent journals into.
-    :raises DressageError: what the store raises.
+    :param store: store of llm-agent's journal.
+    :return: the cost; with 0 requests if all replies were counted.
+    :raises DressageError: errors of the store.
     """
     missing = v1.Cost()
     if not is_language_model(session.spec.model):
@@ -37,37 +38,37 @@ def uncounted(store: ArtifactStore, session: v1.Session) -> v1.Cost:
     keys = [entry.key for entry in store.list(f"{session.name}/llm/") if _REPLY.search(entry.key)]
     if len(keys) <= session.cost.requests:
         return missing
-    bought = v1.Cost()
+    total = v1.Cost()
     for key in keys:
-        add_cost(bought, _price(store, key))
-    missing.requests = max(0, bought.requests - session.cost.requests)
-    missing.input_tokens = max(0, bought.input_tokens - session.cost.input_tokens)
-    missing.output_tokens = max(0, bought.output_tokens - session.cost.output_tokens)
-    if bought.HasField("dollars"):
-        missing.dollars = max(0.0, bought.dollars - session.cost.dollars)
+        add_cost(total, _cost_of_reply(store, key))
+    missing.requests = max(0, total.requests - session.cost.requests)
+    missing.input_tokens = max(0, total.input_tokens - session.cost.input_tokens)
+    missing.output_tokens = max(0, total.output_tokens - session.cost.output_tokens)
+    if total.HasField("dollars"):
+        missing.dollars = max(0.0, total.dollars - session.cost.dollars)
     return missing
 
 
 def uncounted_of(context: SessionContext) -> v1.Cost:
-    """`uncounted` of a session; nothing where its journal cannot be read, as a session ends nevertheless."""
+    """`uncounted` of a session; no cost if its journal cannot be read, because the session ends nevertheless."""
     try:
         return uncounted(context.engine.store, context.store.get())
     except (DressageError, OSError) as error:
         context.log.warning(
-            "the journal cannot be read; costs of interrupted attempts stay uncounted", error=str(error)
+            "the journal cannot be read; costs of interrupted attempts are not counted", error=str(error)
         )
         return v1.Cost()
 
 
 def warning_of(cost: v1.Cost) -> ev.Warning:
-    """Says what is counted now."""
+    """Create the warning about recovered cost."""
     price = f"{cost.dollars:.4f} US dollars" if cost.HasField("dollars") else "of unknown price"
-    words = f"{cost.requests} replies bought by interrupted attempts ({price}) are now counted"
-    return ev.Warning(reason="COST_RECOVERED", message=words)
+    message = f"{cost.requests} replies to interrupted attempts ({price}) are now counted"
+    return ev.Warning(reason="COST_RECOVERED", message=message)
 
 
-def _price(store: ArtifactStore, key: str) -> v1.Cost:
-    """What one journalled reply cost; nothing for an entry that is gone, or is none."""
+def _cost_of_reply(store: ArtifactStore, key: str) -> v1.Cost:
+    """Cost of a journalled reply; no cost for a missing or malformed entry."""
     try:
         entry: Any = json.loads(store.get(key))
         usage = entry["usage"]

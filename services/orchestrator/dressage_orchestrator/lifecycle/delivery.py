@@ -1,4 +1,4 @@
-"""Delivering what a session has: the best policy and a video of it."""
+"""Delivers the best policy of a session and its video."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.method import Deliverable, MethodSession
 
 _WHOLE_EPISODE = 3600.0
-"""Seconds, cut at the episode's end: the video shows what was judged, which is all of it."""
+"""Seconds; the video ends with the episode, because the whole episode was judged."""
 
 
 def deliver(context: SessionContext, work: MethodSession) -> None:
-    """Names the best policy in the session and has its rollout drawn. Nothing to deliver is no error."""
+    """Record the best policy in the session and render its rollout. Do nothing if there is no policy."""
 
     def choose() -> Json:
-        found = work.deliverable()
-        return None if found is None else asdict(found)
+        deliverable = work.deliverable()
+        return None if deliverable is None else asdict(deliverable)
 
     chosen = context.step("deliver:choose", choose)
     if chosen is None:
@@ -31,10 +31,10 @@ def deliver(context: SessionContext, work: MethodSession) -> None:
     if not best.rollout:
         return
     try:
-        context.step("deliver:video", lambda: _draw(context, best))
+        context.step("deliver:video", lambda: _render(context, best))
     except DressageError as error:
         again = "" if isinstance(error, InvalidArgument) else "; `dressage render` can try again"
-        message = f"the video could not be drawn: {error.message}{again}"
+        message = f"the video could not be rendered: {error.message}{again}"
         context.step(
             "warn:video",
             lambda: context.store.warn("RENDERING_FAILED", message, iteration=best.iteration, key="video"),
@@ -43,17 +43,17 @@ def deliver(context: SessionContext, work: MethodSession) -> None:
 
 def _record_policy(context: SessionContext, best: Deliverable) -> None:
     context.store.update(v1.Session(best_policy=best.policy), ["best_policy"])
-    _announce(context, best, best.policy, "policy")
+    _emit_artifact(context, best, best.policy, "policy")
 
 
-def _draw(context: SessionContext, best: Deliverable) -> None:
+def _render(context: SessionContext, best: Deliverable) -> None:
     video = f"{best.member}/videos/{best.env_step}_median.mp4"
     request = renderer_pb.RenderRequest(trajectory=best.rollout, video=video, overlay=True, end=_WHOLE_EPISODE)
     context.call(context.engine.renderer.render(request))
     context.store.record_video(best.member, rollout=best.rollout, video=video)
-    _announce(context, best, video, "video")
+    _emit_artifact(context, best, video, "video")
 
 
-def _announce(context: SessionContext, best: Deliverable, artifact: str, kind: str) -> None:
+def _emit_artifact(context: SessionContext, best: Deliverable, artifact: str, kind: str) -> None:
     written = ev.ArtifactWritten(artifact=artifact, kind=kind)
     context.store.emit(ev.Event(artifact_written=written), iteration=best.iteration, key=f"delivered/{kind}")

@@ -1,6 +1,6 @@
-"""Judging rollouts: code judges all that are asked for, and a vision model looks at those that decide, where there is one.
+"""Judges rollouts: code judges all requested rollouts, and a vision model, if available, judges the deciding ones.
 
-What judges say is stored in the rollouts; members' judgments are pooled from their last checkpoint's rollouts (`aggregate`).
+Verdicts are stored in the rollouts; members' judgments are aggregated from their last checkpoint's rollouts (`aggregate`).
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError, FailedPrecondition
 from dressage.serving.bills import add_cost, billed
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.lifecycle import aggregate, budget
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.models import is_language_model
 
 ROLE = "judge"
-"""The role under which the judge service's model calls are counted."""
+"""Role under which the cost of judge's model calls is counted."""
 
-_MAX_WATCHED = 12
+_MAX_VIDEO_ROLLOUTS = 12
 
 
 def judge_last_checkpoints(context: SessionContext, assignment: str, judge_source: str) -> list[v1.Member]:
-    """Has code judge the last checkpoints of an assignment's members; the members with their judgments. In a step.
+    """Judge the last checkpoints of an assignment's members by code. In a step.
 
-    :raises FailedPrecondition: when there is no rollout to judge.
+    :return: the members with their judgments.
+    :raises FailedPrecondition: when there is no rollout.
     """
     members = context.store.members(assignment)
     rollouts = [r.artifact for m in members if m.evaluations for r in m.evaluations[-1].rollouts]
     if not rollouts:
-        raise FailedPrecondition(f"{assignment} left no rollouts to judge", reason="NOTHING_TO_JUDGE")
+        raise FailedPrecondition(f"{assignment} has no rollouts to judge", reason="NOTHING_TO_JUDGE")
     judge_by_code(context, assignment, rollouts, judge_source)
     return pool_members(context, assignment)
 
@@ -40,7 +41,7 @@ def judge_last_checkpoints(context: SessionContext, assignment: str, judge_sourc
 def judge_by_code(
     context: SessionContext, assignment: str, rollouts: Sequence[str], judge_source: str
 ) -> list[v1.Member]:
-    """Has code judge rollouts of an assignment, and stores the verdicts; its members. In a step."""
+    """Judge rollouts of an assignment by code and store the verdicts; returns the members. In a step."""
     answer = context.call(context.engine.judge.judge(_request(context, rollouts, judge_source)))
     return _record(context, assignment, answer)
 
@@ -48,18 +49,20 @@ def judge_by_code(
 def judge_by_video(
     context: SessionContext, assignment: str, members: Sequence[v1.Member], judge_source: str
 ) -> v1.Cost:
-    """Has the session's model look at the rollouts that decide, if it accepts images, and stores the verdicts. In a step.
+    """Judge the deciding rollouts by video, if the session's model accepts images, and store the verdicts. In a step.
 
-    :param members: those whose rollouts decide.
-    :return: what it cost. A model that cannot look fails no session, as code has judged; a warning says why.
+    An error results in a warning and does not fail the session, because the rollouts were judged by code.
+
+    :param members: members whose rollouts decide.
+    :return: the cost.
     """
-    rollouts = deciding(members, context.spec.video_judging)
-    if not rollouts or not _watches(context.spec):
+    rollouts = deciding_rollouts(members, context.spec.video_judging)
+    if not rollouts or not _may_use_video(context.spec):
         return v1.Cost()
     session = context.store.get()
     if budget.used_up(session, now=context.store.now()) is not None:
         return v1.Cost()
-    parts = names.parse_assignment(assignment)
+    parts = resource_names.parse_assignment(assignment)
     request = _request(context, rollouts, judge_source)
     request.session, request.model = session.name, context.spec.model
     request.key = f"iterations/{parts.iteration}/judge/{parts.assignment}" + (
@@ -88,7 +91,7 @@ def judge_by_video(
 
 
 def pool_members(context: SessionContext, assignment: str) -> list[v1.Member]:
-    """Writes each member's judgment from its last checkpoint's; the members. In a step."""
+    """Aggregate each member's judgment from its last checkpoint and store it; returns the members. In a step."""
     threshold = context.spec.pass_threshold
     members = context.store.members(assignment)
     judged = {member.name: aggregate.member_judgment(member, threshold=threshold) for member in members}
@@ -104,7 +107,7 @@ def announce(
     subject: str,
     assignment: str,
 ) -> None:
-    """Appends the events of members' judgments and of the whole, once. In a step."""
+    """Append the events of the members' judgments and of the total judgment, once. In a step."""
     for member in members:
         judged = ev.Judged(subject=member.name, judgment=member.judgment)
         context.store.emit(ev.Event(judged=judged), iteration=number, key=f"judged/{member.name}")
@@ -112,8 +115,8 @@ def announce(
     context.store.emit(ev.Event(judged=judged), iteration=number, key=f"judged/{assignment}")
 
 
-def deciding(members: Sequence[v1.Member], watched: v1.VideoJudging.ValueType) -> list[str]:
-    """The rollouts that a vision model looks at: the median ones of last and best checkpoints, or all of last checkpoints."""
+def deciding_rollouts(members: Sequence[v1.Member], selection: v1.VideoJudging.ValueType) -> list[str]:
+    """Select the rollouts for a vision model: the median ones of last and best checkpoints, or all of last checkpoints."""
     chosen: list[str] = []
     for member in members:
         if not member.evaluations:
@@ -121,16 +124,16 @@ def deciding(members: Sequence[v1.Member], watched: v1.VideoJudging.ValueType) -
         judged = [entry for entry in member.evaluations if aggregate.checkpoint_score(entry) is not None]
         best = max(judged, key=lambda entry: aggregate.checkpoint_score(entry) or 0.0, default=None)
         last = member.evaluations[-1]
-        if watched == v1.VIDEO_JUDGING_ALL:
+        if selection == v1.VIDEO_JUDGING_ALL:
             chosen += [rollout.artifact for rollout in last.rollouts]
             continue
         for entry in (last, best) if best is not None and best is not last else (last,):
             chosen += [rollout.artifact for rollout in entry.rollouts if rollout.label == "median"]
-    return list(dict.fromkeys(chosen))[:_MAX_WATCHED]
+    return list(dict.fromkeys(chosen))[:_MAX_VIDEO_ROLLOUTS]
 
 
-def _watches(spec: v1.SessionSpec) -> bool:
-    """Whether there is a model that might look: the built-in author and recordings have no vision support."""
+def _may_use_video(spec: v1.SessionSpec) -> bool:
+    """Whether the model may accept images: the built-in author and recordings have no vision support."""
     return spec.video_judging != v1.VIDEO_JUDGING_NONE and is_language_model(spec.model)
 
 

@@ -1,10 +1,9 @@
-"""What a session has learned: lessons of its iterations, tiered, bounded and consolidated. Pure.
+"""Lessons of a session's iterations: tiered, bounded and consolidated. Pure.
 
-A lesson's number is its iteration's. It enters as firmly as its author says, SOFT if nothing is said. The same lesson
-taught again (most of its words are the same) is not listed twice: it gets firmer, to STRONG by the second and HARD by
-the third iteration that taught it. A reviser may hold an earlier lesson otherwise. A lesson is retired by what
-followed it, too: if it is SOFT and the iterations that it led to did worse than their parents twice as often as
-better, it is no longer held.
+A lesson has the number of its iteration and the tier that the reviser sets, by default SOFT. A repeated lesson (most of its
+words are equal) is not listed twice: the second iteration with the lesson raises its tier to STRONG and the third to HARD.
+A reviser may change the tier of an earlier lesson. A SOFT lesson is retired if the iterations that followed from it scored
+lower than their parents at least twice as often as higher.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ TIERS = {
     "RETIRED": pb.Lesson.TIER_RETIRED,
 }
 MAX_HELD = 20
-"""Lessons in force at most: of more, the softest and oldest leave."""
+"""Maximum number of active lessons; the softest and oldest are dropped first."""
 MAX_RETIRED = 10
 _SAME = 0.6
 _MIN_FAILURES = 2
@@ -38,8 +37,8 @@ _STOP = frozenset(
 
 
 @dataclass(frozen=True)
-class Held:
-    """A lesson and what speaks for it."""
+class TieredLesson:
+    """A lesson with its tier and the iterations that support it."""
 
     number: int
     text: str
@@ -47,7 +46,7 @@ class Held:
     support: tuple[int, ...]
 
     def message(self, session: str) -> pb.Lesson:
-        """As the API shows it.
+        """Convert to the message of the API.
 
         :param session: ``sessions/{session}``.
         """
@@ -65,12 +64,12 @@ class Held:
         return next(name for name, value in TIERS.items() if value == self.tier)
 
 
-def lessons(iterations: Sequence[v1.Iteration]) -> list[Held]:
-    """The lessons of a session, firmest first, retired ones last.
+def lessons(iterations: Sequence[v1.Iteration]) -> list[TieredLesson]:
+    """List the lessons of a session, highest tier first, retired ones last.
 
     :param iterations: in order.
     """
-    held: list[Held] = []
+    held: list[TieredLesson] = []
     for iteration in iterations:
         for update in iteration.lesson_updates:
             held = [_updated(entry, update) for entry in held]
@@ -82,18 +81,18 @@ def lessons(iterations: Sequence[v1.Iteration]) -> list[Held]:
     return in_force + [entry for entry in held if entry.tier == pb.Lesson.TIER_RETIRED][:MAX_RETIRED]
 
 
-def in_force(iterations: Sequence[v1.Iteration]) -> list[Held]:
-    """Those that are not retired."""
+def in_force(iterations: Sequence[v1.Iteration]) -> list[TieredLesson]:
+    """List the lessons that are not retired."""
     return [entry for entry in lessons(iterations) if entry.tier != pb.Lesson.TIER_RETIRED]
 
 
-def _updated(entry: Held, update: v1.LessonUpdate) -> Held:
+def _updated(entry: TieredLesson, update: v1.LessonUpdate) -> TieredLesson:
     if update.number not in entry.support or update.tier not in TIERS:
         return entry
     return replace(entry, tier=TIERS[update.tier])
 
 
-def _taught(held: list[Held], iteration: v1.Iteration) -> list[Held]:
+def _taught(held: list[TieredLesson], iteration: v1.Iteration) -> list[TieredLesson]:
     tier = TIERS.get(iteration.lesson_tier, pb.Lesson.TIER_SOFT)
     for place, entry in enumerate(held):
         if similarity(entry.text, iteration.lesson) >= _SAME:
@@ -101,11 +100,11 @@ def _taught(held: list[Held], iteration: v1.Iteration) -> list[Held]:
             firmer = pb.Lesson.TIER_HARD if len(support) >= 3 else pb.Lesson.TIER_STRONG
             merged = replace(entry, tier=min(entry.tier, tier, firmer), support=support, text=iteration.lesson.strip())
             return [*held[:place], merged, *held[place + 1 :]]
-    return [*held, Held(iteration.number, iteration.lesson.strip(), tier, (iteration.number,))]
+    return [*held, TieredLesson(iteration.number, iteration.lesson.strip(), tier, (iteration.number,))]
 
 
-def _tested(entry: Held, iterations: Sequence[v1.Iteration]) -> Held:
-    """Retires a soft lesson that what followed it speaks against."""
+def _tested(entry: TieredLesson, iterations: Sequence[v1.Iteration]) -> TieredLesson:
+    """Retire a SOFT lesson if most iterations that followed from it scored lower than their parents."""
     if entry.tier != pb.Lesson.TIER_SOFT:
         return entry
     scores = {i.name: i.score for i in iterations if i.HasField("score")}
@@ -123,7 +122,7 @@ def _tested(entry: Held, iterations: Sequence[v1.Iteration]) -> Held:
 
 
 def similarity(first: str, second: str) -> float:
-    """Share of common words of all words (Jaccard), stop words aside; in [0, 1]."""
+    """Jaccard similarity of the words of two texts, without stop words; in [0, 1]."""
     a, b = _words(first), _words(second)
     return len(a & b) / len(a | b) if a | b else 1.0
 

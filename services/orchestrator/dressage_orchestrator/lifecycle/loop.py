@@ -1,7 +1,6 @@
-"""The life of a session, whatever its method: begin, iterate, confirm, deliver, end.
+"""The workflow of a session with any method: begin, iterate, confirm, deliver, end.
 
-Reads top to bottom as a session runs. What a variable holds is rebuilt from recorded steps when the workflow is taken
-up again.
+The functions are in the order of a session's course. When the workflow is resumed, variables are rebuilt from recorded steps.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _STOPPED = frozenset({v1.SESSION_STATE_CANCELLED, v1.SESSION_STATE_FAILED})
 
 
 def run_session(context: SessionContext, method: Method) -> str:
-    """Runs a session from where it stands to its end; the state's name."""
+    """Run a session from its current state to its end; returns the name of the final state."""
     failure: v1.Failure | None = None
     try:
         context.step("begin", lambda: _begin(context))
@@ -33,7 +32,7 @@ def run_session(context: SessionContext, method: Method) -> str:
         failure = v1.Failure(reason=error.reason, message=error.message, remedy=error.metadata.get("remedy", ""))
         outcome = Outcome(v1.SESSION_STATE_FAILED, error.message)
     except Exception:
-        # A fault of ours in a method's own lines: the session must end with a reason, not stay RUNNING for ever.
+        # An internal error outside of steps: the session has to fail with a reason instead of staying RUNNING.
         context.log.exception("workflow failed")
         message = f"Internal error; see the server log (session {context.session})"
         failure = v1.Failure(reason="UNEXPECTED", message=message)
@@ -43,7 +42,7 @@ def run_session(context: SessionContext, method: Method) -> str:
 
 
 def _begin(context: SessionContext) -> None:
-    context.store.begin()  # no result: a session is no JSON
+    context.store.begin()  # without a result, because a session is not JSON
 
 
 def _run(context: SessionContext, method: Method) -> Outcome:
@@ -56,7 +55,7 @@ def _run(context: SessionContext, method: Method) -> Outcome:
         outcome = _exhausted(context, exhausted)
     except Cancelled:
         raise
-    except Exception:  # a domain error, or a fault of ours: `run_session` says which
+    except Exception:  # `run_session` distinguishes domain errors and internal errors
         _deliver_after_failure(context, work)
         raise
     deliver(context, work)
@@ -96,7 +95,7 @@ def _propose(context: SessionContext, number: int, work: MethodSession) -> Propo
 
 
 def _evaluate(context: SessionContext, number: int, work: MethodSession, proposal: Proposal) -> Evaluated:
-    """Checks, evaluates and, if it passes, confirms a proposal."""
+    """Check, evaluate and, if it passes, confirm a proposal."""
     while True:
         if not proposal.settled:
             enter(context, number, v1.PHASE_CHECK)
@@ -111,14 +110,14 @@ def _evaluate(context: SessionContext, number: int, work: MethodSession, proposa
         if evaluated.repaired is None:
             break
         proposal = evaluated.repaired
-    _announce(context, number, evaluated)
+    _emit_score(context, number, evaluated)
     if not evaluated.passed or evaluated.score is None:
         return evaluated
     enter(context, number, v1.PHASE_CONFIRM)
     again = work.confirm(number, proposal)
-    _announce(context, number, again, confirmed=True)
+    _emit_score(context, number, again, confirmed=True)
     if not again.passed:
-        message = f"iteration {number} scored {evaluated.score:.2f}, but on fresh seeds {again.score:.2f}: not passed"
+        message = f"iteration {number} scored {evaluated.score:.2f}, but {again.score:.2f} on fresh seeds: not passed"
         context.step(
             f"warn:confirm:{number}",
             lambda: context.store.warn("NOT_CONFIRMED", message, iteration=number, key=f"confirm:{number}"),
@@ -126,7 +125,7 @@ def _evaluate(context: SessionContext, number: int, work: MethodSession, proposa
     return again
 
 
-def _announce(context: SessionContext, number: int, evaluated: Evaluated, *, confirmed: bool = False) -> None:
+def _emit_score(context: SessionContext, number: int, evaluated: Evaluated, *, confirmed: bool = False) -> None:
     """Append the event of an iteration's score."""
     if evaluated.score is None:
         return
@@ -145,7 +144,7 @@ def _finish(context: SessionContext, method: Method, number: int, *, passed: boo
 
 
 def _exhausted(context: SessionContext, exhausted: Exhausted) -> Outcome:
-    """How a session ends that used up what it may use: an extended one may have succeeded before."""
+    """Outcome of a session with an exhausted budget; a resumed session may have succeeded in an earlier epoch."""
 
     def passed_before() -> bool:
         session = context.store.get()
@@ -157,7 +156,7 @@ def _exhausted(context: SessionContext, exhausted: Exhausted) -> Outcome:
 
 
 def _deliver_after_failure(context: SessionContext, work: MethodSession) -> None:
-    """Delivers what earlier iterations achieved although the session fails."""
+    """Deliver the best policy of earlier iterations although the session fails."""
     try:
         deliver(context, work)
     except DressageError as error:
@@ -165,7 +164,7 @@ def _deliver_after_failure(context: SessionContext, work: MethodSession) -> None
 
 
 def _end(context: SessionContext, method: Method, outcome: Outcome, failure: v1.Failure | None) -> None:
-    # Assignments under way are stopped; a trainer that waits for work is given back.
+    # Open assignments are stopped; an idle run is released.
     controller = context.engine.controller
     if outcome.state in _STOPPED:
         context.call(controller.cancel(context.session), through_cancel=True)
@@ -186,5 +185,5 @@ def _end(context: SessionContext, method: Method, outcome: Outcome, failure: v1.
 
 
 def enter(context: SessionContext, number: int, phase: v1.Phase.ValueType) -> None:
-    """The iteration enters a phase."""
+    """Set the phase of an iteration."""
     context.step(f"phase:{number}:{v1.Phase.Name(phase)}", lambda: context.store.enter_phase(number, phase))

@@ -1,12 +1,11 @@
-"""What a method is to the lifecycle. The lifecycle never imports a method: it gets one from the registry.
+"""The interface of methods. The lifecycle never imports a method: it gets methods from the registry.
 
-A `Method` knows its settings and what they cost; `Method.open` gives a `MethodSession`, which does the method's part
-of one session:
-*propose, check, evaluate, revise*, and confirm. A `MethodSession` is made anew each time the workflow is taken up,
-and steps that were recorded give it what they gave before; so it may keep in attributes what its steps returned, and
-nothing else.
+A `Method` validates its settings and estimates their cost. `Method.open` creates a `MethodSession`, which implements the
+method's part of one session: *propose, check, evaluate, revise* and *confirm*. A `MethodSession` is created each time the
+workflow is resumed, and recorded steps return their recorded results. It may therefore keep results of steps in attributes,
+and nothing else.
 
-A class that derives from `Method` or `MethodSession` inherits defaults for what many methods do not need.
+Classes that derive from `Method` or `MethodSession` inherit defaults for what many methods do not need.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from dressage_orchestrator.lifecycle.steering import Directions
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one iteration is expected to spend.
+    """Expected usage of one iteration.
 
     :param input_tokens: tokens sent to a model in one iteration; with output_tokens, for the price.
-    :param kind: what runs of this spec have in common that makes them equally fast; their measured speed is kept under it.
+    :param kind: key of the recorded speed, equal for specs whose trainings are equally fast.
     """
 
     env_steps: int = 0
@@ -40,11 +39,11 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Proposal:
-    """What an iteration evaluates. Methods add their own fields.
+    """The proposal of an iteration. Methods add fields.
 
-    :param text: as a person reads and edits it.
+    :param text: the proposal as text, which people read and edit.
     :param version: distinguishes an iteration's versions (repairs, a person's edits) in the names of steps.
-    :param settled: an earlier epoch checked it and began to evaluate it.
+    :param settled: whether an earlier epoch checked it and started its evaluation.
     """
 
     text: str
@@ -54,11 +53,11 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What came out of an evaluation.
+    """Result of an evaluation.
 
-    :param passed: whether the score reaches what the session asks for.
-    :param score: in the method's terms; None where the evaluation has none.
-    :param repaired: set instead of a score: a proposal to check and evaluate in this one's place.
+    :param passed: whether the score reaches the goal.
+    :param score: in the unit of the method; None if the evaluation has no score.
+    :param repaired: set instead of a score: a proposal that replaces this one, to check and evaluate.
     """
 
     passed: bool = False
@@ -72,9 +71,9 @@ class Deliverable:
 
     :param iteration: number of its iteration.
     :param policy: artifact prefix of its bundle.
-    :param member: full name of the member it belongs to; empty for none.
-    :param rollout: artifact of the rollout that a video is drawn of; empty for none.
-    :param env_step: environment steps the policy was trained for.
+    :param member: full name of its member; empty for none.
+    :param rollout: artifact of the rollout to render; empty for none.
+    :param env_step: environment steps of its training.
     """
 
     iteration: int
@@ -85,118 +84,119 @@ class Deliverable:
 
 
 class MethodSession(Protocol):
-    """A method's part of one session. Everything that decides the course happens in the context's steps."""
+    """A method's part of one session. Everything that determines the course happens in the context's steps."""
 
     def begin(self, first: int) -> None:
-        """Prepare what all iterations need; by default nothing.
+        """Prepare for all iterations; by default do nothing.
 
-        :param first: number of the first iteration that is to be done.
+        :param first: number of the first iteration to run.
         """
         return
 
     def restore(self, number: int) -> Proposal | None:
-        """The proposal that an earlier epoch had begun to evaluate for the iteration; None, the default, if there is none."""
+        """Return the iteration's proposal whose evaluation started in an earlier epoch; by default None."""
         return None
 
     def adopt(self, number: int, directions: Directions) -> Proposal:
-        """A person's proposal (``directions.proposal``) for an iteration."""
+        """Return a person's proposal (``directions.proposal``) for an iteration."""
         return Proposal(directions.proposal)
 
     def propose(self, number: int) -> Proposal:
-        """The first proposal; by default a revision without directions."""
+        """Return the first proposal; by default a revision without directions."""
         return self.revise(number, Directions())
 
     def revise(self, number: int, directions: Directions) -> Proposal:
-        """A later proposal.
+        """Return a later proposal.
 
-        :raises Exhausted: when nothing better is known.
+        :raises Exhausted: when the method has no further proposal.
         """
         ...
 
     def check(self, number: int, proposal: Proposal) -> Proposal:
-        """The proposal once it is fit to be evaluated, repaired as often as allowed, and recorded as the iteration's.
+        """Check a proposal, repair it within the limits, and record it in the iteration.
 
-        :raises DressageError: when it is not fit.
+        :return: the checked proposal.
+        :raises DressageError: when the proposal fails its checks.
         """
         ...
 
     def edited(self, proposal: Proposal, text: str) -> Proposal:
-        """A person's text in the place of a proposal that waits for approval; not checked yet."""
+        """Return a person's replacement of a proposal that waits for approval; not checked yet."""
         return replace(proposal, text=text, version=f"{proposal.version}-edit")
 
     def evaluate(self, number: int, proposal: Proposal) -> Evaluated:
-        """Evaluates a checked proposal and records its score.
+        """Evaluate a checked proposal and record its score.
 
-        :raises Exhausted: when a budget does not suffice.
+        :raises Exhausted: when a budget is insufficient.
         """
         ...
 
     def confirm(self, number: int, proposal: Proposal) -> Evaluated:
-        """Scores what passed again, on fresh seeds, and records it."""
+        """Score a proposal that passed on fresh seeds, and record this score."""
         ...
 
     def deliverable(self) -> Deliverable | None:
-        """The best policy so far; None where there is none. In a step."""
+        """Return the best policy so far; None if there is none. In a step."""
         ...
 
 
 class Method(Protocol):
     """A way to turn an intent into a policy, registered as an entry point of the group ``dressage.methods``.
 
-    :cvar name: as users say it: ``reward``.
-    :cvar spec_type: the message of its settings; a plug-in's travels as ``SessionSpec.custom``.
+    :cvar name: name in the API and the command line, for example ``reward``.
+    :cvar spec_type: message of its settings; that of a plug-in is sent as ``SessionSpec.custom``.
     """
 
     name: str
     spec_type: type[Message]
 
     def fill(self, spec: v1.SessionSpec) -> None:
-        """Fill in the method's defaults; shared fields that are empty may be set, too."""
+        """Fill in the method's defaults; empty shared fields may be set as well."""
         return
 
     def validate(self, spec: v1.SessionSpec) -> None:
-        """Refuse a filled spec that this method cannot serve; by default none.
+        """Reject a spec with defaults that this method does not support; by default none.
 
         :raises InvalidArgument: naming the field.
         """
         return
 
     def estimate(self, spec: v1.SessionSpec, *, episode_steps: int) -> Estimate:
-        """What one iteration of a filled spec spends.
+        """Estimate the usage of one iteration of a spec with defaults.
 
-        :param episode_steps: steps of an episode at most.
+        :param episode_steps: maximum number of steps of an episode.
         """
         ...
 
     def seconds(self, spec: v1.SessionSpec, estimate: Estimate, *, cores: int, known: float | None) -> float:
-        """How long an iteration is expected to take; by default as long as its steps took earlier, 0 where that is unknown.
+        """Estimate the duration of an iteration; by default from the recorded speed, 0 if there is none.
 
-        :param known: environment steps per second of earlier runs of the estimate's kind; None if there were none.
+        :param known: recorded environment steps per second of the estimate's kind; None if there are none.
         """
         return estimate.env_steps / known if known else 0.0
 
     async def check_edit(self, spec: v1.SessionSpec, text: str, *, judge: JudgeClient) -> None:
-        """Refuse a person's proposal that could not be evaluated; by default none.
+        """Reject a person's proposal that cannot be evaluated; by default none.
 
         :raises InvalidArgument: naming ``proposal_source``.
         """
         return
 
     def goal(self, spec: v1.SessionSpec) -> str:
-        """The score from which a session succeeds, as text; by default the threshold of passing."""
+        """Score required to succeed, as text; by default the pass threshold."""
         return f"{spec.pass_threshold:g}"
 
     def text(self, iteration: v1.Iteration) -> str:
-        """The iteration's proposal as a person reads it; empty where there is none yet."""
+        """The iteration's proposal as text; empty if there is none yet."""
         ...
 
     def open(self, context: SessionContext) -> MethodSession:
-        """The method's part of a session."""
+        """Create the method's part of a session."""
         ...
 
 
 def custom_spec(spec: v1.SessionSpec, kind: type[Any]) -> Any:
-    """The settings of a plug-in method, from ``spec.custom``; all defaults where they are not set."""
+    """Unpack the settings of a plug-in method from ``spec.custom``; all defaults if not set."""
     message = kind()
     if spec.HasField("custom"):
         spec.custom.Unpack(message)

@@ -1,4 +1,4 @@
-"""How a session's workflow may end, besides by a domain error."""
+"""Outcomes of a session's workflow other than domain errors."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dressage.api.v1 import session_pb2 as v1
 
 @dataclass(frozen=True)
 class Outcome:
-    """The state a session ends in, and why.
+    """Final state of a session and its reason.
 
-    :param budget: kind of the budget that was used up, if one was.
+    :param budget: kind of the exhausted budget; empty if none.
     """
 
     state: v1.SessionState.ValueType
@@ -20,7 +20,7 @@ class Outcome:
 
 
 class Exhausted(Exception):
-    """Iterations or a budget are used up, or nothing better is known; what there is gets delivered."""
+    """Iterations or a budget are exhausted, or the method has no further proposal; the best policy is delivered."""
 
     def __init__(self, reason: str, *, kind: str = "") -> None:
         super().__init__(reason)
@@ -29,7 +29,7 @@ class Exhausted(Exception):
 
 
 class Cancelled(Exception):
-    """A caller asked to cancel."""
+    """A caller requested a cancellation."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -37,4 +37,4 @@ class Cancelled(Exception):
 
 
 class Interrupted(BaseException):
-    """This server stops. Not an `Exception`, so that nothing records it: the workflow goes on when a server starts."""
+    """This server stops. Not an `Exception`, so that it is not recorded: the workflow continues when a server starts."""

@@ -1,4 +1,4 @@
-"""The methods that are installed, by entry points of the group ``dressage.methods``; each names a `Method` object."""
+"""Registry of installed methods, from entry points of the group ``dressage.methods``, which refer to `Method` objects."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ DEFAULT = "reward"
 
 
 class Methods:
-    """The methods of this server.
+    """Methods of this server.
 
-    :param methods: by name.
+    :param methods: methods by name.
     """
 
     def __init__(self, methods: Mapping[str, Method]) -> None:
@@ -25,28 +25,28 @@ class Methods:
 
     @classmethod
     def installed(cls) -> Methods:
-        """All that are registered.
+        """Load all registered methods.
 
-        :raises FailedPrecondition: when one cannot be loaded, or two have one name.
+        :raises FailedPrecondition: when a method cannot be loaded, or two have the same name.
         """
-        found: dict[str, Method] = {}
+        methods: dict[str, Method] = {}
         for entry in entry_points(group=GROUP):
             try:
                 method: Method = entry.load()
             except Exception as error:
                 message = f"the method {entry.name!r} ({entry.value}) cannot be loaded: {type(error).__name__}: {error}"
                 raise FailedPrecondition(message, reason="METHOD_BROKEN") from error
-            if found.setdefault(entry.name, method) is not method:
+            if methods.setdefault(entry.name, method) is not method:
                 raise FailedPrecondition(f"two packages register a method {entry.name!r}", reason="METHOD_TWICE")
-        return cls(found)
+        return cls(methods)
 
     @property
     def names(self) -> list[str]:
-        """Names of the methods, in order."""
+        """Names of the methods, sorted."""
         return sorted(self._methods)
 
     def of(self, spec: v1.SessionSpec) -> Method:
-        """The method that a spec asks for.
+        """Select the method of a spec.
 
         :raises InvalidArgument: when it is not installed.
         """
@@ -59,11 +59,11 @@ class Methods:
         return self._methods[chosen]
 
     def _custom(self, spec: v1.SessionSpec) -> Method:
-        wanted = spec.custom.TypeName()
+        type_name = spec.custom.TypeName()
         for method in self._methods.values():
-            if method.spec_type.DESCRIPTOR.full_name == wanted:
+            if method.spec_type.DESCRIPTOR.full_name == type_name:
                 return method
         message = (
-            f"spec.custom: no installed method has such settings (got {wanted}); installed: {', '.join(self.names)}"
+            f"spec.custom: no installed method has these settings (got {type_name}); installed: {', '.join(self.names)}"
         )
         raise InvalidArgument(message, field="spec.custom", reason="METHOD_NOT_AVAILABLE")

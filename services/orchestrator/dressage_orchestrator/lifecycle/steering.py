@@ -1,4 +1,4 @@
-"""What people direct while a session runs: notes, criteria, a proposal or a parent for the next iteration, an approval."""
+"""Directions of people during a session: notes, criteria, a proposal or a parent for the next iteration, approvals."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dressage_orchestrator.models import USER
 
 @dataclass(frozen=True)
 class Directions:
-    """What a person directed for an iteration.
+    """Directions of a person for an iteration.
 
-    :param proposal: a text to evaluate instead of a revision; empty: none.
-    :param rebase: number of the iteration to start from; 0: the reviser's choice.
+    :param proposal: a proposal to evaluate instead of a revision; empty: none.
+    :param rebase: number of the iteration to start from; 0: the reviser chooses.
     """
 
     notes: tuple[str, ...] = ()
@@ -25,14 +25,14 @@ class Directions:
 
 
 def take(context: SessionContext, number: int) -> Directions:
-    """The directions for an iteration; criteria among them are the session's from now on.
+    """Take the directions for an iteration; new criteria become the session's.
 
-    A step of its own: were a note given between a crash and the repetition of a conversation, the reviser would be asked
-    otherwise, and could not be answered from the journal.
+    This is a separate step: a note that arrives between a crash and the repetition of a conversation would change the request,
+    which could then not be answered from the journal.
     """
     store = context.store
 
-    def look() -> Json:
+    def read() -> Json:
         notes = store.take_notes(number) if number > 1 else []
         if notes:
             store.update_iteration(number, v1.Iteration(notes=notes), ["notes"])
@@ -43,7 +43,7 @@ def take(context: SessionContext, number: int) -> Directions:
             _mark_written(context, number)
         return {"notes": notes, "proposal": directed.get(PROPOSAL, ""), "rebase": int(directed.get(REBASE, "0"))}
 
-    directed = context.step(f"notes:{number}", look)
+    directed = context.step(f"notes:{number}", read)
     context.refresh()
     return Directions(tuple(directed["notes"]), directed["proposal"], directed["rebase"])
 
@@ -54,42 +54,40 @@ def _request(context: SessionContext, number: int, tag: str) -> float:
 
 
 def _mark_written(context: SessionContext, number: int) -> None:
-    """Record that the iteration's proposal is a person's."""
+    """Record that a person wrote the iteration's proposal."""
     context.store.mark_edited(number, "proposal")
     context.store.update_iteration(number, v1.Iteration(author=USER), ["author"])
 
 
 def await_approval(context: SessionContext, number: int, *, text: str, version: str) -> str | None:
-    """Waits, for days if need be, until a person approves the proposal; None once it is approved.
-
-    The trainer's lease is given back meanwhile.
+    """Wait without a time limit until a person approves or replaces the proposal. The trainer's lease is released meanwhile.
 
     :param text: the proposal.
-    :return: the text that a person put in its place.
+    :return: the replacement; None if the proposal is approved.
     """
     store, tag = context.store, f"{number}:{version}"
     context.step(f"phase:{number}:PHASE_APPROVE:{version}", lambda: store.enter_phase(number, v1.PHASE_APPROVE))
     since = context.step(f"approval:{tag}", lambda: _request(context, number, tag))
 
-    def look() -> Json:
-        # What this iteration took before is among them, so that a look that is repeated after a crash sees the same.
+    def poll() -> Json:
+        # Includes directions that this iteration took before, so that a poll repeated after a crash returns the same.
         directed = store.take_directions(number, (PROPOSAL, APPROVE))
-        given = directed.get(PROPOSAL, "")
-        if given and given != text:
+        replacement = directed.get(PROPOSAL, "")
+        if replacement and replacement != text:
             store.end_approval(number, since=since, key=f"edited/{tag}", note=None)
             _mark_written(context, number)
-            return {"approved": False, "text": given}
+            return {"approved": False, "text": replacement}
         if APPROVE not in directed:
             return {"approved": False, "text": ""}
         store.end_approval(number, since=since, key=f"approved/{tag}", note=directed[APPROVE])
         return {"approved": True, "text": ""}
 
-    looks = 0
+    polls = 0
     while True:
-        looks += 1
-        seen = context.step(f"approval-look:{tag}:{looks}", look)
-        if seen["approved"]:
+        polls += 1
+        result = context.step(f"approval-poll:{tag}:{polls}", poll)
+        if result["approved"]:
             return None
-        if seen["text"]:
-            return str(seen["text"])
+        if result["text"]:
+            return str(result["text"])
         context.wait(context.engine.settings.approval_seconds)

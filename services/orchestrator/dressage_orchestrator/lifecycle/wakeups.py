@@ -1,4 +1,4 @@
-"""Wakes workflows that wait, within this process at once, and by polling where another server may have made the change."""
+"""Wakes waiting workflows: at once after changes in this process, by polling after changes by other servers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _POLL_SECONDS = 0.5
 
 
 class Wakeups:
-    """A generation number for each session that is waited for, raised by each change.
+    """A generation number for each session with a waiting workflow, incremented by each change.
 
-    Comparing generations loses nothing: a change between a workflow's look and its wait ends the wait at once.
+    Because generations are compared, no change is lost: one between a workflow's poll and its wait ends the wait at once.
     """
 
     def __init__(self) -> None:
@@ -23,13 +23,13 @@ class Wakeups:
         self._closed = False
 
     def hold(self, session: str) -> int:
-        """Counts the session's changes until `release`; its generation."""
+        """Count the session's changes until `release`; returns the generation."""
         with self._changed:
             self._holders[session] += 1
             return self._generations.setdefault(session, 0)
 
     def release(self, session: str) -> None:
-        """Undoes one `hold`: one epoch's workflow may end while the next one's has begun."""
+        """Revert one `hold`; the workflow of the next epoch may have started before that of the last one ends."""
         with self._changed:
             self._holders[session] -= 1
             if self._holders[session] <= 0:
@@ -37,22 +37,22 @@ class Wakeups:
                 self._generations.pop(session, None)
 
     def wake(self, session: str) -> None:
-        """Ends the waits for a session; nothing where none is held. Callable from any thread."""
+        """End the waits for a session, if it is held. May be called from any thread."""
         with self._changed:
             if session in self._generations:
                 self._generations[session] += 1
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Ends all waits, those to come as well."""
+        """End all current and future waits."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def wait(self, session: str, seen: int, *, seconds: float, poll: Callable[[], object] | None = None) -> int:
-        """Waits until the generation differs from the one seen, or so long; the generation then.
+        """Wait until the generation differs from ``seen``, at most this long; returns the generation.
 
-        :param poll: compared with its first value every half second; a difference ends the wait as well.
+        :param poll: evaluated every half second; a change of its value also ends the wait.
         """
         deadline = time.monotonic() + seconds
         before = poll() if poll is not None else None

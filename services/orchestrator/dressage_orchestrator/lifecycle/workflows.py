@@ -1,10 +1,9 @@
 """Workflows on DBOS: one for each session and epoch, named `{session}:{epoch}`.
 
-DBOS is one per process, so this module holds the one `Engine` that the registered workflow function finds. What stops
-here continues when a server starts again on the same database: DBOS recovers its pending workflows, and sessions
-whose workflow was never begun (the process died between the row and the start) are started. `reconcile` sees to
-sessions whose row says that they run while their workflow has ended, for whatever reason: they are resumed a few
-times, then closed.
+DBOS is a singleton of the process, so this module holds the `Engine` that the registered workflow function uses. Interrupted
+workflows continue when a server starts on the same database: DBOS recovers its pending workflows, and sessions whose workflow
+was never started (the process died between the row and the start) are started. `reconcile` handles sessions in a running state
+whose workflow has ended for any reason: they are resumed a few times, then failed.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import FailedPrecondition
 
-from dressage_orchestrator import metrics, names
+from dressage_orchestrator import metrics, resource_names
 from dressage_orchestrator.clock import timestamp
-from dressage_orchestrator.database import assignments, effects, runs, sessions
+from dressage_orchestrator.database import assignments, idempotency, runs, sessions
 from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.database.store import RECONCILED
 from dressage_orchestrator.database.workflow_engine import make_workflow_engine
@@ -32,63 +31,63 @@ from dressage_orchestrator.lifecycle.outcome import Interrupted
 from dressage_orchestrator.lifecycle.registry import Methods
 
 APPLICATION_VERSION = "2"
-"""Of the order of steps: changed only when workflows in flight may be lost; otherwise steps change behind patches."""
+"""Version of the order of steps. Change it only if pending workflows may be lost; otherwise change steps with DBOS patches."""
 
 _RECOVERY_ATTEMPTS = 1000
 _POLL_SECONDS = 0.1
-_FORGOTTEN_SECONDS = 20.0
+_PENDING_SECONDS = 20.0
 _ACTIVE = frozenset({v1.SESSION_STATE_PENDING, v1.SESSION_STATE_RUNNING})
 _LIVE_WORKFLOWS = ("PENDING", "ENQUEUED", "DELAYED")
 _MAX_RESUMES = 3
-"""Times that `reconcile` resumes a session before it closes it."""
+"""How often `reconcile` resumes a session before it fails it."""
 
 
-class _Here:
-    """The engine of this process, its methods, and its workflows under way."""
+class _Process:
+    """Engine, methods and running workflows of this process."""
 
     engine: Engine | None = None
     methods: Methods = Methods({})
-    under_way: set[str] = set()
+    running: set[str] = set()
     lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def _under_way(session: str, key: str) -> Iterator[Engine]:
-    """Counts a workflow of this process while it runs.
+def _running(session: str, key: str) -> Iterator[Engine]:
+    """Register a workflow as running in this process.
 
     :raises Interrupted: when the server stops.
     """
-    engine = _Here.engine
+    engine = _Process.engine
     if engine is None or engine.stopping.is_set():
         raise Interrupted
-    with _Here.lock:
-        _Here.under_way.add(key)
+    with _Process.lock:
+        _Process.running.add(key)
     try:
         with structlog.contextvars.bound_contextvars(session=session):
             yield engine
     finally:
-        with _Here.lock:
-            _Here.under_way.discard(key)
+        with _Process.lock:
+            _Process.running.discard(key)
 
 
 @DBOS.workflow(name="session", max_recovery_attempts=_RECOVERY_ATTEMPTS)
 def session_workflow(session: str, epoch: int) -> str:
     """The workflow of one session in one epoch."""
-    with _under_way(session, _workflow_id(session, epoch)) as engine:
+    with _running(session, _workflow_id(session, epoch)) as engine:
         context = SessionContext(engine, session, epoch, children={CHECKPOINTS: checkpoints_workflow})
         with contextlib.closing(context):
-            return run_session(context, _Here.methods.of(context.spec))
+            return run_session(context, _Process.methods.of(context.spec))
 
 
 @DBOS.workflow(name="judge_checkpoints", max_recovery_attempts=_RECOVERY_ATTEMPTS)
 def checkpoints_workflow(session: str, epoch: int, batch: Json) -> str:
-    """Judges checkpoints of a session's training while it runs."""
-    with _under_way(session, f"{_workflow_id(session, epoch)}:{batch['id']}") as engine:
+    """Judge checkpoints of a session during its training."""
+    with _running(session, f"{_workflow_id(session, epoch)}:{batch['id']}") as engine:
         try:
             with contextlib.closing(SessionContext(engine, session, epoch)) as context:
                 judge_batch(context, batch)
         finally:
-            engine.wakeups.wake(session)  # its workflow may wait for this one
+            engine.wakeups.wake(session)  # the session's workflow may wait for this child
     return "done"
 
 
@@ -99,21 +98,21 @@ def _workflow_id(session: str, epoch: int) -> str:
 class Workflows:
     """Starts, wakes and stops session workflows.
 
-    :param system_database_url: where DBOS keeps what steps gave.
-    :param executor_id: of this server; the same after a restart, so that it recovers its own.
+    :param system_database_url: database in which DBOS records results of steps.
+    :param executor_id: id of this server; on SQLite the same after a restart, so that it recovers its workflows.
     """
 
     def __init__(
         self, engine: Engine, methods: Methods, *, system_database_url: str, executor_id: str = "local"
     ) -> None:
-        if _Here.engine is not None:
-            raise FailedPrecondition("an orchestrator runs in this process already", reason="ALREADY_RUNNING")
+        if _Process.engine is not None:
+            raise FailedPrecondition("an orchestrator is already running in this process", reason="ALREADY_RUNNING")
         self._engine = engine
         self._methods = methods
         self._executor = executor_id
         self._idle: set[str] = set()
         self._log = structlog.get_logger("dressage.workflows")
-        # On SQLite an engine of our own, with which DBOS waits out a full disk instead of losing a workflow's thread.
+        # On SQLite a custom engine, with which DBOS waits until a full disk has space instead of losing a workflow's thread.
         self._workflow_engine = None if engine.database.shared else make_workflow_engine(system_database_url)
         self._config: DBOSConfig = {
             "name": "dressage",
@@ -122,44 +121,44 @@ class Workflows:
             "application_version": APPLICATION_VERSION,
             "executor_id": executor_id,
             "serializer": DBOSPortableJSONSerializer(),
-            "run_migrations": not engine.database.shared,  # made under our lock, when the database was opened
+            "run_migrations": not engine.database.shared,  # a shared database was migrated under a lock when it was opened
             "notification_listener_polling_interval_sec": _POLL_SECONDS,
             "log_level": "WARNING",
             "enable_otlp": False,
         }
 
     def launch(self) -> None:
-        """Begins; takes up every session that was under way. Blocks for the database's migrations."""
+        """Start DBOS and resume all active sessions. Blocks during migrations of the database."""
         with self._engine.database.read() as tx:
             active = [(s.name.partition("/")[2], s.epoch) for s in sessions.in_states(tx, _ACTIVE)]
-        _Here.engine, _Here.methods = self._engine, self._methods
+        _Process.engine, _Process.methods = self._engine, self._methods
         DBOS(config=self._config)
         DBOS.launch()
         if self._engine.database.shared:
-            return  # what is under way is others', or a dead one's and taken over as such
+            return  # active sessions belong to live servers, or are taken over from expired ones
         for session, epoch in active:
             metrics.WORKFLOW_RECOVERIES.inc()
             self.start(session, epoch)
 
-    def holders(self) -> set[str]:
-        """The executors that workflows under way belong to; none before `launch`."""
-        if _Here.engine is not self._engine:
+    def owners(self) -> set[str]:
+        """Executors that own pending workflows; none before `launch`."""
+        if _Process.engine is not self._engine:
             return set()
         pending = DBOS.list_workflows(status="PENDING", load_input=False, load_output=False)
         return {entry.executor_id for entry in pending if entry.executor_id}
 
     def take_over(self, executors: set[str]) -> None:
-        """Has the workflows of dead executors continue, here or on any living server.
+        """Resume the workflows of expired executors on this or any other live server.
 
-        Moving one is a conditional update, so it may be asked for by all at once and again. What the dead one may yet
-        write into a workflow that was moved is refused by DBOS, which knows the workflow's owner.
+        A workflow is moved by a conditional update, so concurrent and repeated calls are safe. DBOS rejects later writes of
+        the expired executor, because it records the owner of each workflow.
         """
         metrics.WORKFLOW_RECOVERIES.inc(len(DBOS._recover_pending_workflows(sorted(executors))))
 
-    def start_forgotten(self) -> None:
-        """Starts the sessions whose server died between storing them and starting their workflow."""
+    def start_pending(self) -> None:
+        """Start sessions whose server died after storing them and before starting their workflow."""
         with self._engine.database.read() as tx:
-            oldest = tx.now.timestamp() - _FORGOTTEN_SECONDS
+            oldest = tx.now.timestamp() - _PENDING_SECONDS
             waiting = [
                 (session.name.partition("/")[2], session.epoch)
                 for session in sessions.in_states(tx, frozenset({v1.SESSION_STATE_PENDING}))
@@ -169,15 +168,15 @@ class Workflows:
             self.start(session, epoch)
 
     def check_launched(self) -> None:
-        """Refuses what needs workflows where none run.
+        """Check that this server runs workflows.
 
-        :raises FailedPrecondition: on a server that was started without them.
+        :raises FailedPrecondition: on a read-only server.
         """
-        if _Here.engine is not self._engine:
-            raise FailedPrecondition("this server only reads; start one with `dressage serve`", reason="READ_ONLY")
+        if _Process.engine is not self._engine:
+            raise FailedPrecondition("this server is read-only; start one with `dressage serve`", reason="READ_ONLY")
 
     def start(self, session: str, epoch: int) -> None:
-        """Starts a session's workflow; one that was started before stays as it is."""
+        """Start a session's workflow; do nothing if it was started before."""
         key = _workflow_id(session, epoch)
         if DBOS.get_workflow_status(key) is not None:
             return
@@ -185,47 +184,47 @@ class Workflows:
             DBOS.start_workflow(session_workflow, session, epoch)
 
     def wake(self, session: str) -> None:
-        """Has a waiting workflow look again, at once if it runs here."""
+        """Wake the session's workflow if it waits in this process."""
         self._engine.wakeups.wake(session)
 
     def reconcile(self) -> None:
-        """Resumes or closes sessions whose row says that they run while their workflow has ended; called now and then.
+        """Resume or fail active sessions whose workflow has ended; called periodically.
 
-        A workflow ends so when its own records cannot be written, or by a fault of ours. One whose thread has died
-        here without a record is taken up again.
+        This happens when DBOS cannot write its records, or because of an internal error. A workflow whose thread has died in
+        this process without a record is resumed as well.
         """
         with self._engine.database.read() as tx:
-            active = [(found.name.partition("/")[2], found.epoch) for found in sessions.in_states(tx, _ACTIVE)]
+            active = [(stored.name.partition("/")[2], stored.epoch) for stored in sessions.in_states(tx, _ACTIVE)]
         for session, epoch in active:
-            found = DBOS.get_workflow_status(_workflow_id(session, epoch))
-            if found is not None and found.status not in _LIVE_WORKFLOWS:
-                self._reopen(session, epoch, found.status)
+            stored = DBOS.get_workflow_status(_workflow_id(session, epoch))
+            if stored is not None and stored.status not in _LIVE_WORKFLOWS:
+                self._reopen(session, epoch, stored.status)
         pending = DBOS.list_workflows(status="PENDING", executor_id=self._executor, load_input=False, load_output=False)
         idle = {entry.workflow_id for entry in pending if not self._runs_here(entry.workflow_id)}
-        for key in sorted(idle & self._idle):  # seen twice, it has neither just begun nor just ended
-            self._log.warning("a workflow has no thread; it is taken up again", workflow=key)
+        for key in sorted(idle & self._idle):  # idle in two calls: it is neither starting nor ending
+            self._log.warning("a workflow has no thread; it is resumed", workflow=key)
             DBOS.resume_workflow(key)
         self._idle = idle
 
     @staticmethod
     def _runs_here(key: str) -> bool:
-        with _Here.lock:
-            return key in _Here.under_way
+        with _Process.lock:
+            return key in _Process.running
 
     def _reopen(self, session: str, epoch: int, status: str) -> None:
-        """Starts the next epoch of a session whose workflow ended before it; after some of them, closes it instead."""
+        """Start the next epoch of a session whose workflow ended early; fail the session after `_MAX_RESUMES` of them."""
 
         def write(tx: Transaction) -> int | None:
-            tx.lock(names.session_name(session))
-            found = sessions.get(tx, session)
-            if found.epoch != epoch or found.state not in _ACTIVE:
-                return None  # it ended in the meantime, or another server was first
-            count = sum(effects.known(tx, session, f"reconciled/{number}") for number in range(_MAX_RESUMES))
+            tx.lock(resource_names.session_name(session))
+            stored = sessions.get(tx, session)
+            if stored.epoch != epoch or stored.state not in _ACTIVE:
+                return None  # the session has ended, or another server reopened it
+            count = sum(idempotency.exists(tx, session, f"reconciled/{number}") for number in range(_MAX_RESUMES))
             if count == _MAX_RESUMES:
                 _close(tx, session, status)
                 return None
-            effects.first_time(tx, session, f"reconciled/{count}")
-            effects.first_time(tx, session, f"{epoch + 1}/{RECONCILED}")
+            idempotency.record(tx, session, f"reconciled/{count}")
+            idempotency.record(tx, session, f"{epoch + 1}/{RECONCILED}")
             sessions.change(tx, session, _next_epoch)
             return epoch + 1
 
@@ -239,23 +238,23 @@ class Workflows:
             self.start(session, resumed)
 
     def close(self, *, seconds: float) -> None:
-        """Has the workflows leave at once, unrecorded, and stops DBOS.
+        """Interrupt all workflows without recording an end, and stop DBOS.
 
-        :param seconds: how long they may take.
+        :param seconds: maximum time to wait for the workflows.
         """
         self._engine.stopping.set()
         self._engine.wakeups.close()
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            with _Here.lock:
-                if not _Here.under_way:
+            with _Process.lock:
+                if not _Process.running:
                     break
             time.sleep(_POLL_SECONDS / 2)
         DBOS.destroy()
         if self._workflow_engine is not None:
             self._workflow_engine.dispose()
-        _Here.engine, _Here.methods = None, Methods({})
-        _Here.under_way = set()
+        _Process.engine, _Process.methods = None, Methods({})
+        _Process.running = set()
 
 
 def _next_epoch(session: v1.Session) -> None:
@@ -264,14 +263,12 @@ def _next_epoch(session: v1.Session) -> None:
 
 
 def _close(tx: Transaction, session: str, status: str) -> None:
-    message = (
-        f"its workflow ended {_MAX_RESUMES + 1} times before the session did ({status.lower()}); see the server log"
-    )
+    message = f"the workflow ended {_MAX_RESUMES + 1} times before its session ({status.lower()}); see the server log"
 
-    def fail(found: v1.Session) -> None:
-        found.state, found.state_reason = v1.SESSION_STATE_FAILED, message
-        found.failure.CopyFrom(v1.Failure(reason="WORKFLOW_ENDED", message=message, remedy="dressage sessions resume"))
-        found.end_time.CopyFrom(timestamp(tx.now))
+    def fail(stored: v1.Session) -> None:
+        stored.state, stored.state_reason = v1.SESSION_STATE_FAILED, message
+        stored.failure.CopyFrom(v1.Failure(reason="WORKFLOW_ENDED", message=message, remedy="dressage sessions resume"))
+        stored.end_time.CopyFrom(timestamp(tx.now))
 
     for entry in assignments.open_of(tx, session):
         assignments.end(tx, entry.name, v1.ASSIGNMENT_STATE_CANCELLED)

@@ -1,4 +1,4 @@
-"""What Alembic runs: the steps, on the connection that `database.migrate` gives it."""
+"""Environment of Alembic: runs migrations on the connection that `database.migrate` provides."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Trainers as Kubernetes Jobs: pools, the Job's manifest, what its status means, and the launcher over them.
+"""Trainers as Kubernetes Jobs: pools, the Job's manifest, the interpretation of its status, and the launcher.
 
-One Job for each run. The Job replaces a pod that was evicted or failed, so training goes on while no orchestrator is
-there; the orchestrator watches all its Jobs by one watch and one list now and then.
+Each run is one Job. The Job replaces evicted and failed pods, so training continues while no orchestrator runs. The
+orchestrator observes all its Jobs with one watch and a periodic list.
 """

@@ -1,7 +1,7 @@
-"""The few requests that we make of a Kubernetes API server, through the official client, at a bounded rate.
+"""Rate-limited requests to the Kubernetes API server, through the official client.
 
-Objects are plain dictionaries, as the server sends them: what newer servers add passes through, and a list of hundreds of
-Jobs costs no models. Nothing of the official client is imported before `connect`.
+Objects are plain dictionaries as sent by the server: fields of newer servers are preserved, and lists of hundreds of Jobs
+are not converted into models. The official client is not imported before `connect`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _QUEUE = 10_000
 
 
 class ClusterError(Exception):
-    """A request that failed.
+    """A failed request.
 
-    :param status: HTTP status; 0 when the server was not reached.
+    :param status: HTTP status; 0 if the server was not reached.
     """
 
     def __init__(self, status: int, message: str) -> None:
@@ -44,13 +44,13 @@ class ClusterError(Exception):
         self.message = message
 
     @property
-    def lasting(self) -> bool:
-        """Whether the same request would fail again: the server does not accept what was sent."""
+    def permanent(self) -> bool:
+        """Whether a retry would fail in the same way, because the server rejects the object."""
         return self.status in (400, 422)
 
 
 class RateLimit:
-    """A token bucket: ``burst`` at once, ``per_second`` in the long run; who waits is served in order."""
+    """A token bucket: up to ``burst`` requests at once, ``per_second`` on average; callers wait in order."""
 
     def __init__(
         self,
@@ -65,25 +65,25 @@ class RateLimit:
         self._clock = clock
         self._sleep = sleep
         self._tokens = float(burst)
-        self._seen = clock()
+        self._updated = clock()
         self._lock = asyncio.Lock()
 
     async def take(self) -> None:
-        """Waits for the right to make one request."""
+        """Wait until one request is allowed."""
         async with self._lock:
             now = self._clock()
-            self._tokens = min(self._burst, self._tokens + (now - self._seen) * self._per_second)
-            self._seen = now
+            self._tokens = min(self._burst, self._tokens + (now - self._updated) * self._per_second)
+            self._updated = now
             self._tokens -= 1
             if self._tokens < 0:
                 await self._sleep(-self._tokens / self._per_second)
 
 
 class ClusterClient:
-    """See the module. Use it within one event loop.
+    """Requests to the API server. Use it within one event loop.
 
-    :param batch: the official client's `BatchV1Api`.
-    :param core: its `CoreV1Api`.
+    :param batch: `BatchV1Api` of the official client.
+    :param core: `CoreV1Api` of the official client.
     """
 
     def __init__(self, *, batch: Any, core: Any, namespace: str, limit: RateLimit) -> None:
@@ -94,7 +94,7 @@ class ClusterClient:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="kubernetes")
 
     async def create_job(self, manifest: Json, *, dry_run: bool = False) -> bool:
-        """Creates a Job; False when one of that name exists, which is as good."""
+        """Create a Job; False if one of that name already exists."""
         options = {"dry_run": "All"} if dry_run else {}
         try:
             await self._request("create", self._batch.create_namespaced_job, self.namespace, manifest, **options)
@@ -105,7 +105,7 @@ class ClusterClient:
         return True
 
     async def delete_job(self, name: str) -> None:
-        """Deletes a Job and its pods, which get their grace period. One that is gone is gone."""
+        """Delete a Job and its pods, with their grace period. Do nothing if it does not exist."""
         try:
             await self._request(
                 "delete", self._batch.delete_namespaced_job, name, self.namespace, propagation_policy="Background"
@@ -115,7 +115,10 @@ class ClusterClient:
                 raise
 
     async def all(self, kind: Kind, selector: str) -> tuple[list[Json], str]:
-        """All objects with those labels, and the resource version to watch from."""
+        """List all objects with those labels.
+
+        :return: the objects, and the resource version to watch from.
+        """
         items: list[Json] = []
         more = ""
         while True:
@@ -128,19 +131,19 @@ class ClusterClient:
             if not more:
                 return items, page["metadata"]["resourceVersion"]
 
-    async def refusals(self) -> dict[str, list[str]]:
-        """Why pods of Jobs could not be created, lately: messages by the Job's name, oldest first."""
+    async def failed_creations(self) -> dict[str, list[str]]:
+        """Read recent `FailedCreate` events of Jobs: messages by the name of the Job, oldest first."""
         selector = "involvedObject.kind=Job,reason=FailedCreate"
         page = await self._request(
             "list", self._core.list_namespaced_event, self.namespace, field_selector=selector, limit=_PAGE
         )
-        found: dict[str, list[str]] = {}
+        messages: dict[str, list[str]] = {}
         for event in sorted(page.get("items") or (), key=lambda event: event.get("lastTimestamp") or ""):
-            found.setdefault(event["involvedObject"]["name"], []).append(str(event.get("message") or ""))
-        return found
+            messages.setdefault(event["involvedObject"]["name"], []).append(str(event.get("message") or ""))
+        return messages
 
     async def log(self, pod: str, *, lines: int) -> bytes:
-        """The last lines of what a pod's trainer wrote."""
+        """Read the last lines of the log of a pod's trainer."""
         await self._limit.take()
         metrics.KUBERNETES_REQUESTS.labels("log").inc()
 
@@ -151,44 +154,46 @@ class ClusterClient:
         return await asyncio.get_running_loop().run_in_executor(self._threads, read)
 
     async def owner(self, name: str) -> Owner:
-        """The ConfigMap that Jobs shall belong to.
+        """Get the ConfigMap that owns the Jobs.
 
-        :raises FailedPrecondition: when there is none.
+        :raises FailedPrecondition: when it does not exist.
         """
         try:
-            found = await self._request("get", self._core.read_namespaced_config_map, name, self.namespace)
+            config_map = await self._request("get", self._core.read_namespaced_config_map, name, self.namespace)
         except ClusterError as error:
-            message = f"the ConfigMap {name!r} in namespace {self.namespace!r} that shall own Jobs: {error.message}"
+            message = f"cannot read the ConfigMap {name!r} in namespace {self.namespace!r}, the owner of Jobs: {error.message}"
             raise FailedPrecondition(message, reason="OWNER_NOT_FOUND") from None
-        return Owner(name=name, uid=found["metadata"]["uid"])
+        return Owner(name=name, uid=config_map["metadata"]["uid"])
 
     async def watch(self, kind: Kind, selector: str, version: str, *, seconds: int) -> AsyncIterator[tuple[str, Json]]:
-        """Changes since that resource version, as (``ADDED`` | ``MODIFIED`` | ``DELETED``, object), for so long.
+        """Watch changes since a resource version, as (``ADDED`` | ``MODIFIED`` | ``DELETED``, object).
 
-        It ends early when the server ends it, and when the version is too old; list again then.
+        The watch ends early if the server closes it or the version is too old; list again then.
+
+        :param seconds: duration of the watch.
         """
         await self._limit.take()
         metrics.KUBERNETES_REQUESTS.labels("watch").inc()
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[tuple[str, Json] | ClusterError | None] = asyncio.Queue(_QUEUE)
-        over = threading.Event()
+        closed = threading.Event()
 
-        def tell(item: tuple[str, Json] | ClusterError | None) -> None:
-            # A full queue drops what comes: the next list tells it anyway.
-            with contextlib.suppress(RuntimeError):  # the loop has ended
+        def enqueue(item: tuple[str, Json] | ClusterError | None) -> None:
+            # A full queue drops the item; the next list contains the change.
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(lambda: None if queue.full() else queue.put_nowait(item))
 
         def read() -> None:
             try:
                 for event in self._stream(kind, selector, version, seconds):
-                    if over.is_set():
+                    if closed.is_set():
                         return
-                    tell(event)
-                tell(None)
+                    enqueue(event)
+                enqueue(None)
             except ClusterError as error:
-                tell(error)
+                enqueue(error)
 
-        # A thread of its own that nobody waits for at exit: a blocked read cannot be interrupted.
+        # A daemon thread, which is not joined at exit: a blocked read cannot be interrupted.
         threading.Thread(target=read, name=f"watch-{kind}", daemon=True).start()
         try:
             while True:
@@ -199,20 +204,20 @@ class ClusterClient:
                 if isinstance(item, ClusterError):
                     raise item
                 yield item
-        except TimeoutError:  # the connection died without a word
+        except TimeoutError:  # the connection was lost without an error
             return
         finally:
-            over.set()
+            closed.set()
 
     def close(self) -> None:
-        """Makes no further request."""
+        """Stop making requests."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _lister(self, kind: Kind) -> Callable[..., Any]:
         return self._batch.list_namespaced_job if kind == "jobs" else self._core.list_namespaced_pod  # type: ignore[no-any-return]
 
     def _stream(self, kind: Kind, selector: str, version: str, seconds: int) -> Any:
-        response = _called(
+        response = _call(
             self._lister(kind),
             self.namespace,
             label_selector=selector,
@@ -234,8 +239,8 @@ class ClusterClient:
                         yield event["type"], event["object"]
         except ClusterError:
             raise
-        except Exception as error:  # urllib3's many ways to lose a connection
-            raise ClusterError(0, f"the watch was cut: {type(error).__name__}") from None
+        except Exception as error:  # urllib3 raises many kinds of errors for a lost connection
+            raise ClusterError(0, f"the watch was interrupted: {type(error).__name__}") from None
         finally:
             response.close()
 
@@ -247,20 +252,20 @@ class ClusterClient:
             try:
                 answer: Json = json.loads(_read(call, *arguments, _request_timeout=_TIMEOUT, **options))
             except ValueError:
-                raise ClusterError(0, "the API server's answer is no JSON") from None
+                raise ClusterError(0, "the response of the API server is not JSON") from None
             return answer
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, make)
 
 
-def _called(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+def _call(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     from kubernetes.client.exceptions import ApiException
     from urllib3.exceptions import HTTPError
 
     try:
         return call(*arguments, _preload_content=False, **options)
     except ApiException as error:
-        raise ClusterError(int(error.status or 0), _said(error)) from None
+        raise ClusterError(int(error.status or 0), _error_message(error)) from None
     except (HTTPError, OSError) as error:
         raise ClusterError(0, f"the API server cannot be reached: {type(error).__name__}") from None
 
@@ -268,14 +273,14 @@ def _called(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
 def _read(call: Callable[..., Any], *arguments: Any, **options: Any) -> bytes:
     from urllib3.exceptions import HTTPError
 
-    response = _called(call, *arguments, **options)
+    response = _call(call, *arguments, **options)
     try:
         return bytes(response.data)
     except (HTTPError, OSError) as error:
-        raise ClusterError(0, f"the API server's answer was cut: {type(error).__name__}") from None
+        raise ClusterError(0, f"the response of the API server is incomplete: {type(error).__name__}") from None
 
 
-def _said(error: Any) -> str:
+def _error_message(error: Any) -> str:
     try:
         return str(json.loads(error.body)["message"])
     except (TypeError, ValueError, KeyError):
@@ -283,7 +288,7 @@ def _said(error: Any) -> str:
 
 
 def own_namespace() -> str:
-    """The namespace of the pod that this process runs in; ``default`` outside of a cluster."""
+    """Namespace of this process's pod; ``default`` outside of a cluster."""
     try:
         return _NAMESPACE_FILE.read_text().strip() or "default"
     except OSError:
@@ -291,7 +296,7 @@ def own_namespace() -> str:
 
 
 def connect(*, namespace: str, limit: RateLimit) -> ClusterClient:
-    """A client of the cluster that this pod is in, else of the one that ``KUBECONFIG`` names.
+    """Connect to the cluster of this pod, else to that of ``KUBECONFIG``.
 
     :raises FailedPrecondition: when there is neither.
     """

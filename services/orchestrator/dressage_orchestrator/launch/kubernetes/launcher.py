@@ -1,4 +1,4 @@
-"""Trainers as Kubernetes Jobs: see `KubernetesLauncher`."""
+"""Launches trainers as Kubernetes Jobs: see `KubernetesLauncher`."""
 
 from __future__ import annotations
 
@@ -13,23 +13,30 @@ import structlog
 from dressage.errors import FailedPrecondition, Unavailable
 
 from dressage_orchestrator.launch.kubernetes.client import ClusterClient, ClusterError, Json
-from dressage_orchestrator.launch.kubernetes.manifest import Place, job_manifest, job_name
+from dressage_orchestrator.launch.kubernetes.manifest import Installation, job_manifest, job_name
 from dressage_orchestrator.launch.kubernetes.pools import Pool
 from dressage_orchestrator.launch.kubernetes.reflector import Reflector
 from dressage_orchestrator.launch.kubernetes.remedies import REMEDIES
 from dressage_orchestrator.launch.kubernetes.status import (
+    JobStatus,
     Stage,
-    View,
     attempt_of,
-    create_refused,
+    creation_failure_type,
     first_attempt_of,
     observe,
     run_of,
 )
-from dressage_orchestrator.launch.protocol import Ended, ExitKind, Launch, Listener, Notice, Noticer
+from dressage_orchestrator.launch.protocol import (
+    AttemptResult,
+    ExitKind,
+    Launch,
+    Notice,
+    NoticeListener,
+    ResultListener,
+)
 
 _ATTEMPTS = 10_000  # a Job on preemptible nodes may lose its pod often
-_PLACING_SECONDS = 15.0  # from a Job's creation to its container's start, on a node that has its image
+_SCHEDULING_SECONDS = 15.0  # from a Job's creation to its container's start, on a node that has its image
 _LOG_LINES = 5000
 _TICK_SECONDS = 2.0
 _SYNC_SECONDS = 60.0
@@ -37,63 +44,66 @@ _STOP_SECONDS = 30.0
 _CANCEL_SECONDS = 1.0
 _FIRST_RETRY_SECONDS = 2.0
 _LONGEST_RETRY_SECONDS = 60.0
-_REFUSAL_AFTER_SECONDS = 5.0
-_REFUSAL_EVERY_SECONDS = 30.0
+_FAILED_CREATION_AFTER_SECONDS = 5.0
+_FAILED_CREATION_EVERY_SECONDS = 30.0
 
 
 class Runs(Protocol):
-    """What the launcher asks of the database, since other replicas and earlier processes know things too."""
+    """State of runs in the database, which other replicas and earlier processes change as well."""
 
     async def hello_received(self, run: str, attempt: int) -> bool:
-        """Whether the attempt's trainer has said hello."""
+        """Whether the attempt's trainer has connected."""
         ...
 
     async def starting(self, run: str, attempt: int) -> bool:
-        """The attempt has a place: its run is STARTING, if it was QUEUED."""
+        """Record that the attempt starts: a QUEUED run becomes STARTING."""
         ...
 
     async def abandoned(self, run: str) -> bool:
-        """Whether the run was cancelled or has failed, so that its trainer is to end."""
+        """Whether the run was cancelled or has failed, so that its trainer has to be stopped."""
         ...
 
 
 @dataclass
 class _Tracked:
-    """One Job of ours.
+    """A Job of this installation.
 
-    :param created: whether the API server has it, as far as we know.
-    :param listed: how many lists had been made when it was created.
-    :param attempt: the newest attempt seen.
+    :param created: whether the API server has accepted it.
+    :param lists: number of lists when it was created.
+    :param observed: whether a list or watch has returned it.
+    :param deleting: set when its deletion is requested.
+    :param reported: attempts and types of the reported conditions.
+    :param attempt: the newest attempt of its pods.
     """
 
     run: str
     first: int
     name: str
     created: bool = False
-    listed: int = 0
-    seen: bool = False
+    lists: int = 0
+    observed: bool = False
     started: bool = False
     ended: bool = False
-    unwanted: asyncio.Event = field(default_factory=asyncio.Event)
-    told: set[tuple[int, str]] = field(default_factory=set)
+    deleting: asyncio.Event = field(default_factory=asyncio.Event)
+    reported: set[tuple[int, str]] = field(default_factory=set)
     attempt: int = 0
     task: asyncio.Task[None] | None = None
-    made: float = 0.0
+    create_seconds: float = 0.0
 
     @property
     def live(self) -> bool:
-        return not self.ended and not self.unwanted.is_set()
+        return not self.ended and not self.deleting.is_set()
 
 
 class KubernetesLauncher:
-    """See `Launcher`. Jobs outlive this process: another one that starts adopts them.
+    """See `Launcher`. Jobs continue after the end of this process and are adopted by the next one.
 
-    :param pools: by name.
-    :param place: where Jobs go, and whose they are.
-    :param on_end: told when a Job has ended by itself, as often as it takes until it returns.
-    :param on_notice: told once of each condition of an attempt.
-    :param hello_seconds: a container that has run so long without its trainer's hello is given up.
-    :param relist_seconds: how often all is listed although the watch is quiet.
+    :param pools: pools by name.
+    :param installation: namespace, labels and owner of the Jobs.
+    :param on_result: called when a Job has ended by itself, with retries until it returns.
+    :param on_notice: called once for each condition of an attempt.
+    :param hello_seconds: time for a trainer to connect after the start of its container.
+    :param relist_seconds: interval of complete lists in addition to the watch.
     """
 
     def __init__(
@@ -101,41 +111,42 @@ class KubernetesLauncher:
         client: ClusterClient,
         *,
         pools: Mapping[str, Pool],
-        place: Place,
+        installation: Installation,
         runs: Runs,
-        on_end: Listener,
-        on_notice: Noticer,
+        on_result: ResultListener,
+        on_notice: NoticeListener,
         hello_seconds: float,
         relist_seconds: float,
     ) -> None:
         self._client = client
         self._pools = dict(pools)
-        self._place = place
+        self._installation = installation
         self._runs = runs
-        self._on_end = on_end
+        self._on_result = on_result
         self._on_notice = on_notice
         self._hello_seconds = hello_seconds
         self._tracked: dict[str, _Tracked] = {}
         self._dirty: set[str] = set()
         self._wake = asyncio.Event()
-        self._refusals: dict[str, list[str]] = {}
-        self._refusals_read = 0.0
+        self._failed_creations: dict[str, list[str]] = {}
+        self._failed_creations_read = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._log = structlog.get_logger("dressage.launcher")
-        self._jobs = Reflector(client, "jobs", place.selector, seconds=relist_seconds, changed=self._job_changed)
-        self._pods = Reflector(client, "pods", place.selector, seconds=relist_seconds, changed=self._pod_changed)
+        self._jobs = Reflector(client, "jobs", installation.selector, seconds=relist_seconds, changed=self._job_changed)
+        self._pods = Reflector(client, "pods", installation.selector, seconds=relist_seconds, changed=self._pod_changed)
         self.pools: frozenset[str] | None = frozenset(pools)
         self.attempts_per_launch = _ATTEMPTS
-        self.placing_seconds = _PLACING_SECONDS
+        self.scheduling_seconds = _SCHEDULING_SECONDS
 
     def cores(self, pool: str) -> int:
-        """Cores that a run of the pool may use."""
+        """Number of cores that a run of the pool may use."""
         return self._pools[pool].usable_cores if pool in self._pools else 1
 
     async def start(self) -> int:
-        """Takes stock of the Jobs that there are and begins to watch; how many are under way.
+        """List the existing Jobs and start to watch them.
 
-        :raises FailedPrecondition: when the API server refuses.
+        :return: number of active Jobs.
+        :raises FailedPrecondition: when the API server denies access.
         :raises Unavailable: when it cannot be reached for a minute.
         """
         deadline = time.monotonic() + _SYNC_SECONDS
@@ -146,49 +157,49 @@ class KubernetesLauncher:
                 break
             except ClusterError as error:
                 if error.status in (401, 403, 404):
-                    message = f"the Kubernetes API refuses to list Jobs and pods: {error.message}"
+                    message = f"the Kubernetes API denies access to Jobs and pods: {error.message}"
                     raise FailedPrecondition(message, reason="CLUSTER_REFUSES") from None
                 if time.monotonic() > deadline:
                     raise Unavailable(error.message, reason="CLUSTER_UNAVAILABLE") from None
                 self._log.warning("waiting for the API server", error=error.message)
                 await asyncio.sleep(_FIRST_RETRY_SECONDS)
-        # At once, not when each has been looked at: who asks now whether a run has a Job would make it another one.
+        # Track all Jobs at once, before they are reconciled one by one: a caller of `has_trainer` would create a second Job.
         for name, job in self._jobs.items.items():
             if run_of(job) and name not in self._tracked:
                 self._track(name, job)
         for task in (self._jobs.run(), self._pods.run(), self._reconcile_all()):
             self._spawn(task)
-        return len(self.known())
+        return len(self.active_runs())
 
     def submit(self, launch: Launch, starting: Callable[[], Awaitable[bool]]) -> None:
-        """Creates the Job of a run's attempts from this one on (see `Launcher.submit`)."""
-        name = job_name(self._place.instance, launch.run, launch.attempt)
+        """Create the Job for this and later attempts of a run (see `Launcher.submit`)."""
+        name = job_name(self._installation.instance, launch.run, launch.attempt)
         if name in self._tracked:
             return
-        tracked = _Tracked(launch.run, launch.attempt, name, made=time.monotonic())
+        tracked = _Tracked(launch.run, launch.attempt, name, create_seconds=time.monotonic())
         self._tracked[name] = tracked
         tracked.task = self._spawn(self._create(tracked, launch))
 
-    def knows(self, run: str, attempt: int) -> bool:
-        """Whether the attempt is queued or under way."""
+    def has_trainer(self, run: str, attempt: int) -> bool:
+        """Whether the attempt is queued or running."""
         return any(t.live and t.run == run and t.first <= attempt for t in self._tracked.values())
 
-    def known(self) -> frozenset[str]:
-        """Runs that have a Job queued or under way."""
+    def active_runs(self) -> frozenset[str]:
+        """Runs with an active Job."""
         return frozenset(t.run for t in self._tracked.values() if t.live)
 
-    def said_hello(self, run: str, attempt: int) -> None:
-        """Its trainer is there. The database knows, and so does every other replica."""
+    def trainer_connected(self, run: str, attempt: int) -> None:
+        """Do nothing: the connection is recorded in the database, which all replicas read."""
 
     async def stop(self, run: str, attempt: int | None = None) -> None:
-        """Deletes a run's Jobs; their pods are told to end. Goes on trying while the API server is away."""
-        found = [t for t in self._tracked.values() if t.run == run and (attempt is None or t.first <= attempt)]
-        deleting = [self._spawn(self._delete(tracked)) for tracked in found if not tracked.ended]
+        """Delete a run's Jobs, which terminates their pods. Retry while the API server is unavailable."""
+        jobs = [t for t in self._tracked.values() if t.run == run and (attempt is None or t.first <= attempt)]
+        deleting = [self._spawn(self._delete(tracked)) for tracked in jobs if not tracked.ended]
         if deleting:
             await asyncio.wait(deleting, timeout=_STOP_SECONDS)
 
     async def logs(self, run: str, *, tail_bytes: int) -> bytes | None:
-        """The ends of the logs of the run's pods, for as long as Kubernetes keeps those (see `Launcher.logs`)."""
+        """Read the end of the logs of the run's pods that Kubernetes has kept (see `Launcher.logs`)."""
         owned = [(self._attempt_of(pod), pod) for pod in self._pods.items.values() if run_of(pod) == run]
         parts = []
         for attempt, pod in sorted(owned, key=lambda entry: entry[0]):
@@ -205,7 +216,7 @@ class KubernetesLauncher:
         return attempt_of(pod, first_attempt_of(pod))
 
     async def close(self) -> None:
-        """Stops watching; Jobs go on. A task that does not end within half a minute is left behind, and that is logged."""
+        """Stop watching; Jobs continue. A task that does not end within `_STOP_SECONDS` is abandoned and logged."""
         deadline = time.monotonic() + _STOP_SECONDS
         while left := [task for task in self._tasks if not task.done()]:
             if time.monotonic() > deadline:
@@ -213,7 +224,7 @@ class KubernetesLauncher:
                 break
             for task in left:
                 task.cancel()
-            # Again if need be: a task may lose its cancellation where it comes together with what it waits for.
+            # Repeated, because a task may lose a cancellation that arrives together with the event it waits for.
             await asyncio.wait(left, timeout=_CANCEL_SECONDS)
         self._client.close()
 
@@ -233,33 +244,33 @@ class KubernetesLauncher:
     async def _create(self, tracked: _Tracked, launch: Launch) -> None:
         pool = self._pools.get(launch.pool)
         if pool is None:
-            message = f"there is no pool {launch.pool!r}; there are {', '.join(sorted(self._pools))}"
-            await self._end(tracked, message, reason="POOL_UNKNOWN", remedy="name a pool that there is")
+            message = f"pool {launch.pool!r} does not exist; available pools: {', '.join(sorted(self._pools))}"
+            await self._fail(tracked, message, reason="POOL_UNKNOWN", remedy="use one of the available pools")
             return
-        manifest = job_manifest(launch, pool, self._place)
+        manifest = job_manifest(launch, pool, self._installation)
         wait = _FIRST_RETRY_SECONDS
-        while not tracked.unwanted.is_set():
+        while not tracked.deleting.is_set():
             try:
                 created = await self._client.create_job(manifest)
             except ClusterError as error:
-                if error.lasting:
-                    await self._end(tracked, error.message, reason="JOB_INVALID", remedy=REMEDIES["JOB_INVALID"])
+                if error.permanent:
+                    await self._fail(tracked, error.message, reason="JOB_INVALID", remedy=REMEDIES["JOB_INVALID"])
                     return
-                await self._tell(tracked, tracked.first, _create_failure(error), error.message)
+                await self._notify_once(tracked, tracked.first, _create_failure(error), error.message)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait):
-                        await tracked.unwanted.wait()
+                        await tracked.deleting.wait()
                 wait = min(wait * 2, _LONGEST_RETRY_SECONDS)
                 continue
-            tracked.created, tracked.listed = True, self._jobs.lists
+            tracked.created, tracked.lists = True, self._jobs.lists
             self._log.info("Job created" if created else "Job exists", job=tracked.name, run=tracked.run)
-            self._touch(tracked.name)
+            self._enqueue(tracked.name)
             return
 
     async def _delete(self, tracked: _Tracked) -> None:
-        tracked.unwanted.set()
+        tracked.deleting.set()
         if tracked.task is not None and not tracked.task.done():
-            await asyncio.wait([tracked.task])  # it may be creating the Job just now
+            await asyncio.wait([tracked.task])  # it may be creating the Job
         wait = _FIRST_RETRY_SECONDS
         while True:
             try:
@@ -273,35 +284,37 @@ class KubernetesLauncher:
         if tracked.name not in self._jobs.items:
             self._tracked.pop(tracked.name, None)
 
-    async def _end(self, tracked: _Tracked, message: str, *, reason: str, remedy: str) -> None:
-        """Ends an attempt for good whose Job never was."""
+    async def _fail(self, tracked: _Tracked, message: str, *, reason: str, remedy: str) -> None:
+        """Fail an attempt whose Job cannot be created."""
         tracked.ended = True
         self._tracked.pop(tracked.name, None)
-        word = Ended(tracked.run, tracked.first, ExitKind.FAILED, message, final=True, reason=reason, remedy=remedy)
-        await self._on_end(word)
+        result = AttemptResult(
+            tracked.run, tracked.first, ExitKind.FAILED, message, final=True, reason=reason, remedy=remedy
+        )
+        await self._on_result(result)
 
-    # What the API server tells
+    # Changes of objects
 
     def _job_changed(self, job: Json, gone: bool) -> None:
         if run_of(job):
-            self._touch(job["metadata"]["name"])
+            self._enqueue(job["metadata"]["name"])
 
     def _pod_changed(self, pod: Json, gone: bool) -> None:
         job = (pod["metadata"].get("labels") or {}).get("batch.kubernetes.io/job-name")
         if job:
-            self._touch(job)
+            self._enqueue(job)
 
-    def _touch(self, name: str) -> None:
+    def _enqueue(self, name: str) -> None:
         self._dirty.add(name)
         self._wake.set()
 
     async def _reconcile_all(self) -> None:
-        """Looks at each Job of which there is news, and now and then at all of them, as time passes for them too."""
+        """Reconcile each changed Job, and periodically all Jobs, because timeouts depend on the time."""
         self._dirty.update(self._jobs.items)
         tick = time.monotonic() + _TICK_SECONDS
         while True:
             with suppress(TimeoutError):
-                # Not wait_for: before Python 3.12 it loses a cancellation that comes together with the event.
+                # Not `wait_for`: before Python 3.12 it loses a cancellation that arrives together with the event.
                 async with asyncio.timeout(max(0.0, tick - time.monotonic())):
                     await self._wake.wait()
             if time.monotonic() >= tick:
@@ -313,91 +326,91 @@ class KubernetesLauncher:
                 try:
                     await self._reconcile(name)
                 except Exception:
-                    # The database may be away: the word is said again at the next tick.
-                    self._log.exception("a Job could not be dealt with yet", job=name)
+                    # The database may be unavailable; the Job is reconciled again at the next tick.
+                    self._log.exception("could not reconcile a Job", job=name)
 
     async def _reconcile(self, name: str) -> None:
         job = self._jobs.items.get(name)
         tracked = self._tracked.get(name)
         if job is None:
             if tracked is not None:
-                await self._missing(tracked)
+                await self._handle_missing_job(tracked)
             return
         if not run_of(job):
             return
         if tracked is None:
             tracked = self._track(name, job)
         tracked.created = True
-        if tracked.ended or tracked.unwanted.is_set():
+        if tracked.ended or tracked.deleting.is_set():
             return
-        if not tracked.seen:
-            tracked.seen = True
+        if not tracked.observed:
+            tracked.observed = True
             if job["metadata"].get("deletionTimestamp") is None and await self._runs.abandoned(tracked.run):
                 self._spawn(self._delete(tracked))
                 return
         owned = [pod for pod in self._pods.items.values() if _job_of(pod) == name]
-        view = observe(job, owned, await self._refused(tracked, owned))
-        await self._act(tracked, view)
+        status = observe(job, owned, await self._creation_failures(tracked, owned))
+        await self._apply(tracked, status)
 
     def _track(self, name: str, job: Json) -> _Tracked:
-        tracked = _Tracked(run_of(job), first_attempt_of(job), name, created=True, made=time.monotonic())
+        tracked = _Tracked(run_of(job), first_attempt_of(job), name, created=True, create_seconds=time.monotonic())
         self._tracked[name] = tracked
         return tracked
 
-    async def _act(self, tracked: _Tracked, view: View) -> None:
-        tracked.attempt = view.attempt
-        for notice in view.notices:
-            if (notice.attempt, notice.type) not in tracked.told:
+    async def _apply(self, tracked: _Tracked, status: JobStatus) -> None:
+        tracked.attempt = status.attempt
+        for notice in status.notices:
+            if (notice.attempt, notice.type) not in tracked.reported:
                 await self._on_notice(notice)
-                tracked.told.add((notice.attempt, notice.type))
-        if view.ended is not None:
-            self._log.info("Job ended", job=tracked.name, run=tracked.run, kind=view.ended.kind.value)
+                tracked.reported.add((notice.attempt, notice.type))
+        if status.ended is not None:
+            self._log.info("Job ended", job=tracked.name, run=tracked.run, kind=status.ended.kind.value)
             tracked.ended = True  # before the listener, which may submit the next attempt
             try:
-                await self._on_end(view.ended)
+                await self._on_result(status.ended)
             except BaseException:
                 tracked.ended = False
                 raise
             return
-        if view.stage in (Stage.STARTING, Stage.RUNNING) and not tracked.started:
+        if status.stage in (Stage.STARTING, Stage.RUNNING) and not tracked.started:
             await self._runs.starting(tracked.run, tracked.first)
             tracked.started = True
-        silent = view.since is not None and time.time() - view.since > self._hello_seconds
-        if silent and not await self._runs.hello_received(tracked.run, view.attempt):
-            await self._silent(tracked, view)
+        overdue = status.since is not None and time.time() - status.since > self._hello_seconds
+        if overdue and not await self._runs.hello_received(tracked.run, status.attempt):
+            await self._handle_unresponsive(tracked, status)
 
-    async def _silent(self, tracked: _Tracked, view: View) -> None:
-        self._log.warning("trainer is silent", job=tracked.name, run=tracked.run, attempt=view.attempt)
+    async def _handle_unresponsive(self, tracked: _Tracked, status: JobStatus) -> None:
+        self._log.warning("trainer did not connect", job=tracked.name, run=tracked.run, attempt=status.attempt)
         message = f"no hello within {self._hello_seconds:g} s of its container's start"
-        reason = "TRAINER_SILENT"
-        word = Ended(
+        reason = "TRAINER_UNRESPONSIVE"
+        result = AttemptResult(
             tracked.run,
             tracked.first,
             ExitKind.NO_HELLO,
             message,
-            last_attempt=view.attempt,
+            last_attempt=status.attempt,
             reason=reason,
             remedy=REMEDIES[reason],
         )
-        tracked.unwanted.set()  # before the listener, which may submit the next attempt
+        tracked.deleting.set()  # before the listener, which may submit the next attempt
         try:
-            await self._on_end(word)
+            await self._on_result(result)
         except BaseException:
-            tracked.unwanted.clear()
+            tracked.deleting.clear()
             raise
         self._spawn(self._delete(tracked))
 
-    async def _missing(self, tracked: _Tracked) -> None:
-        """A Job that the API server had and has no more, or that we made and no list has shown since."""
-        if not tracked.created or (not tracked.seen and self._jobs.lists <= tracked.listed + 1):
+    async def _handle_missing_job(self, tracked: _Tracked) -> None:
+        """Handle a Job that was deleted from the cluster, or that no list since its creation contains."""
+        if not tracked.created or (not tracked.observed and self._jobs.lists <= tracked.lists + 1):
             return
         self._tracked.pop(tracked.name, None)
-        if tracked.ended or tracked.unwanted.is_set():
+        if tracked.ended or tracked.deleting.is_set():
             return
-        self._log.warning("Job is gone", job=tracked.name, run=tracked.run)
+        self._log.warning("Job was deleted", job=tracked.name, run=tracked.run)
         reason = "JOB_DELETED"
-        message = "its Job is gone from the cluster"
-        word = Ended(
+        message = "the run's Job does not exist in the cluster"
+        result = AttemptResult(
             tracked.run,
             tracked.first,
             ExitKind.FAILED,
@@ -407,25 +420,25 @@ class KubernetesLauncher:
             remedy=REMEDIES[reason],
         )
         try:
-            await self._on_end(word)
+            await self._on_result(result)
         except BaseException:
             self._tracked.setdefault(tracked.name, tracked)
             raise
 
-    async def _refused(self, tracked: _Tracked, pods: list[Json]) -> list[str]:
-        """Why a Job has no pod: only events tell. They are read for all Jobs at once, and not often."""
+    async def _creation_failures(self, tracked: _Tracked, pods: list[Json]) -> list[str]:
+        """Why a Job has no pod. Only events contain the reason; they are read for all Jobs at once, at a bounded rate."""
         now = time.monotonic()
-        if pods or now - tracked.made < _REFUSAL_AFTER_SECONDS:
+        if pods or now - tracked.create_seconds < _FAILED_CREATION_AFTER_SECONDS:
             return []
-        if now - self._refusals_read > _REFUSAL_EVERY_SECONDS:
-            self._refusals_read = now
+        if now - self._failed_creations_read > _FAILED_CREATION_EVERY_SECONDS:
+            self._failed_creations_read = now
             with suppress(ClusterError):
-                self._refusals = await self._client.refusals()
-        return self._refusals.get(tracked.name, [])
+                self._failed_creations = await self._client.failed_creations()
+        return self._failed_creations.get(tracked.name, [])
 
-    async def _tell(self, tracked: _Tracked, attempt: int, kind: str, message: str) -> None:
-        if (attempt, kind) not in tracked.told:
-            tracked.told.add((attempt, kind))
+    async def _notify_once(self, tracked: _Tracked, attempt: int, kind: str, message: str) -> None:
+        if (attempt, kind) not in tracked.reported:
+            tracked.reported.add((attempt, kind))
             await self._on_notice(Notice(tracked.run, attempt, kind, message, REMEDIES[kind]))
 
 
@@ -435,6 +448,6 @@ def _job_of(pod: Json) -> str:
 
 def _create_failure(error: ClusterError) -> str:
     if error.status in (401, 403, 404):
-        kind = create_refused(error.message)
+        kind = creation_failure_type(error.message)
         return kind if kind == "QUOTA_EXCEEDED" else "JOB_REFUSED"
     return "API_SERVER_UNAVAILABLE"

@@ -1,8 +1,8 @@
-"""The Job of a run, as a plain manifest. Pure: the same run, attempt and pool give the same Job.
+"""The manifest of a run's Job. Pure: the same run, attempt and pool give the same Job.
 
-It is an Indexed Job with one index, because only those count failed and ignored pods on the pod itself: a replacement
-learns from its annotations which attempt it is, with no orchestrator asked. By `podFailurePolicy` a disruption, and exit 75
-(checkpointed after SIGTERM or near the deadline), do not count. A Job that has reached its deadline is followed by another one.
+It is an Indexed Job with one index, because only Indexed Jobs annotate pods with the numbers of failed and ignored pods.
+From these a replacement pod determines its attempt without the orchestrator. The `podFailurePolicy` ignores disruptions and
+exit code 75 (checkpointed after SIGTERM or near the deadline). A Job that reaches its deadline is followed by another one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.launch.kubernetes.pools import Pool
 from dressage_orchestrator.launch.local import EXIT_CHECKPOINTED
 from dressage_orchestrator.launch.protocol import Launch
@@ -29,12 +29,12 @@ IGNORED = "batch.kubernetes.io/job-index-ignored-failure-count"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 USER = 10001
 _CA_FOLDER = "/etc/dressage/store-ca"
-_MAX_NAME = 61  # the pods of an Indexed Job are called {job}-0, and that is a host name of at most 63
+_MAX_NAME = 61  # the pods of an Indexed Job are named {job}-0, and this host name has at most 63 characters
 
 
 @dataclass(frozen=True)
 class Owner:
-    """The object that the Jobs belong to, as a reference needs it."""
+    """The owner of the Jobs, as an owner reference."""
 
     name: str
     uid: str
@@ -43,11 +43,11 @@ class Owner:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where Jobs go and whose they are.
+class Installation:
+    """Namespace, labels and owner of the Jobs of this installation.
 
-    :param instance: tells the Jobs of this installation from others of the namespace.
-    :param tls_ca: certificates in PEM by which trainers know the orchestrator; empty: no TLS.
+    :param instance: distinguishes the Jobs of this installation from others in the namespace.
+    :param tls_ca: CA certificates in PEM with which trainers verify the orchestrator; empty: no TLS.
     """
 
     namespace: str
@@ -57,7 +57,7 @@ class Place:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Labels of every Job and pod."""
+        """Labels of all Jobs and pods."""
         return {
             "app.kubernetes.io/name": "dressage",
             "app.kubernetes.io/component": "trainer",
@@ -67,34 +67,34 @@ class Place:
 
     @property
     def selector(self) -> str:
-        """Label selector of all our Jobs and pods."""
+        """Label selector of all Jobs and pods of this installation."""
         kept = ("app.kubernetes.io/component", "app.kubernetes.io/managed-by", LABEL_INSTANCE)
         return ",".join(f"{key}={self.labels[key]}" for key in kept)
 
 
 def job_name(instance: str, run: str, attempt: int) -> str:
-    """The Job's name: at most 61 characters, the same for the same run and attempt, for people and for machines."""
-    parts = names.parse_run(run)
+    """Name of a Job: deterministic, readable, at most 61 characters."""
+    parts = resource_names.parse_run(run)
     digest = hashlib.sha256(f"{instance}|{run}".encode()).hexdigest()[:10]
     end = f"-{parts.run[:16].strip('-')}-{digest}-{attempt}"
     begin = re.sub(r"[^a-z0-9-]", "-", parts.session)[: _MAX_NAME - len(end) - len("run-")].strip("-")
     return f"run-{begin}{end}"
 
 
-def job_manifest(launch: Launch, pool: Pool, place: Place) -> dict[str, Any]:
-    """The Job of a run's attempts from ``launch.attempt`` on."""
-    parts = names.parse_run(launch.run)
+def job_manifest(launch: Launch, pool: Pool, installation: Installation) -> dict[str, Any]:
+    """Build the Job for the attempts of a run from ``launch.attempt`` on."""
+    parts = resource_names.parse_run(launch.run)
     ours = {LABEL_POOL: launch.pool, LABEL_SESSION: parts.session[:63].strip("-"), LABEL_RUN: parts.run[:63].strip("-")}
-    labels = {**pool.labels, **place.labels, **ours}
+    labels = {**pool.labels, **installation.labels, **ours}
     annotations = {**pool.annotations, ANNOTATION_RUN: launch.run, ANNOTATION_ATTEMPT: str(launch.attempt)}
     metadata: dict[str, Any] = {
-        "name": job_name(place.instance, launch.run, launch.attempt),
-        "namespace": place.namespace,
+        "name": job_name(installation.instance, launch.run, launch.attempt),
+        "namespace": installation.namespace,
         "labels": {**labels, **({QUEUE_LABEL: pool.queue} if pool.queue else {})},
         "annotations": annotations,
     }
-    if place.owner is not None:
-        owner = place.owner
+    if installation.owner is not None:
+        owner = installation.owner
         metadata["ownerReferences"] = [
             {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
         ]
@@ -108,13 +108,13 @@ def job_manifest(launch: Launch, pool: Pool, place: Place) -> dict[str, Any]:
             "parallelism": 1,
             "backoffLimitPerIndex": pool.backoff_limit,
             "podFailurePolicy": _failure_policy(),
-            "podReplacementPolicy": "Failed",  # never two pods of a run at a time
+            "podReplacementPolicy": "Failed",  # at most one pod of a run at a time
             "activeDeadlineSeconds": pool.deadline_seconds,
             "ttlSecondsAfterFinished": pool.ttl_seconds,
             **({"suspend": True} if pool.queue else {}),
             "template": {
                 "metadata": {"labels": labels, "annotations": annotations},
-                "spec": _pod_spec(launch, pool, place),
+                "spec": _pod_spec(launch, pool, installation),
             },
         },
     }
@@ -133,7 +133,7 @@ def _failure_policy() -> dict[str, Any]:
     }
 
 
-def _pod_spec(launch: Launch, pool: Pool, place: Place) -> dict[str, Any]:
+def _pod_spec(launch: Launch, pool: Pool, installation: Installation) -> dict[str, Any]:
     volumes: list[dict[str, Any]] = [{"name": "scratch", "emptyDir": _sized(pool.scratch_size, pool.scratch_medium)}]
     mounts: list[dict[str, Any]] = [{"name": "scratch", "mountPath": "/tmp"}]
     if pool.shm_size is not None:
@@ -146,10 +146,10 @@ def _pod_spec(launch: Launch, pool: Pool, place: Place) -> dict[str, Any]:
         "name": CONTAINER,
         "image": pool.image,
         "imagePullPolicy": pool.image_pull_policy,
-        "env": _environment(launch, pool, place),
+        "env": _environment(launch, pool, installation),
         "resources": pool.resources.model_dump(),
         "volumeMounts": mounts,
-        # The last lines of the log become the status's message: no further request is needed to tell why it failed.
+        # The last lines of the log become the message of the status, so the cause of a failure needs no further request.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -189,7 +189,7 @@ def _pod_spec(launch: Launch, pool: Pool, place: Place) -> dict[str, Any]:
 
 
 def _trainer_deadline(launch: Launch, pool: Pool) -> float:
-    """Seconds that a trainer may work: less than the Job's by what a last checkpoint may take."""
+    """Seconds that a trainer may run: the Job's deadline minus the time for a last checkpoint."""
     of_pool = float(pool.deadline_seconds - pool.grace_seconds)
     return min(of_pool, launch.deadline_seconds) if launch.deadline_seconds > 0 else of_pool
 
@@ -198,8 +198,8 @@ def _sized(size: str, medium: str) -> dict[str, Any]:
     return {"sizeLimit": size, **({"medium": medium} if medium else {})}
 
 
-def _environment(launch: Launch, pool: Pool, place: Place) -> list[dict[str, Any]]:
-    """The trainer's settings; ours come last, so that a pool cannot replace them by accident."""
+def _environment(launch: Launch, pool: Pool, installation: Installation) -> list[dict[str, Any]]:
+    """Environment variables of the trainer. Those of the launcher come last, so that a pool cannot override them."""
     ours = {
         "DRESSAGE_RUN_ADDRESS": launch.address,
         "DRESSAGE_RUN_RUN": launch.run,
@@ -208,7 +208,7 @@ def _environment(launch: Launch, pool: Pool, place: Place) -> list[dict[str, Any
         "DRESSAGE_RUN_DEADLINE_SECONDS": f"{_trainer_deadline(launch, pool):g}",
         **({"DRESSAGE_RUN_ALLOW_UNSANDBOXED": "true"} if pool.allow_unsandboxed else {}),
         **({"DRESSAGE_S3_CA_FILE": f"{_CA_FOLDER}/ca.crt"} if pool.ca_config_map else {}),
-        **({"DRESSAGE_RUN_TLS_CA": place.tls_ca} if place.tls_ca else {}),
+        **({"DRESSAGE_RUN_TLS_CA": installation.tls_ca} if installation.tls_ca else {}),
     }
     plain = [{"name": name, "value": value} for name, value in {**pool.env, **ours}.items()]
     counted = {"DRESSAGE_RUN_FAILED_BEFORE": FAILURES, "DRESSAGE_RUN_INTERRUPTED_BEFORE": IGNORED}

@@ -1,4 +1,4 @@
-"""Pools: what the pods of a run look like, by name, from a mounted JSON file. Keys are camelCase, as in Helm values."""
+"""Pools: pod settings of runs, read by name from a mounted JSON file. Keys are camelCase, as in Helm values."""
 
 from __future__ import annotations
 
@@ -37,44 +37,48 @@ class _Model(BaseModel):
 
 
 class Resources(_Model):
-    """What a pod asks for and may use: Kubernetes quantities by resource name."""
+    """Resource requests and limits of a pod: Kubernetes quantities by resource name."""
 
     requests: dict[str, Quantity] = {"cpu": "1", "memory": "2Gi"}
     limits: dict[str, Quantity] = {"memory": "4Gi"}
 
 
 class Pool(_Model):
-    """The pods of a pool."""
+    """Settings of the pods of a pool."""
 
     image: str = Field(min_length=1, description="image of the trainer")
     image_pull_policy: str = Field("IfNotPresent", pattern="^(IfNotPresent|Always|Never)$")
     image_pull_secrets: tuple[str, ...] = ()
-    command: tuple[str, ...] = Field((), description="program that starts a trainer; the image's entrypoint if empty")
-    env: dict[str, str] = Field({}, description="further environment variables of the trainer")
+    command: tuple[str, ...] = Field((), description="command of the trainer; the entrypoint of the image if empty")
+    env: dict[str, str] = Field({}, description="additional environment variables of the trainer")
     resources: Resources = Resources()
     cores: int = Field(
-        0, ge=0, le=1024, description="cores to train on; 0: the CPU limit, else the request, rounded up"
+        0, ge=0, le=1024, description="number of cores for training; 0: the CPU limit, else the request, rounded up"
     )
     node_selector: dict[str, str] = {}
     tolerations: tuple[dict[str, Any], ...] = ()
     affinity: dict[str, Any] = {}
     priority_class: str = ""
-    runtime_class: str = Field("", description="such as gvisor")
+    runtime_class: str = Field("", description="for example gvisor")
     service_account: str = Field("", description="its token is never mounted")
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     queue: str = Field("", description="Kueue's LocalQueue; its Jobs are created suspended")
-    backoff_limit: int = Field(3, ge=0, le=100, description="failed pods of a run that are replaced")
-    deadline_seconds: int = Field(24 * 3600, ge=60, description="how long a Job may be active; another one follows it")
-    ttl_seconds: int = Field(3600, ge=60, description="how long an ended Job stays, for its logs")
-    grace_seconds: int = Field(60, ge=5, le=3600, description="from SIGTERM to SIGKILL: the last checkpoint's upload")
-    scratch_size: Quantity = Field("4Gi", description="bound of the folder for files, /tmp")
-    scratch_medium: str = Field("", pattern="^(Memory)?$", description="Memory: the folder counts as memory")
-    shm_size: Quantity | None = Field(None, description="bound of /dev/shm; the runtime's default if not set")
-    ca_config_map: str = Field(
-        "", description="ConfigMap whose `ca.crt` holds the authority of the store's certificate"
+    backoff_limit: int = Field(3, ge=0, le=100, description="number of failed pods of a run that are replaced")
+    deadline_seconds: int = Field(
+        24 * 3600, ge=60, description="how long a Job may be active before another one continues"
     )
-    allow_unsandboxed: bool = Field(False, description="run generated code where the node lacks Landlock or seccomp")
+    ttl_seconds: int = Field(3600, ge=60, description="how long an ended Job is kept, for its logs")
+    grace_seconds: int = Field(
+        60, ge=5, le=3600, description="time from SIGTERM to SIGKILL, for the upload of the last checkpoint"
+    )
+    scratch_size: Quantity = Field("4Gi", description="size limit of the scratch folder, /tmp")
+    scratch_medium: str = Field(
+        "", pattern="^(Memory)?$", description="Memory: a tmpfs, which counts towards the memory limit"
+    )
+    shm_size: Quantity | None = Field(None, description="size limit of /dev/shm; the runtime's default if not set")
+    ca_config_map: str = Field("", description="ConfigMap with the CA certificate of the artifact store as `ca.crt`")
+    allow_unsandboxed: bool = Field(False, description="run generated code on nodes without Landlock or seccomp")
 
     @model_validator(mode="after")
     def _grace_within_deadline(self) -> Pool:
@@ -84,9 +88,9 @@ class Pool(_Model):
 
     @property
     def usable_cores(self) -> int:
-        """Cores that a run trains on."""
-        given = self.resources.limits.get("cpu") or self.resources.requests.get("cpu") or "1"
-        return self.cores or max(1, math.ceil(parse_quantity(given)))
+        """Number of cores that a run trains on."""
+        quantity = self.resources.limits.get("cpu") or self.resources.requests.get("cpu") or "1"
+        return self.cores or max(1, math.ceil(parse_quantity(quantity)))
 
 
 class _File(_Model):
@@ -94,9 +98,9 @@ class _File(_Model):
 
 
 def parse_quantity(text: str) -> float:
-    """A Kubernetes quantity as a number: ``"500m"`` is 0.5, ``"1Gi"`` is 2³⁰.
+    """Parse a Kubernetes quantity: ``"500m"`` is 0.5, ``"1Gi"`` is 2³⁰.
 
-    :raises InvalidArgument: when it is none.
+    :raises InvalidArgument: when the text is not a quantity.
     """
     match = _QUANTITY.match(text)
     if match is None:
@@ -105,9 +109,9 @@ def parse_quantity(text: str) -> float:
 
 
 def load_pools(path: Path) -> dict[str, Pool]:
-    """The pools of a file ``{"pools": {name: {...}}}``.
+    """Read the pools of a file ``{"pools": {name: {...}}}``.
 
-    :raises InvalidArgument: naming the file, the field and what is wrong with it.
+    :raises InvalidArgument: naming the file, the field and the problem.
     """
     try:
         return parse_pools(json.loads(path.read_text()))
@@ -118,7 +122,7 @@ def load_pools(path: Path) -> dict[str, Pool]:
 
 
 def parse_pools(value: object) -> dict[str, Pool]:
-    """The pools of such a file's contents; see `load_pools`."""
+    """Parse the content of such a file; see `load_pools`."""
     try:
         pools = _File.model_validate(value).pools
     except ValidationError as error:

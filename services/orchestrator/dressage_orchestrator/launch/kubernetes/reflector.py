@@ -1,7 +1,7 @@
-"""A local copy of the objects with our labels: list, watch as a hint, list again.
+"""A local cache of the objects with our labels: list, watch, list again.
 
-Watches lose events now and then, in silence (a proxy cuts a connection, a version expires), so each watch lasts for a
-bounded time only and is followed by a full list.
+Watches may lose events without an error, for example when a proxy closes a connection or a version expires. Therefore each
+watch has a bounded duration and is followed by a full list.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _LONGEST_WAIT_SECONDS = 30.0
 
 
 class Reflector:
-    """The objects of a kind.
+    """Cache of the objects of one kind.
 
-    :param seconds: how long a watch lasts before all is listed again.
-    :param changed: called with each object that changed, and with True when it is gone.
+    :param seconds: duration of a watch before the next full list.
+    :param changed: called with each changed object, and with True if it was deleted.
     """
 
     def __init__(
@@ -39,13 +39,13 @@ class Reflector:
         self.lists = 0
 
     async def list(self) -> None:
-        """Takes stock; tells what changed.
+        """List all objects and report changes.
 
-        :raises ClusterError: when the server does not answer or refuses.
+        :raises ClusterError: when the server does not answer or denies access.
         """
-        found, self._version = await self._client.all(self._kind, self._selector)
+        objects, self._version = await self._client.all(self._kind, self._selector)
         before = self.items
-        self.items = {item["metadata"]["name"]: item for item in found}
+        self.items = {item["metadata"]["name"]: item for item in objects}
         self.lists += 1
         for name, item in self.items.items():
             if _version(before.get(name)) != _version(item):
@@ -54,7 +54,7 @@ class Reflector:
             self._changed(before[name], True)
 
     async def run(self) -> None:
-        """Watches and lists in turn until cancelled. Call `list` before."""
+        """Watch and list in turn until cancelled. Call `list` first."""
         wait = _FIRST_WAIT_SECONDS
         while True:
             try:
@@ -67,7 +67,7 @@ class Reflector:
                 wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
                 self._version = ""  # list first
             except Exception:
-                # Something unheard of in an object must not end the only eyes that we have.
+                # An unexpected object must not stop the observation of all others.
                 self._log.exception("list and watch failed")
                 await asyncio.sleep(_LONGEST_WAIT_SECONDS)
                 self._version = ""
@@ -85,7 +85,7 @@ class Reflector:
                     self.items[name] = item
                 self._changed(item, kind == "DELETED")
         except ClusterError as error:
-            if error.status != 410:  # the version is too old: no news, the list follows
+            if error.status != 410:  # the version is too old; the following list replaces the watch
                 raise
 
 

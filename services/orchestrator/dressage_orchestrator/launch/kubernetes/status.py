@@ -1,7 +1,7 @@
-"""What a Job and its pods say about a run. Pure: objects as the API server gives them in, a `View` out.
+"""Interprets a Job and its pods. Pure: from objects of the API server to a `JobStatus`.
 
-Every way in which a pod waits or dies becomes a `Fact` with the remedy in words, and says whether it counts as a failed
-attempt. What counts here is what the Job's own failure policy counts (see `manifest`).
+Each reason for which a pod waits or fails becomes a `Notice` with a remedy, and is counted as a failed attempt or not. The
+failures counted here are those that the failure policy of the Job counts (see `manifest`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from dressage_orchestrator.launch.kubernetes import manifest
 from dressage_orchestrator.launch.kubernetes.remedies import FAILURES, REMEDIES
 from dressage_orchestrator.launch.local import EXIT_CHECKPOINTED
-from dressage_orchestrator.launch.protocol import Ended, ExitKind, Notice
+from dressage_orchestrator.launch.protocol import AttemptResult, ExitKind, Notice
 
 _MAX_MESSAGE = 1500
 _DISRUPTIONS = {
@@ -34,24 +34,24 @@ _MISCONFIGURED = frozenset(
 
 
 class Stage(Enum):
-    """How far a Job has come."""
+    """Stage of a Job."""
 
     SUSPENDED = "suspended"
     WAITING = "waiting"  # for a pod, or for a node
     STARTING = "starting"  # on a node
     RUNNING = "running"
-    BETWEEN = "between"  # one pod ended, the next is not there yet
+    REPLACING = "replacing"  # one pod has ended, the next does not exist yet
     ENDED = "ended"
 
 
 @dataclass(frozen=True)
-class View:
-    """What is known of a Job.
+class JobStatus:
+    """Status of a Job.
 
-    :param attempt: the newest pod's attempt.
-    :param since: when the running container started, seconds since the epoch; None when none runs.
-    :param notices: what is worth telling, oldest first; the same objects give the same notices.
-    :param ended: how the Job ended, if it has.
+    :param attempt: attempt of the newest pod.
+    :param since: start of the running container, seconds since the epoch; None if no container runs.
+    :param notices: conditions that need attention, oldest first; the same objects give the same notices.
+    :param ended: result, if the Job has ended.
     """
 
     run: str
@@ -60,35 +60,37 @@ class View:
     stage: Stage
     since: float | None
     notices: tuple[Notice, ...]
-    ended: Ended | None
+    ended: AttemptResult | None
 
 
-def observe(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]], refusals: Sequence[str] = ()) -> View:
-    """What the objects say.
+def observe(
+    job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]], failed_creations: Sequence[str] = ()
+) -> JobStatus:
+    """Interpret a Job and its pods.
 
-    :param pods: the Job's pods, in any order.
-    :param refusals: messages of events by which the control plane refused to create a pod.
+    :param pods: pods of the Job, in any order.
+    :param failed_creations: messages of events about pods that could not be created.
     """
     run, first = run_of(job), first_attempt_of(job)
     ordered = sorted(pods, key=lambda pod: (attempt_of(pod, first), pod["metadata"].get("creationTimestamp") or ""))
     attempt = attempt_of(ordered[-1], first) if ordered else first
     token = _token_of(job)
-    deaths = [(pod, death) for pod in ordered if (death := _death(run, pod, first, token)) is not None]
-    notices = [death for _, death in deaths]
-    ended = _ended(run, first, attempt, job, ordered, [death for _, death in deaths], token)
+    failures = [failure for pod in ordered if (failure := _pod_failure(run, pod, first, token)) is not None]
+    notices = list(failures)
+    ended = _ended(run, first, attempt, job, ordered, failures, token)
     stage, waiting = _stage(job, ordered)
     if ended is not None:
         stage = Stage.ENDED
     elif waiting is not None:
         notices.append(_notice(run, attempt, waiting[0], waiting[1]))
     elif not ordered and stage is Stage.WAITING:
-        notices += [_notice(run, attempt, _refusal_type(text), text) for text in refusals[-1:]]
+        notices += [_notice(run, attempt, creation_failure_type(text), text) for text in failed_creations[-1:]]
     since = _running_since(ordered[-1]) if ordered and stage is Stage.RUNNING else None
-    return View(run, first, attempt, stage, since, tuple(notices), ended)
+    return JobStatus(run, first, attempt, stage, since, tuple(notices), ended)
 
 
 def run_of(job: Mapping[str, Any]) -> str:
-    """Name of the run that a Job or pod is for; empty if it is not ours."""
+    """Name of the run of a Job or pod; empty if the object is not from Dressage."""
     return str((job["metadata"].get("annotations") or {}).get(manifest.ANNOTATION_RUN, ""))
 
 
@@ -98,25 +100,31 @@ def first_attempt_of(job: Mapping[str, Any]) -> int:
 
 
 def attempt_of(pod: Mapping[str, Any], first: int) -> int:
-    """Which attempt a pod is: the Job controller notes on it how many ended before."""
+    """Attempt of a pod, from the numbers of earlier pods that the Job controller annotates."""
     annotations = pod["metadata"].get("annotations") or {}
     return first + sum(int(annotations.get(key) or 0) for key in (manifest.FAILURES, manifest.IGNORED))
 
 
-def create_refused(message: str) -> str:
-    """Type of the condition for a Job that the API server refuses."""
-    return _refusal_type(message)
-
-
-def _refusal_type(message: str) -> str:
+def creation_failure_type(message: str) -> str:
+    """Type of the condition for an object that the API server rejects."""
     if "exceeded quota" in message:
         return "QUOTA_EXCEEDED"
     return "POD_REFUSED"
 
 
-def _notice(run: str, attempt: int, kind: str, seen: str, *, counts: bool = False, over: bool = False) -> Notice:
-    message = seen.strip()[-_MAX_MESSAGE:] or "no message"
-    return Notice(run=run, attempt=attempt, type=kind, message=message, remedy=REMEDIES[kind], counts=counts, over=over)
+def _notice(
+    run: str, attempt: int, kind: str, observed: str, *, counts: bool = False, attempt_ended: bool = False
+) -> Notice:
+    message = observed.strip()[-_MAX_MESSAGE:] or "no message"
+    return Notice(
+        run=run,
+        attempt=attempt,
+        type=kind,
+        message=message,
+        remedy=REMEDIES[kind],
+        counts=counts,
+        attempt_ended=attempt_ended,
+    )
 
 
 def _conditions(thing: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -138,12 +146,14 @@ def _terminated(pod: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _token_of(job: Mapping[str, Any]) -> str:
     containers = job.get("spec", {}).get("template", {}).get("spec", {}).get("containers") or ()
-    found = (entry.get("value") for c in containers for entry in c.get("env") or () if entry["name"].endswith("_TOKEN"))
-    return next((value for value in found if value), "")
+    values = (
+        entry.get("value") for c in containers for entry in c.get("env") or () if entry["name"].endswith("_TOKEN")
+    )
+    return next((value for value in values if value), "")
 
 
-def _death(run: str, pod: Mapping[str, Any], first: int, token: str) -> Notice | None:
-    """Why a pod ended; None when it has not, or ended well."""
+def _pod_failure(run: str, pod: Mapping[str, Any], first: int, token: str) -> Notice | None:
+    """Notice of a failed pod; None if it has not failed."""
     status = pod.get("status") or {}
     if status.get("phase") != "Failed":
         return None
@@ -151,40 +161,44 @@ def _death(run: str, pod: Mapping[str, Any], first: int, token: str) -> Notice |
     ended = _terminated(pod)
     code = ended.get("exitCode")
     disruption = _conditions(pod).get("DisruptionTarget")
-    said = str(ended.get("message") or "")
+    log = str(ended.get("message") or "")
     if token:
-        said = said.replace(token, "[token]")
+        log = log.replace(token, "[token]")
     if _is_true(disruption):
         assert disruption is not None
         kind = _DISRUPTIONS.get(str(disruption.get("reason")), "EVICTED")
         text = str(disruption.get("message") or status.get("message") or disruption.get("reason") or "")
-        return _notice(run, attempt, kind, text, over=True)
+        return _notice(run, attempt, kind, text, attempt_ended=True)
     if code == EXIT_CHECKPOINTED:
-        return _notice(run, attempt, "INTERRUPTED", "its trainer stored a checkpoint and left", over=True)
-    if status.get("reason") == "Evicted":  # for what it used itself: that is no disruption
-        return _notice(run, attempt, "STORAGE_EXCEEDED", str(status.get("message") or ""), counts=True, over=True)
+        return _notice(run, attempt, "INTERRUPTED", "the trainer stored a checkpoint and exited", attempt_ended=True)
+    if status.get("reason") == "Evicted":  # because of its own usage, which is not a disruption
+        return _notice(
+            run, attempt, "STORAGE_EXCEEDED", str(status.get("message") or ""), counts=True, attempt_ended=True
+        )
     if ended.get("reason") == "OOMKilled":
-        return _notice(run, attempt, "OOM_KILLED", "the kernel ended it: out of memory", counts=True, over=True)
+        return _notice(
+            run, attempt, "OOM_KILLED", "the kernel killed the trainer: out of memory", counts=True, attempt_ended=True
+        )
     if ended:
-        text = f"exit code {code}" + (f"; its log ends with:\n{said}" if said else "")
-        return _notice(run, attempt, "TRAINER_FAILED", text, counts=True, over=True)
-    text = ": ".join(str(status[key]) for key in ("reason", "message") if status.get(key)) or "its pod is gone"
-    return _notice(run, attempt, "POD_LOST", text, counts=True, over=True)
+        text = f"exit code {code}" + (f"; its log ends with:\n{log}" if log else "")
+        return _notice(run, attempt, "TRAINER_FAILED", text, counts=True, attempt_ended=True)
+    text = ": ".join(str(status[key]) for key in ("reason", "message") if status.get(key)) or "the pod was lost"
+    return _notice(run, attempt, "POD_LOST", text, counts=True, attempt_ended=True)
 
 
 def _stage(job: Mapping[str, Any], ordered: Sequence[Mapping[str, Any]]) -> tuple[Stage, tuple[str, str] | None]:
-    """How far it is and, if it waits for something that deserves telling, what and why."""
+    """Stage of the Job and, if it waits, the type and message of the condition."""
     if job.get("spec", {}).get("suspend"):
         queue = (job["metadata"].get("labels") or {}).get(manifest.QUEUE_LABEL)
-        waits = f"waits for its turn in the queue {queue!r}" if queue else "the Job is suspended"
-        return Stage.SUSPENDED, ("SUSPENDED", waits)
+        reason = f"the Job waits in the queue {queue!r}" if queue else "the Job is suspended"
+        return Stage.SUSPENDED, ("SUSPENDED", reason)
     if not ordered:
         return Stage.WAITING, None
     pod = ordered[-1]
     status = pod.get("status") or {}
     conditions = _conditions(pod)
     if status.get("phase") in ("Failed", "Succeeded"):
-        return Stage.BETWEEN, None
+        return Stage.REPLACING, None
     scheduled = conditions.get("PodScheduled")
     if not (pod.get("spec") or {}).get("nodeName"):
         if scheduled is not None and scheduled.get("reason") == "Unschedulable":
@@ -194,7 +208,7 @@ def _stage(job: Mapping[str, Any], ordered: Sequence[Mapping[str, Any]]) -> tupl
     if "running" in state:
         ready = conditions.get("Ready")
         if ready is not None and ready.get("status") == "False" and not pod["metadata"].get("deletionTimestamp"):
-            # The container runs and has no readiness probe: only a node that does not answer is marked so.
+            # The container runs without a readiness probe, so only an unresponsive node sets this condition.
             return Stage.RUNNING, ("NODE_NOT_READY", f"node {pod['spec']['nodeName']} does not answer")
         return Stage.RUNNING, None
     waiting = state.get("waiting") or {}
@@ -217,28 +231,28 @@ def _ended(
     last: int,
     job: Mapping[str, Any],
     ordered: Sequence[Mapping[str, Any]],
-    deaths: Sequence[Notice],
+    failures: Sequence[Notice],
     token: str,
-) -> Ended | None:
+) -> AttemptResult | None:
     conditions = _conditions(job)
     if _is_true(conditions.get("Complete")):
-        said = str(_terminated(ordered[-1]).get("message") or "") if ordered else ""
-        message = "exit code 0" + (f"; its log ends with:\n{said}" if said else "")
-        return Ended(run, first, ExitKind.DONE, message.replace(token or "\0", "[token]"), last_attempt=last)
+        log = str(_terminated(ordered[-1]).get("message") or "") if ordered else ""
+        message = "exit code 0" + (f"; its log ends with:\n{log}" if log else "")
+        return AttemptResult(run, first, ExitKind.DONE, message.replace(token or "\0", "[token]"), last_attempt=last)
     failed = conditions.get("Failed")
     if not _is_true(failed):
         return None
     assert failed is not None
     why = str(failed.get("reason") or "")
     if why == "DeadlineExceeded":
-        reason, message = "DEADLINE_EXCEEDED", "the Job was active for as long as its pool allows"
+        reason, message = "DEADLINE_EXCEEDED", "the Job reached the deadline of its pool"
         remedy = REMEDIES[reason]
-        return Ended(run, first, ExitKind.DEADLINE, message, last_attempt=last, reason=reason, remedy=remedy)
-    counted = [death for death in deaths if death.counts]
+        return AttemptResult(run, first, ExitKind.DEADLINE, message, last_attempt=last, reason=reason, remedy=remedy)
+    counted = [failure for failure in failures if failure.counts]
     reason = counted[-1].type if counted else "TRAINER_FAILED"
-    seen = counted[-1].message if counted else str(failed.get("message") or why)
-    message = f"{FAILURES.get(reason, 'the trainer failed')}, {len(counted) or 1} times: {seen}"
-    return Ended(
+    cause = counted[-1].message if counted else str(failed.get("message") or why)
+    message = f"{FAILURES.get(reason, 'the trainer failed')}, {len(counted) or 1} times: {cause}"
+    return AttemptResult(
         run,
         first,
         ExitKind.FAILED,

@@ -11,7 +11,7 @@ from dressage.errors import InvalidArgument
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.clients import JudgeClient
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.loop import enter
@@ -201,7 +201,7 @@ class RewardSession:
     def confirm(self, number: int, proposal: Proposal) -> Evaluated:
         """Play the best config's policies on fresh seeds, and judge them again."""
         assert isinstance(proposal, RewardProposal) and self._judge is not None
-        name = names.assignment_name(self._context.session, number, training.training_id(proposal.tries))
+        name = resource_names.assignment_name(self._context.session, number, training.training_id(proposal.tries))
         again = judgment.confirm(
             self._context, number, name, reward_source=proposal.reward.source, judge_source=self._judge.source
         )
@@ -212,7 +212,7 @@ class RewardSession:
         session = self._context.store.get()
         if not session.best_iteration:
             return None
-        number = names.parse_iteration(session.best_iteration)[1]
+        number = resource_names.parse_iteration(session.best_iteration)[1]
         iteration = self._context.store.iteration(number)
         trained = training.trainings(iteration)
         members = self._context.store.members(trained[-1]) if trained else []
@@ -236,7 +236,7 @@ class RewardSession:
             changes.reward.configs.extend(before.reward.configs or configs.first_configs(context.spec))
             paths = ["author", "reward.source", "reward.latex", "reward.terms", "reward.configs"]
             if before.parent:
-                parent = context.store.iteration(names.parse_iteration(before.parent)[1])
+                parent = context.store.iteration(resource_names.parse_iteration(before.parent)[1])
                 changes.number = number
                 changes.diff = tools.diff(parent, changes)
                 paths.append("diff")

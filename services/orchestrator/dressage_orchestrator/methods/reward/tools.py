@@ -238,7 +238,7 @@ def tree(history: History) -> str:
     return "\n".join(lines)
 
 
-def _lesson(entry: lessons.Held) -> dict[str, Any]:
+def _lesson(entry: lessons.TieredLesson) -> dict[str, Any]:
     return {"number": entry.number, "tier": entry.tier_name, "text": entry.text, "iteration": entry.support[-1]}
 
 

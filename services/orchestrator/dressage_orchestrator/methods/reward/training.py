@@ -9,7 +9,7 @@ from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import FailedPrecondition
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.database.assignments import AssignmentRow
 from dressage_orchestrator.lifecycle import budget
 from dressage_orchestrator.lifecycle.assignments import assign, wait
@@ -47,10 +47,10 @@ def train(context: SessionContext, number: int, *, tries: int, source: str, judg
     # The recorded proposal does not change during training, so a repetition reads the same.
     iteration = context.store.iteration(number)
     task = train_assignment(context, iteration, source)
-    name = names.assignment_name(context.session, number, training_id(tries))
+    name = resource_names.assignment_name(context.session, number, training_id(tries))
     members = [
         v1.Member(
-            name=names.member_name(name, spec.id),
+            name=resource_names.member_name(name, spec.id),
             config=spec.config,
             seed=spec.seed,
             target_env_steps=context.spec.reward.steps_per_member,
@@ -61,7 +61,7 @@ def train(context: SessionContext, number: int, *, tries: int, source: str, judg
     judging = None
     if judge and not context.spec.reward.judge_last_checkpoint_only:
         judging = CheckpointJudging(context, number, name, judge)
-    return wait(context, name, kind=kind_of_run(context.spec), companion=judging)
+    return wait(context, name, kind=kind_of_run(context.spec), background=judging)
 
 
 def train_assignment(context: SessionContext, iteration: v1.Iteration, source: str) -> work.TrainAssignment:
@@ -100,10 +100,13 @@ def score_again(context: SessionContext, number: int, trained: Sequence[v1.Membe
 
     :raises FailedPrecondition: when it fails.
     """
-    name = names.assignment_name(context.session, number, CONFIRMATION)
+    name = resource_names.assignment_name(context.session, number, CONFIRMATION)
     members = [
         v1.Member(
-            name=names.member_name(name, m.name.rpartition("/")[2]), config=m.config, seed=m.seed, policy=m.policy
+            name=resource_names.member_name(name, m.name.rpartition("/")[2]),
+            config=m.config,
+            seed=m.seed,
+            policy=m.policy,
         )
         for m in trained
     ]

@@ -91,8 +91,8 @@ def _runs() -> None:
         sa.Column("id", sa.String(100), primary_key=True),
         sa.Column("name", sa.String(80), nullable=False),
         sa.Column("epoch", sa.BigInteger, nullable=False),
-        sa.Column("beats", sa.BigInteger, nullable=False),
-        sa.Column("dead", sa.Boolean, nullable=False),
+        sa.Column("heartbeats", sa.BigInteger, nullable=False),
+        sa.Column("expired", sa.Boolean, nullable=False),
         sa.Column("start_micros", sa.BigInteger, nullable=False),
     )
 
@@ -159,7 +159,7 @@ def _rest() -> None:
         sa.Column("version", sa.BigInteger, nullable=False),
     )
     op.create_table(
-        "effects",
+        "idempotency_keys",
         sa.Column("session", sa.String(63), primary_key=True),
         sa.Column("name", sa.String(200), primary_key=True),
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import session_pb2 as v1
-from dressage_orchestrator import observe
+from dressage_orchestrator import gauges
 from dressage_orchestrator.api.runs import count_failure
 from dressage_orchestrator.database import assignments, runs, sessions
 from dressage_orchestrator.database.engine import Database, sqlite_url
@@ -65,8 +65,8 @@ def test_sessions_by_state_and_method(database: Database) -> None:
     add_session(database, "a", v1.SESSION_STATE_RUNNING)
     add_session(database, "b", v1.SESSION_STATE_RUNNING, method="parameters")
     add_session(database, "c", v1.SESSION_STATE_FAILED)
-    gauges = observe.Gauges(database)
-    gauges.update()
+    current = gauges.Gauges(database)
+    current.update()
     assert read("dressage_sessions", state="running", method="reward") == 1
     assert read("dressage_sessions", state="running", method="parameters") == 1
     assert read("dressage_sessions", state="running", method="code") is None
@@ -75,10 +75,10 @@ def test_sessions_by_state_and_method(database: Database) -> None:
     with database.begin() as tx:
         for name in ("b", "c"):
             sessions.change(tx, name, lambda s: s.delete_time.FromDatetime(NOW))
-    gauges.update()
+    current.update()
     assert read("dressage_sessions", state="failed", method="reward") == 0
     assert read("dressage_sessions", state="running", method="parameters") == 0  # its last session is deleted
-    observe.Gauges(database, ["reward", "code"]).update()
+    gauges.Gauges(database, ["reward", "code"]).update()
     assert read("dressage_sessions", state="running", method="code") == 0
 
 
@@ -88,13 +88,13 @@ def test_silence_is_the_longest_of_running_sessions(database: Database, clock: C
     clock.now = NOW + timedelta(seconds=100)
     add_session(database, "new", v1.SESSION_STATE_RUNNING)
     clock.now = NOW + timedelta(seconds=130)
-    gauges = observe.Gauges(database)
-    gauges.update()
-    assert read("dressage_session_silence_seconds") == pytest.approx(130)
+    current = gauges.Gauges(database)
+    current.update()
+    assert read("dressage_session_last_event_age_seconds") == pytest.approx(130)
     with database.begin() as tx:
         sessions.change(tx, "old", lambda s: setattr(s, "state", v1.SESSION_STATE_CANCELLED))
-    gauges.update()
-    assert read("dressage_session_silence_seconds") == pytest.approx(30)
+    current.update()
+    assert read("dressage_session_last_event_age_seconds") == pytest.approx(30)
 
 
 def test_runs_by_pool_and_what_has_ended_goes_to_zero(database: Database, clock: Clock) -> None:
@@ -106,8 +106,8 @@ def test_runs_by_pool_and_what_has_ended_goes_to_zero(database: Database, clock:
         add_session(database, name, v1.SESSION_STATE_RUNNING)
         add_run(database, name, state, speed=speed)
     clock.now = NOW + timedelta(seconds=40)
-    gauges = observe.Gauges(database)
-    gauges.update()
+    current = gauges.Gauges(database)
+    current.update()
     assert read("dressage_runs", pool="observed", state="running") == 2
     assert read("dressage_runs", pool="observed", state="queued") == 1
     assert read("dressage_run_oldest_queued_seconds", pool="observed") == pytest.approx(40)
@@ -116,7 +116,7 @@ def test_runs_by_pool_and_what_has_ended_goes_to_zero(database: Database, clock:
     with database.begin() as tx:
         for name in ("a", "b", "c"):
             runs.end(tx, f"sessions/{name}/runs/r1", v1.RUN_STATE_SUCCEEDED)
-    gauges.update()
+    current.update()
     assert read("dressage_runs", pool="observed", state="running") == 0
     assert read("dressage_run_oldest_queued_seconds", pool="observed") == 0
     assert read("dressage_training_steps_per_second", **speed) == 0

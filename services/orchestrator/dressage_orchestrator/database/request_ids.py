@@ -1,4 +1,4 @@
-"""Request ids (AIP-155): the same request twice has one effect and one answer."""
+"""Request ids (AIP-155): a repeated request has one effect and one response."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.database.tables import REQUEST_IDS
 
 
-def earlier(tx: Transaction, method: str, request_id: str, request: Message) -> str | None:
-    """The resource that an earlier request of the same id made or changed; None if there was none.
+def find(tx: Transaction, method: str, request_id: str, request: Message) -> str | None:
+    """Find the resource of an earlier request with the same id; None if there was none.
 
-    :raises AlreadyExists: when the earlier request said something else.
+    :raises AlreadyExists: when the earlier request had other fields.
     """
     if not request_id:
         return None
     tx.lock(f"request/{method}/{request_id}")
-    where = (REQUEST_IDS.c.method == method, REQUEST_IDS.c.request_id == request_id)
-    row = tx.execute(sa.select(REQUEST_IDS).where(*where)).one_or_none()
+    match = (REQUEST_IDS.c.method == method, REQUEST_IDS.c.request_id == request_id)
+    row = tx.execute(sa.select(REQUEST_IDS).where(*match)).one_or_none()
     if row is None:
         return None
     if row.request_sha256 != _digest(request):
@@ -30,8 +30,8 @@ def earlier(tx: Transaction, method: str, request_id: str, request: Message) -> 
     return str(row.resource)
 
 
-def remember(tx: Transaction, method: str, request_id: str, request: Message, resource: str) -> None:
-    """Stores what the request made."""
+def record(tx: Transaction, method: str, request_id: str, request: Message, resource: str) -> None:
+    """Record the resource of a request."""
     if request_id:
         row = {"method": method, "request_id": request_id, "request_sha256": _digest(request), "resource": resource}
         tx.execute(sa.insert(REQUEST_IDS).values(**row))

@@ -1,4 +1,4 @@
-"""Resource names (AIP-122): built and taken apart in one place."""
+"""Formats and parses resource names (AIP-122)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _ASSIGNMENT = re.compile(r"sessions/([a-z][a-z0-9-]*)/iterations/([0-9]{1,9})/as
 
 
 class RunParts(NamedTuple):
-    """A run's name, taken apart."""
+    """The parts of a run's name."""
 
     session: str
     run: str
 
 
 class AssignmentParts(NamedTuple):
-    """An assignment's name, taken apart."""
+    """The parts of an assignment's name."""
 
     session: str
     iteration: int
@@ -54,32 +54,35 @@ def member_name(assignment: str, member: str) -> str:
 
 
 def parse_session(name: str) -> str:
-    """The id in a session's name.
+    """Parse a session's name into its id.
 
-    :raises InvalidArgument: when it is none.
+    :raises InvalidArgument: when the name is malformed.
     """
     return _match(_SESSION, name, "sessions/{session}").group(1)
 
 
 def parse_iteration(name: str) -> tuple[str, int]:
-    """Session id and number in an iteration's name."""
+    """Parse an iteration's name into session id and number.
+
+    :raises InvalidArgument: when the name is malformed.
+    """
     match = _match(_ITERATION, name, "sessions/{session}/iterations/{number}")
     return match.group(1), int(match.group(2))
 
 
 def parse_run(name: str) -> RunParts:
-    """Take a run's name apart.
+    """Parse a run's name.
 
-    :raises InvalidArgument: when it is none.
+    :raises InvalidArgument: when the name is malformed.
     """
     match = _match(_RUN, name, "sessions/{session}/runs/{run}")
     return RunParts(match.group(1), match.group(2))
 
 
 def parse_assignment(name: str) -> AssignmentParts:
-    """Take an assignment's name apart.
+    """Parse an assignment's name.
 
-    :raises InvalidArgument: when it is none.
+    :raises InvalidArgument: when the name is malformed.
     """
     match = _match(_ASSIGNMENT, name, "sessions/{session}/iterations/{number}/assignments/{assignment}")
     return AssignmentParts(match.group(1), int(match.group(2)), match.group(3))

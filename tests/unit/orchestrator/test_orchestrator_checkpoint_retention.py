@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from dressage.artifacts.directory import DirectoryStore
 from dressage.limits import CHECKPOINT_INDEX as INDEX
-from dressage_orchestrator.api.old_checkpoints import delete_old
+from dressage_orchestrator.api.checkpoint_retention import delete_old
 
 ASSIGNMENT = "sessions/s/iterations/1/assignments/train"
 OTHER = "sessions/s/iterations/1/assignments/train2"

@@ -1,7 +1,7 @@
-"""What the end of an attempt means for its run and the assignment that it worked on.
+"""Applies the result of an attempt to its run and assignment.
 
-Failures count per assignment: the one under way, or, where the trainer never began one, the oldest that waits. Each attempt's
-failure counts once, whether a notice, the trainer's own report or its end says it first.
+Failures are counted for each assignment: the current one or, if the trainer started none, the oldest pending one. The failure
+of an attempt counts once, whether a notice, a report of the trainer or its exit arrives first.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from dressage_orchestrator import metrics
 from dressage_orchestrator.database import assignments, events, reports, runs
 from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.database.runs import RunRow
-from dressage_orchestrator.launch.protocol import Ended, ExitKind, Notice
+from dressage_orchestrator.launch.protocol import AttemptResult, ExitKind, Notice
 
 _FAILURES = {
-    ExitKind.NO_HELLO: ("TRAINER_SILENT", "the trainer never reported", "see the run's log"),
-    ExitKind.DONE: ("TRAINER_LEFT_EARLY", "the trainer ended before its work was done", "see the run's log"),
+    ExitKind.NO_HELLO: ("TRAINER_UNRESPONSIVE", "the trainer did not connect", "see the run's log"),
+    ExitKind.DONE: ("TRAINER_EXITED_EARLY", "the trainer exited before its assignments ended", "see the run's log"),
 }
 _OTHER_FAILURE = ("TRAINER_FAILED", "the trainer failed", "see the run's log; if memory ran out, train fewer members")
 _log = structlog.get_logger("dressage.runs")
 
 
-def apply_end(tx: Transaction, ended: Ended, *, max_failures: int) -> bool:
-    """Apply the end of an attempt's trainer.
+def apply_result(tx: Transaction, ended: AttemptResult, *, max_failures: int) -> bool:
+    """Apply the exit of an attempt's trainer.
 
-    :param max_failures: failures of an assignment that are repeated.
+    :param max_failures: number of failures after which an assignment is retried.
     :return: whether the run needs another attempt.
     """
     runs.lock(tx, ended.run)
     row = runs.find(tx, ended.run)
-    if row is None or row.ended or not ended.of(row.run.attempt):
+    if row is None or row.ended or not ended.covers(row.run.attempt):
         return False
     failure = _failure(ended)
     has_work = bool(assignments.open_of(tx, row.session))
@@ -50,19 +50,19 @@ def apply_end(tx: Transaction, ended: Ended, *, max_failures: int) -> bool:
             metrics.RUN_FAILURES.labels(failure.reason).inc()
             _count(tx, row, attempt, failure, max_failures=max_failures)
     if not assignments.open_of(tx, row.session):
-        given_back = ended.kind in (ExitKind.DONE, ExitKind.CHECKPOINTED)
-        state = v1.RUN_STATE_SUCCEEDED if given_back else v1.RUN_STATE_FAILED
-        runs.end(tx, ended.run, state, None if given_back else failure)
+        released = ended.kind in (ExitKind.DONE, ExitKind.CHECKPOINTED)
+        state = v1.RUN_STATE_SUCCEEDED if released else v1.RUN_STATE_FAILED
+        runs.end(tx, ended.run, state, None if released else failure)
         return False
     return True
 
 
 def apply_notice(tx: Transaction, notice: Notice, *, max_failures: int) -> bool:
-    """Apply a notice: it becomes a condition of the run and a warning of its session, once.
+    """Apply a notice: add it once as a condition of the run and a warning of its session.
 
-    :return: whether the run has ended by it, so that its trainer is to be stopped.
+    :return: whether the notice ended the run, so that its trainer has to be stopped.
     """
-    runs.lock(tx, notice.run)  # other servers may have noticed the same
+    runs.lock(tx, notice.run)  # other servers may apply the same notice
     row = runs.find(tx, notice.run)
     if row is None or row.ended:
         return False
@@ -70,13 +70,13 @@ def apply_notice(tx: Transaction, notice: Notice, *, max_failures: int) -> bool:
     known = [entry for entry in row.run.conditions if entry.type == notice.type]
     if not any(entry.message.startswith(begin) for entry in known):
         _add_condition(tx, row, notice, begin)
-    if not notice.over:
+    if not notice.attempt_ended:
         return False
     failure = v1.Failure(reason=notice.type, message=notice.message, remedy=notice.remedy)
     if notice.counts:
         _count(tx, row, notice.attempt, failure, max_failures=max_failures)
     if row.run.attempt > notice.attempt:
-        return False  # the next attempt has begun
+        return False  # the next attempt has started
     if not assignments.open_of(tx, row.session):
         state = v1.RUN_STATE_FAILED if notice.counts else v1.RUN_STATE_SUCCEEDED
         runs.end(tx, notice.run, state, failure if notice.counts else None)
@@ -86,34 +86,34 @@ def apply_notice(tx: Transaction, notice: Notice, *, max_failures: int) -> bool:
 
 
 def interrupt(tx: Transaction, row: RunRow) -> None:
-    """Have the run and its assignment wait for the next trainer."""
+    """Return the run and its assignment to the queue for the next trainer."""
     if row.run.assignment:
         assignments.interrupt(tx, row.run.assignment)
 
-    def between(run: v1.Run) -> None:
+    def requeue(run: v1.Run) -> None:
         run.assignment = ""
         if run.state in (v1.RUN_STATE_STARTING, v1.RUN_STATE_RUNNING):
             run.state = v1.RUN_STATE_QUEUED
 
-    runs.change(tx, row.run.name, between)
+    runs.change(tx, row.run.name, requeue)
 
 
-def _interrupted(tx: Transaction, ended: Ended) -> bool:
-    """Whether the attempt was ended from outside and may be repeated without counting."""
+def _interrupted(tx: Transaction, ended: AttemptResult) -> bool:
+    """Whether the attempt was interrupted from outside and may be retried without counting a failure."""
     if ended.kind is ExitKind.CHECKPOINTED:
         return True
-    # A deadline that leaves no time for a single item or checkpoint would be repeated for ever.
+    # An attempt without a single item or checkpoint before its deadline would be retried forever.
     last = max(ended.attempt, ended.last_attempt)
     return ended.kind is ExitKind.DEADLINE and reports.made_progress(tx, ended.run, ended.attempt, last)
 
 
 def _count(tx: Transaction, row: RunRow, attempt: int, failure: v1.Failure, *, max_failures: int) -> None:
-    """Count the failure of an attempt on the assignment that it worked on, unless it was counted before."""
+    """Count the failure of an attempt for its assignment, unless it was counted before."""
     open_ = [entry.name for entry in assignments.open_of(tx, row.session)]
     if attempt > row.counted_attempt and open_:
         name = row.run.assignment if row.run.assignment in open_ else open_[0]
         failed = assignments.count_failure(tx, name, failure, limit=max_failures)
-        after = "failed" if failed else "is repeated"
+        after = "failed" if failed else "is retried"
         message = f"attempt {attempt} failed, {name} {after}: {failure.message}"
         known = any(entry.message.startswith(f"attempt {attempt}: ") for entry in row.run.conditions)
         if not known:
@@ -135,8 +135,8 @@ def _add_condition(tx: Transaction, row: RunRow, notice: Notice, begin: str) -> 
     log("run condition", run=notice.run, attempt=notice.attempt, type=notice.type, message=notice.message)
 
 
-def _failure(ended: Ended) -> v1.Failure:
-    """Why the attempt failed, by how it ended."""
+def _failure(ended: AttemptResult) -> v1.Failure:
+    """The failure of an attempt, from its exit."""
     if ended.reason:
         return v1.Failure(reason=ended.reason, message=ended.message, remedy=ended.remedy)
     reason, what, remedy = _FAILURES.get(ended.kind, _OTHER_FAILURE)

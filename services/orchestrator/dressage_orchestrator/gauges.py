@@ -1,7 +1,7 @@
-"""Keeps true the metrics that are read off the database, and counts what reports say.
+"""Updates the gauges that are computed from the database.
 
-Gauges tell of the whole installation, not of this replica: every replica reads the same rows, so a query takes the
-maximum over replicas, never the sum.
+Gauges describe the whole installation: every replica reads the same rows, so queries take the maximum over replicas, not
+the sum.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _SESSION_STATES = {n: name.removeprefix("SESSION_STATE_").lower() for name, n in
 _RUN_STATES = {n: name.removeprefix("RUN_STATE_").lower() for name, n in v1.RunState.items() if n}
 
 
-async def keep_gauges(database: Database, *, methods: Collection[str] = (), seconds: float = _SECONDS) -> None:
-    """Counts rows now and then, until cancelled.
+async def update_gauges(database: Database, *, methods: Collection[str] = (), seconds: float = _SECONDS) -> None:
+    """Update the gauges periodically until cancelled.
 
     :param methods: names of the installed methods.
     """
@@ -35,7 +35,7 @@ async def keep_gauges(database: Database, *, methods: Collection[str] = (), seco
     while True:
         try:
             await asyncio.to_thread(gauges.update)
-        except DressageError as error:  # the database is away, or this server is out and about to stop
+        except DressageError as error:  # the database is unavailable, or this server is fenced and about to stop
             log.warning("gauges are not updated", error=error.message)
         except Exception:
             log.exception("gauges are not updated")
@@ -43,7 +43,7 @@ async def keep_gauges(database: Database, *, methods: Collection[str] = (), seco
 
 
 class Gauges:
-    """Counts rows; what was once counted goes to 0, it does not vanish.
+    """Counts rows; a label that was once set becomes 0 and does not disappear.
 
     :param methods: names of methods whose sessions are counted from the beginning.
     """
@@ -56,10 +56,10 @@ class Gauges:
         self._speeds: set[tuple[str, str]] = set()
 
     def update(self) -> None:
-        """Sets all gauges to what the rows say now."""
+        """Set all gauges from the current rows."""
         with self._database.read() as tx:
             sessions = self._sessions(tx)
-            silence = _silence(tx)
+            since_last_event = _seconds_since_last_event(tx)
             live = runs.live(tx)
             speeds = _speeds(tx)
             self._pools |= {row.run.pool for row in live} | _newest_pool(tx)
@@ -68,7 +68,7 @@ class Gauges:
         for method in self._counted_methods:
             for state in _SESSION_STATES.values():
                 metrics.SESSIONS.labels(state, method).set(sessions.get((state, method), 0))
-        metrics.SESSION_SILENCE.set(silence)
+        metrics.SECONDS_SINCE_LAST_EVENT.set(since_last_event)
         self._runs(live, now)
         self._keep_speeds(speeds, {row.run.name: row.run.pool for row in live})
 
@@ -111,7 +111,7 @@ class Gauges:
 
 
 def _speeds(tx: ReadTransaction) -> list[tuple[str, str, float]]:
-    """Run, environment and environment steps per second of the assignments under way."""
+    """Run, environment and environment steps per second of the running assignments."""
     working = [row for row in assignments.live(tx) if row.assignment.state == v1.ASSIGNMENT_STATE_RUNNING]
     return [
         (row.assignment.run, assignments.environment_of(row.work), row.assignment.steps_per_second) for row in working
@@ -119,13 +119,13 @@ def _speeds(tx: ReadTransaction) -> list[tuple[str, str, float]]:
 
 
 def _newest_pool(tx: ReadTransaction) -> set[str]:
-    """The newest run's pool: a short run may begin and end between two looks."""
+    """Pool of the newest run, because a short run may start and end between two updates."""
     newest = sa.select(RUNS.c.pool).order_by(RUNS.c.state_micros.desc()).limit(1)
     return set(tx.execute(newest).scalars())
 
 
-def _silence(tx: ReadTransaction) -> float:
-    """Seconds since the last event of the running session that has been silent longest; 0 if none runs."""
+def _seconds_since_last_event(tx: ReadTransaction) -> float:
+    """Maximum over running sessions of the seconds since their last event; 0 if none runs."""
     last = sa.and_(EVENTS.c.session == SESSIONS.c.id, EVENTS.c.sequence == SESSIONS.c.last_sequence)
     query = sa.select(EVENTS.c.data).join(SESSIONS, last)
     query = query.where(SESSIONS.c.state == v1.SESSION_STATE_RUNNING, SESSIONS.c.deleted.is_(False))

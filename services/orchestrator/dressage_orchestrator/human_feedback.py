@@ -1,4 +1,4 @@
-"""What people give a session: notes and directions for its next iteration, approvals, scores for rollouts. No gRPC here."""
+"""Human feedback on sessions: notes and directions for the next iteration, approvals, labels of rollouts. No gRPC here."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from dressage.api.v1 import session_service_pb2 as pb
 from dressage.errors import FailedPrecondition, InvalidArgument, NotFound
 from google.protobuf.json_format import MessageToDict
 
-from dressage_orchestrator import names
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.clients import JudgeClient
 from dressage_orchestrator.clock import micros
-from dressage_orchestrator.database import assignments, directions, events, requests, sessions
+from dressage_orchestrator.database import assignments, directions, events, request_ids, sessions
 from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.database.tables import LABELS
 from dressage_orchestrator.lifecycle.workflows import Workflows
@@ -22,8 +22,8 @@ from dressage_orchestrator.service import Sessions
 from dressage_orchestrator.statistics import cohen_kappa, deviation, mean, spearman
 
 
-class Guidance:
-    """Operations of people on sessions.
+class HumanFeedback:
+    """Operations for human feedback.
 
     :param judge: checks a person's proposal before it is accepted.
     """
@@ -34,48 +34,48 @@ class Guidance:
         self._workflows = workflows
 
     async def steer(self, request: pb.SteerSessionRequest) -> None:
-        """Stores what the next iteration follows. An ended session keeps it for when it is resumed.
+        """Store directions for the next iteration. An ended session keeps them until it is resumed.
 
-        :raises InvalidArgument: when nothing is said, a reward does not pass its check, or there is no such iteration.
+        :raises InvalidArgument: when the request is empty, a proposal fails its check, or the iteration does not exist.
         """
-        session = names.parse_session(request.name)
-        said = [
+        session = resource_names.parse_session(request.name)
+        fields = [
             *(["proposal"] if request.proposal_source.strip() else []),
             *(["criteria"] if request.criteria else []),
             *([f"rebase_to={request.rebase_to}"] if request.rebase_to else []),
         ]
-        if not request.note.strip() and not said:
-            expected = "a note in words, a reward, criteria or an iteration to start from"
+        if not request.note.strip() and not fields:
+            expected = "a note, a proposal, criteria or an iteration to start from"
             raise InvalidArgument(field="note", value=request.note, expected=expected)
-        found = await self._service.read(lambda tx: sessions.get(tx, session))
+        stored = await self._service.read(lambda tx: sessions.get(tx, session))
         if request.proposal_source.strip():
-            method = self._service.methods.of(found.spec)
-            await method.check_edit(found.spec, request.proposal_source, judge=self._judge)
+            method = self._service.methods.of(stored.spec)
+            await method.check_edit(stored.spec, request.proposal_source, judge=self._judge)
 
         def record(tx: Transaction) -> None:
-            if requests.earlier(tx, "SteerSession", request.request_id, request) is not None:
+            if request_ids.find(tx, "SteerSession", request.request_id, request) is not None:
                 return
             if request.rebase_to:
                 _require_judged(tx, session, request.rebase_to)
             _store(tx, session, request)
-            sessions.add_note(tx, session, request.note.strip(), set_=said)
-            requests.remember(tx, "SteerSession", request.request_id, request, request.name)
+            sessions.add_note(tx, session, request.note.strip(), set_=fields)
+            request_ids.record(tx, "SteerSession", request.request_id, request, request.name)
 
         await self._service.transact(record)
         self._workflows.wake(session)
 
     async def approve(self, request: pb.ApproveSessionRequest) -> v1.Session:
-        """Lets the proposal that waits be trained.
+        """Approve the proposal that waits for approval.
 
-        :raises FailedPrecondition: when none waits, or another one.
+        :raises FailedPrecondition: when no proposal waits, or that of another iteration.
         """
-        session = names.parse_session(request.name)
+        session = resource_names.parse_session(request.name)
 
         def record(tx: Transaction) -> v1.Session:
-            found = sessions.get(tx, session)
-            if requests.earlier(tx, "ApproveSession", request.request_id, request) is not None:
-                return found
-            waiting = found.awaiting_approval
+            stored = sessions.get(tx, session)
+            if request_ids.find(tx, "ApproveSession", request.request_id, request) is not None:
+                return stored
+            waiting = stored.awaiting_approval
             if not waiting:
                 message = f"no proposal of session {session!r} waits for approval"
                 raise FailedPrecondition(message, reason="NOTHING_TO_APPROVE")
@@ -83,21 +83,24 @@ class Guidance:
                 message = f"iteration {waiting} of session {session!r} waits for approval, not {request.iteration}"
                 raise FailedPrecondition(message, reason="OTHER_ITERATION_WAITS", metadata={"iteration": str(waiting)})
             directions.add(tx, session, directions.APPROVE, request.note.strip(), iteration=waiting)
-            requests.remember(tx, "ApproveSession", request.request_id, request, request.name)
-            return found
+            request_ids.record(tx, "ApproveSession", request.request_id, request, request.name)
+            return stored
 
-        found = await self._service.transact(record)
+        stored = await self._service.transact(record)
         self._workflows.wake(session)
-        return found
+        return stored
 
     async def label(self, request: pb.LabelRolloutRequest) -> pb.LabelRolloutResponse:
-        """Records a person's score; the rollout's judgment with the person's verdict in it, and how all labels agree."""
+        """Record a person's score of a rollout.
+
+        :return: the rollout's judgment including the person's verdict, and the agreement of all labels with the judges.
+        """
 
         def record(tx: Transaction) -> pb.LabelRolloutResponse:
             assignment, member = _owner(request.rollout)
-            if requests.earlier(tx, "LabelRollout", request.request_id, request) is None:
+            if request_ids.find(tx, "LabelRollout", request.request_id, request) is None:
                 _store_label(tx, request)
-                requests.remember(tx, "LabelRollout", request.request_id, request, request.rollout)
+                request_ids.record(tx, "LabelRollout", request.request_id, request, request.rollout)
             rows = tx.execute(sa.select(LABELS).where(LABELS.c.rollout == request.rollout)).all()
             judgment: list[v1.Judgment] = []
 
@@ -107,12 +110,12 @@ class Guidance:
             assignments.change_member(tx, assignment, member, edit)
             if not judgment:
                 raise NotFound(f"no rollout {request.rollout!r}", reason="ROLLOUT_NOT_FOUND")
-            parts = names.parse_assignment(assignment)
-            told = ev.Event(judged=ev.Judged(subject=request.rollout, judgment=judgment[0]))
-            events.append(tx, parts.session, told, iteration=parts.iteration)
-            found = _agreement(tx, parts.session)
-            sessions.change(tx, parts.session, lambda entry: entry.label_agreement.CopyFrom(found))
-            return pb.LabelRolloutResponse(judgment=judgment[0], agreement=found)
+            parts = resource_names.parse_assignment(assignment)
+            judged = ev.Event(judged=ev.Judged(subject=request.rollout, judgment=judgment[0]))
+            events.append(tx, parts.session, judged, iteration=parts.iteration)
+            agreement = _agreement(tx, parts.session)
+            sessions.change(tx, parts.session, lambda entry: entry.label_agreement.CopyFrom(agreement))
+            return pb.LabelRolloutResponse(judgment=judgment[0], agreement=agreement)
 
         return await self._service.transact(record)
 
@@ -151,7 +154,10 @@ def _store_label(tx: Transaction, request: pb.LabelRolloutRequest) -> None:
 
 
 def _with_labels(member: v1.Member, rollout: str, labels: list[sa.Row]) -> list[v1.Judgment]:  # type: ignore[type-arg]
-    """Writes the people's verdict into the rollout's judgment, and the judgment; empty if there is no such rollout."""
+    """Write the labels as a verdict into the rollout's judgment.
+
+    :return: the judgment; empty if the member has no such rollout.
+    """
     for evaluation in member.evaluations:
         for entry in evaluation.rollouts:
             if entry.artifact == rollout:
@@ -167,30 +173,30 @@ def _with_labels(member: v1.Member, rollout: str, labels: list[sa.Row]) -> list[
 
 
 def _agreement(tx: Transaction, session: str) -> v1.Agreement:
-    """How people's labels of a session's rollouts agree with the judges' scores, and with passing."""
+    """Agreement of people's labels with the judges' scores of a session's rollouts."""
     threshold = sessions.get(tx, session).spec.pass_threshold
     people: list[float] = []
     judges: list[float] = []
     for judgment in _labelled(tx, session):
         scores = {verdict.kind: verdict.score for verdict in judgment.verdicts}
-        if len(scores) > 1:  # a label without a judge's verdict beside it says nothing on the judges
+        if len(scores) > 1:  # only rollouts with a judge's verdict can be compared
             people.append(scores[v1.JUDGE_KIND_HUMAN])
             judges.append(judgment.score)
-    found = v1.Agreement(rollouts=len(people))
+    agreement = v1.Agreement(rollouts=len(people))
     rank, kappa = spearman(people, judges), cohen_kappa(*([s >= threshold for s in side] for side in (people, judges)))
     if rank is not None:
-        found.spearman = rank
+        agreement.spearman = rank
     if kappa is not None:
-        found.kappa = kappa
-    return found
+        agreement.kappa = kappa
+    return agreement
 
 
 def _labelled(tx: Transaction, session: str) -> list[v1.Judgment]:
-    prefix = names.session_name(session) + "/"
+    prefix = resource_names.session_name(session) + "/"
     query = sa.select(LABELS.c.rollout).where(LABELS.c.rollout.startswith(prefix, autoescape=True)).distinct()
-    found: list[v1.Judgment] = []
-    wanted = {row.rollout for row in tx.execute(query)}
-    for assignment in sorted({_owner(rollout)[0] for rollout in wanted}):
+    judgments: list[v1.Judgment] = []
+    labelled = {row.rollout for row in tx.execute(query)}
+    for assignment in sorted({_owner(rollout)[0] for rollout in labelled}):
         for member in assignments.members(tx, assignment):
-            found += [r.judgment for e in member.evaluations for r in e.rollouts if r.artifact in wanted]
-    return found
+            judgments += [r.judgment for e in member.evaluations for r in e.rollouts if r.artifact in labelled]
+    return judgments

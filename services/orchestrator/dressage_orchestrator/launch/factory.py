@@ -1,4 +1,4 @@
-"""Which launcher the settings ask for."""
+"""Creates the launcher that the settings select."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from dressage_orchestrator.launch.protocol import Launcher
 from dressage_orchestrator.settings import Settings
 
 
-def pools_of(settings: Settings) -> dict[str, Pool] | None:
-    """The pools of Kubernetes; None when trainers are processes of this machine.
+def configured_pools(settings: Settings) -> dict[str, Pool] | None:
+    """Read the pools of Kubernetes; None if trainers are local processes.
 
-    :raises InvalidArgument: when the file is missing or wrong, or has not the default pool.
+    :raises InvalidArgument: when the file is missing or invalid, or does not contain the default pool.
     """
     if settings.launcher == "local":
         return None
@@ -33,14 +33,14 @@ def pools_of(settings: Settings) -> dict[str, Pool] | None:
 async def open_launcher(
     settings: Settings, *, pools: Mapping[str, Pool] | None, folder: Path, controller: RunController
 ) -> Launcher:
-    """The launcher, not yet started.
+    """Create the launcher without starting it.
 
-    :raises FailedPrecondition: when there is no cluster, or not the object that shall own the Jobs.
+    :raises FailedPrecondition: when there is no cluster, or the ConfigMap that owns the Jobs does not exist.
     """
     if pools is None:
         return LocalLauncher(
             log_folder=folder / "logs",
-            on_end=controller.ended,
+            on_result=controller.handle_result,
             max_parallel=settings.max_parallel_runs,
             command=settings.trainer_command,
             hello_seconds=settings.hello_seconds,
@@ -48,20 +48,20 @@ async def open_launcher(
         )
     from dressage_orchestrator.launch.kubernetes.client import RateLimit, connect, own_namespace
     from dressage_orchestrator.launch.kubernetes.launcher import KubernetesLauncher
-    from dressage_orchestrator.launch.kubernetes.manifest import Place
+    from dressage_orchestrator.launch.kubernetes.manifest import Installation
 
     namespace = settings.kubernetes_namespace or own_namespace()
     limit = RateLimit(per_second=settings.kubernetes_requests_per_second, burst=settings.kubernetes_burst)
     client = connect(namespace=namespace, limit=limit)
     owner = await client.owner(settings.kubernetes_owner) if settings.kubernetes_owner else None
-    place = Place(namespace, settings.kubernetes_instance, owner=owner, tls_ca=_tls_ca(settings))
+    installation = Installation(namespace, settings.kubernetes_instance, owner=owner, tls_ca=_tls_ca(settings))
     return KubernetesLauncher(
         client,
         pools=pools,
-        place=place,
+        installation=installation,
         runs=controller,
-        on_end=controller.ended,
-        on_notice=controller.noticed,
+        on_result=controller.handle_result,
+        on_notice=controller.handle_notice,
         hello_seconds=settings.hello_seconds,
         relist_seconds=settings.kubernetes_relist_seconds,
     )

@@ -1,0 +1,28 @@
+"""Idempotency keys of workflow steps.
+
+A step is repeated if the process dies between its transaction and the record of its result. Effects that must not be
+repeated (an event, an increment) are therefore recorded under a key.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from dressage_orchestrator import resource_names
+from dressage_orchestrator.database.engine import ReadTransaction, Transaction
+from dressage_orchestrator.database.tables import IDEMPOTENCY_KEYS
+
+
+def exists(tx: ReadTransaction, session: str, name: str) -> bool:
+    """Whether the key is recorded."""
+    match = (IDEMPOTENCY_KEYS.c.session == session, IDEMPOTENCY_KEYS.c.name == name)
+    return tx.execute(sa.select(IDEMPOTENCY_KEYS.c.name).where(*match)).one_or_none() is not None
+
+
+def record(tx: Transaction, session: str, name: str) -> bool:
+    """Record the key in this transaction; whether it is new."""
+    tx.lock(resource_names.session_name(session))
+    if exists(tx, session, name):
+        return False
+    tx.execute(sa.insert(IDEMPOTENCY_KEYS).values(session=session, name=name))
+    return True
