@@ -34,14 +34,22 @@ def reward_source(reward: Reward) -> str:
     :param reward: source text (of more than one line), a path, or a function or class.
     :raises InvalidArgument: for a file that cannot be read, or a function without a source.
     """
-    if isinstance(reward, str):
-        return reward if "\n" in reward.strip() else read_source(Path(reward).expanduser(), field="reward")
-    if isinstance(reward, os.PathLike):
-        return read_source(Path(reward).expanduser(), field="reward")
+    if isinstance(reward, str | os.PathLike):
+        return source_text(reward, field="reward")
     if isinstance(reward, FunctionType | type):
         return _Extraction(reward).source()
     expected = "source text, a path, a function or a class"
     raise InvalidArgument(field="reward", value=reward, expected=expected)
+
+
+def source_text(given: str | os.PathLike[str], *, field: str) -> str:
+    """Return source text (of more than one line) as it is, or that of a path.
+
+    :raises InvalidArgument: for a file that cannot be read.
+    """
+    if isinstance(given, str) and "\n" in given.strip():
+        return given
+    return read_source(Path(given).expanduser(), field=field)
 
 
 def reward_name(reward: Reward) -> str:
