@@ -10,22 +10,19 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dressage import errors
 from dressage.api.v1 import session_pb2
 from dressage.cli import output, plan, summary
-from dressage.local.connection import Connection, connect
+from dressage.local.connection import Connection, connect, refuse_unusable
 from dressage.local.connection import ServerOptions as Where
-from dressage.sdk import progress
+from dressage.sdk import progress, screen
 from dressage.sdk.curve_file import Picture
 
 _CANCEL_SECONDS = 60.0
-_PROGRESS_LINE_SECONDS = 10.0
 _INTERRUPTED = 130
 _TERMINATED = 143
 
@@ -46,23 +43,7 @@ def run(spec: session_pb2.SessionSpec, where: Where, manner: Manner) -> int:
 
 async def _run(spec: session_pb2.SessionSpec, where: Where, manner: Manner) -> int:
     async with connect(where, start="full") as connection:
-        if where.api_base and connection.kind != "stack":
-            raise errors.InvalidArgument(
-                field="--api-base",
-                value=where.api_base,
-                expected="to be given to `dressage serve`: a server runs already",
-            )
-        if where.recordings and connection.kind == "remote":
-            raise errors.InvalidArgument(
-                field="--replay",
-                value=str(where.recordings),
-                expected="no --address: start that server with `dressage serve --recordings`, and name --model recorded/NAME",
-            )
-        if manner.detach and connection.kind == "stack":
-            raise errors.FailedPrecondition(
-                "--detach: no server runs that could go on with the session; start one with `dressage serve`",
-                reason="NO_SERVER",
-            )
+        refuse_unusable(where, connection, detach=manner.detach)
         estimate = await connection.client.estimate_session(spec)
         document = {"plan": plan.plan_dict(estimate)}
         if not manner.as_json:
@@ -185,57 +166,8 @@ async def _signals() -> AsyncIterator[asyncio.Queue[int]]:
 
 async def show(name: str, connection: Connection, *, as_json: bool) -> None:
     """Shows a session's events until it ends: a live picture on a terminal, lines elsewhere."""
-    session = await connection.client.get_session(name)
-    # A session that is joined late has run for a while; a clock that differs must not make that negative.
-    ran = max(0.0, time.time() - session.start_time.ToSeconds()) if session.HasField("start_time") else 0.0
-    view = progress.View(
-        session=name,
-        started=time.monotonic() - ran,
-        max_iterations=session.spec.max_iterations,
-        method=session.method,
-        goal=session.goal,
-    )
-    screen = _lines(as_json) if as_json or not sys.stdout.isatty() else _live(view)
-    with screen as update:
+    view = screen.first_view(await connection.client.get_session(name))
+    with screen.opened(view, stream=sys.stderr if as_json else None) as update:
         async for response in connection.client.watch_session(name):
             view = progress.advance(view, response.event)
             update(view, response.event)
-
-
-Update = Callable[[progress.View, Any], None]
-
-
-@contextmanager
-def _live(view: progress.View) -> Iterator[Update]:
-    from rich.live import Live
-
-    from dressage.sdk.picture import render
-
-    current = [view]
-
-    def update(new: progress.View, _: Any) -> None:
-        current[0] = new
-
-    with Live(
-        get_renderable=lambda: render(current[0], now=time.monotonic()), console=output.console(), refresh_per_second=4
-    ):
-        yield update
-
-
-@contextmanager
-def _lines(as_json: bool) -> Iterator[Update]:
-    """One line for each event, on standard error if standard output is for a document; progress at most every 10 s."""
-    stream = sys.stderr if as_json else sys.stdout
-    said, last = [float("-inf")], [""]
-
-    def update(view: progress.View, event: Any) -> None:
-        if event.WhichOneof("payload") == "progress":
-            if time.monotonic() - said[0] < _PROGRESS_LINE_SECONDS:
-                return
-            said[0] = time.monotonic()
-        text = progress.line(event, method=view.method)
-        if text and text != last[0]:
-            last[0] = text
-            print(text, file=stream, flush=True)
-
-    yield update

@@ -55,7 +55,7 @@ class LocalStack:
     ) -> Self:
         """Starts the services on a data folder, which is made if need be.
 
-        :param full: False for a stack that only serves what is recorded, without going on with unfinished sessions.
+        :param full: False for a stack that only serves what is recorded and continues no session.
         :param address: where the public API listens; anything but loopback needs a token.
         :param api_base: endpoint of the language model's provider.
         :param metrics: host:port where Prometheus finds the metrics of all services; none if not set.
@@ -118,7 +118,7 @@ class LocalStack:
         return str(service.address)
 
     def _announce(self, path: Path) -> None:
-        """Tells other commands of this machine where the server is, as long as it runs."""
+        """Announces the server's address to other commands of this machine, as long as it runs."""
         from dressage.artifacts.atomic import write_bytes
 
         write_bytes(path, json.dumps({"address": self.address, "pid": os.getpid()}).encode())

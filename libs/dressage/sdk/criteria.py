@@ -58,21 +58,21 @@ def parse_criteria(entries: Any, path: Path | None = None) -> list[session_pb2.I
 
 def _criterion(place: int, entry: Any) -> session_pb2.IntentCriterion | None:
     """An entry's criterion; None if it is off."""
-    where = f"--criteria criteria[{place}]"
+    name_of_entry = f"--criteria criteria[{place}]"
     if not isinstance(entry, dict) or not str(entry.get("title") or "").strip():
-        raise errors.InvalidArgument(field=where, value=entry, expected="an object with a title")
+        raise errors.InvalidArgument(field=name_of_entry, value=entry, expected="an object with a title")
     texts = {}
     for name, most in _LIMITS.items():
         value = entry.get(name) or ""
         if not isinstance(value, str) or len(value) > most:
             seen = f"{len(value)} characters" if isinstance(value, str) else value
             raise errors.InvalidArgument(
-                field=f"{where}.{name}", value=seen, expected=f"text of at most {most} characters"
+                field=f"{name_of_entry}.{name}", value=seen, expected=f"text of at most {most} characters"
             )
         texts[name] = value
     on = entry.get("on", True)
     if not isinstance(on, bool):
-        raise errors.InvalidArgument(field=f"{where}.on", value=on, expected="true or false")
+        raise errors.InvalidArgument(field=f"{name_of_entry}.on", value=on, expected="true or false")
     return session_pb2.IntentCriterion(**texts, default_on=True) if on else None
 
 
