@@ -59,7 +59,9 @@ def number(
     return panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"])).with_target(query.build())
 
 
-def distribution(title: str, query: Query, *, unit: str = "short", span: int = 12, description: str = "") -> heatmap.Panel:
+def distribution(
+    title: str, query: Query, *, unit: str = "short", span: int = 12, description: str = ""
+) -> heatmap.Panel:
     """Return a heat map of observations by bucket over time; the query returns buckets by ``le``."""
     target = query.build().format(prometheus_model.PromQueryFormat.HEATMAP)
     panel = heatmap.Panel().title(title).description(description).datasource(SOURCE).span(span).height(8)
