@@ -1,16 +1,16 @@
-# Each target sets up what it needs by itself. `make help` lists them.
+# Each target installs what it needs. `make help` lists them.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# Everything runs from the project's own environment; --inexact keeps what another target installed.
+# Everything runs in the project's environment; --inexact keeps packages that another target installed.
 SYNC := tools/uv sync --locked --quiet --inexact
 RUN := .venv/bin
 DEMO_DIR ?= out/demo
 EXAMPLES_DIR ?= out/examples
-# Threads of numerical libraries in tests: the machine's cores are shared by parallel tests.
+# Threads of numerical libraries in tests: parallel tests share the machine's cores.
 export OMP_NUM_THREADS ?= 1
-# Many processes start, sandboxed ones cannot write: without compiled modules each of them spends seconds on its imports.
+# Sandboxed processes cannot write compiled modules. Without them each process spends seconds on its imports.
 export UV_COMPILE_BYTECODE := 1
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -20,46 +20,47 @@ E2E = $(SYNC) --group dev && tools/system-packages prometheus && \
 
 .PHONY: help install demo examples test test-slow images e2e e2e-full lint format proto bench docs clean
 
-help: ## This list
+help: ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-install: ## The virtual environment with everything one machine needs
+install: ## Install everything for one machine into .venv
 	@$(SYNC) --no-default-groups --extra local
 	@tools/system-packages egl
 
-demo: install ## "run forward fast" on HalfCheetah-v5: a policy, its scores and a video, in about 3 minutes
+demo: install ## Train "run forward fast" on HalfCheetah-v5: a policy, its scores and a video, in about 3 minutes
 	@PATH="$(CURDIR)/$(RUN):$$PATH" tools/demo "$(DEMO_DIR)"
 
-examples: install ## Every recorded behaviour again, trained and judged anew (about half an hour on 2 cores)
+examples: install ## Replay every recorded behaviour (about half an hour on 2 cores)
 	@PATH="$(CURDIR)/$(RUN):$$PATH" tools/examples "$(EXAMPLES_DIR)"
 
-test: ## Unit and integration tests (at most 15 minutes on 2 cores)
+test: ## Run unit and integration tests (at most 15 minutes on 2 cores)
 	@$(SYNC) --group dev --group reference
 	@tools/system-packages egl
 	@tools/system-packages prometheus
 	@tools/system-packages postgresql
 	$(RUN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --maxprocesses 2 --durations 15
 
-test-slow: ## Long proofs; their results are recorded under docs/
+test-slow: ## Run long proofs; docs/ records their results
 	@$(SYNC) --group dev --group reference
 	@tools/system-packages postgresql
 	$(RUN)/pytest -m "slow and not cluster"
 
-images: ## The five services' container images, with docker, podman or buildah; NAMES="…" for others
+images: ## Build the services' container images with docker, podman or buildah; NAMES="…" selects others
 	@tools/images $(NAMES)
 
-e2e: ## End-to-end tests on the Kubernetes cluster of KUBECONFIG (docs/kubernetes.md); 25 minutes at most on 2 cores, with images
+e2e: ## Run end-to-end tests on the cluster of KUBECONFIG (docs/kubernetes.md; at most 25 minutes on 2 cores, with images)
 	@$(E2E) -m "cluster and not slow" $(E2E_TESTS)
 
-e2e-full: ## The same and the long ones: every fault in the middle of a training, an upgrade, 200 Jobs
+e2e-full: ## Run all end-to-end tests: also every fault during a training, an upgrade, 200 Jobs
 	@$(E2E) -m cluster $(E2E_TESTS)
 
-lint: ## Style, types, layers, protos, freshness of generated files
+lint: ## Check style, types, layers, words, protos, and that generated files are current
 	@$(SYNC) --group dev --group reference
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy libs services tools/generate_api.py tools/chart_readme.py tools/dashboards tests/unit/python/typed_sample.py
 	$(RUN)/lint-imports
+	$(RUN)/python tools/words.py
 	$(RUN)/python tools/generate_api.py --image build/api.binpb
 	$(RUN)/buf lint build/api.binpb --config buf.yaml
 	$(RUN)/python tools/api_reference.py --check --image build/api.binpb
@@ -67,24 +68,24 @@ lint: ## Style, types, layers, protos, freshness of generated files
 	$(RUN)/python tools/chart_readme.py --check
 	$(RUN)/python -m tools.dashboards --check
 
-format: ## Formats the code
+format: ## Format the code
 	@$(SYNC) --group dev
 	$(RUN)/ruff check --fix --quiet . || true
 	$(RUN)/ruff format .
 
-proto: ## Generates dressage.api from protos/
+proto: ## Generate dressage.api from protos/
 	@$(SYNC) --group dev
 	$(RUN)/python tools/generate_api.py
 
-bench: ## Speed beside a peer's, into docs/performance.md
+bench: ## Measure the speed compared with peers, into docs/performance.md
 	@$(SYNC) --group dev --group reference
 	$(RUN)/python tools/bench.py
 
-docs: ## Regenerates what is generated of docs/ and the chart
+docs: ## Generate docs/api.md, the chart's README and the dashboards
 	@$(SYNC) --group dev
 	$(RUN)/python tools/api_reference.py
 	$(RUN)/python tools/chart_readme.py
 	$(RUN)/python -m tools.dashboards
 
-clean: ## Removes what was built, not what was trained
+clean: ## Remove build results; keep trained policies
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,6 +1,6 @@
 """A pytest plugin: writes the selected tests, and the outcome of each, to the file `DRESSAGE_E2E_OUTCOMES`.
 
-A run that is broken off prints no summary and writes no report. These lines tell `.ci/e2e.py` what it left out.
+An interrupted run prints no summary and writes no report. `.ci/e2e.py` reads these lines to list the tests that did not run.
 """
 
 from __future__ import annotations

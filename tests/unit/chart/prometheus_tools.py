@@ -15,11 +15,11 @@ FETCHED = ROOT / ".tools" / "prometheus" / "usr" / "bin"
 
 
 def program(name: str) -> str:
-    """The path of `prometheus` or `promtool`; skips the test where it is not there (tools/system-packages prometheus)."""
-    found = shutil.which(name) or shutil.which(name, path=str(FETCHED))
-    if found is None:
+    """The path of `prometheus` or `promtool`; skips the test if it is missing (tools/system-packages prometheus)."""
+    path = shutil.which(name) or shutil.which(name, path=str(FETCHED))
+    if path is None:
         pytest.skip(f"{name} is not installed: tools/system-packages prometheus")
-    return found
+    return path
 
 
 def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:

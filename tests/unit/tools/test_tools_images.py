@@ -1,4 +1,4 @@
-"""`tools/images` with a stand-in for the builder, and what services/Dockerfile says of the five images."""
+"""`tools/images` with a stand-in for the builder, and the stages of services/Dockerfile for the five images."""
 
 from __future__ import annotations
 
