@@ -23,7 +23,7 @@ from dressage.errors import (
 )
 from dressage.rpc_errors import from_rpc
 from dressage.serving import conversation
-from dressage.serving.bills import add_cost, bill, billed
+from dressage.serving.costs import add_cost, attach_cost, attached_cost
 from dressage.serving.conversation import converse
 
 T = TypeVar("T")
@@ -107,8 +107,8 @@ class AgentClient:
         :param waiting: called once when an outage begins to be waited for.
         :param tools: by name; each gets the arguments and returns text. What it raises is told to the model.
         :return: the result; its cost holds what attempts before it had bought.
-        :raises DressageError: with the cost of all attempts as its bill (`dressage.serving.bills`); DeadlineExceeded when the
-            task takes too long or calls too many tools.
+        :raises DressageError: with the cost of all attempts (`dressage.serving.costs`); DeadlineExceeded when the task takes
+            too long or calls too many tools.
         """
         spent = session_pb.Cost()
 
@@ -116,7 +116,7 @@ class AgentClient:
             try:
                 result = await self._converse(task, tools or {})
             except DressageError as error:
-                add_cost(spent, billed(error))
+                add_cost(spent, attached_cost(error))
                 raise
             add_cost(result.cost, spent)
             return result
@@ -124,7 +124,7 @@ class AgentClient:
         try:
             return await retried(once, waiting=waiting)
         except DressageError as error:
-            bill(error, spent)
+            attach_cost(error, spent)
             raise
 
     async def _converse(self, task: agent_pb.Task, tools: Mapping[str, Tool]) -> agent_pb.TaskResult:
@@ -162,7 +162,7 @@ class JudgeClient:
         return answer
 
     async def judge(self, request: judge_pb.JudgeRequest) -> judge_pb.JudgeResponse:
-        """Judges rollouts; what failed attempts bought is in the first one's cost, or billed with the error."""
+        """Judges rollouts; the first one's cost includes that of failed attempts; otherwise the error has it."""
         spent = session_pb.Cost()
 
         async def once() -> judge_pb.JudgeResponse:
@@ -170,14 +170,14 @@ class JudgeClient:
                 answer: judge_pb.JudgeResponse = await self._stub.Judge(request, timeout=self._seconds)
             except grpc.aio.AioRpcError as error:
                 failed = from_rpc(error)
-                add_cost(spent, billed(failed))
+                add_cost(spent, attached_cost(failed))
                 raise failed from None
             return answer
 
         try:
             answer = await retried(once)
         except DressageError as error:
-            bill(error, spent)
+            attach_cost(error, spent)
             raise
         if spent.requests and answer.rollouts:
             add_cost(answer.rollouts[0].judgment.cost, spent)
