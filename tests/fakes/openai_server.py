@@ -1,4 +1,4 @@
-"""A scripted model provider: an HTTP server that speaks OpenAI's chat completions, tool calls and faults included.
+"""A scripted model provider: an HTTP server with OpenAI's chat completions API, including tool calls and faults.
 
 In a test::
 
@@ -7,13 +7,12 @@ In a test::
         assert len(server.requests) == 1
         server.assert_exhausted()
 
-Or as a program, with a Python file that defines ``SCRIPT`` (a list of answers, or a function that makes one)::
+Or as a program, with a Python file that defines ``SCRIPT`` (a list of answers, or a function that returns one)::
 
     python tests/fakes/openai_server.py --script tests/fakes/scripts/repair_then_revise.py --port 8900
 
-Each request takes the first answer not yet used whose ``when`` accepts it. A request that none accepts gets status 400 and is
-kept in ``unexpected``: a client must not retry that, so a test fails where the script and the client part ways. A request whose
-client leaves before a delayed answer is kept in ``abandoned``: it was asked and not answered.
+Each request gets the first unused answer whose ``when`` accepts it. A request without one gets status 400, which clients must
+not retry, and is added to ``unexpected``. A request whose client disconnects before a delayed answer is added to ``abandoned``.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ ENDLESS_BYTES = 512 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Request:
-    """A request as it came: the body, and the headers with lower-case names."""
+    """A received request: the body, and the headers with lower-case names."""
 
     body: dict[str, Any]
     headers: dict[str, str]
 
     def pictures(self) -> list[str]:
-        """Data URLs of all pictures and clips in the messages, in order."""
+        """Return the data URLs of all images and clips in the messages, in order."""
         parts = [
             part
             for message in self.body.get("messages", [])
@@ -58,14 +57,14 @@ class Request:
         ]
 
     def text(self, role: str = "") -> str:
-        """All text of the messages of a role (``system``, ``user``, …); of all roles if empty."""
+        """Return the text of the messages of a role (``system``, ``user``, …), or of all roles."""
         messages = self.body.get("messages", [])
         return "\n".join(_text(m.get("content")) for m in messages if not role or m.get("role") == role)
 
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call to make; ``arguments`` as a string is sent as it is, however malformed."""
+    """A tool call of an answer; a string as ``arguments`` is sent unchanged, even if malformed."""
 
     name: str
     arguments: dict[str, Any] | str = field(default_factory=dict)
@@ -84,12 +83,11 @@ class Answer:
     :param when: text that must occur in the request's messages, or a predicate; None accepts all.
     :param status: HTTP status; other than 200 sends an error body.
     :param retry_after: value of the Retry-After header.
-    :param fault: ``stall`` (never answers), ``cut`` (closes the connection within the body), ``truncate`` (half of the JSON,
-        as if whole), ``huge`` (10 MB of text), ``drip`` (half of the body, then nothing more), ``endless`` (a body without a
-        declared length that goes on for half a gigabyte, as long as somebody reads).
-    :param delay: seconds before it is sent. If the client closes the connection meanwhile, nothing is sent; the answer serves
-        the next such request, at once.
-    :param repeat: whether it may be used again and again.
+    :param fault: ``stall`` (never answers), ``cut`` (closes the connection within the body), ``truncate`` (sends half of
+        the JSON), ``huge`` (10 MB of text), ``drip`` (half of the body, then nothing), ``endless`` (a body of half a gigabyte
+        without a declared length).
+    :param delay: seconds before it is sent. If the client disconnects before, the next such request gets it, without delay.
+    :param repeat: whether it may be used repeatedly.
     """
 
     text: str = ""
@@ -105,17 +103,17 @@ class Answer:
     repeat: bool = False
 
     def accepts(self, request: Request) -> bool:
-        """Whether this answer is for that request."""
+        """Return whether this answer is for a request."""
         if self.when is None:
             return True
         return self.when in request.text() if isinstance(self.when, str) else self.when(request)
 
 
 class ScriptedServer:
-    """The server, in threads of its own; a context manager.
+    """The server, with its own threads; a context manager.
 
     :param script: answers in order.
-    :param key: the API key to ask for; None takes any.
+    :param key: the required API key; None accepts any.
     :param host: address to listen on.
     """
 
@@ -137,7 +135,7 @@ class ScriptedServer:
 
     @property
     def url(self) -> str:
-        """What to set as the client's API base."""
+        """The API base for clients."""
         return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
 
     def __enter__(self) -> ScriptedServer:
@@ -151,23 +149,23 @@ class ScriptedServer:
         self._thread.join(5)
 
     def wait(self) -> None:
-        """Blocks until the process is interrupted."""
+        """Block until the process is interrupted."""
         self._stopping.wait()
 
     def assert_exhausted(self) -> None:
-        """Fails unless every answer was used and no request was unexpected."""
+        """Fail unless every answer was used and no request was unexpected."""
         left = [answer for answer in self._left if not answer.repeat]
-        assert not left, f"{len(left)} answers were not asked for; the first: {left[0]}"
+        assert not left, f"{len(left)} answers were not used; the first: {left[0]}"
         assert not self.unexpected, f"no answer for: {self.unexpected[0].text()[-500:]}"
 
     def counts(self) -> dict[str, int]:
-        """Requests so far, those without an answer among them, and answers that wait for theirs."""
+        """Return the numbers of requests, of those without an answer, and of unused answers."""
         with self._lock:
             left = sum(not answer.repeat for answer in self._left)
             return {"requests": len(self.requests), "unexpected": len(self.unexpected), "left": left}
 
     def take(self, request: Request) -> Answer:
-        """The answer to a request; used up unless it repeats."""
+        """Return the answer to a request and remove it, unless it repeats."""
         with self._lock:
             if self._key is not None and request.headers.get("authorization") != f"Bearer {self._key}":
                 self.unauthorised += 1
@@ -181,14 +179,14 @@ class ScriptedServer:
             return Answer("the script has no answer for this request", status=400)
 
     def give_back(self, request: Request, answer: Answer) -> None:
-        """Notes that the client left before its answer; the answer serves the next such request, without a delay."""
+        """Record that the client disconnected before its answer, which the next such request gets without delay."""
         with self._lock:
             self.abandoned.append(request)
             if not answer.repeat:
                 self._left.insert(0, replace(answer, delay=0.0))
 
     def stall(self) -> None:
-        """Waits until the server stops."""
+        """Wait until the server stops."""
         self._stopping.wait(600)
 
 
@@ -205,7 +203,7 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:  # noqa: C
             headers = {name.lower(): value for name, value in self.headers.items()}
             request = Request(body, headers)
             answer = server.take(request)
-            if answer.delay and self._left_within(answer.delay):
+            if answer.delay and self._disconnected_within(answer.delay):
                 server.give_back(request, answer)
                 self.close_connection = True
                 return
@@ -214,8 +212,8 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:  # noqa: C
         def do_GET(self) -> None:
             self._send(200, json.dumps(server.counts()).encode())
 
-        def _left_within(self, seconds: float) -> bool:
-            """Waits so long, or until the client closes the connection; whether it did."""
+        def _disconnected_within(self, seconds: float) -> bool:
+            """Wait until the client disconnects or the time is over; return whether it disconnected."""
             readable, _, _ = select.select([self.connection], [], [], seconds)
             try:
                 return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
@@ -258,7 +256,7 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:  # noqa: C
                     self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
                     server.endless_bytes += len(piece)
             except OSError:
-                return  # nobody reads any more, which is what a client should come to
+                return  # the client closed the connection, as it should
             finally:
                 self.close_connection = True
 
@@ -275,7 +273,7 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:  # noqa: C
                 self.wfile.write(data)
                 self.wfile.flush()
             except (BrokenPipeError, ConnectionResetError):
-                self.close_connection = True  # the client gave up, as faults make it do
+                self.close_connection = True  # the client disconnected after a fault
 
         def log_message(self, format: str, *args: Any) -> None:
             return
@@ -321,8 +319,8 @@ def _text(content: Any) -> str:
 
 
 def load_script(path: Path) -> list[Answer]:
-    """The answers that a script file defines as ``SCRIPT``, a list or a function."""
-    # The file imports this module by name, also when it runs as a program.
+    """Return the answers of a script file's ``SCRIPT``, a list or a function."""
+    # The script imports this module by name, also when the module runs as a program.
     sys.modules.setdefault("openai_server", sys.modules[__name__])
     sys.path.insert(0, str(Path(__file__).parent))
     script = runpy.run_path(str(path))["SCRIPT"]
@@ -330,14 +328,14 @@ def load_script(path: Path) -> list[Answer]:
 
 
 def main() -> None:
-    """Serves a script until interrupted; prints the URL first."""
+    """Print the URL and serve a script until interrupted."""
     parser = argparse.ArgumentParser(description="A scripted model provider.")
     parser.add_argument("--script", type=Path, required=True, help="Python file that defines SCRIPT")
     parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
-    parser.add_argument("--key", help="API key to ask for")
+    parser.add_argument("--key", help="required API key")
     arguments = parser.parse_args()
-    # Both end it, also where a shell in the background has it ignore the first.
+    # A background shell may ignore SIGINT by default; both signals end the server.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     script = load_script(arguments.script)

@@ -1,4 +1,4 @@
-"""A task for llm-agent, from the caller's side: `AgentService.Converse` to its result, running the tools it asks for."""
+"""The caller's side of `AgentService.Converse`: sends a task, runs the tool calls, returns the result."""
 
 from __future__ import annotations
 
@@ -14,13 +14,9 @@ from dressage.errors import DeadlineExceeded, Internal, InvalidArgument, NotFoun
 from dressage.rpc_errors import from_rpc
 
 Tool = Callable[[str, Mapping[str, Any]], Awaitable[str]]
-"""What runs a tool: the call's id and its arguments to text. InvalidArgument and NotFound are told to the model."""
+"""Runs a tool: the call's id and its arguments to text. The model gets InvalidArgument and NotFound as the tool's output."""
 
 _MAX_RESULT_BYTES = 200_000
-
-
-def nothing(_: str) -> None:
-    """Progress that nobody wants to hear of."""
 
 
 async def converse(
@@ -30,39 +26,36 @@ async def converse(
     seconds: float,
     tools: Mapping[str, Tool],
     max_tool_calls: int,
-    progress: Callable[[str], None] = nothing,
 ) -> agent_pb.TaskResult:
-    """Has a task done, once. Safe to repeat within a session: the agent answers from its journal.
+    """Have llm-agent perform a task; within a session its journal makes repeats safe.
 
-    :param stub: of AgentService.
+    :param stub: a stub of `AgentService`.
     :param seconds: deadline of the whole task.
-    :param tools: by name; a longer result than 200 kB is cut.
-    :raises DressageError: what llm-agent raises; DeadlineExceeded ``TOO_MANY_TOOL_CALLS``, Internal ``NO_RESULT`` and
-        Unavailable ``CALL_ENDED`` besides.
+    :param tools: by name; results above 200 kB are cut.
+    :raises DressageError: errors of llm-agent; also DeadlineExceeded ``TOO_MANY_TOOL_CALLS``, Internal ``NO_RESULT`` and
+        Unavailable ``CALL_ENDED``.
     """
     call = stub.Converse(timeout=seconds)
     calls = 0
     try:
         await call.write(agent_pb.ConverseRequest(task=task))
-        while (said := await call.read()) is not grpc.aio.EOF:
-            match said.WhichOneof("message"):
+        while (message := await call.read()) is not grpc.aio.EOF:
+            match message.WhichOneof("message"):
                 case "result":
-                    result: agent_pb.TaskResult = said.result
+                    result: agent_pb.TaskResult = message.result
                     await call.done_writing()
                     return result
-                case "progress":
-                    progress(said.progress.text)
                 case "tool_call":
                     calls += 1
                     if calls > max_tool_calls:
-                        message = f"task {task.key!r} asked for more than {max_tool_calls} tool calls"
-                        raise DeadlineExceeded(message, reason="TOO_MANY_TOOL_CALLS")
-                    answer = await _run(said.tool_call, tools)
+                        error = f"task {task.key!r} made more than {max_tool_calls} tool calls"
+                        raise DeadlineExceeded(error, reason="TOO_MANY_TOOL_CALLS")
+                    answer = await _run(message.tool_call, tools)
                     await call.write(agent_pb.ConverseRequest(tool_result=answer))
         raise Internal(f"task {task.key!r} ended without a result", reason="NO_RESULT")
-    except grpc.aio.AioRpcError as error:
-        raise from_rpc(error) from None
-    except asyncio.InvalidStateError:  # a write on a call that has ended: its status tells why
+    except grpc.aio.AioRpcError as failure:
+        raise from_rpc(failure) from None
+    except asyncio.InvalidStateError:  # a write to a call that has ended: its status has the reason
         raise Unavailable(f"llm-agent ended the call: {await call.details()}", reason="CALL_ENDED") from None
     finally:
         call.cancel()

@@ -1,8 +1,8 @@
-"""The two services that the judge asks: llm-agent and renderer. Every call has a deadline, and domain errors come out."""
+"""Clients of llm-agent and the renderer: every call has a deadline and raises domain errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import grpc
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
@@ -11,12 +11,11 @@ from dressage.api.internal.v1 import renderer_service_pb2 as renderer_pb
 from dressage.api.internal.v1 import renderer_service_pb2_grpc as renderer_rpc
 from dressage.errors import DressageError
 from dressage.rpc_errors import from_rpc
-from dressage.serving.conversation import Tool, converse, nothing
+from dressage.serving.conversation import Tool, converse
 
-Progress = Callable[[str], None]
 MAX_TOOL_CALLS = 32
 _DESCRIBE_SECONDS = 120.0
-"""The first call of a fresh llm-agent waits for its client library to be imported."""
+"""The first call of a new llm-agent waits for the import of its client library."""
 
 
 class AgentClient:
@@ -26,7 +25,7 @@ class AgentClient:
         self._stub = agent_rpc.AgentServiceStub(channel)
 
     async def describe(self, model: str) -> agent_pb.DescribeModelResponse:
-        """What a model is."""
+        """Describe a model."""
         try:
             request = agent_pb.DescribeModelRequest(model=model)
             answer: agent_pb.DescribeModelResponse = await self._stub.DescribeModel(request, timeout=_DESCRIBE_SECONDS)
@@ -40,11 +39,10 @@ class AgentClient:
         *,
         seconds: float,
         tools: Mapping[str, Tool] | None = None,
-        progress: Progress = nothing,
     ) -> agent_pb.TaskResult:
-        """Has a task done, running the tools it asks for; safe to repeat within a session, by the journal.
+        """Have llm-agent perform a task and run its tool calls; within a session the journal makes repeats safe.
 
-        :raises DressageError: what llm-agent raises; ``TOO_MANY_TOOL_CALLS`` besides.
+        :raises DressageError: errors of llm-agent; also ``TOO_MANY_TOOL_CALLS``.
         """
         return await converse(
             self._stub,
@@ -52,7 +50,6 @@ class AgentClient:
             seconds=seconds,
             tools=tools or {},
             max_tool_calls=MAX_TOOL_CALLS,
-            progress=progress,
         )
 
 
@@ -65,7 +62,7 @@ class RendererClient:
     async def frames(
         self, request: renderer_pb.RenderFramesRequest, *, seconds: float
     ) -> renderer_pb.RenderFramesResponse:
-        """Sampled frames; a repeat gives the same ones."""
+        """Render sampled frames; a repeated request returns the same ones."""
         try:
             answer: renderer_pb.RenderFramesResponse = await self._stub.RenderFrames(request, timeout=seconds)
         except grpc.aio.AioRpcError as error:
@@ -73,23 +70,23 @@ class RendererClient:
         return answer
 
 
-FALLBACK_REASONS = frozenset(
+_PERMANENT_REASONS = frozenset(
     {
         "LLM_REPLY_UNUSABLE",
         "LLM_BAD_REQUEST",
-        "LLM_CANNOT_SEE",
+        "LLM_NO_VISION_SUPPORT",
         "LLM_KEY_REFUSED",
         "LLM_BUDGET_EXHAUSTED",
         "LLM_REPLY_TOO_LARGE",
         "LLM_TOOL_LOOP",
         "TOO_MANY_TOOL_CALLS",
-        "FOOTAGE_TOO_LARGE",
+        "ATTACHMENTS_TOO_LARGE",
         "EGL_MISSING",
     }
 )
-"""Faults that a repeat would meet again: the code's verdict stands, with a notice. All others are the caller's to repeat."""
+"""Failures that would occur again: the rollout is judged by code alone, with a notice. The caller retries all others."""
 
 
-def lasting(error: DressageError) -> bool:
-    """Whether a repeat would fail in the same way."""
-    return error.reason in FALLBACK_REASONS
+def is_permanent(error: DressageError) -> bool:
+    """Return whether a repeated request would fail in the same way."""
+    return error.reason in _PERMANENT_REASONS

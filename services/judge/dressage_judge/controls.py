@@ -1,4 +1,4 @@
-"""Null controls: recorded episodes that do not show the behaviour, which a judge must score low before it is trusted."""
+"""Null controls: recorded episodes that do not show the behaviour. A judge must score them below its threshold."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ TIME_REVERSED = "time_reversed"
 CONTROLS = ("random", "untrained", "motionless", TIME_REVERSED)
 _REVERSED_KINDS = ("random", "untrained")
 _QUOTED_FIELDS = ("x_velocity", "z_velocity", "z_position", "height", "pitch")
-"""Fields whose means a failure quotes, where the environment has them."""
+"""Fields whose means a failure reports, if the environment has them."""
 
 
 @functools.lru_cache(maxsize=16)
 def control_trajectories(env_id: str) -> dict[str, list[Trajectory]]:
-    """The shipped episodes of an environment by kind, and the random and untrained ones played backwards.
+    """Return the shipped episodes of an environment by kind, and the random and untrained ones in reverse order.
 
-    The result is shared between callers: not to be changed.
+    Callers share the result and must not modify it.
 
     :raises NotFound: for an unknown environment.
     """
@@ -31,44 +31,44 @@ def control_trajectories(env_id: str) -> dict[str, list[Trajectory]]:
     return {**shipped, TIME_REVERSED: backwards}
 
 
-def require_controls(wanted: Sequence[str], available: Mapping[str, Sequence[Trajectory]], env_id: str) -> None:
-    """Refuse controls that are unknown, or for which there is no episode: an empty control would always pass.
+def require_controls(names: Sequence[str], available: Mapping[str, Sequence[Trajectory]], env_id: str) -> None:
+    """Check that controls exist and have episodes: a judge would always pass a control without any.
 
-    :raises InvalidArgument: for a control that does not exist.
+    :raises InvalidArgument: for an unknown control.
     :raises FailedPrecondition: for one without episodes.
     """
-    for name in wanted:
+    for name in names:
         if name not in CONTROLS:
             raise InvalidArgument(field="null_controls", value=name, expected=f"one of {', '.join(CONTROLS)}")
         if not available.get(name):
             raise FailedPrecondition(
-                f"there are no recorded {name} episodes of {env_id} to try the judge on; "
-                f"`python -m dressage.envs.generate` records them",
+                f"null_controls: there are no recorded {name} episodes of {env_id}; "
+                f"record them with `python -m dressage.envs.generate`",
                 reason="CHECK_TRAJECTORIES_MISSING",
             )
 
 
 def null_failures(
-    wanted: Sequence[str],
+    names: Sequence[str],
     scores: Mapping[str, Sequence[float]],
     trajectories: Mapping[str, Sequence[Trajectory]],
     *,
     card: EnvironmentCard,
     threshold: float,
 ) -> list[CheckFailure]:
-    """One failure for each wanted control with an episode that does not stay below the threshold.
+    """Return one failure for each control with an episode that reaches the threshold.
 
     :param scores: the judge's scores by control, in the order of ``trajectories``.
     """
     failures = []
-    for name in dict.fromkeys(wanted):
+    for name in dict.fromkeys(names):
         values = scores.get(name, ())
         if not values or max(values) < threshold:
             continue
         worst = int(np.argmax(values))
         message = (
-            f"the null control {name!r} ({_MEANING[name]}) scored {values[worst]:.3f}, but it must stay below the pass "
-            f"threshold {threshold:g}: the judge is satisfied by what is not the behaviour; make its criteria demand the "
+            f"the null control {name!r} ({_MEANING[name]}) scored {values[worst]:.3f}; expected a score below the pass "
+            f"threshold {threshold:g}. The judge passes an episode without the behaviour; make its criteria require the "
             "behaviour itself"
         )
         seen = f"score {values[worst]:.3f}; the episode: {describe(trajectories[name][worst], card)}"
@@ -77,7 +77,7 @@ def null_failures(
 
 
 def describe(trajectory: Trajectory, card: EnvironmentCard) -> str:
-    """A few numbers of an episode, for a person or a model that has to see why it is not the behaviour."""
+    """Return a few statistics of an episode, which show a person or a model why it is not the behaviour."""
     parts = []
     for name in _QUOTED_FIELDS:
         if name in trajectory.fields and trajectory.fields[name].ndim == 1:

@@ -1,4 +1,4 @@
-"""What a code judge's numbers say, in words: the weakest criteria, and the evidence they rest on."""
+"""The diagnosis of a code judge's result, as text: the weakest criteria, and the evidence for them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NOT_TAG = re.compile(r"[^a-z0-9]+")
 
 
 def diagnose(result: JudgeResult, *, threshold: float) -> str:
-    """One or two sentences on a verdict, the weakest criterion first.
+    """Return a few sentences about a result, the weakest criterion first.
 
-    :param threshold: score from which the behaviour counts as achieved.
+    :param threshold: lowest score that passes.
     """
     reached = result.score >= threshold
     verdict = "reaches" if reached else "stays below"
@@ -32,7 +32,7 @@ def diagnose(result: JudgeResult, *, threshold: float) -> str:
 
 
 def failure_tags(result: JudgeResult, *, threshold: float) -> list[str]:
-    """Short names of the criteria that stay below the threshold, weakest first; none for a passed verdict."""
+    """Return tags of the criteria below the threshold, weakest first; none for a result that passes."""
     if result.score >= threshold:
         return []
     weakest = sorted(result.criteria.items(), key=lambda item: (item[1], item[0]))
@@ -41,17 +41,17 @@ def failure_tags(result: JudgeResult, *, threshold: float) -> list[str]:
 
 
 def tag(name: str) -> str:
-    """A criterion's name as a tag; empty where nothing is left of it."""
+    """Return a criterion's name as a tag, which may be empty."""
     return _NOT_TAG.sub("_", name.lower()).strip("_")[:40]
 
 
 def _evidence(evidence: Mapping[str, float], about: list[str]) -> str:
-    """The numbers, those whose names share a word with a weak criterion first."""
-    wanted = {word for name in about for word in _words(name).split()}
+    """The evidence, with values that share a word with a weak criterion first."""
+    related = {word for name in about for word in _words(name).split()}
 
     def rank(item: tuple[int, tuple[str, float]]) -> tuple[int, int]:
         place, (name, _) = item
-        return (-len(wanted & set(_words(name).split())), place)
+        return (-len(related & set(_words(name).split())), place)
 
     ordered = [entry for _, entry in sorted(enumerate(evidence.items()), key=rank)]
     shown = ", ".join(f"{_words(name)} {value:.4g}" for name, value in ordered[:_SHOWN_EVIDENCE])

@@ -1,4 +1,4 @@
-"""What a synthesis may ask for: another look at a window of the episode, and a measurement in the sandbox."""
+"""The tools of a synthesis: a question about a window of the episode, and a measurement in the sandbox."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dressage.api.internal.v1 import renderer_service_pb2 as renderer_pb
 from dressage.errors import DressageError, InvalidArgument
 from dressage.serving.conversation import Tool
 
-from dressage_judge.clients import lasting
+from dressage_judge.clients import is_permanent
 from dressage_judge.judging import CodeJudge
 
 MAX_ASK_FRAMES = 16
-"""Frames of another look: one page."""
+"""Maximum number of frames of a question: one page."""
 
 _ROLLOUTS, _FRAMES = "/rollouts/", "/frames/"
 
@@ -27,10 +27,10 @@ _ROLLOUTS, _FRAMES = "/rollouts/", "/frames/"
 class Evidence:
     """The tools of one synthesis.
 
-    :param key: the synthesis's key; questions are journalled below it by the number of the call.
-    :param frames: the renderer.
-    :param converse: llm-agent.
-    :param left: seconds that the caller still waits; None for no bound.
+    :param key: the synthesis's key; questions are journalled below it, by the number of the call.
+    :param frames: calls the renderer.
+    :param converse: calls llm-agent.
+    :param remaining: returns the seconds until the caller's deadline; None for none.
     """
 
     rollout: str
@@ -39,22 +39,22 @@ class Evidence:
     code: CodeJudge
     frames: Callable[[renderer_pb.RenderFramesRequest], Awaitable[renderer_pb.RenderFramesResponse]]
     converse: Callable[[agent_pb.Task, str], Awaitable[agent_pb.TaskResult]]
-    left: Callable[[], float | None]
+    remaining: Callable[[], float | None]
 
     def tools(self) -> Mapping[str, Tool]:
-        """By name."""
+        """Return the tools by name."""
         return {"ask_video": self.ask_video, "run_check": self.run_check}
 
     async def ask_video(self, call: str, arguments: Mapping[str, Any]) -> str:
-        """An answer from a window of the episode, with the moments that were looked at.
+        """Return a vision model's answer about a window of the episode, with the times of the frames.
 
-        :raises InvalidArgument: for a window that is none.
+        :raises InvalidArgument: for an invalid window.
         """
         question = str(arguments["question"])
         start, end, fps = (float(arguments[name]) for name in ("start", "end", "fps"))
         if not end > start:
             raise InvalidArgument(field="end", value=end, expected=f"a second after start ({start:g})")
-        wanted = renderer_pb.RenderFramesRequest(
+        sampling = renderer_pb.RenderFramesRequest(
             trajectory=self.rollout,
             fps=fps,
             start=start,
@@ -64,47 +64,49 @@ class Evidence:
             pages=True,
             clip=True,
         )
-        window = hashlib.sha256(wanted.SerializeToString(deterministic=True)).hexdigest()[:12]
-        wanted.prefix = frames_prefix(self.rollout, f"ask-{window}")
-        taken = await self.frames(wanted)
-        footage = footage_of(taken, motion_trail=False, overlay=True)
+        window = hashlib.sha256(sampling.SerializeToString(deterministic=True)).hexdigest()[:12]
+        sampling.prefix = frames_prefix(self.rollout, f"ask-{window}")
+        frames = await self.frames(sampling)
+        video = episode_video(frames, motion_trail=False, overlay=True)
         task = agent_pb.Task(
-            video_question=agent_pb.VideoQuestionTask(brief=self.request.brief, footage=footage, question=question)
+            video_question=agent_pb.VideoQuestionTask(brief=self.request.brief, video=video, question=question)
         )
         try:
             answer = (await self.converse(task, f"{self.key}/ask/{call}")).video_answer
         except DressageError as error:
-            if not lasting(error) or error.reason == "LLM_BUDGET_EXHAUSTED":
+            if not is_permanent(error) or error.reason == "LLM_BUDGET_EXHAUSTED":
                 raise
-            raise InvalidArgument(f"nobody could answer: {error.message}", field="question") from error
-        said = {
+            raise InvalidArgument(f"question: no answer ({error.message})", field="question") from error
+        reply = {
             "answer": answer.answer,
             "certain": answer.certain,
-            "frames_at": [round(moment, 3) for moment in taken.times],
+            "frames_at": [round(moment, 3) for moment in frames.times],
         }
-        return json.dumps(said, ensure_ascii=False)
+        return json.dumps(reply, ensure_ascii=False)
 
     async def run_check(self, call: str, arguments: Mapping[str, Any]) -> str:
-        """The numbers that a check measured.
+        """Return the values that a check measured.
 
-        :raises InvalidArgument: with the rule and the line, where the code fails.
+        :raises InvalidArgument: with the rule and the line of a failure.
         """
         measured = await self.code.measure(
-            str(arguments["code"]), self.request.environment, self.rollout, timeout=self.left()
+            str(arguments["code"]), self.request.environment, self.rollout, timeout=self.remaining()
         )
         return json.dumps(measured)
 
 
-def frames_prefix(rollout: str, mark: str) -> str:
-    """Where a rollout's frames are kept, beside the rollouts."""
+def frames_prefix(rollout: str, digest: str) -> str:
+    """Return the artifact prefix of a rollout's frames, in a folder next to that of the rollouts."""
     stem = rollout.removesuffix(".npz")
     folder, slash, name = stem.rpartition(_ROLLOUTS)
-    return f"{folder}{_FRAMES}{name}/{mark}" if slash else f"{stem}-frames/{mark}"
+    return f"{folder}{_FRAMES}{name}/{digest}" if slash else f"{stem}-frames/{digest}"
 
 
-def footage_of(frames: renderer_pb.RenderFramesResponse, *, motion_trail: bool, overlay: bool) -> agent_pb.Footage:
-    """The pictures as a model is shown them."""
-    return agent_pb.Footage(
+def episode_video(
+    frames: renderer_pb.RenderFramesResponse, *, motion_trail: bool, overlay: bool
+) -> agent_pb.EpisodeVideo:
+    """Return rendered frames as the input of a task."""
+    return agent_pb.EpisodeVideo(
         pages=frames.pages,
         frames=frames.frames,
         clip=frames.clip,

@@ -1,4 +1,4 @@
-"""Checks of generated code and verdicts on rollouts: what the servicer calls."""
+"""Checks of generated code, and judging by code."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def judge(trajectory, np):
 """
 
 DEFAULT_THRESHOLD = 0.7
-"""Pass threshold where a request has none; a session's default, too."""
+"""Pass threshold of a request without one; equals a session's default."""
 
 
 @dataclass(frozen=True)
 class CheckedCode:
-    """A check's report, and the highest score that a judge gave each kind of control."""
+    """A check's report, and a judge's highest score for each kind of null control."""
 
     report: CheckReport
     control_scores: dict[str, float] = field(default_factory=dict)
@@ -39,18 +39,14 @@ class CheckedCode:
 
 @dataclass(frozen=True)
 class JudgedRollout:
-    """The verdict of a judge on one rollout.
-
-    :param reversed_score: score of the rollout played backwards, if it was asked for.
-    """
+    """The result of a code judge for one rollout."""
 
     rollout: str
     result: JudgeResult
-    reversed_score: float | None = None
 
 
 class CodeJudge:
-    """Checks generated rewards and judges, and judges rollouts of an artifact store."""
+    """Checks generated rewards and judges, and judges rollouts of an artifact store by code."""
 
     def __init__(self, *, store: ArtifactStore, runner: SandboxRunner) -> None:
         self._store = store
@@ -90,38 +86,32 @@ class CodeJudge:
         return CheckedCode(report, {label: max(values) for label, values in report.scores.items() if values})
 
     async def judge(
-        self, source: str, environment: str, rollouts: Sequence[str], *, time_reversed: bool, timeout: float | None
+        self, source: str, environment: str, rollouts: Sequence[str], *, timeout: float | None
     ) -> list[JudgedRollout]:
-        """A judge's verdicts on rollouts.
+        """Judge rollouts by code.
 
         :param rollouts: artifact keys.
-        :returns: one for each rollout, in the order asked.
+        :return: one result for each rollout, in the same order.
         :raises NotFound: for an unknown environment or rollout.
-        :raises FailedPrecondition: when the judge fails on a rollout (``JUDGE_FAILED``): a crash is no low score.
+        :raises FailedPrecondition: if the judge fails on a rollout (``JUDGE_FAILED``): a crash is not a low score.
         """
         violations = lint_judge(source, load_card(environment))
         if violations:
             first = violations[0]
             raise _failed("", first.rule, first.line, first.message, "")
         episodes = await asyncio.to_thread(self._load, rollouts, environment)
-        backwards = [episode.time_reversed() for episode in episodes] if time_reversed else []
         try:
-            results = await self._runner.judge(source, [*episodes, *backwards], timeout=timeout)
+            results = await self._runner.judge(source, episodes, timeout=timeout)
         except JudgeFailure as error:
-            raise self._blame(error, rollouts) from error
-        scores: list[float | None] = [result.score for result in results[len(episodes) :]]
-        scores = scores or [None] * len(episodes)
-        return [
-            JudgedRollout(key, result, score)
-            for key, result, score in zip(rollouts, results[: len(episodes)], scores, strict=True)
-        ]
+            raise self._failed_on(error, rollouts) from error
+        return [JudgedRollout(key, result) for key, result in zip(rollouts, results, strict=True)]
 
     async def measure(self, code: str, environment: str, rollout: str, *, timeout: float | None) -> dict[str, float]:
-        """What ``check(trajectory, np)`` of a piece of code measures on a rollout.
+        """Return the result of a module's ``check(trajectory, np)`` on a rollout.
 
-        It runs as a judge whose evidence is what it returns, under a judge's rules and bounds.
+        It runs as a judge that returns the result as its evidence, under a judge's rules and limits.
 
-        :raises InvalidArgument: with the rule and the line, where the code fails; ``CHECK_FAILED``.
+        :raises InvalidArgument: ``CHECK_FAILED``, with the rule and the line of the failure.
         """
         source = code.rstrip() + _AS_JUDGE
         violations = lint_judge(source, load_card(environment))
@@ -138,15 +128,15 @@ class CodeJudge:
         return dict(results[0].evidence)
 
     async def load(self, rollouts: Sequence[str], environment: str) -> list[Trajectory]:
-        """Recorded rollouts, by artifact key.
+        """Load recorded rollouts by artifact key.
 
-        :raises NotFound: for one that is not there.
+        :raises NotFound: for a missing one.
         """
         return await asyncio.to_thread(self._load, rollouts, environment)
 
     @property
     def runner(self) -> SandboxRunner:
-        """Where generated code runs."""
+        """Runs generated code."""
         return self._runner
 
     def _load(self, rollouts: Sequence[str], environment: str) -> list[Trajectory]:
@@ -164,36 +154,34 @@ class CodeJudge:
         except InvalidArgument as error:
             raise InvalidArgument(f"rollout {key}: {error.message}", field="rollouts", reason="BAD_ROLLOUT") from error
         if trajectory.environment != environment:
-            message = f"rollout {key} is of {trajectory.environment}, but the judge is asked about {environment}"
+            message = f"rollout {key} is of {trajectory.environment}, but the request is for {environment}"
             raise InvalidArgument(message, field="environment", reason="WRONG_ENVIRONMENT")
         return trajectory
 
-    def _blame(self, error: JudgeFailure, rollouts: Sequence[str]) -> FailedPrecondition:
-        names = list(dict.fromkeys(rollouts[place % len(rollouts)] for place in error.places))
+    def _failed_on(self, error: JudgeFailure, rollouts: Sequence[str]) -> FailedPrecondition:
+        names = list(dict.fromkeys(rollouts[place] for place in error.places))
         first = names[0]
-        if error.places[0] >= len(rollouts):
-            first += " (played backwards)"
         more = len(names) - 1
-        where = (
+        subject = (
             first if not more else f"{first} and {more} other{'s' if more > 1 else ''} ({', '.join(names[1:_SHOWN])})"
         )
         failure = error.failure
         self._log.warning("judge failed", rollouts=names[:_SHOWN], rule=failure.rule, line=failure.line)
         metadata = {"rollout": first, "rollouts": ",".join(names[:_NAMED])}
-        return _failed(where, failure.rule, failure.line, failure.message, failure.seen, metadata)
+        return _failed(subject, failure.rule, failure.line, failure.message, failure.seen, metadata)
 
 
 def _failed(
-    where: str, rule: str, line: int, message: str, seen: str, metadata: Mapping[str, str] | None = None
+    subject: str, rule: str, line: int, message: str, seen: str, metadata: Mapping[str, str] | None = None
 ) -> FailedPrecondition:
-    on = f" on {where}" if where else ""
+    on = f" on {subject}" if subject else ""
     at = f" at line {line}" if line else ""
-    told = f"the judge failed{on}{at}: {message}" + (f" Seen: {seen}" if seen else "")
+    text = f"the judge failed{on}{at}: {message}" + (f" Seen: {seen}" if seen else "")
     details = {"rollout": "", **(metadata or {}), "rule": rule, "line": str(line)}
-    return FailedPrecondition(told, reason="JUDGE_FAILED", metadata=details)
+    return FailedPrecondition(text, reason="JUDGE_FAILED", metadata=details)
 
 
 def _unmeasured(rule: str, line: int, message: str, seen: str = "") -> InvalidArgument:
     at = f", line {line}" if line else ""
-    told = f"the check failed ({rule}{at}): {message}" + (f" Seen: {seen}" if seen else "")
-    return InvalidArgument(told, field="code", reason="CHECK_FAILED")
+    text = f"the check failed ({rule}{at}): {message}" + (f" Seen: {seen}" if seen else "")
+    return InvalidArgument(text, field="code", reason="CHECK_FAILED")

@@ -1,4 +1,4 @@
-"""Two verdicts on a rollout to one judgment, by the fixed rubric (DESIGN §7)."""
+"""Combines the verdicts of code and video on a rollout to one judgment, with the fixed rubric (DESIGN §7)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dressage.contracts.rubric import CODE_WEIGHT, VIDEO_WEIGHT, agree, weighted
 from dressage_judge.diagnosis import tag
 
 _LACKING = 0.75
-"""A visual criterion below this is named among what failed."""
+"""A visual criterion below this score is among the failure tags."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """How two verdicts became one score."""
+    """How two verdicts were combined."""
 
     score: float
     agreed: bool
@@ -27,30 +27,30 @@ class Decision:
 
 
 def by_rubric(code: float, video: float) -> Decision:
-    """The decision on two verdicts that agree."""
+    """Return the decision for two verdicts that agree."""
     words = f"the judges agree; {CODE_WEIGHT:g} of the code's score and {VIDEO_WEIGHT:g} of the video's"
     return Decision(weighted(code, video), True, abs(code - video), "both", words)
 
 
 def by_synthesis(code: float, video: float, synthesis: agent_pb.Synthesis) -> Decision:
-    """The decision of a synthesis on two verdicts that differ."""
+    """Return the decision of a synthesis for two verdicts that differ."""
     return Decision(synthesis.score, False, abs(code - video), synthesis.decided_by, synthesis.reasoning)
 
 
 def unsettled(code: float, video: float, why: str) -> Decision:
-    """The decision where the verdicts differ and nobody could settle it: the lower one, since a pass must be certain."""
+    """Return the decision for two verdicts that differ without a synthesis: the lower score, since a pass must be certain."""
     decided_by = "code" if code <= video else "video"
-    words = f"the judges differ and it could not be settled ({why}); the lower score counts"
+    words = f"the judges differ, and the synthesis failed ({why}); the lower score counts"
     return Decision(min(code, video), False, abs(code - video), decided_by, words)
 
 
 def need_synthesis(code: float, video: float) -> bool:
-    """Whether two verdicts differ by more than the rubric allows."""
+    """Return whether two scores differ by more than the rubric allows."""
     return not agree(code, video)
 
 
 def merge(judged: pb.RolloutJudgment, verdict: agent_pb.VideoVerdict, decision: Decision, *, threshold: float) -> None:
-    """Writes the video's verdict and the decision into a rollout's judgment, which holds the code's."""
+    """Add the video judge's verdict and the decision to a rollout's judgment by code."""
     judgment = judged.judgment
     code = judgment.score
     judgment.score = decision.score

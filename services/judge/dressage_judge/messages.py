@@ -1,4 +1,4 @@
-"""Checks and verdicts as messages."""
+"""Checks and judgments as messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dressage_judge.judging import CheckedCode, JudgedRollout
 
 
 def check_response(checked: CheckedCode) -> pb.CheckResponse:
-    """A check's result as a message."""
+    """Return a check's result as a message."""
     report = checked.report
     return pb.CheckResponse(
         ok=report.ok,
@@ -28,15 +28,12 @@ def check_response(checked: CheckedCode) -> pb.CheckResponse:
 
 
 def rollout_judgment(judged: JudgedRollout, *, threshold: float) -> pb.RolloutJudgment:
-    """A verdict on a rollout as a message."""
-    message = pb.RolloutJudgment(rollout=judged.rollout, judgment=judgment(judged.result, threshold=threshold))
-    if judged.reversed_score is not None:
-        message.time_reversed_score = judged.reversed_score
-    return message
+    """Return the code judge's result for a rollout as a message."""
+    return pb.RolloutJudgment(rollout=judged.rollout, judgment=judgment(judged.result, threshold=threshold))
 
 
 def judgment(result: JudgeResult, *, threshold: float) -> session_pb2.Judgment:
-    """The judgment that a code judge's verdict on one rollout amounts to."""
+    """Return the judgment of one rollout by a code judge."""
     verdict = session_pb2.Verdict(
         kind=session_pb2.JUDGE_KIND_CODE, score=result.score, votes=1, spread=0.0, evidence=result.evidence
     )

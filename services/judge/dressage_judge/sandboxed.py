@@ -1,4 +1,4 @@
-"""Generated code is run here, through the sandbox and in threads: a bounded number at once, each with a deadline."""
+"""Runs generated code in the sandbox, from threads: a bounded number at a time, each with a deadline."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ from dressage_judge import metrics
 Result = TypeVar("Result")
 
 MARGIN_SECONDS = 1.0
-"""Kept back from the caller's deadline, so that the answer still arrives in time."""
+"""Reserved from the caller's deadline, so that the response arrives in time."""
 
 _LEAST_SECONDS = 1.0
 _BATCH_BYTES = 64 << 20
 _SECONDS_PER_ROLLOUT = 2.0
 _PROBES, _PROBES_KILLED = 12, 6
 KILLED = {"time_budget": "timeout", "memory_budget": "memory", "sandbox": "sandbox"}
-"""Rules of a report by which the sandbox ended the code, and the reason that is counted."""
+"""Rules of reports on code that the sandbox ended, with the reason in the metric."""
 
 
 @dataclass(frozen=True)
 class SandboxBounds:
-    """How generated code is run.
+    """Limits of generated code.
 
-    :param scratch: existing folder for temporary ones.
-    :param concurrent: sandboxes at once.
-    :param max_waiting: further calls that may wait; more are refused.
-    :param seconds: wall-clock time of one call; judging more than a few rollouts gets more.
-    :param allow_unsandboxed: run code without a sandbox where this kernel offers none.
+    :param scratch: existing folder for temporary folders.
+    :param concurrent: maximum number of concurrent sandboxes.
+    :param max_waiting: maximum number of waiting calls; more are refused.
+    :param seconds: wall-clock limit of one call; it grows with the number of rollouts.
+    :param allow_unsandboxed: run code without a sandbox if the kernel offers none.
     """
 
     scratch: Path
@@ -72,9 +72,9 @@ class SandboxRunner:
     async def check_reward(
         self, source: str, card: EnvironmentCard, trajectories: Sequence[Trajectory], *, timeout: float | None
     ) -> CheckReport:
-        """The report on a reward.
+        """Check a reward.
 
-        :param timeout: seconds that the caller waits; None for no bound but our own.
+        :param timeout: seconds until the caller's deadline; None for none.
         """
 
         def call(limits: Limits) -> CheckReport:
@@ -92,7 +92,7 @@ class SandboxRunner:
     async def check_judge(
         self, source: str, card: EnvironmentCard, trajectories: dict[str, list[Trajectory]], *, timeout: float | None
     ) -> CheckReport:
-        """The report on a judge, with its scores by label; null controls are the caller's to compare."""
+        """Check a judge; the report has its scores by kind of control, which the caller compares with the threshold."""
 
         def call(limits: Limits) -> CheckReport:
             return check_judge_in_sandbox(
@@ -109,9 +109,9 @@ class SandboxRunner:
     async def judge(
         self, source: str, trajectories: Sequence[Trajectory], *, timeout: float | None
     ) -> list[JudgeResult]:
-        """Verdicts in the order of the trajectories, from one sandbox for each 64 MiB of them.
+        """Judge trajectories, in one sandbox for each 64 MiB of them; results are in the same order.
 
-        :raises JudgeFailure: naming the trajectories by their places.
+        :raises JudgeFailure: with the indices of the trajectories on which the judge fails.
         """
         results: list[JudgeResult] = []
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
@@ -120,16 +120,16 @@ class SandboxRunner:
             try:
                 results += await self._judge(source, part, deadline)
             except JudgeError as error:
-                places, found = await self._culprits(source, part, deadline, error)
-                raise JudgeFailure([first + place for place in places], found) from error
+                places, failure = await self._failing_places(source, part, deadline, error)
+                raise JudgeFailure([first + place for place in places], failure) from error
         return results
 
     async def score(
         self, source: str, card: EnvironmentCard, trajectories: Sequence[Trajectory], *, timeout: float | None
     ) -> list[dict[str, Any]]:
-        """Each trajectory's return by a reward: ``{"return": float, "terms": {name: float}}``.
+        """Compute each trajectory's return under a reward: ``{"return": float, "terms": {name: float}}``.
 
-        :raises RewardError: the reward failed on one of them, or was ended.
+        :raises RewardError: if the reward fails on one of them, or the sandbox ends it.
         """
 
         def call(limits: Limits) -> list[dict[str, Any]]:
@@ -145,7 +145,7 @@ class SandboxRunner:
         return await self._run(call, timeout, rollouts=len(trajectories))
 
     def close(self) -> None:
-        """Take no more calls."""
+        """Stop accepting calls."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _judge(self, source: str, part: Sequence[Trajectory], deadline: float | None) -> list[JudgeResult]:
@@ -165,15 +165,15 @@ class SandboxRunner:
                 metrics.SANDBOX_KILLS.labels(KILLED[error.rule]).inc()
             raise
 
-    async def _culprits(
+    async def _failing_places(
         self, source: str, part: Sequence[Trajectory], deadline: float | None, error: JudgeError
     ) -> tuple[list[int], CheckFailure]:
-        """On which trajectories the judge fails, by halving, and how it fails on the first.
+        """The trajectories on which the judge fails, by bisection, and its failure on the first of them.
 
-        A bounded number of sandboxes is started for that, and none past the deadline: then what fails together is named
-        together. So it is where neither half fails alone: they are too much at once.
+        The number of sandboxes is bounded, and none starts after the deadline: the trajectories of an undivided part are then
+        reported together. The same holds if neither half fails by itself, because only both together exceed a limit.
         """
-        found: list[tuple[int, CheckFailure]] = []
+        failing: list[tuple[int, CheckFailure]] = []
         most, probes = (_PROBES_KILLED if error.rule in KILLED else _PROBES), 0
 
         async def fails(low: int, high: int) -> CheckFailure | None:
@@ -188,7 +188,7 @@ class SandboxRunner:
         async def search(low: int, high: int, failure: CheckFailure) -> None:
             halves = [(low, (low + high) // 2), ((low + high) // 2, high)] if high - low > 1 else []
             if not halves or probes + len(halves) > most:
-                found.extend((place, failure) for place in range(low, high))
+                failing.extend((place, failure) for place in range(low, high))
                 return
             faults = []
             for half in halves:
@@ -197,17 +197,20 @@ class SandboxRunner:
                 except DeadlineExceeded:
                     faults.append(failure)
             if not any(faults):
-                found.extend((place, failure) for place in range(low, high))
+                failing.extend((place, failure) for place in range(low, high))
             for half, fault in zip(halves, faults, strict=True):
                 if fault is not None:
                     await search(*half, fault)
 
         await search(0, len(part), error.failure)
-        return [place for place, _ in found], found[0][1]
+        return [place for place, _ in failing], failing[0][1]
 
     async def _run(self, call: Callable[[Limits], Result], timeout: float | None, *, rollouts: int = 0) -> Result:
         if self._pending >= self._bounds.concurrent + self._bounds.max_waiting:
-            raise ResourceExhausted(f"{self._pending} checks and judgments wait already", reason="SANDBOX_QUEUE_FULL")
+            raise ResourceExhausted(
+                f"{self._pending} checks and judgments are waiting already, the limit of this server; try again later",
+                reason="SANDBOX_QUEUE_FULL",
+            )
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         self._pending += 1
@@ -224,16 +227,16 @@ class SandboxRunner:
         except BaseException:
             self._slots.release()
             raise
-        # The place is free only when the sandbox has ended, even if the caller has gone by then.
+        # The slot is released only when the sandbox has ended, even if the caller has cancelled the call.
         work.add_done_callback(lambda _: self._slots.release())
         return await work
 
 
 class JudgeFailure(Exception):
-    """A judge failed.
+    """The failure of a judge.
 
-    :param places: indices of the rollouts that it fails on, at least one.
-    :param failure: how it fails on the first of them.
+    :param places: indices of the rollouts on which it fails, at least one.
+    :param failure: the failure on the first of them.
     """
 
     def __init__(self, places: Sequence[int], failure: CheckFailure) -> None:
@@ -243,11 +246,11 @@ class JudgeFailure(Exception):
 
 
 def limits_for(timeout: float | None, *, seconds: float, rollouts: int = 0) -> Limits:
-    """The bounds of one sandboxed call: more time for more rollouts, but never beyond the caller's deadline.
+    """Return the limits of one sandboxed call: more time for more rollouts, but not beyond the caller's deadline.
 
-    :param timeout: seconds that the caller still waits.
-    :param seconds: wall-clock time of a call on few rollouts.
-    :raises DeadlineExceeded: when too few are left to begin.
+    :param timeout: seconds until the caller's deadline.
+    :param seconds: wall-clock limit of a call with few rollouts.
+    :raises DeadlineExceeded: if too little time is left.
     """
     extra = _SECONDS_PER_ROLLOUT * max(0, rollouts - 8)
     wall = seconds + extra
@@ -272,7 +275,7 @@ def _batches(trajectories: Sequence[Trajectory]) -> list[tuple[int, int]]:
 
 
 def _counted(report: CheckReport) -> CheckReport:
-    # A report without a style comes from lint or, with one of these rules, from the end of the process.
+    # A report without a style is from lint or, with one of these rules, from a process that the sandbox ended.
     for failure in report.failures:
         if not report.style and failure.rule in KILLED:
             metrics.SANDBOX_KILLS.labels(KILLED[failure.rule]).inc()
@@ -288,7 +291,7 @@ def _too_late() -> DeadlineExceeded:
 
 
 def scratch_folder(configured: str) -> Path:
-    """The folder for sandboxes' scratch: the configured one, made if needed, or a new one below the system's."""
+    """Return the folder for the sandboxes' scratch files: the configured one, or a new temporary one."""
     import tempfile
 
     if not configured:

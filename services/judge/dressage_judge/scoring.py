@@ -1,4 +1,4 @@
-"""Returns of recorded rollouts and of the shipped controls by a generated reward, for its pre-screening."""
+"""Returns of recorded rollouts and of null controls under a generated reward, for its pre-screening."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _PER_CONTROL = 2
 
 
 async def score(judge: CodeJudge, request: pb.ScoreRequest, *, timeout: float | None) -> pb.ScoreResponse:
-    """What `JudgeService.Score` answers.
+    """Return the response of `JudgeService.Score`.
 
-    A reward that fails on a trajectory is told as failures: that is the generated code's fault, not the caller's. A judge that
-    fails on a control leaves the controls out: judging rollouts will say so where it matters.
+    The response reports a reward that fails on a trajectory, since the fault is in the generated code, not in the request. If
+    the judge fails on a control, the response has no controls: judging the rollouts reports that failure.
 
     :raises NotFound: for an unknown environment or rollout.
     """
@@ -44,13 +44,13 @@ async def score(judge: CodeJudge, request: pb.ScoreRequest, *, timeout: float | 
     except RewardError as error:
         return pb.ScoreResponse(failures=[_failure(error.failure)])
     answer = pb.ScoreResponse()
-    for key, episode, found in zip(request.rollouts, rollouts, scores[: len(rollouts)], strict=True):
-        answer.scored.append(_scored(episode, found, rollout=key))
-    for (kind, episode), found, verdict in zip(controls, scores[len(rollouts) :], judged, strict=True):
-        answer.scored.append(_scored(episode, found, control=kind))
+    for key, episode, entry in zip(request.rollouts, rollouts, scores[: len(rollouts)], strict=True):
+        answer.scored.append(_scored(episode, entry, rollout=key))
+    for (kind, episode), entry, verdict in zip(controls, scores[len(rollouts) :], judged, strict=True):
+        answer.scored.append(_scored(episode, entry, control=kind))
         answer.scored[-1].judge_score = verdict
-    for entry, episode in zip(answer.scored, [*rollouts, *(episode for _, episode in controls)], strict=True):
-        entry.description = describe(episode, card)
+    for message, episode in zip(answer.scored, [*rollouts, *(episode for _, episode in controls)], strict=True):
+        message.description = describe(episode, card)
     return answer
 
 
@@ -62,7 +62,7 @@ def _controls(environment: str) -> list[tuple[str, Trajectory]]:
 async def _judged(
     judge: CodeJudge, request: pb.ScoreRequest, episodes: Sequence[Trajectory], timeout: float | None
 ) -> list[float] | None:
-    """The judge's scores of the controls; None where it fails on one."""
+    """The judge's scores of the controls; None if it fails on one."""
     if not episodes:
         return []
     if lint_judge(request.judge_source, load_card(request.environment)):
@@ -74,11 +74,11 @@ async def _judged(
     return [result.score for result in results]
 
 
-def _scored(episode: Trajectory, found: dict[str, Any], *, rollout: str = "", control: str = "") -> pb.ScoredTrajectory:
+def _scored(episode: Trajectory, score: dict[str, Any], *, rollout: str = "", control: str = "") -> pb.ScoredTrajectory:
     message = pb.ScoredTrajectory(rollout=rollout, control=control, steps=episode.num_steps)
     message.terminated = bool(episode.terminated)
-    setattr(message, "return", found["return"])
-    message.terms.update(found["terms"])
+    setattr(message, "return", score["return"])
+    message.terms.update(score["terms"])
     return message
 
 

@@ -1,8 +1,7 @@
-"""The gRPC face of the judge: translate, call, translate."""
+"""The servicer of `JudgeService`."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 from dressage.api.internal.v1 import judge_service_pb2 as pb
@@ -40,16 +39,8 @@ class JudgeServicer(rpc.JudgeServiceServicer):
 
     async def Judge(self, request: pb.JudgeRequest, context: Any) -> pb.JudgeResponse:
         """Judge recorded rollouts."""
-        return pb.JudgeResponse(rollouts=await self._verdicts.all(request, timeout=context.time_remaining()))
-
-    async def StreamJudge(self, request: pb.StreamJudgeRequest, context: Any) -> AsyncIterator[pb.StreamJudgeResponse]:
-        """Judge recorded rollouts and tell each verdict as soon as it stands."""
-        async for said in self._verdicts.stream(request.request, timeout=context.time_remaining()):
-            if isinstance(said, str):
-                yield pb.StreamJudgeResponse(progress=said)
-            else:
-                yield pb.StreamJudgeResponse(rollout=said)
+        return pb.JudgeResponse(rollouts=await self._verdicts.judge(request, timeout=context.time_remaining()))
 
     async def Score(self, request: pb.ScoreRequest, context: Any) -> pb.ScoreResponse:
-        """Score recorded rollouts and the controls by a reward."""
+        """Compute returns of recorded rollouts and of null controls under a reward."""
         return await scoring.score(self._judge, request, timeout=context.time_remaining())

@@ -1,141 +1,105 @@
-"""The verdicts that a request asks for: code on all rollouts first, then a look at those that are to be looked at."""
+"""Judges the rollouts of a request: all by code, then those of `VideoOptions` by video as well."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dressage.api.internal.v1 import judge_service_pb2 as pb
 from dressage.errors import DressageError
-from dressage.serving.bills import add_cost, bill
+from dressage.serving.costs import add_cost, attach_cost
 
+from dressage_judge.budget import BudgetTracker
 from dressage_judge.judging import DEFAULT_THRESHOLD, CodeJudge, JudgedRollout
-from dressage_judge.looking import Looking, Refusal, VideoJudge, check_video
 from dressage_judge.messages import rollout_judgment
-from dressage_judge.spending import Purse
+from dressage_judge.video_judging import VideoContext, VideoJudge, VideoSkipped, check_video
 
-_AT_ONCE = 3
-_MAX_SAID = 4096
-Said = str | pb.RolloutJudgment | None
+_CONCURRENT_ROLLOUTS = 3
 
 
 class Verdicts:
-    """Judges.
+    """Judges rollouts.
 
-    :param video: None where this judge knows no llm-agent or no renderer.
+    :param video: None without an llm-agent or a renderer.
     """
 
     def __init__(self, *, code: CodeJudge, video: VideoJudge | None) -> None:
         self._code = code
         self._video = video
 
-    async def all(self, request: pb.JudgeRequest, *, timeout: float | None) -> list[pb.RolloutJudgment]:
-        """The verdicts, in the order asked."""
-        by_rollout = {
-            said.rollout: said async for said in self.stream(request, timeout=timeout) if not isinstance(said, str)
-        }
-        return [by_rollout[rollout] for rollout in request.rollouts]
+    async def judge(self, request: pb.JudgeRequest, *, timeout: float | None) -> list[pb.RolloutJudgment]:
+        """Return the judgments in the order of the request.
 
-    async def stream(
-        self, request: pb.JudgeRequest, *, timeout: float | None
-    ) -> AsyncIterator[str | pb.RolloutJudgment]:
-        """Lines on what is going on, and the verdicts as they come to stand.
-
-        :param timeout: seconds that the caller waits; None for no bound.
+        :param timeout: seconds until the caller's deadline; None for none.
         :raises DressageError: see `CodeJudge.judge` and `VideoJudge`.
         """
-        asked = pb.JudgeRequest()
-        asked.CopyFrom(request)
-        asked.pass_threshold = request.pass_threshold or DEFAULT_THRESHOLD
+        complete = pb.JudgeRequest()
+        complete.CopyFrom(request)
+        complete.pass_threshold = request.pass_threshold or DEFAULT_THRESHOLD
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
 
-        def left() -> float | None:
+        def remaining() -> float | None:
             return None if deadline is None else deadline - loop.time()
 
-        looked_at = set(asked.video.rollouts) if asked.HasField("video") else set()
-        if looked_at:
-            check_video(asked)
+        by_video = set(complete.video.rollouts)
+        if by_video:
+            check_video(complete)
         judged = await self._code.judge(
-            asked.judge_source,
-            asked.environment,
-            list(asked.rollouts),
-            time_reversed=asked.judge_time_reversed,
-            timeout=timeout,
+            complete.judge_source, complete.environment, list(complete.rollouts), timeout=timeout
         )
-        rest: list[tuple[JudgedRollout, pb.RolloutJudgment]] = []
-        for each in judged:
-            message = rollout_judgment(each, threshold=asked.pass_threshold)
-            if each.rollout in looked_at:
-                rest.append((each, message))
-            else:
-                yield message
-        if rest:
-            async for said in self._looks(asked, rest, left):
-                yield said
+        messages = [rollout_judgment(each, threshold=complete.pass_threshold) for each in judged]
+        pairs = [(each, message) for each, message in zip(judged, messages, strict=True) if each.rollout in by_video]
+        if pairs:
+            await self._judge_by_video(complete, pairs, remaining)
+        return messages
 
-    async def _looks(
+    async def _judge_by_video(
         self,
         request: pb.JudgeRequest,
-        rest: list[tuple[JudgedRollout, pb.RolloutJudgment]],
-        left: Callable[[], float | None],
-    ) -> AsyncIterator[str | pb.RolloutJudgment]:
-        said: asyncio.Queue[Said] = asyncio.Queue(maxsize=_MAX_SAID)
+        pairs: list[tuple[JudgedRollout, pb.RolloutJudgment]],
+        remaining: Callable[[], float | None],
+    ) -> None:
+        """Merge the video judge's verdicts into the messages; the first one's cost includes that of the criteria."""
+        if self._video is None:
+            skipped = VideoSkipped("the judge has no llm-agent and no renderer configured: judged by code alone")
+        else:
+            context = await self._video.prepare(request, remaining=remaining)
+            if isinstance(context, VideoContext):
+                return await _judge_all(self._video, context, pairs)
+            skipped = context
+        for _, message in pairs:
+            message.notices.append(skipped.notice)
+        pairs[0][1].judgment.cost.CopyFrom(skipped.opening_cost)
 
-        def tell(line: str) -> None:
-            if not said.full():
-                said.put_nowait(line)
 
-        async def work() -> None:
-            if self._video is None:
-                looking: Looking | Refusal = Refusal("this judge knows no llm-agent and renderer: judged by code alone")
-            else:
-                looking = await self._video.begin(request, left=left, progress=tell)
-            # With a budget one at a time, so that it is held to.
-            places = asyncio.Semaphore(1 if isinstance(looking, Looking) and looking.purse.bounded else _AT_ONCE)
+async def _judge_all(
+    video: VideoJudge, context: VideoContext, pairs: list[tuple[JudgedRollout, pb.RolloutJudgment]]
+) -> None:
+    # With a budget one rollout at a time, so that the budget is checked between them.
+    slots = asyncio.Semaphore(1 if context.budget.bounded else _CONCURRENT_ROLLOUTS)
 
-            async def one(judged: JudgedRollout, message: pb.RolloutJudgment) -> None:
-                if isinstance(looking, Refusal):
-                    message.notices.append(looking.notice)
-                    if message is rest[0][1]:
-                        message.judgment.cost.CopyFrom(looking.opening_cost)
-                elif self._video is not None:
-                    async with places:
-                        await self._video.look(looking, judged, message)
-                    if message is rest[0][1]:
-                        add_cost(message.judgment.cost, looking.opening_cost)
-                await said.put(message)
+    async def judge(judged: JudgedRollout, message: pb.RolloutJudgment) -> None:
+        async with slots:
+            await video.judge(context, judged, message)
 
-            with _first_of_many(looking.purse if isinstance(looking, Looking) else None):
-                async with asyncio.TaskGroup() as group:
-                    for judged, message in rest:
-                        group.create_task(one(judged, message))
-
-        async def whole() -> None:
-            try:
-                await work()
-            finally:
-                await said.put(None)
-
-        task = asyncio.create_task(whole())
-        try:
-            while (line := await said.get()) is not None:
-                yield line
-            await task
-        finally:
-            task.cancel()
+    with _first_error(context.budget):
+        async with asyncio.TaskGroup() as group:
+            for judged, message in pairs:
+                group.create_task(judge(judged, message))
+    add_cost(pairs[0][1].judgment.cost, context.opening_cost)
 
 
 @contextmanager
-def _first_of_many(purse: Purse | None) -> Iterator[None]:
-    """Raises the first error of a group alone, with what was spent so far: callers know domain errors, not groups."""
+def _first_error(budget: BudgetTracker) -> Iterator[None]:
+    """Raise the first error of a group by itself, with the cost so far: callers handle domain errors, not groups."""
     try:
         yield
     except BaseExceptionGroup as group:
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        if isinstance(error, DressageError) and purse is not None:
-            bill(error, purse.spent)
+        if isinstance(error, DressageError):
+            attach_cost(error, budget.spent)
         raise error from None

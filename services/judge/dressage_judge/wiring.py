@@ -1,4 +1,4 @@
-"""From settings to a running judge."""
+"""Builds the judge from its settings and starts it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dressage.serving.stores import open_service_store
 
 from dressage_judge.clients import AgentClient, RendererClient
 from dressage_judge.judging import CodeJudge
-from dressage_judge.looking import VideoJudge
 from dressage_judge.sandboxed import SandboxBounds, SandboxRunner, scratch_folder
 from dressage_judge.server import FULL_NAME, JudgeServicer
 from dressage_judge.settings import Settings
 from dressage_judge.verdicts import Verdicts
+from dressage_judge.video_judging import VideoJudge
 
 
 async def start(settings: Settings, *, store: ArtifactStore | None = None) -> RunningService:
@@ -64,9 +64,9 @@ async def start(settings: Settings, *, store: ArtifactStore | None = None) -> Ru
 
 
 def _video_judge(settings: Settings, code: CodeJudge, channels: list[grpc.aio.Channel]) -> VideoJudge | None:
-    """The judge of video; None where the settings name no llm-agent or no renderer.
+    """The video judge; None without the address of llm-agent or of the renderer.
 
-    :param channels: opened ones are added, for the caller to close.
+    :param channels: gets the opened channels, which the caller closes.
     """
     if not settings.llm_agent_address or not settings.renderer_address:
         return None
@@ -74,5 +74,5 @@ def _video_judge(settings: Settings, code: CodeJudge, channels: list[grpc.aio.Ch
         channels.append(connect(address, token=settings.internal_token))
     agent, renderer = channels[-2:]
     return VideoJudge(
-        agent=AgentClient(agent), renderer=RendererClient(renderer), code=code, seconds=settings.looking_seconds
+        agent=AgentClient(agent), renderer=RendererClient(renderer), code=code, seconds=settings.video_seconds
     )

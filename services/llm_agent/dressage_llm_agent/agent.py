@@ -1,20 +1,23 @@
-"""Who answers a task: the template author at once, or a language model in a conversation."""
+"""Performs tasks: by the template author, or in a conversation with a language model."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
+from typing import Any
 
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.artifacts.store import ArtifactStore
 from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, ResourceExhausted
 
-from dressage_llm_agent.conversation import Conversation, Options, Outcome, Progress, ToolCaller
-from dressage_llm_agent.costs import Allowance, Ledger
-from dressage_llm_agent.footage import PictureLoader
+from dressage_llm_agent.attachments import AttachmentLoader
+from dressage_llm_agent.conversation import Conversation, Options, Progress, ToolCaller
+from dressage_llm_agent.costs import Ledger, is_bounded
 from dressage_llm_agent.journal import Journal, NoJournal, StoreJournal
 from dressage_llm_agent.metrics import LlmMetrics
 from dressage_llm_agent.provider.base import CompletionRequest, ModelDescription, Provider, Reply
@@ -22,16 +25,19 @@ from dressage_llm_agent.provider.redaction import Redactor
 from dressage_llm_agent.provider.vision import Vision
 from dressage_llm_agent.recorded import PREFIX as RECORDED
 from dressage_llm_agent.recorded import RecordedJournal, Recordings
+from dressage_llm_agent.roles.base import Role
 from dressage_llm_agent.roles.registry import role_of
 from dressage_llm_agent.roles.video_judge.role import combine
-from dressage_llm_agent.tasks import AnyTask, Ballot, LookingTask, RoleTask, VideoJudgeTask
+from dressage_llm_agent.tasks import Dialect, RoleResult, TemplateTask, VideoTask, Vote, role_name, role_task
 from dressage_llm_agent.template import MODEL as TEMPLATE
 from dressage_llm_agent.template import author
+
+DEFAULT_VOTES = 3
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of the service."""
+    """Limits of the service."""
 
     task_seconds: float = 1800.0
     concurrent_requests: int = 8
@@ -40,7 +46,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How models are asked."""
+    """Sampling parameters of requests; ``thinking`` is the reasoning effort by role."""
 
     max_output_tokens: int | None = None
     temperature: float | None = None
@@ -48,11 +54,11 @@ class Sampling:
 
 
 class Agent:
-    """Answers tasks.
+    """Performs tasks.
 
-    :param store: where replies are journalled; None: nowhere.
-    :param recordings: what models named ``recorded/…`` stand for.
-    :param now: the present time, UTC.
+    :param store: the store of the journal; None: replies are not journalled.
+    :param recordings: the recordings behind models named ``recorded/…``.
+    :param now: returns the current time, UTC.
     """
 
     def __init__(
@@ -71,9 +77,9 @@ class Agent:
     ) -> None:
         self._limits = limits or Limits()
         self._sampling = sampling or Sampling()
-        self._provider = _Gate(provider, self._limits.concurrent_requests)
+        self._provider = _LimitedProvider(provider, self._limits.concurrent_requests)
         self._store = store
-        self._pictures = PictureLoader(store)
+        self._attachments = AttachmentLoader(store)
         self._vision = vision or Vision()
         self._recordings = recordings or Recordings(None)
         self._default_model = default_model
@@ -83,83 +89,51 @@ class Agent:
         self._tasks = 0
 
     def model(self, name: str) -> str:
-        """The model's name, the default filled in."""
+        """Return the name of a model, or of the default model for an empty name."""
         return name or self._default_model
 
     async def answer(
-        self,
-        task: AnyTask,
-        *,
-        session: str,
-        key: str,
-        model: str,
-        allowance: Allowance,
-        caller: ToolCaller,
-        progress: Progress,
-        thinking: str = "",
-        ledger: Ledger | None = None,
-    ) -> Outcome:
-        """The task's result and its cost.
+        self, task: agent_pb.Task, *, caller: ToolCaller, progress: Progress, ledger: Ledger | None = None
+    ) -> RoleResult:
+        """Perform a task.
 
-        :param session: ``sessions/{session}``; empty outside of a session, where nothing is journalled.
-        :param ledger: what is counted into, for a caller who wants to know the cost also where the task fails.
-        :param thinking: effort; empty: the setting for the role.
-        :raises DressageError: see `author.answer` and `Conversation.run`; ``LLM_AGENT_BUSY`` and ``LLM_TASK_TIMEOUT`` besides,
-            ``TEMPLATE_NO_SUCH_ROLE`` and ``LLM_CANNOT_SEE``.
+        :param task: replies are journalled only if it names a session.
+        :param ledger: adds up the cost, so that the caller has the cost of a failed task as well.
+        :raises DressageError: see `author.answer` and `Conversation.run`; also ``LLM_AGENT_BUSY``, ``LLM_TASK_TIMEOUT``,
+            ``TEMPLATE_NO_SUCH_ROLE`` and ``LLM_NO_VISION_SUPPORT``.
         """
-        name = self.model(model)
-        role = role_of(task).name
-        ledger = ledger or Ledger()
-        if name == TEMPLATE:
-            if not isinstance(task, RoleTask):
-                message = f"the built-in author plays no {role}; configure a language model for that"
+        inner, model = role_task(task), self.model(task.model)
+        role = role_name(inner)
+        if model == TEMPLATE:
+            if not isinstance(inner, TemplateTask):
+                message = f"{TEMPLATE} does not support the role {role}; configure a language model"
                 raise FailedPrecondition(message, reason="TEMPLATE_NO_SUCH_ROLE", metadata={"role": role})
-            return Outcome(await asyncio.to_thread(author.answer, task), ledger)
-        card = load_card(task.brief.environment)
-        if isinstance(task, LookingTask):
-            task = await self._shown(task, name)
-        options = self._options(name, role, allowance, thinking)
-
-        def converse(sample: int) -> Conversation:
-            return Conversation(
-                role=role_of(task),
-                options=replace(options, sample=sample),
-                provider=self._provider,
-                journal=self._journal(session, key, model=name, role=role),
-                caller=caller,
-                progress=progress,
-                metrics=self._metrics,
-                load=self._pictures.load,
-                ledger=ledger,
-            )
-
-        async with self._place():
+            return await asyncio.to_thread(author.answer, inner)
+        card = load_card(inner.brief.environment)
+        dialect = await self._dialect(model) if isinstance(inner, VideoTask) else "grid"
+        converse = partial(
+            self._conversation,
+            task,
+            role_of(inner, dialect=dialect),
+            caller=caller,
+            progress=progress,
+            ledger=ledger or Ledger(),
+        )
+        async with self._task_slot():
             try:
                 async with asyncio.timeout(self._limits.task_seconds):
-                    if isinstance(task, VideoJudgeTask):
-                        return await _vote(task, card, converse, ledger, one_by_one=allowance != Allowance())
-                    return await converse(0).run(task, card)
+                    if isinstance(inner, agent_pb.VideoJudgeTask):
+                        one_by_one = is_bounded(task.remaining_budget)
+                        return combine(inner, await _votes(inner, card, converse, one_by_one=one_by_one), dialect)
+                    result = await converse().run(inner, card)
+                    assert not isinstance(result, Vote)
+                    return result
             except TimeoutError:
                 message = f"the task of {role} did not end within {self._limits.task_seconds:g} s"
                 raise DeadlineExceeded(message, reason="LLM_TASK_TIMEOUT") from None
 
-    async def _shown(self, task: LookingTask, model: str) -> LookingTask:
-        """The task with its footage in the form that the model takes.
-
-        :raises FailedPrecondition: ``LLM_CANNOT_SEE``.
-        """
-        described = await self._provider.describe(model)
-        if not described.supports_images:
-            message = (
-                f"{model} is not known to see pictures; name a model that does, or list it in "
-                "DRESSAGE_LLM_AGENT_VISION_MODELS if it does all the same"
-            )
-            raise FailedPrecondition(message, reason="LLM_CANNOT_SEE", metadata={"model": model})
-        dialect = self._vision.dialect(model, supports_video=described.supports_video)
-        return replace(task, footage=replace(task.footage, dialect=dialect))
-
     async def describe(self, model: str) -> ModelDescription:
-        """What a model is and costs; the default if ``model`` is empty."""
+        """Describe a model; the default model for an empty name."""
         name = self.model(model)
         if name == TEMPLATE:
             return ModelDescription(
@@ -173,18 +147,58 @@ class Agent:
             return await asyncio.to_thread(self._recordings.describe, name)
         return await self._provider.describe(name)
 
-    def _options(self, model: str, role: str, allowance: Allowance, thinking: str) -> Options:
-        sampling = self._sampling
-        effort = thinking or sampling.thinking.get(role, "")
-        return Options(model, sampling.max_output_tokens, sampling.temperature, effort, allowance)
+    async def _dialect(self, model: str) -> Dialect:
+        """How the model is sent frames.
 
-    def _journal(self, session: str, key: str, *, model: str, role: str) -> Journal:
-        own = self._own_journal(session, key)
+        :raises FailedPrecondition: ``LLM_NO_VISION_SUPPORT``.
+        """
+        described = await self._provider.describe(model)
+        if not described.supports_images:
+            message = (
+                f"model: {model} does not support vision; expected a vision model. If it supports images, add it to "
+                "DRESSAGE_LLM_AGENT_VISION_MODELS"
+            )
+            raise FailedPrecondition(message, reason="LLM_NO_VISION_SUPPORT", metadata={"model": model})
+        return self._vision.dialect(model, supports_video=described.supports_video)
+
+    def _conversation(
+        self,
+        task: agent_pb.Task,
+        role: Role[Any],
+        *,
+        caller: ToolCaller,
+        progress: Progress,
+        ledger: Ledger,
+        sample: int = 0,
+    ) -> Conversation:
+        model = self.model(task.model)
+        options = Options(
+            model=model,
+            max_output_tokens=self._sampling.max_output_tokens,
+            temperature=self._sampling.temperature,
+            thinking=task.thinking or self._sampling.thinking.get(role.name, ""),
+            budget=task.remaining_budget,
+            sample=sample,
+        )
+        return Conversation(
+            role=role,
+            options=options,
+            provider=self._provider,
+            journal=self._journal(task, model=model, role=role.name),
+            caller=caller,
+            progress=progress,
+            metrics=self._metrics,
+            load=self._attachments.load,
+            ledger=ledger,
+        )
+
+    def _journal(self, task: agent_pb.Task, *, model: str, role: str) -> Journal:
+        journal = self._session_journal(task.session, task.key)
         if not model.startswith(RECORDED):
-            return own
-        return RecordedJournal(own, self._recordings.open(model), key=key, role=role)
+            return journal
+        return RecordedJournal(journal, self._recordings.open(model), key=task.key, role=role)
 
-    def _own_journal(self, session: str, key: str) -> Journal:
+    def _session_journal(self, session: str, key: str) -> Journal:
         if not session or self._store is None:
             return NoJournal()
         if not session.startswith("sessions/"):
@@ -192,10 +206,10 @@ class Agent:
         return StoreJournal(self._store, session=session, key=key, redactor=self._redactor, now=self._now)
 
     @asynccontextmanager
-    async def _place(self) -> AsyncIterator[None]:
-        """A place among the tasks at once; refused rather than queued without end."""
+    async def _task_slot(self) -> AsyncIterator[None]:
+        """A slot of the bounded number of concurrent tasks; a task without one is refused, not queued."""
         if self._tasks >= self._limits.concurrent_tasks:
-            message = f"{self._tasks} tasks are under way, as many as this agent takes; try again later"
+            message = f"{self._tasks} tasks are running, the limit of this server; try again later"
             raise ResourceExhausted(message, reason="LLM_AGENT_BUSY")
         self._tasks += 1
         try:
@@ -204,43 +218,39 @@ class Agent:
             self._tasks -= 1
 
 
-async def _vote(
-    task: VideoJudgeTask,
-    card: EnvironmentCard,
-    converse: Callable[[int], Conversation],
-    ledger: Ledger,
-    *,
-    one_by_one: bool,
-) -> Outcome:
-    """The verdict of independent conversations on one task, which count into one ledger.
+async def _votes(
+    task: agent_pb.VideoJudgeTask, card: EnvironmentCard, converse: Callable[..., Conversation], *, one_by_one: bool
+) -> list[Vote]:
+    """The votes of independent conversations on one task.
 
-    :param one_by_one: so that a budget is held to between the votes; otherwise all are asked for at once.
+    :param one_by_one: check the budget between votes; otherwise all votes are requested at once.
     """
-    outcomes: list[Outcome | BaseException]
+    samples = range(task.votes or DEFAULT_VOTES)
+    replies: list[RoleResult | Vote | BaseException]
     if one_by_one:
-        outcomes = [await converse(sample).run(task, card) for sample in range(task.votes)]
+        replies = [await converse(sample=sample).run(task, card) for sample in samples]
     else:
-        # All are awaited also when one fails: a reply that is under way is paid for, and belongs in the journal.
-        asked = [converse(sample).run(task, card) for sample in range(task.votes)]
-        outcomes = await asyncio.gather(*asked, return_exceptions=True)
-    ballots = []
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
-        assert isinstance(outcome.result, Ballot)
-        ballots.append(outcome.result)
-    return Outcome(combine(task, ballots), ledger)
+        # All are awaited even if one fails: a running request is paid for, and its reply belongs in the journal.
+        runs = [converse(sample=sample).run(task, card) for sample in samples]
+        replies = await asyncio.gather(*runs, return_exceptions=True)
+    votes = []
+    for reply in replies:
+        if isinstance(reply, BaseException):
+            raise reply
+        assert isinstance(reply, Vote)
+        votes.append(reply)
+    return votes
 
 
-class _Gate:
-    """A provider that is asked so many requests at once and no more."""
+class _LimitedProvider:
+    """A provider with a limit of concurrent requests."""
 
-    def __init__(self, inner: Provider, places: int) -> None:
+    def __init__(self, inner: Provider, limit: int) -> None:
         self._inner = inner
-        self._places = asyncio.Semaphore(places)
+        self._slots = asyncio.Semaphore(limit)
 
     async def complete(self, request: CompletionRequest) -> Reply:
-        async with self._places:
+        async with self._slots:
             return await self._inner.complete(request)
 
     async def describe(self, model: str) -> ModelDescription:

@@ -1,8 +1,8 @@
-"""One task of one role, from the first message to the typed result.
+"""A conversation about one task, from the first message to the typed result.
 
-Turn by turn: the reply comes from the journal or is bought and journalled; tool calls in it are handed to the caller and their
-results journalled; text is parsed, and a reply that cannot be used is sent back once with what was wrong. All state is in the
-messages, so a repeat after a crash walks the same turns through the journal and goes on where the record ends.
+In each turn the reply comes from the journal, or from the provider and is journalled. The caller runs its tool calls, whose
+results are journalled as well. Text is parsed; a reply that cannot be used is sent back once with its problems. All state is in
+the messages, so a conversation that is repeated after a crash takes the same turns from the journal and continues after them.
 """
 
 from __future__ import annotations
@@ -12,27 +12,28 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Protocol
 
+from dressage.api.v1 import session_pb2
 from dressage.envs.cards import EnvironmentCard
 from dressage.errors import DressageError, FailedPrecondition, ResourceExhausted
 
 from dressage_llm_agent.arguments import read_arguments
-from dressage_llm_agent.costs import Allowance, Ledger
+from dressage_llm_agent.costs import Ledger
 from dressage_llm_agent.journal import Journal, ToolOutcome
 from dressage_llm_agent.metrics import LlmMetrics
 from dressage_llm_agent.provider.base import CompletionRequest, Message, Provider, Reply, ToolCall
 from dressage_llm_agent.roles import prompts
 from dressage_llm_agent.roles.base import ReplyProblem, Role
-from dressage_llm_agent.tasks import AnyResult, AnyTask
+from dressage_llm_agent.tasks import RoleResult, RoleTask, Vote
 
 MAX_CALLS_PER_TURN = 8
 _MAX_QUOTED_REPLY = 100_000
 
 
 class ToolCaller(Protocol):
-    """The caller of the task, who has the tools."""
+    """The caller of the task, which runs the tools."""
 
     async def call(self, call_id: str, name: str, arguments: Mapping[str, Any]) -> ToolOutcome:
-        """Runs a tool.
+        """Run a tool.
 
         :param call_id: number in the conversation.
         """
@@ -43,38 +44,31 @@ Progress = Callable[[str], Awaitable[None]]
 Load = Callable[[tuple[Message, ...]], Awaitable[tuple[Message, ...]]]
 
 
-async def _as_they_are(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+async def _unchanged(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     return messages
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a role's model is asked.
+    """Parameters of the requests to the model.
 
-    :param sample: number of this conversation among several on the same task (votes), from 0.
+    :param thinking: reasoning effort; empty: the model's default.
+    :param sample: number of this conversation among several about the same task (votes), from 0.
     """
 
     model: str
     max_output_tokens: int | None = None
     temperature: float | None = None
     thinking: str = ""
-    allowance: Allowance = field(default_factory=Allowance)
+    budget: session_pb2.Budget = field(default_factory=session_pb2.Budget)
     sample: int = 0
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """A task's result and what it cost."""
-
-    result: AnyResult
-    ledger: Ledger
-
-
 class Conversation:
-    """One task under way; used once.
+    """One conversation; an object is used once.
 
-    :param load: gives messages the pictures that they name.
-    :param ledger: what is counted into; several conversations on one task share one.
+    :param load: loads the attachments of messages.
+    :param ledger: adds up the cost; several conversations about one task share one.
     """
 
     def __init__(
@@ -87,7 +81,7 @@ class Conversation:
         caller: ToolCaller,
         progress: Progress,
         metrics: LlmMetrics,
-        load: Load = _as_they_are,
+        load: Load = _unchanged,
         ledger: Ledger | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
@@ -104,12 +98,12 @@ class Conversation:
         self._turn = 0
         self._calls = 0
 
-    async def run(self, task: AnyTask, card: EnvironmentCard) -> Outcome:
-        """The task's result.
+    async def run(self, task: RoleTask, card: EnvironmentCard) -> RoleResult | Vote:
+        """Return the task's result.
 
-        :raises FailedPrecondition: ``LLM_REPLY_UNUSABLE`` where the repaired reply cannot be used either.
-        :raises ResourceExhausted: ``LLM_BUDGET_EXHAUSTED``, or ``LLM_TOOL_LOOP`` where the model will not stop calling tools.
-        :raises DressageError: what the provider or the journal raise.
+        :raises FailedPrecondition: ``LLM_REPLY_UNUSABLE`` if the repaired reply cannot be used either.
+        :raises ResourceExhausted: ``LLM_BUDGET_EXHAUSTED``, or ``LLM_TOOL_LOOP`` if the model does not stop calling tools.
+        :raises DressageError: errors of the provider and the journal.
         """
         messages = list(await self._load(self._role.messages(task, card)))
         rounds, repaired = 0, False
@@ -120,13 +114,13 @@ class Conversation:
             messages.append(Message("assistant", reply.text[:_MAX_QUOTED_REPLY], reply.tool_calls))
             if reply.tool_calls:
                 if not allowed:
-                    raise self._loop(rounds)
+                    raise self._tool_loop(rounds)
                 rounds += 1
                 messages += await self._run_tools(reply.tool_calls, sample=request.sample)
                 self._turn += 1
                 continue
             try:
-                return Outcome(self._parse(reply, task), self._ledger)
+                return self._parse(reply, task)
             except ReplyProblem as problem:
                 if repaired:
                     raise self._unusable(problem) from None
@@ -148,13 +142,13 @@ class Conversation:
         )
 
     async def _ask(self, request: CompletionRequest) -> Reply:
-        """The reply to a turn: the recorded one, or a bought one, recorded before it is used."""
+        """The reply to a turn: the journalled one, or a new one, which is journalled before it is used."""
         recorded = await self._journal.reply(self._turn, request)
         if recorded is not None:
             self._ledger.journal_hits += 1
             self._metrics.journal_hit(role=self._role.name)
             return recorded
-        self._ledger.check(self._options.allowance)
+        self._ledger.check(self._options.budget)
         begun = self._clock()
         try:
             reply = await self._provider.complete(request)
@@ -180,7 +174,7 @@ class Conversation:
         return messages
 
     async def _run_tool(self, call: ToolCall, index: int) -> ToolOutcome:
-        """Runs one call by the caller; a bad call is answered here, so that the caller sees none."""
+        """Have the caller run one call; an invalid call is answered here."""
         if index >= MAX_CALLS_PER_TURN:
             return ToolOutcome(f"at most {MAX_CALLS_PER_TURN} calls are run in a turn; call again", is_error=True)
         spec = next((tool for tool in self._role.tools if tool.name == call.name), None)
@@ -194,21 +188,24 @@ class Conversation:
         await self._progress(f"{self._role.name} calls {call.name}")
         return await self._caller.call(str(self._calls), call.name, arguments)
 
-    def _parse(self, reply: Reply, task: AnyTask) -> AnyResult:
+    def _parse(self, reply: Reply, task: RoleTask) -> RoleResult | Vote:
         if not reply.text.strip():
             raise ReplyProblem("the reply was empty")
         try:
             return self._role.parse(reply.text, task)
+        except UnicodeEncodeError:
+            # JSON may escape half of a surrogate pair, which no message can hold.
+            raise ReplyProblem("the reply contains an unpaired surrogate escape such as \\ud800") from None
         except ReplyProblem as problem:
             if reply.finish_reason == "length":
                 raise ReplyProblem("the reply was cut off at the token limit; be shorter", *problem.problems) from None
             raise
 
     def _unusable(self, problem: ReplyProblem) -> FailedPrecondition:
-        words = "; ".join(problem.problems)[:1000]
-        message = f"{self._options.model} gave no usable reply as {self._role.name}, twice; the last time: {words}"
+        problems = "; ".join(problem.problems)[:1000]
+        message = f"{self._options.model} gave no usable reply as {self._role.name}, twice; last problems: {problems}"
         return FailedPrecondition(message, reason="LLM_REPLY_UNUSABLE", metadata={"role": self._role.name})
 
-    def _loop(self, rounds: int) -> ResourceExhausted:
-        message = f"{self._options.model} as {self._role.name} called tools for {rounds} rounds and would not answer"
+    def _tool_loop(self, rounds: int) -> ResourceExhausted:
+        message = f"{self._options.model} as {self._role.name} called tools for {rounds} rounds without an answer"
         return ResourceExhausted(message, reason="LLM_TOOL_LOOP", metadata={"role": self._role.name})

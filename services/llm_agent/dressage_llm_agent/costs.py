@@ -1,25 +1,18 @@
-"""Adds up what a task costs and holds it against what may still be spent."""
+"""Adds up the cost of a task and compares it with the remaining budget."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dressage.api.v1 import session_pb2
 from dressage.errors import ResourceExhausted
 
 from dressage_llm_agent.provider.base import Usage
 
 
-@dataclass(frozen=True)
-class Allowance:
-    """What a task may still spend; None: no bound."""
-
-    tokens: int | None = None
-    dollars: float | None = None
-
-
 @dataclass
 class Ledger:
-    """What a task has spent so far; ``dollars`` is None once a reply of unknown price was bought."""
+    """Cost of a task so far; ``dollars`` is None after a reply of unknown price."""
 
     requests: int = 0
     input_tokens: int = 0
@@ -28,25 +21,40 @@ class Ledger:
     journal_hits: int = 0
 
     def add(self, usage: Usage) -> None:
-        """Counts a reply that was bought."""
+        """Add the usage of a reply from a provider."""
         self.requests += 1
         self.input_tokens += usage.input_tokens
         self.output_tokens += usage.output_tokens
         known = self.dollars is not None and usage.dollars is not None
         self.dollars = (self.dollars or 0.0) + (usage.dollars or 0.0) if known else None
 
-    def check(self, allowance: Allowance) -> None:
-        """Refuses the next request where the allowance is used up.
+    def check(self, budget: session_pb2.Budget) -> None:
+        """Refuse the next request if the budget is used up.
 
+        :param budget: 0 tokens and unset dollars are no bounds.
         :raises ResourceExhausted: ``LLM_BUDGET_EXHAUSTED``, with the kind of the budget.
         """
         tokens = self.input_tokens + self.output_tokens
-        if allowance.tokens is not None and tokens >= allowance.tokens:
-            raise _exhausted("tokens", f"{tokens} of {allowance.tokens} tokens are used")
-        if allowance.dollars is not None and self.dollars is not None and self.dollars >= allowance.dollars:
-            raise _exhausted("dollars", f"${self.dollars:.4f} of ${allowance.dollars:.4f} are spent")
+        if budget.tokens and tokens >= budget.tokens:
+            raise _exhausted("tokens", f"{tokens} of {budget.tokens} tokens are used")
+        if budget.HasField("dollars") and self.dollars is not None and self.dollars >= budget.dollars:
+            raise _exhausted("dollars", f"${self.dollars:.4f} of ${budget.dollars:.4f} are spent")
+
+    def cost(self) -> session_pb2.Cost:
+        """Return the cost as a message; its dollars are unset if unknown."""
+        return session_pb2.Cost(
+            requests=self.requests,
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            dollars=self.dollars,
+        )
 
 
-def _exhausted(kind: str, words: str) -> ResourceExhausted:
-    message = f"the session's budget for model calls is used up: {words}"
+def is_bounded(budget: session_pb2.Budget) -> bool:
+    """Return whether a budget bounds tokens or dollars."""
+    return bool(budget.tokens) or budget.HasField("dollars")
+
+
+def _exhausted(kind: str, details: str) -> ResourceExhausted:
+    message = f"the session's budget for model calls is used up: {details}"
     return ResourceExhausted(message, reason="LLM_BUDGET_EXHAUSTED", metadata={"kind": kind})

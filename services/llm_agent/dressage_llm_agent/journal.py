@@ -1,9 +1,8 @@
-"""Every reply is written down before it is used, so that a crash never buys it twice.
+"""The journal: every reply is stored before it is used, so that it is not paid for again after a crash.
 
-A conversation's entries lie under ``sessions/{s}/llm/{task key}/``: ``{turn}-{sample}.json`` for a reply, with the hash of the
-request that it answers, and ``{turn}-{sample}-tool-{n}.json`` for a tool's result. Writing is put-if-absent: of two processes
-that bought the same reply, the first's is what both go on with. Secrets are redacted before anything is written or used, so
-what is used is what was written.
+A conversation's entries are ``sessions/{s}/llm/{task key}/{turn}-{sample}.json`` for a reply, with the hash of its request, and
+``…/{turn}-{sample}-tool-{n}.json`` for a tool's result. Writes are put-if-absent: of two processes that requested the same
+reply, both use the first one. Secrets are redacted before an entry is written or used.
 """
 
 from __future__ import annotations
@@ -26,34 +25,34 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class ToolOutcome:
-    """What a tool gave; ``is_error``: it failed, and ``content`` says why."""
+    """A tool's output; with ``is_error`` the tool failed, and ``content`` is the reason."""
 
     content: str
     is_error: bool = False
 
 
 class Journal(Protocol):
-    """The record of one conversation."""
+    """The journal of one conversation."""
 
     async def reply(self, turn: int, request: CompletionRequest) -> Reply | None:
-        """The reply recorded for this turn; None if there is none yet.
+        """Return the reply for this turn; None if there is none yet.
 
-        :raises FailedPrecondition: ``JOURNAL_MISMATCH`` where the recorded one answers another request.
+        :raises FailedPrecondition: ``JOURNAL_MISMATCH`` if the stored reply belongs to another request.
         """
         ...
 
     async def record(self, turn: int, request: CompletionRequest, reply: Reply) -> Reply:
-        """Writes a reply down; returns the one to use, which is an earlier one if somebody was faster."""
+        """Store a reply; return the one to use, which is the earlier one if another process stored it first."""
         ...
 
     async def tool_result(self, turn: int, call: ToolCall, index: int, sample: int) -> ToolOutcome | None:
-        """The recorded result of a turn's tool call; None if there is none yet."""
+        """Return the result of a turn's tool call; None if there is none yet."""
         ...
 
     async def record_tool_result(
         self, turn: int, call: ToolCall, index: int, sample: int, outcome: ToolOutcome
     ) -> ToolOutcome:
-        """Writes a tool's result down; returns the one to use."""
+        """Store a tool's result; return the one to use."""
         ...
 
 
@@ -105,8 +104,8 @@ class StoreJournal:
             return reply
         recorded = await self._read(key)
         if recorded is None:
-            raise Internal(f"the journal entry {key} came and went", reason="JOURNAL_CORRUPT")
-        # What was bought stays what was paid for; what is used is the earlier reply.
+            raise Internal(f"the journal entry {key} disappeared", reason="JOURNAL_CORRUPT")
+        # The earlier reply is used; the cost of this one counts.
         return replace(_reply(recorded, request, key), usage=reply.usage)
 
     async def tool_result(self, turn: int, call: ToolCall, index: int, sample: int) -> ToolOutcome | None:
@@ -138,7 +137,7 @@ class StoreJournal:
         return f"{self._prefix}/{turn}-{sample}{tail}.json"
 
     async def _write(self, key: str, entry: Mapping[str, Any]) -> bool:
-        # Each string before it is encoded: an escape beside a secret would hide where it begins.
+        # Each string is redacted before it is encoded: an escape next to a secret would hide its beginning.
         text = json.dumps(_clean(entry, self._redactor), indent=1, ensure_ascii=False)
         return await asyncio.to_thread(self._store.put, key, text.encode(), if_absent=True)
 
@@ -150,31 +149,31 @@ class StoreJournal:
         try:
             entry = json.loads(data)
         except ValueError:
-            raise _corrupt(key, "it is no JSON") from None
+            raise _corrupt(key, "it is not valid JSON") from None
         if not isinstance(entry, dict) or entry.get("version") != _VERSION:
             raise _corrupt(key, f"it is not of version {_VERSION}")
         return entry
 
 
 class NoJournal:
-    """For tasks outside of a session: nothing is kept."""
+    """The journal of tasks outside of a session: it stores nothing."""
 
     async def reply(self, turn: int, request: CompletionRequest) -> Reply | None:
-        """None."""
+        """Return None."""
         return None
 
     async def record(self, turn: int, request: CompletionRequest, reply: Reply) -> Reply:
-        """The reply itself."""
+        """Return the reply."""
         return reply
 
     async def tool_result(self, turn: int, call: ToolCall, index: int, sample: int) -> ToolOutcome | None:
-        """None."""
+        """Return None."""
         return None
 
     async def record_tool_result(
         self, turn: int, call: ToolCall, index: int, sample: int, outcome: ToolOutcome
     ) -> ToolOutcome:
-        """The outcome itself."""
+        """Return the outcome."""
         return outcome
 
 
@@ -198,7 +197,7 @@ def _message(message: Any) -> dict[str, Any]:
     if message.tool_call_id:
         plain["tool_call_id"] = message.tool_call_id
     if message.attachments:
-        # The pictures lie in the store already.
+        # The files are in the store already.
         plain["attachments"] = [
             {"key": each.key, "mime": each.mime, "sha256": each.sha256, "bytes": len(each.data)}
             for each in message.attachments
@@ -218,7 +217,7 @@ def _reply(entry: Mapping[str, Any], request: CompletionRequest, key: str) -> Re
 
 
 def read_reply(entry: Mapping[str, Any], key: str) -> Reply:
-    """The reply of a journal's entry, whatever request it answers.
+    """Return the reply of a journal's entry, without a check of its request.
 
     :raises Internal: ``JOURNAL_CORRUPT``.
     """
@@ -244,8 +243,8 @@ def _outcome(entry: Mapping[str, Any], call: ToolCall, key: str) -> ToolOutcome:
 
 def _mismatch(key: str) -> FailedPrecondition:
     return FailedPrecondition(
-        f"the journal entry {key} answers another request than this one: the task's key was used before with other inputs, "
-        "or the prompts have changed since; use another key, or delete the entry to buy a new reply",
+        f"key: the journal entry {key} belongs to another request: the key was used with other inputs, or the prompts have "
+        "changed since. Use another key, or delete the entry to request a new reply",
         reason="JOURNAL_MISMATCH",
         metadata={"key": key},
     )

@@ -13,7 +13,7 @@ _LONGEST_LABEL = 80
 
 
 class LlmMetrics:
-    """The families of one registry; make one per registry."""
+    """The metric families of one registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         labels = ["provider", "model", "role"]
@@ -38,28 +38,28 @@ class LlmMetrics:
         )
 
     def answered(self, *, model: str, role: str, usage: Usage, seconds: float) -> None:
-        """Counts a reply that was bought."""
+        """Count a reply of a provider."""
         labels = _labels(model, role)
         self._requests.labels(*labels, "ok").inc()
         self._tokens.labels(*labels, "input").inc(usage.input_tokens)
         self._tokens.labels(*labels, "output").inc(usage.output_tokens)
-        self._hits.labels(role)  # 0, not absent, until a restart takes a reply from the journal
+        self._hits.labels(role)  # exported as 0 before the first reply from the journal
         if usage.dollars is not None:
             self._dollars.labels(*labels).inc(usage.dollars)
         self._seconds.labels(*labels).observe(seconds)
 
     def failed(self, *, model: str, role: str, reason: str) -> None:
-        """Counts a request that failed for good."""
+        """Count a request that failed after its retries."""
         self._requests.labels(*_labels(model, role), reason.lower()).inc()
 
     def journal_hit(self, *, role: str) -> None:
-        """Counts a reply taken from the journal."""
+        """Count a reply from the journal."""
         self._hits.labels(role).inc()
 
 
 @functools.cache
 def llm_metrics(registry: CollectorRegistry = REGISTRY) -> LlmMetrics:
-    """The families of ``registry``; made once, however many services a process runs."""
+    """Return the families of ``registry``, which all services of a process share."""
     return LlmMetrics(registry)
 
 

@@ -1,12 +1,11 @@
-"""Recorded authors: a session's replies, given again in another session, where everything but the words is done anew.
+"""Recorded authors: the model replies of one session, replayed in another.
 
-A recording is a folder laid out as the journal of a session is: ``llm/{task key}/{turn}-{sample}.json``. So any session's
-folder of the artifact store is one. A session whose model is ``recorded/{name}`` is answered from the recording of that name.
-Tools that a reply calls are run, code is checked, policies are trained, judges judge: what comes of the replies is computed,
-never read.
+A recording is a folder with the layout of a session's journal: ``llm/{task key}/{turn}-{sample}.json``. The folder of any
+session in the artifact store is one. A session with the model ``recorded/{name}`` gets its replies from the recording of that
+name. Everything else is computed again: tools run, code is checked, policies are trained, judges judge.
 
-Replies are found by task key, turn and sample alone. The request's hash, which a journal holds them to, cannot be held to
-here: a reviser's request quotes scores, and these come out anew.
+Replies are identified by task key, turn and sample. The hash of the request, which a journal checks, is not compared: a
+reviser's request contains scores, which differ from session to session.
 """
 
 from __future__ import annotations
@@ -25,28 +24,28 @@ from dressage_llm_agent.journal import Journal, ToolOutcome, read_reply
 from dressage_llm_agent.provider.base import CompletionRequest, ModelDescription, Reply, ToolCall, Usage
 
 PREFIX = "recorded/"
-"""Models whose names begin so are recordings."""
+"""Prefix of the names of recordings as models."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _KEY = re.compile(r"[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_-]*)*")
-# A resumed session's tasks have its epoch in their keys; the recording answers them all the same.
+# Keys of tasks of a resumed session end with its epoch, which recordings do not have.
 _EPOCH = re.compile(r"-e\d+$")
 _MAX_ENTRY_BYTES = 4_000_000
-# What the callers of roles take as "there is nobody for that", as the template author says it.
-_NOBODY = {"reviser": "TEMPLATE_NO_REVISION", "fixer": "TEMPLATE_CANNOT_FIX"}
+# Reasons of the template author for the same case, which the callers of these roles handle.
+_REASONS = {"reviser": "TEMPLATE_NO_REVISION", "fixer": "TEMPLATE_CANNOT_FIX"}
 
 
 class Recordings:
     """A folder with a recording in each sub-folder.
 
-    :param folder: None where none is configured.
+    :param folder: None if none is configured.
     """
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
     def describe(self, model: str) -> ModelDescription:
-        """A recording as a model: it costs nothing, and is configured if it is there."""
+        """Describe a recording as a model: free of cost, and configured if it exists."""
         try:
             self.open(model)
             problem = ""
@@ -62,9 +61,9 @@ class Recordings:
         )
 
     def open(self, model: str) -> Recording:
-        """The recording that a model's name stands for.
+        """Return the recording of a model's name.
 
-        :raises InvalidArgument: the name is none.
+        :raises InvalidArgument: for an invalid name.
         :raises FailedPrecondition: ``NO_RECORDING``.
         """
         name = model.removeprefix(PREFIX)
@@ -90,7 +89,7 @@ class Recording:
         self._folder = folder
 
     def reply(self, key: str, turn: int, sample: int) -> Reply | None:
-        """The reply recorded for a turn of a task; None if there is none. It cost nothing this time.
+        """Return the reply for a turn of a task, without cost; None if there is none.
 
         :raises FailedPrecondition: ``RECORDING_CORRUPT``.
         """
@@ -106,53 +105,53 @@ class Recording:
         except (OSError, ValueError) as error:
             raise _corrupt(path, str(error)) from None
         if not isinstance(entry, Mapping) or entry.get("kind") != "reply":
-            raise _corrupt(path, "it is no journalled reply")
+            raise _corrupt(path, "it is not a journalled reply")
         return replace(read_reply(entry, str(path)), usage=Usage(dollars=0.0))
 
 
 class RecordedJournal:
-    """A session's journal that takes what it lacks from a recording; see `dressage_llm_agent.journal.Journal`.
+    """A session's journal with a recording behind it; see `dressage_llm_agent.journal.Journal`.
 
-    :param own: the session's journal; what is taken is written into it, so a session is whole without its recording.
+    :param journal: the session's journal; it also stores the replies of the recording, which is not needed afterwards.
     :param key: the task's key in the session.
     :param role: the task's role.
     """
 
-    def __init__(self, own: Journal, recording: Recording, *, key: str, role: str) -> None:
-        self._own = own
+    def __init__(self, journal: Journal, recording: Recording, *, key: str, role: str) -> None:
+        self._journal = journal
         self._recording = recording
         self._key = key
         self._role = role
 
     async def reply(self, turn: int, request: CompletionRequest) -> Reply | None:
-        """The reply of the session, else of the recording.
+        """Return the reply of the session, or of the recording.
 
-        :raises FailedPrecondition: where neither has one; a reviser's and a fixer's reason end a session as the template
-            author's do, with the best policy so far.
+        :raises FailedPrecondition: if neither has one; for a reviser and a fixer with the reason of the template author, which
+            ends a session with the best policy so far.
         """
-        own = await self._own.reply(turn, request)
-        if own is not None:
-            return own
+        journalled = await self._journal.reply(turn, request)
+        if journalled is not None:
+            return journalled
         recorded = await asyncio.to_thread(self._recording.reply, self._key, turn, request.sample)
         if recorded is not None:
-            return await self._own.record(turn, request, recorded)
+            return await self._journal.record(turn, request, recorded)
         message = f"the recording {self._recording.name} has no reply for {self._key}, turn {turn}"
-        reason = _NOBODY.get(self._role, "TEMPLATE_NO_SUCH_ROLE") if turn == 0 else "RECORDING_ENDED"
+        reason = _REASONS.get(self._role, "TEMPLATE_NO_SUCH_ROLE") if turn == 0 else "RECORDING_ENDED"
         raise FailedPrecondition(message, reason=reason, metadata={"key": self._key})
 
     async def record(self, turn: int, request: CompletionRequest, reply: Reply) -> Reply:
         """See `Journal`."""
-        return await self._own.record(turn, request, reply)
+        return await self._journal.record(turn, request, reply)
 
     async def tool_result(self, turn: int, call: ToolCall, index: int, sample: int) -> ToolOutcome | None:
-        """Of the session only: tools are run anew."""
-        return await self._own.tool_result(turn, call, index, sample)
+        """Return the result of the session: recordings have none, since tools run again."""
+        return await self._journal.tool_result(turn, call, index, sample)
 
     async def record_tool_result(
         self, turn: int, call: ToolCall, index: int, sample: int, outcome: ToolOutcome
     ) -> ToolOutcome:
         """See `Journal`."""
-        return await self._own.record_tool_result(turn, call, index, sample, outcome)
+        return await self._journal.record_tool_result(turn, call, index, sample, outcome)
 
 
 def _corrupt(path: Path, why: str) -> FailedPrecondition:

@@ -1,9 +1,10 @@
-"""The servicer of `AgentService`: translate, call, translate."""
+"""The servicer of `AgentService`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import grpc
@@ -12,12 +13,12 @@ from dressage.api.internal.v1 import agent_service_pb2 as agent_pb2
 from dressage.api.internal.v1 import agent_service_pb2_grpc
 from dressage.errors import DeadlineExceeded, DressageError, FailedPrecondition, InvalidArgument
 from dressage.serving import logs
-from dressage.serving.bills import bill
+from dressage.serving.costs import attach_cost
 
-from dressage_llm_agent import translate
 from dressage_llm_agent.agent import Agent
 from dressage_llm_agent.costs import Ledger
 from dressage_llm_agent.journal import ToolOutcome
+from dressage_llm_agent.tasks import task_result
 
 Requests = AsyncIterator[agent_pb2.ConverseRequest]
 Lines = asyncio.Queue[agent_pb2.ConverseResponse | None]
@@ -39,7 +40,7 @@ class AgentServicer(agent_service_pb2_grpc.AgentServiceServicer):
     async def Converse(
         self, request_iterator: Requests, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[agent_pb2.ConverseResponse]:
-        """Answers one task; tool calls and progress go out while it is under way."""
+        """Perform one task; tool calls and progress are sent meanwhile."""
         task = await _first(request_iterator)
         lines: Lines = asyncio.Queue(maxsize=_MAX_LINES)
         work = asyncio.create_task(self._work(task, request_iterator, lines))
@@ -54,8 +55,9 @@ class AgentServicer(agent_service_pb2_grpc.AgentServiceServicer):
     async def DescribeModel(
         self, request: agent_pb2.DescribeModelRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> agent_pb2.DescribeModelResponse:
-        """What a model is and costs."""
-        return translate.from_description(await self._agent.describe(request.model))
+        """Describe a model."""
+        # Prices are None where unknown, which leaves the fields unset.
+        return agent_pb2.DescribeModelResponse(**asdict(await self._agent.describe(request.model)))
 
     async def _work(self, task: agent_pb2.Task, requests: Requests, lines: Lines) -> agent_pb2.TaskResult:
         async def progress(text: str) -> None:
@@ -63,31 +65,29 @@ class AgentServicer(agent_service_pb2_grpc.AgentServiceServicer):
 
         model = self._agent.model(task.model)
         role = task.WhichOneof("role") or ""
-        spent = Ledger()
+        ledger = Ledger()
         with logs.bind(session=task.session, task=task.key):
-            # The first line also commits the call: from here on gRPC does not repeat it by itself.
+            # The first message also commits the call: after it, gRPC does not retry the call by itself.
             await progress(f"{model} works as {role}")
             try:
-                outcome = await self._agent.answer(
-                    translate.to_task(task),
-                    session=task.session,
-                    key=task.key,
-                    model=task.model,
-                    allowance=translate.to_allowance(task.remaining_budget),
+                answer = await self._agent.answer(
+                    task,
                     caller=_Caller(requests, lines, self._tool_seconds),
                     progress=progress,
-                    thinking=task.thinking,
-                    ledger=spent,
+                    ledger=ledger,
                 )
             except DressageError as error:
-                bill(error, translate.from_ledger(spent))
+                attach_cost(error, ledger.cost())
                 raise
-            _log.info("answered", role=role, model=model, requests=spent.requests, journal_hits=spent.journal_hits)
-        return translate.from_result(outcome.result, ledger=outcome.ledger, model=model)
+            _log.info("answered", role=role, model=model, requests=ledger.requests, journal_hits=ledger.journal_hits)
+        result = task_result(answer)
+        result.cost.CopyFrom(ledger.cost())
+        result.model, result.journal_hits = model, ledger.journal_hits
+        return result
 
 
 class _Caller:
-    """The other end of the stream, who runs the tools."""
+    """The other end of the stream, which runs the tools."""
 
     def __init__(self, requests: Requests, lines: Lines, seconds: float) -> None:
         self._requests = requests
@@ -103,7 +103,7 @@ class _Caller:
             async with asyncio.timeout(self._seconds):
                 answer = await anext(self._requests)
         except TimeoutError:
-            message = f"the caller gave no result of {name} within {self._seconds:g} s"
+            message = f"the caller sent no result of {name} within {self._seconds:g} s"
             raise DeadlineExceeded(message, reason="TOOL_TIMEOUT") from None
         except StopAsyncIteration:
             raise FailedPrecondition(

@@ -1,4 +1,4 @@
-"""Puts the service together from its settings and starts it."""
+"""Builds the service from its settings and starts it."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _log = structlog.get_logger("dressage.llm_agent")
 async def start(
     settings: Settings, *, store: ArtifactStore | None = None, provider: Provider | None = None
 ) -> RunningService:
-    """Starts the service.
+    """Start the service.
 
-    :param store: instead of the one of ``settings.store_url``.
-    :param provider: instead of litellm; retries are put around it all the same.
+    :param store: replaces the store of ``settings.store_url``.
+    :param provider: replaces litellm; it gets retries as well.
     """
     if store is None and settings.store_url:
         store = await asyncio.to_thread(open_service_store, settings.store_url)
@@ -51,7 +51,7 @@ async def start(
 
 
 def make_agent(settings: Settings, *, store: ArtifactStore | None = None, provider: Provider | None = None) -> Agent:
-    """The agent that the settings describe."""
+    """Return the agent that the settings describe."""
     key = settings.api_key.get_secret_value() if settings.api_key else None
     redactor = Redactor.from_environment(os.environ, key or "")
     vision = Vision(tuple(settings.vision_models), dict(settings.video_dialects))
@@ -60,7 +60,7 @@ def make_agent(settings: Settings, *, store: ArtifactStore | None = None, provid
     )
     policy = RetryPolicy(settings.attempts, settings.first_wait_seconds, settings.longest_wait_seconds)
     return Agent(
-        provider=RetryingProvider(inner, policy, notice=lambda text: _log.warning("provider", problem=text)),
+        provider=RetryingProvider(inner, policy, on_retry=lambda text: _log.warning("provider", problem=text)),
         store=store,
         default_model=settings.default_model,
         redactor=redactor,

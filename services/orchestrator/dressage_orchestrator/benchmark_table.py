@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from dressage.api.v1 import benchmark_service_pb2 as pb
 from dressage.api.v1 import session_pb2 as v1
-from dressage.serving.bills import add_cost
+from dressage.serving.costs import add_cost
 
 from dressage_orchestrator.database.sessions import ENDED
 from dressage_orchestrator.statistics import mean, wilson_interval

@@ -23,8 +23,8 @@ from dressage.errors import (
 )
 from dressage.rpc_errors import from_rpc
 from dressage.serving import conversation
-from dressage.serving.bills import add_cost, bill, billed
 from dressage.serving.conversation import converse
+from dressage.serving.costs import add_cost, attach_cost, attached_cost
 
 T = TypeVar("T")
 Tool = Callable[[Mapping[str, Any]], str]
@@ -107,7 +107,7 @@ class AgentClient:
         :param waiting: called once when the client starts to wait during an outage.
         :param tools: tools by name; each gets the arguments and returns text. The model is given the errors that they raise.
         :return: the result; its cost includes that of earlier attempts.
-        :raises DressageError: with the cost of all attempts (`dressage.serving.bills`); DeadlineExceeded when the task
+        :raises DressageError: with the cost of all attempts (`dressage.serving.costs`); DeadlineExceeded when the task
             takes too long or calls too many tools.
         """
         spent = session_pb.Cost()
@@ -116,7 +116,7 @@ class AgentClient:
             try:
                 result = await self._converse(task, tools or {})
             except DressageError as error:
-                add_cost(spent, billed(error))
+                add_cost(spent, attached_cost(error))
                 raise
             add_cost(result.cost, spent)
             return result
@@ -124,7 +124,7 @@ class AgentClient:
         try:
             return await call_with_retries(once, waiting=waiting)
         except DressageError as error:
-            bill(error, spent)
+            attach_cost(error, spent)
             raise
 
     async def _converse(self, task: agent_pb.Task, tools: Mapping[str, Tool]) -> agent_pb.TaskResult:
@@ -170,14 +170,14 @@ class JudgeClient:
                 answer: judge_pb.JudgeResponse = await self._stub.Judge(request, timeout=self._seconds)
             except grpc.aio.AioRpcError as error:
                 failed = from_rpc(error)
-                add_cost(spent, billed(failed))
+                add_cost(spent, attached_cost(failed))
                 raise failed from None
             return answer
 
         try:
             answer = await call_with_retries(once)
         except DressageError as error:
-            bill(error, spent)
+            attach_cost(error, spent)
             raise
         if spent.requests and answer.rollouts:
             add_cost(answer.rollouts[0].judgment.cost, spent)

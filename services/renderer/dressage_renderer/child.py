@@ -1,4 +1,4 @@
-"""The environment variables of a drawing process."""
+"""The environment variables of a rendering process."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dressage.envs import custom
 
 
 def child_environment() -> dict[str, str]:
-    """This process's environment, with its import path and with drawing by EGL, one thread per process.
+    """Return the variables of this process, with its import path, EGL and one thread.
 
-    Secrets of the parent (tokens, keys) are Dressage's own settings and are left out: a drawing process needs none.
+    Dressage's own settings, which may be secrets (tokens, keys), are left out.
     """
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith("DRESSAGE_") or name == custom.VARIABLE

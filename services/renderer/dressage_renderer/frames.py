@@ -1,4 +1,4 @@
-"""From a recorded trajectory to pictures for a model: frames, pages with numbered frames, a clip."""
+"""Renders a recorded trajectory for a vision model: frames, pages of numbered frames, a clip."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Picture = npt.NDArray[np.uint8]
 
 _GHOSTS = 4
 _DIFFERENCE = 24
-"""By how much a pixel must differ from the present frame's to belong to a ghost, of 255."""
+"""Minimum difference (of 255) of a pixel between an earlier and the current frame in a motion trail."""
 
 _GAP = 4
 _PAPER = 245
@@ -27,9 +27,9 @@ _CLIP_FPS = 30.0
 
 @dataclass(frozen=True)
 class Sampled:
-    """What was drawn.
+    """Rendered frames.
 
-    :param times: seconds of the episode, one for each frame.
+    :param times: time of each frame, in seconds of the episode.
     :param frames: files in order of time.
     :param clip: file; None if there is none.
     """
@@ -45,10 +45,10 @@ class Sampled:
 
 
 def sample_frames(trajectory: Trajectory, folder: Path, options: SamplingOptions) -> Sampled:
-    """Draw sampled frames into a folder (``0000.png``, …, ``page-0.png``, …, ``clip.mp4``).
+    """Render sampled frames into a folder (``0000.png``, …, ``page-0.png``, …, ``clip.mp4``).
 
     :raises InvalidArgument: for a bad window or camera, or states that are not of this environment's model.
-    :raises FailedPrecondition: where EGL is missing.
+    :raises FailedPrecondition: without EGL.
     """
     axis = times_of(trajectory)
     duration = float(axis[-1])
@@ -76,10 +76,10 @@ def sample_frames(trajectory: Trajectory, folder: Path, options: SamplingOptions
 
 
 def compose_page(pictures: list[Picture], *, first: int, columns: int) -> Picture:
-    """One picture of many, row by row, each with its number at its lower left.
+    """Return a page of frames, row by row, each with its number at its lower left.
 
-    :param pictures: (H, W, 3) each, of one size, at least one.
-    :param first: number of the first.
+    :param pictures: frames (H, W, 3) of one size, at least one.
+    :param first: number of the first frame.
     """
     from PIL import Image, ImageDraw, ImageFont
 
@@ -102,11 +102,11 @@ def compose_page(pictures: list[Picture], *, first: int, columns: int) -> Pictur
 
 
 def blend_ghosts(present: Picture, robot: npt.NDArray[np.bool_], ghosts: list[Picture]) -> Picture:
-    """The present frame with pale pictures of the moments before it, the earliest palest; the robot itself stays as it is.
+    """Return the current frame with pale copies of earlier frames, the earliest the palest; the robot itself is unchanged.
 
-    :param present: (H, W, 3).
-    :param robot: (H, W), where the robot is in it.
-    :param ghosts: the same view of earlier states, the earliest first.
+    :param present: the current frame (H, W, 3).
+    :param robot: mask (H, W) of the robot in it.
+    :param ghosts: earlier frames from the same view, the earliest first.
     """
     out = present.astype(np.float32)
     for place, ghost in enumerate(ghosts):
@@ -148,7 +148,7 @@ def _save(path: Path, picture: Picture) -> None:
 
 
 def _write_clip(path: Path, pictures: list[Picture], fps: float, options: SamplingOptions) -> Path:
-    """A clip as fast as the episode; each frame stands still until the next, so that no provider's own sampling skips one."""
+    """A clip at the speed of the episode; each frame is repeated until the next, so that a provider's sampling skips none."""
     repeats = max(1, round(_CLIP_FPS / fps)) if fps < _CLIP_FPS else 1
     shape = RenderOptions(width=options.width, height=options.height, fps=min(max(fps * repeats, 1.0), 240.0))
     with encoder(path, shape, finish=lambda frame, moment: None) as write:

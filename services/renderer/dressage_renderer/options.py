@@ -1,6 +1,6 @@
-"""What to draw: sizes, window, speed; and which moments of the episode become frames.
+"""Options of a video (size, window, speed), and the times of its frames.
 
-Pure arithmetic, so that a bad request is refused before a worker or a simulator is touched.
+This module only computes, so that a bad request is refused before a worker or a simulator is involved.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ MAX_FRAMES = 18_000
 """Longest video: ten minutes at 30 frames per second."""
 
 MAX_WINDOW_SECONDS = 10.0
-"""Seconds of the episode that are drawn when no end is given."""
+"""Duration of the window in seconds if the options have no end."""
 
 _MIN_SIDE = 64
 _MAX_SPEED, _MAX_STILLS = 100.0, 1000
 SLACK = 1e-4
-"""Seconds within which two moments are the same: recorded times are float32."""
+"""Tolerance in seconds of comparisons of times: recorded times are float32."""
 
 
 @dataclass(frozen=True)
 class View:
-    """Size and window of what is drawn, and what both kinds of drawing do with their options.
+    """Size and window of frames: the options that videos and sampled frames share.
 
     :cvar max_side: pixels.
     :cvar max_fps: frames per second.
-    :raises InvalidArgument: for a value out of range, naming it. An odd side is raised to the next even number.
+    :raises InvalidArgument: for a value out of range, with its name. An odd side becomes the next even number.
     """
 
     width: int = 480
@@ -59,32 +59,32 @@ class View:
             raise InvalidArgument(field="end", value=self.end, expected=f"a second after start ({self.start:g})")
 
     def to_dict(self) -> dict[str, Any]:
-        """The options as JSON-ready data."""
+        """Return the options as JSON-ready data."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The options that `to_dict` wrote; unknown names are ignored."""
+        """Return the options from the output of `to_dict`; unknown names are ignored."""
         return cls(**{field.name: data[field.name] for field in fields(cls) if field.name in data})
 
 
 @dataclass(frozen=True)
 class RenderOptions(View):
-    """How a trajectory is drawn.
+    """Options of a video.
 
-    :param width: pixels, 64 to 4096; an odd number is raised to the next even one, as H.264 needs it.
+    :param width: pixels, 64 to 4096; an odd number becomes the next even one, which H.264 requires.
     :param height: as ``width``.
     :param fps: frames per second of the video, above 0 and up to 240.
-    :param start: first second of the episode to draw.
-    :param end: last second; None means the end of the episode, but at most 10 s after ``start``. An end beyond the
-        episode's is brought back to it.
+    :param start: first second of the window.
+    :param end: last second of the window; None means the end of the episode, but at most 10 s after ``start``. A later end
+        is clipped to that of the episode.
     :param speed: playback speed, above 0 and up to 100; 0.5 is slow motion.
     :param camera: name of a camera of the model; empty for one that follows the robot.
-    :param overlay: whether time, forward speed and return are written into the picture.
-    :param overlay_return: name of the trajectory's field with the reward of each step that the overlay sums; empty for
-        the stock reward.
-    :param stills: number of single frames to write besides the video, spread evenly over it.
-    :raises InvalidArgument: for a value out of range, naming it.
+    :param overlay: whether the video displays time, forward speed and return.
+    :param overlay_return: field of the trajectory with the reward of each step, whose sum the overlay displays; empty for the
+        environment's reward.
+    :param stills: number of single frames, spread evenly over the video, that are also written.
+    :raises InvalidArgument: for a value out of range, with its name.
     """
 
     speed: float = 1.0
@@ -100,11 +100,11 @@ class RenderOptions(View):
 
 
 def frame_times(options: RenderOptions, *, duration: float) -> npt.NDArray[np.float64]:
-    """The moments to draw.
+    """Return the times of a video's frames.
 
-    :param duration: seconds that the episode lasts.
-    :returns: (F,) seconds of the episode, ascending, at least one, ``speed / fps`` apart.
-    :raises InvalidArgument: when the window begins at or after the end of the episode, or has too many frames.
+    :param duration: duration of the episode in seconds.
+    :return: (F,) seconds of the episode, ascending, at least one, ``speed / fps`` apart.
+    :raises InvalidArgument: if the window begins at or after the end of the episode, or has too many frames.
     """
     if options.start > 0 and options.start >= duration - SLACK:
         raise InvalidArgument(
@@ -115,8 +115,8 @@ def frame_times(options: RenderOptions, *, duration: float) -> npt.NDArray[np.fl
     count = math.floor(seconds / options.speed * options.fps + 1e-6) + 1
     if count > MAX_FRAMES:
         message = (
-            f"the window {options.start:g} to {min(end, duration):g} s at speed {options.speed:g} and {options.fps:g} frames "
-            f"per second asks for {count} frames; at most {MAX_FRAMES} are drawn: choose a shorter window or a higher speed"
+            f"end: the window {options.start:g} to {min(end, duration):g} s at speed {options.speed:g} and {options.fps:g} "
+            f"frames per second has {count} frames; expected at most {MAX_FRAMES}. Use a shorter window or a higher speed"
         )
         raise InvalidArgument(message, field="end", value=options.end, expected=f"at most {MAX_FRAMES} frames")
     times = options.start + np.arange(count, dtype=np.float64) * (options.speed / options.fps)
@@ -125,7 +125,7 @@ def frame_times(options: RenderOptions, *, duration: float) -> npt.NDArray[np.fl
 
 
 def still_indices(frames: int, stills: int) -> list[int]:
-    """Which of ``frames`` video frames are written as pictures: ``stills`` of them, evenly from the first to the last."""
+    """Return the indices of ``stills`` frames, spread evenly over ``frames`` video frames."""
     if stills <= 0 or frames <= 0:
         return []
     return sorted({int(index) for index in np.round(np.linspace(0, frames - 1, min(stills, frames)))})

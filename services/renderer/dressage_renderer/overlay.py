@@ -1,7 +1,6 @@
-"""Time, forward speed and return, written on a dark strip along the top edge of a frame.
+"""The overlay of time, forward speed and return: a dark strip along the top edge of a frame.
 
-Only the strip is touched, and a strip's text is drawn once per distinct text, so the overlay costs well under a
-millisecond a frame.
+Only the strip changes, and each distinct text is drawn once, so that the overlay takes well under a millisecond a frame.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ Frame = npt.NDArray[np.uint8]
 Series = npt.NDArray[np.float64]
 
 _SPEED_WINDOW = 0.2
-"""Seconds over which the shown speed is averaged: a raw gait velocity flickers too fast to read."""
+"""Window in seconds of the displayed mean speed: the raw velocity changes too fast to read."""
 
 _HEIGHTS = ("height", "z_position", "torso_height")
 _DIM_BITS = 2
-"""The strip keeps a quarter of the picture's brightness, so that white text stands out."""
+"""The strip has a quarter of the frame's brightness, as a background for white text."""
 
 
 @dataclass(frozen=True)
 class Readings:
-    """The numbers of the overlay, for each state of the trajectory.
+    """The values of the overlay, for each state of the trajectory.
 
     :param time: (T+1,) s.
-    :param speed: (T+1,) m/s, averaged over the last 0.2 s; None where the environment has no forward speed.
-    :param total: (T+1,) reward summed up to that state; None to leave it out.
-    :param height: (T+1,) m; None to leave it out.
+    :param speed: (T+1,) m/s, mean over the last 0.2 s; None if the environment has no forward speed.
+    :param total: (T+1,) sum of the reward up to that state; None: not displayed.
+    :param height: (T+1,) m; None: not displayed.
     """
 
     time: Series
@@ -43,7 +42,7 @@ class Readings:
     height: Series | None = None
 
     def text(self, moment: float) -> list[str]:
-        """The texts to show at a moment (s), left to right."""
+        """Return the texts at a time in seconds, from left to right."""
         at = min(int(np.searchsorted(self.time, moment + SLACK, side="right")) - 1, len(self.time) - 1)
         parts = [f"{moment:.2f} s"]
         if self.speed is not None:
@@ -54,11 +53,11 @@ class Readings:
 
 
 def readings(trajectory: Trajectory, *, term: str = "", state_only: bool = False) -> Readings:
-    """The overlay's numbers of a trajectory.
+    """Return the overlay's values of a trajectory.
 
-    :param term: field with a reward per step; empty for the stock reward.
-    :param state_only: leave the return out and write the height: a judge must not be told how well it is going.
-    :raises InvalidArgument: when there is no such field with one number a step.
+    :param term: field with a reward per step; empty for the environment's reward.
+    :param state_only: display the height instead of the return, which would influence a judge.
+    :raises InvalidArgument: if the trajectory has no such field with one number per step.
     """
     time = np.asarray(trajectory.time, dtype=np.float64)
     steps = len(time) - 1
@@ -91,7 +90,7 @@ def _trailing_mean(values: Series, time: Series) -> Series:
 
 
 class Overlay:
-    """Draws readings into frames of one size."""
+    """Draws values into frames of one size."""
 
     def __init__(self, numbers: Readings, *, width: int, height: int) -> None:
         self._numbers = numbers
@@ -102,7 +101,7 @@ class Overlay:
         self._cached: tuple[list[str], Frame] | None = None
 
     def draw(self, frame: Frame, moment: float) -> None:
-        """Write the numbers of a moment (s) into ``frame`` (H, W, 3), in place."""
+        """Draw the values at a time in seconds into ``frame`` (H, W, 3), in place."""
         texts = self._numbers.text(moment)
         if self._cached is None or self._cached[0] != texts:
             self._cached = (texts, self._mask(texts))
@@ -113,7 +112,7 @@ class Overlay:
     def _mask(self, texts: list[str]) -> Frame:
         image = Image.new("L", (self._width, self._strip))
         pen = ImageDraw.Draw(image)
-        # Fixed columns: a text that changes its width must not push the others around.
+        # Columns are fixed, so that texts do not move when the width of another one changes.
         margin = self._strip // 3
         column = (self._width - 2 * margin) / len(texts)
         for place, text in enumerate(texts):

@@ -1,8 +1,7 @@
-"""A bounded pool of drawing processes.
+"""A bounded pool of rendering processes.
 
-Each worker is a fresh interpreter that is started at its first job, kept warm, and replaced after a crash, a timeout or a
-cancelled job; a job that lost its worker to a crash is tried once more. Two videos are drawn at once by two workers. The
-calls block: the service makes them from threads.
+Each worker is an interpreter that starts with its first job, is reused, and is replaced after a crash, a timeout or a cancelled
+job. A job whose worker crashed is retried once. Calls block: the service makes them from threads.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ WORKER_COMMAND = (sys.executable, "-m", "dressage_renderer.worker")
 
 @dataclass(frozen=True)
 class RenderJob:
-    """A video to draw.
+    """A video to render.
 
     :param trajectory: file to read.
     :param video: file to write.
@@ -50,7 +49,7 @@ class RenderJob:
     stills: Path | None = None
 
     def request(self) -> dict[str, Any]:
-        """What a worker is handed."""
+        """Return the job as a message to a worker."""
         return {
             "kind": "video",
             "trajectory": str(self.trajectory),
@@ -62,10 +61,10 @@ class RenderJob:
 
 @dataclass(frozen=True)
 class FramesJob:
-    """Frames to take.
+    """Frames to render.
 
     :param trajectory: file to read.
-    :param folder: where the pictures go.
+    :param folder: folder of the frames.
     """
 
     trajectory: Path
@@ -73,7 +72,7 @@ class FramesJob:
     options: SamplingOptions
 
     def request(self) -> dict[str, Any]:
-        """What a worker is handed."""
+        """Return the job as a message to a worker."""
         return {
             "kind": "frames",
             "trajectory": str(self.trajectory),
@@ -83,11 +82,11 @@ class FramesJob:
 
 
 class RenderPool:
-    """Draws videos in child processes.
+    """Renders videos in child processes.
 
-    :param workers: videos drawn at once.
-    :param max_waiting: jobs that may wait for a worker; more are refused.
-    :param command: how to start a worker.
+    :param workers: maximum number of concurrent videos.
+    :param max_waiting: maximum number of waiting jobs; more are refused.
+    :param command: command of a worker.
     """
 
     def __init__(self, workers: int, *, max_waiting: int = 64, command: Sequence[str] = WORKER_COMMAND) -> None:
@@ -100,19 +99,19 @@ class RenderPool:
         self._closed = False
 
     def render(self, job: RenderJob, *, timeout: float, cancelled: threading.Event | None = None) -> RenderReport:
-        """Draw a video; blocks until it is there. Raises as `sample` does."""
+        """Render a video; blocks until it is complete. Raises the errors of `sample`."""
         report = self._do(job, timeout=timeout, cancelled=cancelled)
         return RenderReport(report["frames"], report["duration"], report["seconds"], tuple(map(Path, report["stills"])))
 
     def sample(self, job: FramesJob, *, timeout: float, cancelled: threading.Event | None = None) -> Sampled:
-        """Take frames; blocks until they are there.
+        """Render frames; blocks until they are complete.
 
-        :param timeout: seconds, waiting for a worker included.
-        :param cancelled: when set, the drawing is stopped.
-        :raises ResourceExhausted: when too many jobs wait already.
-        :raises DeadlineExceeded: when it took longer than ``timeout``; the worker is stopped.
-        :raises Aborted: when it was cancelled.
-        :raises Internal: when the worker crashed twice.
+        :param timeout: seconds, including the wait for a worker.
+        :param cancelled: stops the rendering when set.
+        :raises ResourceExhausted: if too many jobs are waiting.
+        :raises DeadlineExceeded: after ``timeout``; the worker is stopped.
+        :raises Aborted: if it was cancelled.
+        :raises Internal: if the worker crashed twice.
         """
         report = self._do(job, timeout=timeout, cancelled=cancelled)
         files: dict[str, Any] = {name: tuple(map(Path, report[name])) for name in ("frames", "pages")}
@@ -123,7 +122,8 @@ class RenderPool:
         deadline = time.monotonic() + timeout
         if not self._places.acquire(blocking=False):
             raise ResourceExhausted(
-                f"{self._limit} videos are being drawn or waiting already", reason="RENDER_QUEUE_FULL"
+                f"{self._limit} videos are being rendered or waiting already, the limit of this server; try again later",
+                reason="RENDER_QUEUE_FULL",
             )
         try:
             worker = self._take(deadline, timeout, cancelled or threading.Event())
@@ -135,7 +135,7 @@ class RenderPool:
             self._places.release()
 
     def close(self) -> None:
-        """Stop all workers; jobs under way end with an error."""
+        """Stop all workers; running jobs end with an error."""
         self._closed = True
         for worker in self._workers:
             worker.kill()
@@ -152,22 +152,22 @@ class RenderPool:
 
 
 class _Crash(Exception):
-    """The worker ended without an answer."""
+    """A worker that ended without an answer."""
 
 
 class _Worker:
-    """One child process, started when it is needed."""
+    """One child process, which starts with its first job."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = list(command)
         self._process: subprocess.Popen[bytes] | None = None
-        self._complaints: IO[bytes] | None = None
+        self._stderr: IO[bytes] | None = None
         self._stopped = False
 
     def do(
         self, job: RenderJob | FramesJob, *, deadline: float, timeout: float, cancelled: threading.Event
     ) -> dict[str, Any]:
-        """Hand the job over and wait for the worker's report."""
+        """Send the job to the worker and wait for its report."""
         request = job.request()
         for attempt in range(_ATTEMPTS):
             try:
@@ -176,9 +176,9 @@ class _Worker:
             except _Crash as crash:
                 self._discard()
                 if attempt == _ATTEMPTS - 1 or self._stopped:
-                    raise Internal(f"the drawing process crashed: {crash}", reason="RENDER_WORKER_CRASHED") from crash
+                    raise Internal(f"the rendering process crashed: {crash}", reason="RENDER_WORKER_CRASHED") from crash
             except BaseException:
-                # It is still busy with this job, so it cannot take another one.
+                # The worker is still busy with this job and cannot be reused.
                 self._discard()
                 raise
         if "error" in reply:
@@ -187,7 +187,7 @@ class _Worker:
         return report
 
     def kill(self) -> None:
-        """End the process for good. A thread that waits for its answer sees it end and cleans up."""
+        """End the process permanently. A thread that waits for its answer cleans up."""
         self._stopped = True
         process = self._process
         if process is not None:
@@ -201,7 +201,7 @@ class _Worker:
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
         except OSError as error:
-            raise _Crash(self._last_words()) from error
+            raise _Crash(self._exit_details()) from error
         received = bytearray()
         while not received.endswith(b"\n"):
             _check(deadline, timeout, cancelled)
@@ -209,7 +209,7 @@ class _Worker:
             if ready:
                 part = os.read(process.stdout.fileno(), 1 << 16)
                 if not part:
-                    raise _Crash(self._last_words())
+                    raise _Crash(self._exit_details())
                 received += part
         return json.loads(received)
 
@@ -219,19 +219,19 @@ class _Worker:
         if self._stopped:
             raise Aborted("the renderer is stopping", reason="STOPPING")
         if self._process is None:
-            self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+            self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=self._complaints,
+                stderr=self._stderr,
                 env=child_environment(),
-                start_new_session=True,  # Ctrl-C in a terminal is the service's to handle
+                start_new_session=True,  # the service handles Ctrl-C in a terminal
             )
         return self._process
 
-    def _last_words(self) -> str:
-        process, complaints = self._process, self._complaints
+    def _exit_details(self) -> str:
+        process, stderr = self._process, self._stderr
         code = None if process is None else process.poll()
         if process is not None and code is None:
             try:
@@ -239,34 +239,34 @@ class _Worker:
             except subprocess.TimeoutExpired:
                 code = None
         tail = ""
-        if complaints is not None:
-            size = complaints.seek(0, os.SEEK_END)
-            complaints.seek(max(0, size - 400))
-            tail = " ".join(complaints.read().decode(errors="replace").split())
+        if stderr is not None:
+            size = stderr.seek(0, os.SEEK_END)
+            stderr.seek(max(0, size - 400))
+            tail = " ".join(stderr.read().decode(errors="replace").split())
         return f"exit code {code}; {tail}" if tail else f"exit code {code}"
 
     def _discard(self) -> None:
-        process, complaints = self._process, self._complaints
-        self._process = self._complaints = None
+        process, stderr = self._process, self._stderr
+        self._process = self._stderr = None
         if process is not None:
             process.kill()
             process.wait()
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
                     _close(pipe)
-        if complaints is not None:
-            complaints.close()
+        if stderr is not None:
+            stderr.close()
 
 
 def _close(pipe: IO[bytes]) -> None:
     try:
         pipe.close()
     except BrokenPipeError:
-        return  # unsent bytes to a process that is gone
+        return  # unsent bytes to a process that has ended
 
 
 def _check(deadline: float, timeout: float, cancelled: threading.Event) -> None:
     if cancelled.is_set():
-        raise Aborted("the caller gave up on this video", reason="RENDER_CANCELLED")
+        raise Aborted("the caller cancelled this video", reason="RENDER_CANCELLED")
     if time.monotonic() >= deadline:
-        raise DeadlineExceeded(f"the video was not drawn within {timeout:.3g} s", reason="RENDER_TIMEOUT")
+        raise DeadlineExceeded(f"the video was not rendered within {timeout:.3g} s", reason="RENDER_TIMEOUT")

@@ -1,4 +1,4 @@
-"""Whether this machine can draw without a display, and what to install where it cannot."""
+"""Checks whether this machine can render without a display, and reports what to install otherwise."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import sys
 from dressage_renderer.child import child_environment
 
 EGL_INSTALL_COMMAND = "apt-get install libegl1 libgl1 libopengl0 libgl1-mesa-dri"
-"""Installs EGL with a software driver on Debian and Ubuntu."""
+"""Command that installs EGL with a software driver on Debian and Ubuntu."""
 
 
 def egl_remedy(cause: BaseException | str) -> str:
-    """A sentence on missing EGL: what happened, and what to do."""
-    told = cause if isinstance(cause, str) else f"{type(cause).__name__}: {cause}"
-    short = " ".join(told.split())[:200]
-    return f"cannot draw without a display: EGL does not work here ({short}); install it with `{EGL_INSTALL_COMMAND}`"
+    """Return a message about missing EGL: the cause and the remedy."""
+    text = cause if isinstance(cause, str) else f"{type(cause).__name__}: {cause}"
+    short = " ".join(text.split())[:200]
+    return f"cannot render without a display: EGL does not work here ({short}); install it with `{EGL_INSTALL_COMMAND}`"
 
 
 def probe_egl(*, timeout: float = 60.0) -> str | None:
-    """None when pictures can be drawn here, else why not and how to get there.
+    """Check whether this machine can render: None, or a message with the cause and the remedy.
 
-    Tried in a child process: a faulty driver may crash, and must not take the caller with it.
+    The check runs in a child process, since a faulty driver may crash its process.
 
-    :param timeout: seconds to wait for the answer.
+    :param timeout: deadline of the check in seconds.
     """
     command = [sys.executable, "-m", "dressage_renderer.worker", "--probe"]
     try:

@@ -1,6 +1,6 @@
-"""Frames for a model to look at: which moments, how large, and what is written besides.
+"""Options of sampled frames for a vision model, and the times of the frames.
 
-Pure arithmetic, so that a bad request is refused before a worker or a simulator is touched.
+This module only computes, so that a bad request is refused before a worker or a simulator is involved.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dressage.errors import InvalidArgument
 from dressage_renderer.options import SLACK, View
 
 PER_PAGE = 16
-"""Frames of a page: four by four of 320 pixels stay below the side at which providers shrink pictures (1568 pixels)."""
+"""Frames of a page: four by four of 320 pixels are smaller than the size above which providers scale images (1568 pixels)."""
 
 _MAX_FRAMES = 256
 _VERSION = 1
@@ -26,19 +26,19 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class SamplingOptions(View):
-    """How frames are taken of a trajectory.
+    """Options of sampled frames.
 
     :param fps: frames per second, above 0 and up to 60.
     :param start: first second of the window.
-    :param end: last second; None, or one beyond it, means the end of the episode.
-    :param max_frames: where the sampling gives more, so many are spread evenly over the window; 1 to 256.
-    :param width: pixels of a frame, 64 to 1024; odd numbers are raised by one.
+    :param end: last second of the window; None, or a later second, means the end of the episode.
+    :param max_frames: maximum number of frames, 1 to 256; a longer sampling is spread evenly over the window.
+    :param width: pixels of a frame, 64 to 1024; an odd number becomes the next even one.
     :param camera: name of a camera of the model; empty for one that follows the robot.
-    :param overlay: whether time and state are written at the top.
-    :param motion_trail: whether each frame shows ghosts of the moments before it.
-    :param pages: whether pages with numbered frames are made.
-    :param clip: whether a clip of the frames is made.
-    :raises InvalidArgument: for a value out of range, naming it.
+    :param overlay: whether the frames display time and state.
+    :param motion_trail: whether each frame also shows pale copies of the robot at earlier times.
+    :param pages: whether to write pages of numbered frames.
+    :param clip: whether to write a clip of the frames.
+    :raises InvalidArgument: for a value out of range, with its name.
     """
 
     width: int = 320
@@ -57,17 +57,17 @@ class SamplingOptions(View):
             raise InvalidArgument(field="max_frames", value=self.max_frames, expected=f"1 to {_MAX_FRAMES}")
 
     def fingerprint(self) -> str:
-        """Hash by which pictures that were taken in the same way are known."""
+        """Return a hash of the options, which identifies frames with the same sampling."""
         text = json.dumps({"version": _VERSION, **self.to_dict()}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 def sample_times(options: SamplingOptions, *, duration: float) -> npt.NDArray[np.float64]:
-    """The moments to draw: at the rate asked for from the start on, or spread evenly where those would be too many.
+    """Return the times of the frames: at the sampling rate from the start on, or spread evenly if those are too many.
 
-    :param duration: seconds that the episode lasts.
-    :returns: (F,) seconds of the episode, ascending, 1 to ``max_frames``.
-    :raises InvalidArgument: when the window begins at or after the end of the episode.
+    :param duration: duration of the episode in seconds.
+    :return: (F,) seconds of the episode, ascending, 1 to ``max_frames``.
+    :raises InvalidArgument: if the window begins at or after the end of the episode.
     """
     if options.start > 0 and options.start >= duration - SLACK:
         raise InvalidArgument(
@@ -82,14 +82,14 @@ def sample_times(options: SamplingOptions, *, duration: float) -> npt.NDArray[np
 
 
 def rate_of(times: npt.NDArray[np.float64], options: SamplingOptions) -> float:
-    """Frames per second as they came out."""
+    """Return the frames per second of sampled times."""
     if len(times) < 2:
         return options.fps
     return float((len(times) - 1) / (times[-1] - times[0]))
 
 
 def page_grid(frames: int) -> list[tuple[int, int, int]]:
-    """First frame, frames, and columns of each page: as square as can be, at most `PER_PAGE` frames a page."""
+    """Return first frame, number of frames and columns of each page: nearly square, at most `PER_PAGE` frames."""
     pages = []
     for first in range(0, frames, PER_PAGE):
         count = min(PER_PAGE, frames - first)

@@ -1,4 +1,4 @@
-"""The gRPC face of the renderer: translate, call, translate."""
+"""The servicer of `RendererService`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RendererServicer(rpc.RendererServiceServicer):
         self._renderer = renderer
 
     async def Render(self, request: pb.RenderRequest, context: Any) -> pb.RenderResponse:
-        """Draw a recorded trajectory and store the video."""
+        """Render and store a video of a recorded trajectory."""
         rendered = await self._renderer.render(
             trajectory=request.trajectory,
             video=request.video,
@@ -38,7 +38,7 @@ class RendererServicer(rpc.RendererServiceServicer):
         )
 
     async def RenderFrames(self, request: pb.RenderFramesRequest, context: Any) -> pb.RenderFramesResponse:
-        """Take frames of a recorded trajectory and store them."""
+        """Render and store frames of a recorded trajectory."""
         stored = await self._renderer.sample(
             trajectory=request.trajectory,
             prefix=request.prefix,
@@ -59,7 +59,7 @@ class RendererServicer(rpc.RendererServiceServicer):
 
 
 def sampling_of(request: pb.RenderFramesRequest) -> SamplingOptions:
-    """The request's options; 0 means the default.
+    """Return the request's options; 0 means the default.
 
     :raises InvalidArgument: for a value out of range or a window that ends before it begins.
     """
@@ -80,7 +80,7 @@ def sampling_of(request: pb.RenderFramesRequest) -> SamplingOptions:
 
 
 def options_of(request: pb.RenderRequest) -> RenderOptions:
-    """The request's options; 0 means the default.
+    """Return the request's options; 0 means the default.
 
     :raises InvalidArgument: for a value out of range or a window that ends before it begins.
     """

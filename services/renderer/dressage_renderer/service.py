@@ -1,4 +1,4 @@
-"""What the renderer does with a request: trajectory from the store, video drawn by a worker, video into the store."""
+"""Handles a request: loads the trajectory, has a worker render it, and stores the result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dressage_renderer.video import RenderReport
 
 @dataclass(frozen=True)
 class Rendered:
-    """A video that is in the store.
+    """A stored video.
 
     :param frame_keys: artifact keys of the single frames, in order of time.
     """
@@ -33,30 +33,30 @@ class Rendered:
 
 
 class Renderer:
-    """Draws recorded trajectories of an artifact store.
+    """Renders recorded trajectories of an artifact store.
 
-    :param timeout: longest time in seconds that one video may take.
+    :param timeout: deadline of one video in seconds.
     """
 
     def __init__(self, *, store: ArtifactStore, pool: RenderPool, threads: int, timeout: float) -> None:
         self._store = store
         self._pool = pool
         self._timeout = timeout
-        # Threads of its own: waiting for videos must not use up those that the process shares.
+        # A separate executor: waiting for videos must not use up the threads that the process shares.
         self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="render")
         self._log = structlog.get_logger("dressage.renderer")
 
     async def render(
         self, *, trajectory: str, video: str, options: RenderOptions, frames_prefix: str, timeout: float | None
     ) -> Rendered:
-        """Draw one video and store it.
+        """Render and store one video.
 
         :param trajectory: artifact key of the trajectory.
-        :param video: artifact key of the video; it appears whole or not at all.
+        :param video: artifact key of the video; it is complete or does not exist.
         :param frames_prefix: key prefix of the single frames; they are ``{prefix}/0000.png`` and so on.
-        :param timeout: seconds that the caller will wait; None for the service's own bound.
-        :raises NotFound: when there is no such trajectory.
-        :raises InvalidArgument: for what is no artifact key, before anything is drawn.
+        :param timeout: seconds until the caller's deadline; None for the service's own.
+        :raises NotFound: for a missing trajectory.
+        :raises InvalidArgument: for an invalid artifact key.
         """
         check_key(video)
         if prefix_given := frames_prefix.rstrip("/"):
@@ -82,14 +82,14 @@ class Renderer:
     async def sample(
         self, *, trajectory: str, prefix: str, options: SamplingOptions, timeout: float | None
     ) -> StoredFrames:
-        """Take frames and store them below a prefix, once: a repeat gives what is there.
+        """Render and store frames below a prefix, once: a repeated request returns the stored ones.
 
-        What a model was shown must stay what it was, or the journal of its replies would not hold. So the list
-        (``frames.json``) comes last and is never replaced, and a picture is never written over.
+        Journalled replies of models refer to their frames, which therefore must not change. The list (``frames.json``) is
+        written last and never replaced, and no frame is overwritten.
 
-        :raises NotFound: when there is no such trajectory.
-        :raises InvalidArgument: for what is no artifact key.
-        :raises FailedPrecondition: ``FRAMES_DIFFER`` where other pictures lie below the prefix.
+        :raises NotFound: for a missing trajectory.
+        :raises InvalidArgument: for an invalid artifact key.
+        :raises FailedPrecondition: ``FRAMES_DIFFER`` if the prefix has frames with another sampling.
         """
         prefix = prefix.rstrip("/")
         check_key(prefix)
@@ -145,7 +145,7 @@ class Renderer:
             keys = tuple(f"{prefix.rstrip('/')}/{path.name}" for path in report.stills)
             for key, path in zip(keys, report.stills, strict=True):
                 self._store.put_file(key, path)
-            # The video comes last: who sees it finds the frames too.
+            # The video is stored last, so that its frames exist when it does.
             self._store.put_file(video, target)
         return Rendered(report, keys)
 

@@ -8,11 +8,11 @@ from pydantic_settings import SettingsConfigDict
 
 
 class Settings(ServingSettings):
-    """What the renderer can be told."""
+    """Settings of the renderer."""
 
     model_config = SettingsConfigDict(env_prefix="DRESSAGE_RENDERER_", extra="ignore", frozen=True)
 
     store_url: str = Field("", description="artifact store: a path, file://… or s3://…")
-    workers: int = Field(2, ge=1, le=64, description="videos drawn at once, each in a process of its own")
+    workers: int = Field(2, ge=1, le=64, description="concurrent videos, each in its own process")
     max_waiting: int = Field(64, ge=0, le=10_000, description="requests that may wait for a worker")
-    timeout_seconds: float = Field(300.0, gt=0, le=3600, description="longest time that one video may take")
+    timeout_seconds: float = Field(300.0, gt=0, le=3600, description="deadline of one video")

@@ -1,10 +1,10 @@
 """The scene of an environment: stock model, a camera that follows the robot, and an offscreen EGL context.
 
-Software rendering spends its time on shadows, reflections and multisampling: without them it is about nine times as
-fast, and nothing that a judge looks at is lost. The stock floors end 40 m from the start and their pattern blurs at
-speed, so planes are drawn endless, with a checker of one-metre squares: motion can be read off the picture.
+Scenes have no shadows, reflections and multisampling: software rendering is about nine times as fast without them, and judges
+do not need them. The stock floors end 40 m from the start, and their pattern blurs at speed. Planes are therefore infinite,
+with a checker of one-metre squares that makes motion visible.
 
-An EGL context belongs to the thread that made it; a `Stage` must stay in one thread.
+An EGL context belongs to the thread that creates it: a `Stage` must stay in one thread.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Stage:
     :param camera: name of a camera of the model; empty for one that follows the robot.
     :raises NotFound: for an unknown environment.
     :raises InvalidArgument: for an unknown camera, or an environment that is not simulated by MuJoCo.
-    :raises FailedPrecondition: when there is no EGL, with the command that installs it.
+    :raises FailedPrecondition: without EGL, with the command that installs it.
     """
 
     def __init__(self, env_id: str, *, width: int, height: int, camera: str = "") -> None:
@@ -66,14 +66,14 @@ class Stage:
         self._pixels = np.empty((height, width, 3), dtype=np.uint8)
 
     def draw(self, qpos: Vector, *, aim: bool = True) -> Frame:
-        """The picture (H, W, 3) of a state, a new array.
+        """Return the image of a state, a new array (H, W, 3).
 
         :param qpos: (nq,) generalised positions.
-        :param aim: whether the camera follows the robot there; False leaves it where it was.
+        :param aim: whether to point the camera at the robot; False: the camera does not move.
         """
         mujoco, model, data = self._mujoco, self.model, self._data
         data.qpos[:] = qpos
-        # Only what a picture needs: no collisions, no dynamics.
+        # Only the steps that an image needs: no collisions, no dynamics.
         mujoco.mj_kinematics(model, data)
         mujoco.mj_comPos(model, data)
         mujoco.mj_camlight(model, data)
@@ -87,7 +87,7 @@ class Stage:
         return np.ascontiguousarray(self._pixels[::-1])
 
     def robot_mask(self) -> npt.NDArray[np.bool_]:
-        """Where (H, W) the last drawn picture shows something else than floor or nothing."""
+        """Return a mask (H, W) of the pixels of the last image that show neither the floor nor the background."""
         mujoco = self._mujoco
         flags = (mujoco.mjtRndFlag.mjRND_SEGMENT, mujoco.mjtRndFlag.mjRND_IDCOLOR)
         for flag in flags:
@@ -97,7 +97,7 @@ class Stage:
         for flag in flags:
             self._scene.flags[flag] = False
         numbers = self._pixels[::-1].astype(np.int32) @ np.array([1, 1 << 8, 1 << 16])
-        # Colours are segment numbers counted from 1; 0 is where nothing is.
+        # Colours are segment numbers from 1; 0 is the background.
         shown = np.zeros(self._scene.ngeom + 1, dtype=bool)
         for place in range(self._scene.ngeom):
             geom = self._scene.geoms[place]
@@ -108,7 +108,7 @@ class Stage:
         return mask
 
     def between(self, first: Vector, second: Vector, share: float) -> Vector:
-        """The positions ``share`` (0 to 1) of the way from one state to the next, along the shortest rotation."""
+        """Return the positions at a share (0 to 1) of the way from one state to the next, along the shortest rotation."""
         if share <= 0:
             return first
         change, positions = np.zeros(self.model.nv), first.copy()
@@ -145,16 +145,15 @@ class Stage:
 
 
 class _Follow:
-    """Keeps the camera on the robot: Gymnasium's default view of the environment, moved along with the robot.
+    """Points the camera at the robot: Gymnasium's default view of the environment, which moves with the robot.
 
-    Stock HalfCheetah and Ant have a camera that stands still, so that the robot leaves the picture; here every robot
-    that can travel is followed. The camera's height stays, so that jumps are seen as jumps, until the robot would
-    leave the picture.
+    The stock cameras of HalfCheetah and Ant do not move, so that the robot leaves the image; this camera follows every robot
+    that can travel. The height of the camera is constant, so that jumps are visible, until the robot would leave the image.
     """
 
     def __init__(self, model: Any, data: Any, camera: Any, view: Mapping[str, Any]) -> None:
         body = int(view.get("trackbodyid", 1))
-        # The whole robot is followed, not one limb. Body 0 is the world: a robot that is fixed to its place.
+        # The camera follows the whole robot, not one limb. Body 0 is the world, for a robot with a fixed base.
         self._body = int(model.body_rootid[body]) if 0 < body < model.nbody and _travels(model) else 0
         camera.distance = float(view.get("distance", model.stat.extent))
         camera.azimuth = float(view.get("azimuth", 90.0))
@@ -167,7 +166,7 @@ class _Follow:
         self._above = self._height - z
         camera.lookat[:] = (x, y, self._height)
         half_picture = camera.distance * math.tan(math.radians(model.vis.global_.fovy) / 2)
-        # How far the robot may rise or sink before the camera goes along: it stays whole in the picture, below the text.
+        # The distance by which the robot may rise or sink before the camera follows, so that it stays in the image.
         self._slack = min(max(0.75 * half_picture - reach, 0.1 * half_picture), 0.45 * half_picture)
 
     def aim(self, camera: Any, data: Any) -> None:
@@ -179,7 +178,7 @@ class _Follow:
 
 
 def _height(model: Any, data: Any, body: int) -> tuple[float, float]:
-    """Height of a robot's middle, and from there to its highest point, in metres."""
+    """Height of a robot's middle, and the distance from there to its highest point, in metres."""
     geoms = model.body_rootid[model.geom_bodyid] == body
     if not geoms.any():
         return float(data.subtree_com[body][2]), 0.0
@@ -189,11 +188,11 @@ def _height(model: Any, data: Any, body: int) -> tuple[float, float]:
 
 
 def stock_model(env_id: str) -> tuple[Any, Mapping[str, Any]]:
-    """The compiled stock model of a Gymnasium id, and the settings of its default camera.
+    """Return the compiled stock model of a Gymnasium id, and the settings of its default camera.
 
-    :raises NotFound: when Gymnasium knows no such id.
-    :raises InvalidArgument: when it is not simulated by MuJoCo.
-    :raises FailedPrecondition: when a package that Gymnasium's MuJoCo environments import is missing.
+    :raises NotFound: if Gymnasium has no such id.
+    :raises InvalidArgument: if it is not simulated by MuJoCo.
+    :raises FailedPrecondition: if a package that Gymnasium's MuJoCo environments import is missing.
     """
     if env_id.startswith(custom.MODEL):
         return load_compiled(custom.folder_of(env_id) / custom.MODEL_FILE), {}
@@ -203,15 +202,13 @@ def stock_model(env_id: str) -> tuple[Any, Mapping[str, Any]]:
         with quiet_loading():
             env = gymnasium.make(env_id.removeprefix(custom.GYMNASIUM))
     except ImportError as error:
-        message = (
-            f"cannot load {env_id[:60]}: {error}; install what drawing needs with `pip install 'dressage[renderer]'`"
-        )
+        message = f"cannot load {env_id[:60]}: {error}; install the renderer with `pip install 'dressage[renderer]'`"
         raise FailedPrecondition(message, reason="RENDERER_NOT_INSTALLED") from error
     except gymnasium.error.UnregisteredEnv as error:
         raise NotFound(f"unknown environment {env_id[:60]!r}: {error}", reason="ENVIRONMENT_NOT_FOUND") from error
     except gymnasium.error.Error as error:
         raise NotFound(
-            f"environment {env_id[:60]!r} cannot be made: {error}", reason="ENVIRONMENT_NOT_FOUND"
+            f"environment {env_id[:60]!r} cannot be created: {error}", reason="ENVIRONMENT_NOT_FOUND"
         ) from error
     try:
         stock: Any = env.unwrapped
@@ -240,7 +237,7 @@ def _is_flat(model: Any) -> bool:
 
 
 def _prepare(model: Any, width: int, height: int) -> None:
-    """Set the model up for fast drawing at a size, on an endless floor."""
+    """Configure the model for fast rendering at a size, on an infinite floor."""
     model.vis.global_.offwidth = width
     model.vis.global_.offheight = height
     model.vis.quality.offsamples = 0
@@ -277,9 +274,9 @@ def _checker(model: Any, material: int) -> None:
 
 
 def open_egl(width: int, height: int) -> Any:
-    """An offscreen graphics context, current in this thread.
+    """Return an offscreen graphics context, current in this thread.
 
-    :raises FailedPrecondition: where EGL is missing, with the command that installs it.
+    :raises FailedPrecondition: without EGL, with the command that installs it.
     """
     try:
         from mujoco.egl import GLContext
@@ -287,6 +284,6 @@ def open_egl(width: int, height: int) -> Any:
         context = GLContext(width, height)
         context.make_current()
     except Exception as error:
-        # PyOpenGL tells of a missing library by AttributeError, TypeError, GLError or ImportError.
+        # PyOpenGL raises AttributeError, TypeError, GLError or ImportError for a missing library.
         raise FailedPrecondition(egl_remedy(error), reason="EGL_MISSING") from error
     return context

@@ -1,4 +1,4 @@
-"""Sampled frames in the artifact store: written once below a prefix, the list of them last."""
+"""Sampled frames in the artifact store: written once below a prefix, and last the list of them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LIST = "frames.json"
 
 @dataclass(frozen=True)
 class StoredFrames:
-    """Artifact keys of sampled frames, and how they were taken.
+    """Artifact keys of sampled frames, and how they were sampled.
 
     :param clip: empty if there is none.
-    :param reused: they were there already.
+    :param reused: whether they existed before.
     """
 
     frames: tuple[str, ...]
@@ -35,16 +35,16 @@ class StoredFrames:
 
 
 def read_list(store: ArtifactStore, prefix: str, options: SamplingOptions) -> StoredFrames | None:
-    """The frames that lie below a prefix; None if there are none yet.
+    """Return the frames below a prefix; None if there are none yet.
 
-    :raises FailedPrecondition: ``FRAMES_DIFFER`` where they were taken in another way.
+    :raises FailedPrecondition: ``FRAMES_DIFFER`` if they have another sampling.
     """
     try:
         entry = json.loads(store.get(f"{prefix}/{LIST}"))
     except NotFound:
         return None
     if entry.get("fingerprint") != options.fingerprint():
-        message = f"frames that were taken in another way lie below {prefix!r}; name another prefix"
+        message = f"prefix: {prefix!r} has frames with another sampling; use another prefix"
         raise FailedPrecondition(message, reason="FRAMES_DIFFER", metadata={"prefix": prefix})
     stored = entry["stored"]
     lists = {name: tuple(stored[name]) for name in ("frames", "times", "pages")}
@@ -52,7 +52,7 @@ def read_list(store: ArtifactStore, prefix: str, options: SamplingOptions) -> St
 
 
 def store_frames(store: ArtifactStore, prefix: str, sampled: Sampled, options: SamplingOptions) -> StoredFrames:
-    """Stores what was drawn; of two who draw the same at once, the first one's pictures stay."""
+    """Store sampled frames; of two concurrent writers, the first one's frames are kept."""
 
     def put(path: Path) -> str:
         key = f"{prefix}/{path.name}"

@@ -1,4 +1,4 @@
-"""From a recorded trajectory to an MP4 that plays in a browser."""
+"""Renders a recorded trajectory as an MP4 that plays in a browser."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from dressage_renderer.options import SLACK, RenderOptions, frame_times, still_i
 _CODEC = {"crf": "23", "preset": "veryfast"}
 _QUEUED_FRAMES = 8
 _CONTAINER = {"movflags": "+faststart"}
-"""The index goes to the front of the file, so that a browser begins to play before it has all of it."""
+"""The index is at the front of the file, so that a browser can play it before the download ends."""
 
 
 @dataclass(frozen=True)
 class RenderReport:
-    """What was drawn.
+    """The result of rendering a video.
 
-    :param frames: frames of the video.
-    :param duration: seconds that it plays.
-    :param seconds: seconds that drawing and encoding took.
-    :param stills: the pictures that were written, in order of time.
+    :param frames: number of frames.
+    :param duration: duration of the video in seconds.
+    :param seconds: seconds that rendering and encoding took.
+    :param stills: the single frames, in order of time.
     """
 
     frames: int
@@ -49,15 +49,15 @@ def render_video(
     stills: Path | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> RenderReport:
-    """Draw a trajectory's states into an H.264 file. States between two recorded ones are interpolated.
+    """Render a trajectory as an H.264 file. States between two recorded ones are interpolated.
 
-    :param path: file to write; it appears whole or not at all.
-    :param options: what to draw; the defaults for None.
-    :param stills: folder for the single frames that ``options.stills`` asks for (``0000.png``, …).
-    :param clock: seconds, for the report.
+    :param path: file to write; it is complete or does not exist.
+    :param options: None for the defaults.
+    :param stills: folder of the ``options.stills`` single frames (``0000.png``, …).
+    :param clock: returns seconds, for the report.
     :raises InvalidArgument: for a bad window, camera or overlay term, or states that are not of this environment's model.
     :raises NotFound: for an unknown environment.
-    :raises FailedPrecondition: where EGL is missing.
+    :raises FailedPrecondition: without EGL.
     """
     from PIL import Image
 
@@ -71,7 +71,7 @@ def render_video(
     if options.overlay:
         numbers = readings(trajectory, term=options.overlay_return)
         overlay = Overlay(numbers, width=options.width, height=options.height)
-    wanted = {float(moments[index]) for index in still_indices(len(moments), options.stills)}
+    still_moments = {float(moments[index]) for index in still_indices(len(moments), options.stills)}
     pictures: list[Path] = []
     with Stage(trajectory.environment, width=options.width, height=options.height, camera=options.camera) as stage:
         qpos = positions(trajectory, stage.model.nq)
@@ -79,7 +79,7 @@ def render_video(
         def finish(frame: Any, moment: float) -> None:
             if overlay is not None:
                 overlay.draw(frame, moment)
-            if stills is not None and moment in wanted:
+            if stills is not None and moment in still_moments:
                 pictures.append(stills / f"{len(pictures):04d}.png")
                 Image.fromarray(frame).save(pictures[-1])
 
@@ -90,7 +90,7 @@ def render_video(
 
 
 def times_of(trajectory: Trajectory) -> Any:
-    """Seconds of the states, (T+1,)."""
+    """Return the times of the states in seconds, (T+1,)."""
     times = np.asarray(trajectory.time, dtype=np.float64)
     if not (np.isfinite(times).all() and (np.diff(times) > 0).all()):
         raise InvalidArgument(field="trajectory.time", value=times[:8].tolist(), expected="ascending seconds")
@@ -98,7 +98,7 @@ def times_of(trajectory: Trajectory) -> Any:
 
 
 def positions(trajectory: Trajectory, size: int) -> Any:
-    """Generalised positions of the states, (T+1, size)."""
+    """Return the generalised positions of the states, (T+1, size)."""
     qpos = np.asarray(trajectory.qpos, dtype=np.float64)
     if qpos.ndim != 2 or qpos.shape[1] != size:
         expected = f"(T+1, {size}) positions, as {trajectory.environment}'s model has them"
@@ -106,14 +106,14 @@ def positions(trajectory: Trajectory, size: int) -> Any:
     bad = np.flatnonzero(~np.isfinite(qpos).all(axis=1))
     if len(bad):
         raise InvalidArgument(
-            f"trajectory.qpos: the state after step {bad[0]} is not finite, so it cannot be drawn; the simulation diverged",
+            f"trajectory.qpos: the state after step {bad[0]} is not finite; the simulation diverged",
             field="trajectory.qpos",
         )
     return qpos
 
 
 def state_at(stage: Any, time_axis: Any, qpos: Any, moment: float) -> Any:
-    """The positions at a moment (s), between two states interpolated."""
+    """Return the positions at a time in seconds, interpolated between two states."""
     left = int(np.searchsorted(time_axis, moment + SLACK, side="right")) - 1
     if left >= len(time_axis) - 1:
         return qpos[-1]
@@ -123,13 +123,12 @@ def state_at(stage: Any, time_axis: Any, qpos: Any, moment: float) -> Any:
 
 @contextmanager
 def encoder(path: Path, options: RenderOptions, *, finish: Callable[[Any, float], None] | None = None) -> Iterator[Any]:
-    """A function that appends a frame (H, W, 3) of a moment (s); on leaving, the file takes its name, or is gone.
+    """Yield a function that appends a frame (H, W, 3) with its time. The file gets its name on success, or is deleted.
 
-    Frames are finished (the overlay) and encoded in a thread of their own, while the next is drawn: both release the
-    interpreter's lock. The queue is short, so that a slow encoder holds the drawing up instead of filling the memory.
+    Another thread adds the overlay to frames and encodes them while the next is rendered: both release the interpreter's lock.
+    The queue is short, so that a slow encoder delays the rendering and does not fill the memory.
 
-    :param finish: called with each frame and its moment before it is encoded, in that thread; None: frames are
-        encoded as they are.
+    :param finish: is called in that thread with each frame and its time before it is encoded; None: frames are not changed.
     """
     import av
 

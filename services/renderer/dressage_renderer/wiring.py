@@ -1,4 +1,4 @@
-"""From settings to a running renderer."""
+"""Builds the renderer from its settings and starts it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dressage_renderer.settings import Settings
 
 
 async def start(settings: Settings, *, store: ArtifactStore | None = None) -> RunningService:
-    """Start the service; drawing processes start at the first request.
+    """Start the service; rendering processes start with the first request.
 
     :param store: the artifact store; opened from the settings if None.
     :raises InvalidArgument: for a bad store URL.

@@ -1,8 +1,8 @@
-"""A drawing process: takes jobs as JSON lines on its standard input, answers each with one JSON line.
+"""A rendering process: reads jobs as JSON lines from its standard input and answers each with one JSON line.
 
-Drawing happens here and not in the service, because an EGL context belongs to one thread, because a graphics driver may
-crash, and because a video that takes too long must be stoppable. The process ends when its input ends, so that it never
-outlives the service, not even one that was killed.
+Rendering has a process of its own because an EGL context belongs to one thread, a graphics driver may crash, and a video that
+takes too long must be stopped. The process ends with its input, so that it does not outlive the service, even one that was
+killed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dressage.errors import DressageError, Internal, InvalidArgument
 
 
 def main() -> None:
-    """Serve jobs until the input ends; with ``--probe``, say whether drawing works here."""
+    """Serve jobs until the input ends; with ``--probe``, check whether rendering works here."""
     os.environ["MUJOCO_GL"] = "egl"
     answers = _own_output()
     if "--probe" in sys.argv[1:]:
@@ -36,14 +36,14 @@ def handle(job: dict[str, Any]) -> dict[str, Any]:
 
     :param job: ``kind`` ``video``: ``trajectory`` and ``video`` (paths), ``options`` (`RenderOptions`), ``stills`` (folder or
         None); ``frames``: ``trajectory``, ``folder``, ``options`` (see `SamplingOptions`).
-    :returns: ``{"report": …}``, or ``{"error": …}`` for an error that a person should see.
+    :return: ``{"report": …}``, or ``{"error": …}`` for a domain error.
     """
     try:
         return {"report": _take_frames(job) if job.get("kind") == "frames" else _draw_video(job)}
     except DressageError as error:
         return {"error": describe_error(error)}
     except MemoryError:
-        return {"error": describe_error(Internal("not enough memory to draw this video", reason="OUT_OF_MEMORY"))}
+        return {"error": describe_error(Internal("not enough memory to render this video", reason="OUT_OF_MEMORY"))}
 
 
 def _draw_video(job: dict[str, Any]) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _take_frames(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe_error(error: DressageError) -> dict[str, Any]:
-    """A domain error as JSON-ready data."""
+    """Return a domain error as JSON-ready data."""
     data: dict[str, Any] = {
         "kind": type(error).__name__,
         "message": error.message,
@@ -98,7 +98,7 @@ def describe_error(error: DressageError) -> dict[str, Any]:
 
 
 def restore_error(data: dict[str, Any]) -> DressageError:
-    """The error that `describe_error` described."""
+    """Return the error from the output of `describe_error`."""
     from dressage import errors
 
     kind = getattr(errors, data["kind"], Internal)
@@ -108,7 +108,7 @@ def restore_error(data: dict[str, Any]) -> DressageError:
 
 
 def _own_output() -> IO[str]:
-    """The standard output, kept for answers: what libraries print goes to the standard error instead."""
+    """The standard output, reserved for answers: output of libraries is redirected to the standard error."""
     kept = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return kept
@@ -126,7 +126,7 @@ def _answer(answers: IO[str], message: dict[str, Any]) -> None:
 
 
 def _probe() -> str | None:
-    """Draw one frame of a scene of our own."""
+    """Render one frame of a test scene."""
     try:
         import mujoco
     except ImportError as error:

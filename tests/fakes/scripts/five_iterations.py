@@ -1,19 +1,18 @@
-"""A session on InvertedPendulum-v5 that takes five iterations, with a model that has eyes.
+"""A session on InvertedPendulum-v5 with five iterations and a vision model.
 
-The intent asks for the cart in the middle, and the judge's author forgets it: its code knows only how long the pole stays up,
-and how straight. What that leads to:
+The intent requires the cart in the middle. The judge's code omits this: it measures how long the pole stays up, and how upright
+it is. The iterations:
 
-1. A reward that pays for falling. Code and video agree that it is bad.
-2. A reward that balances at the side. The code is content and the video is not; the synthesiser looks again, measures where
-   the cart is, and the video decides.
-3. A reward that orders what was seen so far backwards, which is sent back before it is trained; the repaired one balances a
-   little nearer to the middle.
-4. Going on from there, nearer still, and still aside.
-5. Back to the second iteration, with the place put right: it passes, and again on fresh seeds.
+1. A reward for falling. Code and video agree on a low score.
+2. A reward for balancing at the side. The code's score is high, the video's is low; the synthesiser measures the position of
+   the cart, and the video decides.
+3. A reward that ranks earlier rollouts in reverse order and fails its pre-screening; the repaired one balances a little nearer
+   to the middle.
+4. A reward based on the third one: nearer still, but not in the middle.
+5. A reward based on the second one with the right position: it passes, also on fresh seeds.
 
-Ask for "balance the pole with the cart in the middle" with model ``openai/scripted-vision``; 24 000 steps are enough. How many
-episodes are looked at is not known beforehand, so votes are given by the iteration that the session is in: the reviser's
-last answer begins the next one.
+Use the intent "balance the pole with the cart in the middle" and the model ``openai/scripted-vision``; 24 000 steps are enough.
+The number of judged episodes varies, so that votes depend on the iteration: the reviser's last answer begins the next one.
 """
 
 import json
@@ -46,7 +45,7 @@ def reward(state, action, next_state, memory, np):
     }
 """
 
-# It says nothing of the cart's place.
+# It does not measure the position of the cart.
 JUDGE = """\
 def judge(trajectory, np):
     steps = len(trajectory.action)
@@ -98,7 +97,7 @@ def revision(based_on: int, diagnosis: str, lesson: str, change: str, source: st
 
 
 class Course:
-    """The iteration that the session is in, by what the reviser was given to say."""
+    """The current iteration of the session, according to the reviser's answers."""
 
     def __init__(self) -> None:
         self.iteration = 1
@@ -108,7 +107,7 @@ class Course:
         return lambda request: words in request.text("system") and (not iterations or self.iteration in iterations)
 
     def begins(self, number: int) -> Callable[[Request], bool]:
-        """Accepts the reviser's request that follows its look at the history, and begins an iteration."""
+        """Accepts the reviser's request after its tool calls, and begins an iteration."""
 
         def accepts(request: Request) -> bool:
             looked = any(message["role"] == "tool" for message in request.body["messages"])
@@ -120,7 +119,7 @@ class Course:
         return accepts
 
 
-def ballot(up: str, middle: str, still: str, diagnosis: str) -> str:
+def vote(up: str, middle: str, still: str, diagnosis: str) -> str:
     """A vote of the video judge."""
     statuses = {UP: up, MIDDLE: middle, STILL: still}
     entries = [{"title": title, "seen": "frames 1 to 4", "status": status} for title, status in statuses.items()]
@@ -128,7 +127,7 @@ def ballot(up: str, middle: str, still: str, diagnosis: str) -> str:
 
 
 def settled() -> str:
-    """The synthesiser's verdict: the code measures the wrong things rightly."""
+    """The synthesiser's verdict: the code measures correctly, but not the position."""
     code_side = [
         {"name": name, "source": "code", "status": "met", "evidence": "as measured"} for name in ("lasted", "upright")
     ]
@@ -145,8 +144,14 @@ def script() -> list[Answer]:
     looks = (Call("get_scores"), Call("get_lineage"), Call("get_judgments", {"number": 2}))
     compares = (Call("compare_iterations", {"first": 2, "second": 4}), Call("get_changes"), Call("get_lessons"))
     return [
-        Answer(data({"approved": True, "summary": "As it says.", "findings": []}), when="code reviewer", repeat=True),
-        Answer(f"## Reasoning\nThe angle tells how upright it is.\n\n{code(FALLING)}", when=role("the reward author")),
+        Answer(
+            data({"approved": True, "summary": "Its terms are right.", "findings": []}),
+            when="code reviewer",
+            repeat=True,
+        ),
+        Answer(
+            f"## Reasoning\nThe angle measures how upright it is.\n\n{code(FALLING)}", when=role("the reward author")
+        ),
         Answer(
             "## Reasoning\nHow long the pole stays up, and how straight.\n\n"
             f"## Null controls\nrandom, untrained, motionless\n\n{code(JUDGE)}",
@@ -162,11 +167,9 @@ def script() -> list[Answer]:
             ),
             when=role("You list what a judge has to look for"),
         ),
-        Answer(ballot("not_met", "partly", "not_met", "it falls"), when=role("the video judge", 1), repeat=True),
-        Answer(
-            ballot("met", "not_met", "partly", "it stands aside"), when=role("the video judge", 2, 3, 4), repeat=True
-        ),
-        Answer(ballot("met", "met", "met", "it stands in the middle"), when=role("the video judge", 5), repeat=True),
+        Answer(vote("not_met", "partly", "not_met", "it falls"), when=role("the video judge", 1), repeat=True),
+        Answer(vote("met", "not_met", "partly", "it stands aside"), when=role("the video judge", 2, 3, 4), repeat=True),
+        Answer(vote("met", "met", "met", "it stands in the middle"), when=role("the video judge", 5), repeat=True),
         *synthesis(course),
         Answer(
             calls=(Call("get_iteration", {"number": 1}), Call("get_dynamics", {"number": 1})), when=revises(course, 1)
@@ -209,7 +212,7 @@ def revises(course: Course, iteration: int) -> Callable[[Request], bool]:
 
 
 def synthesis(course: Course) -> list[Answer]:
-    """Two tools at first, then the verdict; as often as it is asked."""
+    """Two tool calls, then the verdict, for any number of rollouts."""
 
     def looked(request: Request) -> bool:
         return "You are the synthesiser" in request.text("system") and any(

@@ -1,6 +1,6 @@
-"""A session on InvertedPendulum-v5 with one revision: the first reward charges nothing for leaning, the second does.
+"""A session on InvertedPendulum-v5 with one revision: the second reward has a cost of leaning, which the first lacks.
 
-As `repair_then_revise`, without the repair: for sessions whose trainings are what is looked at.
+Like `repair_then_revise` without the repair, for tests of the trainings of a session.
 """
 
 from openai_server import Answer, Call
@@ -27,7 +27,7 @@ def reward(state, action, next_state, memory, np):
     }
 """
 
-# No policy is upright all the time: the score stays below 1, so that the session goes on to its last iteration.
+# No policy is upright all the time: the score stays below 1, so that the session continues to its last iteration.
 JUDGE = """\
 def judge(trajectory, np):
     steps = len(trajectory.action)
@@ -48,7 +48,7 @@ def _block(source: str) -> str:
 
 SCRIPT = [
     Answer(
-        '```json\n{"approved": true, "summary": "It does what it says.", "findings": []}\n```\n',
+        '```json\n{"approved": true, "summary": "It computes its terms.", "findings": []}\n```\n',
         when="You are the code reviewer",
         repeat=True,
     ),

@@ -1,10 +1,10 @@
-"""A session on InvertedPendulum-v5 whose author errs as authors do.
+"""A session on InvertedPendulum-v5 with a repair and a revision.
 
-Its first reward has the wrong shape and fails its check; the repaired one is sound but pays for a fallen pole, so that the
-policy trained on it is judged too low; the reviser looks at the history, pays for an upright pole instead, and the session
-passes.
+The first reward has the wrong shape and fails its check. The repaired one is valid but rewards a fallen pole, so that its
+policy scores too low. The reviser reads the history and rewards an upright pole instead; the session passes.
 
-Ask for "balance the pole" in InvertedPendulum-v5 with model ``openai/scripted``; a few 10 000 steps for each member are enough.
+Use the intent "balance the pole" in InvertedPendulum-v5 and the model ``openai/scripted``; a few 10 000 steps for each
+member are enough.
 """
 
 from openai_server import Answer, Call
@@ -18,7 +18,7 @@ def reward(state, action, next_state, memory, np):
     return {"angle": np.abs(next_state.pole_angle).sum()}
 """
 
-# Sound by its form. An episode that ends early is the best that it knows: each step upright costs 1.
+# Valid in form. An episode that ends early is optimal: each upright step costs 1.
 PAYS_FOR_FALLING = """\
 LATEX = r"10\\,|\\theta| - 1"
 TERMS = {"angle": "angle of the pole", "alive": "cost of every step"}
@@ -68,12 +68,12 @@ def _block(source: str) -> str:
 SCRIPT = [
     # The review finds nothing: what is wrong shows in the check and in the training.
     Answer(
-        '```json\n{"approved": true, "summary": "It does what it says.", "findings": []}\n```\n',
+        '```json\n{"approved": true, "summary": "It computes its terms.", "findings": []}\n```\n',
         when="You are the code reviewer",
         repeat=True,
     ),
     Answer(
-        f"## Reasoning\nThe angle tells how upright the pole is.\n\n{_block(WRONG_SHAPE)}",
+        f"## Reasoning\nThe angle measures how upright the pole is.\n\n{_block(WRONG_SHAPE)}",
         when="You are the reward author",
     ),
     Answer(

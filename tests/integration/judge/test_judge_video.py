@@ -44,14 +44,14 @@ def judge(trajectory, np):
     return {"score": 0.9, "criteria": {"runs": 0.9}, "evidence": {"mean_speed": speed}}
 """
 CRITERIA = [("moves ahead", "squares pass by"), ("upright", "the back is up"), ("both legs", "both push")]
-WANTED = {"criteria": [{"title": title, "description": words} for title, words in CRITERIA]}
+VISUAL_CRITERIA = {"criteria": [{"title": title, "description": words} for title, words in CRITERIA]}
 
 
 def fenced(data: object) -> str:
     return f"Here it is.\n```json\n{json.dumps(data)}\n```\n"
 
 
-def ballot(*statuses: str) -> Answer:
+def vote(*statuses: str) -> Answer:
     entries = [
         {"title": title.upper(), "seen": "frames 1 to 3", "status": status}
         for (title, _), status in zip(CRITERIA, statuses, strict=True)
@@ -59,7 +59,7 @@ def ballot(*statuses: str) -> Answer:
     return Answer(fenced({"criteria": entries, "diagnosis": "it trembles"}), when="the video judge", input_tokens=900)
 
 
-LISTS = Answer(fenced(WANTED), when="You list what a judge has to look for")
+LISTS = Answer(fenced(VISUAL_CRITERIA), when="You list what a judge has to look for")
 SETTLED = {
     "criteria": [
         {"name": "runs", "source": "code", "status": "not_met", "evidence": "way = -0.2 m"},
@@ -133,13 +133,13 @@ def page(request: Request) -> Image.Image:
     return Image.open(io.BytesIO(base64.b64decode(data)))
 
 
-async def test_judges_that_differ_are_settled_by_evidence_and_nothing_is_bought_twice(tmp_path: Path) -> None:
+async def test_a_disagreement_is_settled_and_no_request_is_repeated(tmp_path: Path) -> None:
     script = [
         LISTS,
-        ballot("not_met", "partly", "not_met"),
+        vote("not_met", "partly", "not_met"),
         Answer("I would say it is fine.", when="the video judge"),  # repaired in the same vote
-        ballot("not_met", "met", "not_met"),
-        ballot("not_met", "partly", "partly"),
+        vote("not_met", "met", "not_met"),
+        vote("not_met", "partly", "partly"),
         Answer(
             calls=(
                 Call("ask_video", {"question": "does it move?", "start": 0.0, "end": 0.5, "fps": 8}),
@@ -164,7 +164,7 @@ async def test_judges_that_differ_are_settled_by_evidence_and_nothing_is_bought_
             (judged,) = (await running.judge()).rollouts
             bought, journal = len(server.requests), running.journal()
             again = (await running.judge()).rollouts[0]
-        async with stack(tmp_path, server) as restarted:  # as after a crash: nothing but the store is left
+        async with stack(tmp_path, server) as restarted:  # as after a crash: only the store remains
             third = (await restarted.judge()).rollouts[0]
         server.assert_exhausted()
         assert len(server.requests) == bought == 9
@@ -187,46 +187,48 @@ async def test_judges_that_differ_are_settled_by_evidence_and_nothing_is_bought_
     for repeat in (again, third):
         assert repeat.judgment.cost.requests == 0 and repeat.judgment.cost.dollars == 0
         assert repeat.judgment.diagnosis == judged.judgment.diagnosis
-    vote = next(r for r in requests if "the video judge" in r.text())
-    assert page(vote).size == (644, 644) and len(vote.pictures()) == 1
-    assert "4 frames of a recorded episode" in vote.text("user")
-    told = [m["content"] for r in requests[-1:] for m in r.body["messages"] if m["role"] == "tool"]
-    assert "it stays on its square" in told[0] and "frames_at" in told[0]
-    assert set(json.loads(told[1])) == {"way"}
-    assert "after start" in told[2] and "at most 30" in told[3] and "check failed" in told[4] and "no tool" in told[5]
+    voted = next(r for r in requests if "the video judge" in r.text())
+    assert page(voted).size == (644, 644) and len(voted.pictures()) == 1
+    assert "4 frames of a recorded episode" in voted.text("user")
+    outputs = [m["content"] for r in requests[-1:] for m in r.body["messages"] if m["role"] == "tool"]
+    assert "it stays on its square" in outputs[0] and "frames_at" in outputs[0]
+    assert set(json.loads(outputs[1])) == {"way"}
+    assert (
+        "after start" in outputs[2]
+        and "at most 30" in outputs[3]
+        and "check failed" in outputs[4]
+        and "no tool" in outputs[5]
+    )
     everything = "".join(p.read_text(errors="ignore") for p in tmp_path.rglob("*.json"))
-    assert KEY not in everything and "iVBORw0" not in everything  # neither the key nor pictures lie in the journal
+    assert KEY not in everything and "iVBORw0" not in everything  # the journal contains neither the key nor images
 
 
-async def test_judges_that_agree_are_averaged_and_only_what_is_asked_for_is_looked_at(tmp_path: Path) -> None:
-    votes = [ballot("met", "met", "partly") for _ in range(3)]
+async def test_judges_that_agree_are_averaged_on_the_requested_rollouts(tmp_path: Path) -> None:
+    votes = [vote("met", "met", "partly") for _ in range(3)]
     with ScriptedServer([LISTS, *votes], key=KEY) as server:
         async with stack(tmp_path, server) as running:
-            asked = request(rollouts=[OTHER, ROLLOUT])
-            said = [s async for s in running.stub.StreamJudge(pb.StreamJudgeRequest(request=asked), timeout=120)]
-            whole = await running.judge(rollouts=[OTHER, ROLLOUT])
+            first, second = (await running.judge(rollouts=[OTHER, ROLLOUT])).rollouts
+            again = (await running.judge(rollouts=[ROLLOUT, OTHER])).rollouts
         server.assert_exhausted()
-    verdicts = [s.rollout for s in said if s.WhichOneof("message") == "rollout"]
-    assert [v.rollout for v in verdicts] == [OTHER, ROLLOUT] == [v.rollout for v in whole.rollouts]
-    assert any("works as video_judge" in s.progress for s in said)
-    assert len(verdicts[0].judgment.verdicts) == 1 and verdicts[0].judgment.score == 0.9
-    assert verdicts[1].judgment.score == pytest.approx(0.6 * 0.9 + 0.4 * 2.5 / 3)
-    assert verdicts[1].merge.agreed and verdicts[1].judgment.passed
+    assert [first.rollout, second.rollout] == [OTHER, ROLLOUT] and [j.rollout for j in again] == [ROLLOUT, OTHER]
+    assert len(first.judgment.verdicts) == 1 and first.judgment.score == 0.9 and not first.judgment.HasField("cost")
+    assert second.judgment.score == pytest.approx(0.6 * 0.9 + 0.4 * 2.5 / 3)
+    assert second.merge.agreed and second.judgment.passed and second.judgment.cost.requests == 4
 
 
 @pytest.mark.parametrize(
     ("changes", "script", "notice"),
     [
-        ({"model": "openai/gpt-4"}, [], "not known to see"),
+        ({"model": "openai/gpt-4"}, [], "does not support vision"),
         ({"model": "template/v1"}, [], "no language model"),
         ({"model": ""}, [], "no language model"),
         ({}, [Answer("this model takes no images", status=400)], "no images"),
         ({}, [LISTS, Answer("I cannot help with that.", repeat=True)], "no usable reply"),
         ({"remaining_budget": session_pb2.Budget(tokens=100)}, [LISTS], "budget"),
     ],
-    ids=["blind", "template", "none", "refuses pictures", "talks", "poor"],
+    ids=["no vision", "template", "none", "refuses images", "unusable replies", "budget"],
 )
-async def test_where_video_cannot_be_judged_the_code_does_and_it_is_said(
+async def test_without_video_judging_the_code_judges_and_a_notice_is_added(
     tmp_path: Path, changes: dict[str, Any], script: list[Answer], notice: str
 ) -> None:
     with ScriptedServer(script, key=KEY) as server:
@@ -236,9 +238,9 @@ async def test_where_video_cannot_be_judged_the_code_does_and_it_is_said(
     assert notice in judged.notices[0] and "code alone" in judged.notices[0]
 
 
-async def test_a_passing_fault_is_the_callers_to_repeat_and_what_was_bought_stays(tmp_path: Path) -> None:
-    script = [LISTS, ballot("met", "met", "met"), Answer(status=429, when="the video judge")]
-    rest = [ballot("met", "met", "met"), ballot("met", "met", "met")]
+async def test_a_transient_fault_is_retried_with_the_journalled_replies(tmp_path: Path) -> None:
+    script = [LISTS, vote("met", "met", "met"), Answer(status=429, when="the video judge")]
+    rest = [vote("met", "met", "met"), vote("met", "met", "met")]
     budget = session_pb2.Budget(tokens=100_000)  # one vote after the other
     with ScriptedServer([*script, *rest], key=KEY) as server:
         async with stack(tmp_path, server, attempts=1) as running:
@@ -251,7 +253,7 @@ async def test_a_passing_fault_is_the_callers_to_repeat_and_what_was_bought_stay
     assert judged.judgment.score == pytest.approx(0.6 * 0.9 + 0.4) and judged.judgment.cost.requests == 2
 
 
-async def test_what_cannot_be_looked_at_is_refused_before_anything_is_spent(tmp_path: Path) -> None:
+async def test_an_invalid_video_request_is_refused_before_any_cost(tmp_path: Path) -> None:
     with ScriptedServer([], key=KEY) as server:
         async with stack(tmp_path, server) as running:
             with pytest.raises(DressageError, match=r"video\.rollouts"):
@@ -261,7 +263,7 @@ async def test_what_cannot_be_looked_at_is_refused_before_anything_is_spent(tmp_
         assert not server.requests
 
 
-async def test_every_rollout_that_a_judge_dies_on_is_named(tmp_path: Path) -> None:
+async def test_every_rollout_that_exceeds_a_limit_is_reported(tmp_path: Path) -> None:
     dies = """
 def judge(trajectory, np):
     if float(trajectory.x_position[0]) != 0.0:

@@ -8,7 +8,7 @@ from dressage.api.v1 import session_service_pb2 as pb
 from dressage.artifacts.directory import DirectoryStore
 from dressage.artifacts.store import ArtifactInfo
 from dressage.errors import DressageError, FailedPrecondition, Unavailable
-from dressage.serving.bills import bill, billed
+from dressage.serving.costs import attach_cost, attached_cost
 from dressage.serving.errors import to_status
 from dressage_llm_agent.settings import Settings as AgentSettings
 from dressage_llm_agent.wiring import start as start_agent
@@ -24,15 +24,15 @@ from tests.integration.orchestrator.test_orchestrator_session import spec
 
 def test_a_bill_travels_with_the_status() -> None:
     error = FailedPrecondition("no", reason="LLM_REPLY_UNUSABLE", metadata={"role": "reviser"})
-    bill(error, v1.Cost(requests=2, input_tokens=200, output_tokens=100, dollars=0.125))
+    attach_cost(error, v1.Cost(requests=2, input_tokens=200, output_tokens=100, dollars=0.125))
     info = error_details_pb2.ErrorInfo()
     assert to_status(error).details[0].Unpack(info)
     there = FailedPrecondition("no", metadata=dict(info.metadata))
-    assert billed(there) == v1.Cost(requests=2, input_tokens=200, output_tokens=100, dollars=0.125)
-    bill(there, v1.Cost(requests=3))  # of unknown price
-    assert billed(there) == v1.Cost(requests=3)
-    assert billed(DressageError("free")) == v1.Cost()
-    assert billed(DressageError("odd", metadata={"cost_requests": "many"})) == v1.Cost()
+    assert attached_cost(there) == v1.Cost(requests=2, input_tokens=200, output_tokens=100, dollars=0.125)
+    attach_cost(there, v1.Cost(requests=3))  # of unknown price
+    assert attached_cost(there) == v1.Cost(requests=3)
+    assert attached_cost(DressageError("free")) == v1.Cost()
+    assert attached_cost(DressageError("odd", metadata={"cost_requests": "many"})) == v1.Cost()
 
 
 @pytest.mark.asyncio

@@ -57,7 +57,7 @@ async def failure(stack: Stack, message: pb.RenderRequest, *, timeout: float = 6
     return from_rpc(caught.value)
 
 
-async def test_two_videos_at_once_while_the_event_loop_stays_free(stack: Stack, tmp_path: Path) -> None:
+async def test_two_concurrent_videos_do_not_block_the_event_loop(stack: Stack, tmp_path: Path) -> None:
     before = REGISTRY.get_sample_value("dressage_render_frames_total") or 0.0
     longest, last, running = 0.0, time.monotonic(), True
 
@@ -68,8 +68,8 @@ async def test_two_videos_at_once_while_the_event_loop_stays_free(stack: Stack, 
             longest, last = max(longest, time.monotonic() - last), time.monotonic()
 
     beat = asyncio.create_task(heartbeat())
-    asked = [request(video=f"v/{name}.mp4", frames_prefix=f"v/{name}", frames=2) for name in ("a", "b")]
-    replies = await asyncio.gather(*(stack.stub.Render(each, timeout=60) for each in asked))
+    requests = [request(video=f"v/{name}.mp4", frames_prefix=f"v/{name}", frames=2) for name in ("a", "b")]
+    replies = await asyncio.gather(*(stack.stub.Render(each, timeout=60) for each in requests))
     running = False
     await beat
     assert longest < 1.0
@@ -83,7 +83,7 @@ async def test_two_videos_at_once_while_the_event_loop_stays_free(stack: Stack, 
     assert REGISTRY.get_sample_value("dressage_render_frames_total") == before + 62
 
 
-async def test_bad_requests_name_what_is_wrong(stack: Stack) -> None:
+async def test_bad_requests_are_refused_with_the_problem(stack: Stack) -> None:
     missing = await failure(stack, request(trajectory="sessions/s1/none.npz"))
     assert isinstance(missing, NotFound)
     assert missing.reason == "TRAJECTORY_NOT_FOUND"
@@ -101,24 +101,26 @@ async def test_bad_requests_name_what_is_wrong(stack: Stack) -> None:
     assert not stack.store.exists("v/a.mp4")
 
 
-def drawing_workers() -> list[psutil.Process]:
-    """The service's worker processes; one that ends while it is looked at is none."""
-    found = psutil.process_iter(["ppid", "cmdline"])
+def render_workers() -> list[psutil.Process]:
+    """The service's running worker processes."""
+    processes = psutil.process_iter(["ppid", "cmdline"])
     return [
-        p for p in found if p.info["ppid"] == os.getpid() and "dressage_renderer.worker" in (p.info["cmdline"] or ())
+        p
+        for p in processes
+        if p.info["ppid"] == os.getpid() and "dressage_renderer.worker" in (p.info["cmdline"] or ())
     ]
 
 
-async def test_killed_workers_are_replaced_and_the_video_still_comes(stack: Stack) -> None:
-    drawing = asyncio.ensure_future(stack.stub.Render(request(end=4.0), timeout=60))
+async def test_killed_workers_are_replaced_and_the_video_is_rendered(stack: Stack) -> None:
+    rendering = asyncio.ensure_future(stack.stub.Render(request(end=4.0), timeout=60))
     workers: list[psutil.Process] = []
     while not workers:
         await asyncio.sleep(0.05)
-        workers = drawing_workers()
+        workers = render_workers()
     await asyncio.sleep(0.5)
     for worker in workers:
         os.kill(worker.pid, signal.SIGKILL)
-    assert (await drawing).frames > 30
+    assert (await rendering).frames > 30
 
 
 async def test_a_deadline_stops_the_work(stack: Stack) -> None:
@@ -126,21 +128,21 @@ async def test_a_deadline_stops_the_work(stack: Stack) -> None:
     assert isinstance(late, DeadlineExceeded)
     for _ in range(50):
         await asyncio.sleep(0.1)
-        if not drawing_workers():
+        if not render_workers():
             break
     else:
-        pytest.fail("a worker still draws what nobody waits for")
+        pytest.fail("a worker still renders after the deadline")
     assert not stack.store.exists("v/a.mp4")
 
 
-async def test_sampled_frames_are_taken_once_and_stay_what_they_are(stack: Stack, tmp_path: Path) -> None:
-    asked = pb.RenderFramesRequest(
+async def test_sampled_frames_are_rendered_once_and_do_not_change(stack: Stack, tmp_path: Path) -> None:
+    sampling = pb.RenderFramesRequest(
         trajectory=TRAJECTORY, prefix="f/a", fps=4, start=0.5, end=2.0, width=64, height=64,
         overlay=True, motion_trail=True, pages=True, clip=True,
     )  # fmt: skip
-    first = await stack.stub.RenderFrames(asked, timeout=60)
+    first = await stack.stub.RenderFrames(sampling, timeout=60)
     before = {key: stack.store.get(key) for key in [*first.frames, *first.pages, first.clip]}
-    again = await stack.stub.RenderFrames(asked, timeout=60)
+    again = await stack.stub.RenderFrames(sampling, timeout=60)
     assert list(first.times) == pytest.approx([0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0]) and first.fps == pytest.approx(4)
     assert list(first.frames) == [f"f/a/{place:04d}.png" for place in range(7)] == list(again.frames)
     assert (first.reused, again.reused) == (False, True)

@@ -1,4 +1,4 @@
-"""Real videos of real episodes: decoded again, they are what was asked for, and the robot is to be seen in them."""
+"""Rendered videos, decoded: they have the requested properties and show the robot."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def decoded(path: Path) -> tuple[av.video.stream.VideoStream, list[np.ndarray], 
         return stream, frames, float((stream.duration or 0) * stream.time_base)
 
 
-def test_the_video_has_the_codec_size_rate_and_length_asked_for(cheetah: Trajectory, tmp_path: Path) -> None:
+def test_the_video_has_the_requested_codec_size_rate_and_duration(cheetah: Trajectory, tmp_path: Path) -> None:
     path = tmp_path / "video.mp4"
     options = RenderOptions(width=161, height=128, fps=30, start=0.5, end=1.5)
     report = render_video(cheetah, path, options)
@@ -75,7 +75,7 @@ def test_the_robot_is_in_view_lit_and_moves(env_id: str, tmp_path: Path) -> None
     assert (np.abs(pictures[0] - pictures[-1]) > 30).mean() > 0.005
 
 
-def test_a_robot_far_from_its_start_is_still_on_a_floor_in_view() -> None:
+def test_a_robot_far_from_its_start_is_on_a_visible_floor() -> None:
     """Stock floors end after 40 m, and HalfCheetah's stock camera stands still."""
     with Stage("HalfCheetah-v5", width=160, height=160) as stage:
         here, there = np.zeros(9), np.zeros(9)
@@ -85,7 +85,7 @@ def test_a_robot_far_from_its_start_is_still_on_a_floor_in_view() -> None:
     assert (np.abs(near - far) > 24).mean() < 0.02
 
 
-def test_the_floor_passes_by() -> None:
+def test_the_floor_shows_motion() -> None:
     with Stage("HalfCheetah-v5", width=160, height=160) as stage:
         here, there = np.zeros(9), np.zeros(9)
         there[0] = 1.0
@@ -93,7 +93,7 @@ def test_the_floor_passes_by() -> None:
     assert (np.abs(first - second) > 24).mean() > 0.2
 
 
-def test_a_high_jump_stays_in_the_picture() -> None:
+def test_a_high_jump_stays_in_the_image() -> None:
     with Stage("HalfCheetah-v5", width=160, height=160) as stage:
         qpos = np.zeros(9)
         qpos[1] = 6.0
@@ -103,7 +103,7 @@ def test_a_high_jump_stays_in_the_picture() -> None:
 
 @pytest.mark.parametrize("env_id", ["HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "Humanoid-v5"])
 @pytest.mark.parametrize("rise", [0.0, 0.2, 0.4, 0.8, 1.6])
-def test_a_jumping_robot_is_whole_in_the_picture_below_the_text(env_id: str, rise: float) -> None:
+def test_a_jumping_robot_is_completely_visible_below_the_text(env_id: str, rise: float) -> None:
     text = np.full((480, 480, 3), 255, np.uint8)
     Overlay(Readings(np.zeros(1), speed=None, total=None), width=480, height=480).draw(text, 0.0)
     with Stage(env_id, width=480, height=480) as stage:
@@ -115,7 +115,7 @@ def test_a_jumping_robot_is_whole_in_the_picture_below_the_text(env_id: str, ris
     assert rows[0] > np.flatnonzero(text[:, -1, 0] < 255)[-1] > 0 and rows[-1] < 479
 
 
-def test_a_moment_between_two_states_is_drawn_between_them(cheetah: Trajectory) -> None:
+def test_times_between_two_states_are_interpolated(cheetah: Trajectory) -> None:
     with Stage("HalfCheetah-v5", width=64, height=64) as stage:
         first, second = cheetah.qpos[3], cheetah.qpos[4]
         assert np.allclose(stage.between(first, second, 0.25), 0.75 * first + 0.25 * second)
@@ -163,7 +163,7 @@ def test_an_error_while_writing_leaves_no_file(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_missing_egl_is_named_with_the_command_that_installs_it(
+def test_missing_egl_is_reported_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("__EGL_VENDOR_LIBRARY_DIRS", str(tmp_path))  # a machine without any driver

@@ -10,11 +10,11 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from dressage.api.internal.v1.agent_service_pb2 import Brief
 from dressage.contracts.reward import load_reward
 from dressage.envs import EnvOptions, load_card, make_batch
 from dressage.errors import InvalidArgument
 from dressage.policies import Policy, PolicyCard
-from dressage_llm_agent.tasks import Brief
 from dressage_llm_agent.template.author import write_reward
 from dressage_trainer.backends.group import MemberSetup
 from dressage_trainer.backends.stacked import build_groups
@@ -25,7 +25,7 @@ def reward_for(env_id: str) -> str:
     """Source of a reward: the template author's for the first of the card's examples that it supports."""
     for intent in load_card(env_id).example_intents:
         with suppress(InvalidArgument):
-            return write_reward(Brief(intent, env_id)).source
+            return write_reward(Brief(intent=intent, environment=env_id)).source
     raise AssertionError(f"the template author supports no example of {env_id}")
 
 

@@ -1,4 +1,4 @@
-"""Two verdicts to one, by the fixed rubric; and the purse that a judgment's model calls are paid from."""
+"""The fixed rubric that combines two verdicts, and the budget of a judgment's model calls."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dressage.api.v1 import session_pb2
 from dressage.contracts.rubric import agree, status_mean, weighted
 from dressage.errors import ResourceExhausted
 from dressage_judge import merging
+from dressage_judge.budget import BudgetTracker
 from dressage_judge.evidence import frames_prefix
-from dressage_judge.looking import mark
-from dressage_judge.spending import Purse
+from dressage_judge.video_judging import digest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +19,7 @@ score = st.floats(0, 1)
 
 
 @given(code=score, video=score)
-def test_the_weighted_score_lies_between_the_two(code, video):
+def test_the_weighted_score_is_between_the_two(code, video):
     low, high = sorted((code, video))
     assert low - 1e-12 <= weighted(code, video) <= high + 1e-12
 
@@ -27,11 +27,11 @@ def test_the_weighted_score_lies_between_the_two(code, video):
 @pytest.mark.parametrize(
     ("code", "video", "agreed"), [(0.9, 0.7, True), (0.7, 0.9, True), (0.9, 0.69, False), (0.0, 1.0, False)]
 )
-def test_what_agreement_is(code, video, agreed):
+def test_scores_agree_up_to_a_difference_of_0_2(code, video, agreed):
     assert agree(code, video) is agreed and merging.need_synthesis(code, video) is not agreed
 
 
-def test_statuses_count_as_the_rubric_says():
+def test_statuses_have_the_scores_of_the_rubric():
     assert status_mean(["met", "partly", "not_met"]) == 0.5 and status_mean([]) == 0
     with pytest.raises(KeyError):
         status_mean(["perhaps"])
@@ -52,12 +52,12 @@ def verdict(video: float) -> agent_pb.VideoVerdict:
 
 
 @given(code=score, video=score)
-def test_a_disagreement_that_nobody_settles_never_passes_on_one_judge_alone(code, video):
+def test_an_unsettled_disagreement_has_the_lower_score(code, video):
     decision = merging.unsettled(code, video, "no time")
     assert decision.score == min(code, video)
 
 
-def test_a_merged_judgment_passes_by_its_own_score():
+def test_a_merged_judgment_passes_according_to_its_own_score():
     message = judged(0.6)
     merging.merge(message, verdict(0.8), merging.by_rubric(0.6, 0.8), threshold=0.65)
     assert message.judgment.score == pytest.approx(0.68) and message.judgment.passed
@@ -71,23 +71,23 @@ def test_a_merged_judgment_passes_by_its_own_score():
     assert failing.judgment.failure_tags == ["slow", "speed"]
 
 
-def test_a_purse_holds_to_the_budget_over_all_rollouts():
-    whole = Purse(session_pb2.Budget(tokens=100, dollars=1.0))
-    first, second = whole.beside(), whole.beside()
-    first.pay(session_pb2.Cost(requests=1, input_tokens=60, output_tokens=10, dollars=0.4))
-    assert second.left().tokens == 30 and second.left().dollars == pytest.approx(0.6)
+def test_the_budget_is_shared_by_all_rollouts():
+    whole = BudgetTracker(session_pb2.Budget(tokens=100, dollars=1.0))
+    first, second = whole.child(), whole.child()
+    first.charge(session_pb2.Cost(requests=1, input_tokens=60, output_tokens=10, dollars=0.4))
+    assert second.remaining().tokens == 30 and second.remaining().dollars == pytest.approx(0.6)
     assert second.spent.requests == 0 and first.spent.requests == whole.spent.requests == 1
-    second.pay(session_pb2.Cost(requests=1, input_tokens=40))
+    second.charge(session_pb2.Cost(requests=1, input_tokens=40))
     with pytest.raises(ResourceExhausted, match="no tokens are left"):
-        first.left()
-    assert not whole.spent.HasField("dollars") and first.spent.dollars == 0.4  # unknown is not nothing
+        first.remaining()
+    assert not whole.spent.HasField("dollars") and first.spent.dollars == 0.4  # an unknown price is not zero
 
 
-def test_frames_lie_beside_the_rollouts():
+def test_frames_are_stored_next_to_the_rollouts():
     assert frames_prefix("s/members/m/rollouts/100_p10.npz", "a") == "s/members/m/frames/100_p10/a"
     assert frames_prefix("r/3.npz", "a") == "r/3-frames/a"
 
 
-def test_a_mark_differs_with_every_part():
-    marks = {mark("a", "bc"), mark("ab", "c"), mark("a"), mark(pb.VideoOptions(fps=1)), mark(pb.VideoOptions(fps=2))}
-    assert len(marks) == 5
+def test_a_digest_depends_on_every_part():
+    texts = {digest("a", "bc"), digest("ab", "c"), digest("a")}
+    assert len(texts | {digest(pb.VideoOptions(fps=1)), digest(pb.VideoOptions(fps=2))}) == 5

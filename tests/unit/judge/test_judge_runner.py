@@ -1,4 +1,4 @@
-"""The runner bounds what runs at once, keeps to deadlines, and finds the rollout that a judge fails on."""
+"""The runner limits concurrent runs, meets deadlines and identifies the rollouts on which a judge fails."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def episode() -> Trajectory:
 
 
 class FakeSandbox:
-    """Stands in for `run_judge_in_sandbox`: scores 0.5, fails on the episodes of given seeds, counts who is inside."""
+    """Stands in for `run_judge_in_sandbox`: scores 0.5, fails on the episodes of given seeds, counts concurrent calls."""
 
     def __init__(self, *, bad: set[int] = frozenset(), rule: str = "runtime", seconds: float = 0.0) -> None:  # type: ignore[assignment]
         self.bad, self.rule, self.seconds = bad, rule, seconds
@@ -53,7 +53,7 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake: FakeSandbox, *
 
 
 @pytest.mark.parametrize("bad", [0, 3, 6, 10])
-async def test_the_rollout_that_fails_is_found(
+async def test_the_failing_rollout_is_identified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, episode: Trajectory, bad: int
 ) -> None:
     fake = FakeSandbox(bad={bad})
@@ -69,7 +69,7 @@ async def test_the_rollout_that_fails_is_found(
     [({2}, 4, (2,)), ({0, 3}, 4, (0, 3)), (set(range(8)), 8, tuple(range(8)))],
     ids=["one", "two", "all"],
 )
-async def test_all_rollouts_on_which_code_had_to_be_ended_are_found_with_few_sandboxes(
+async def test_all_rollouts_that_exceed_a_limit_are_identified(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     episode: Trajectory,
@@ -95,7 +95,7 @@ async def test_large_requests_are_split_and_keep_their_order(
     assert len(await runner(tmp_path, monkeypatch, FakeSandbox()).judge("", seeded(episode, 9), timeout=None)) == 9
 
 
-async def test_no_more_than_the_bound_run_at_once_and_the_loop_stays_free(
+async def test_concurrent_runs_are_limited_and_do_not_block_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, episode: Trajectory
 ) -> None:
     fake = FakeSandbox(seconds=0.3)
@@ -108,7 +108,7 @@ async def test_no_more_than_the_bound_run_at_once_and_the_loop_stays_free(
     assert (fake.most, fake.calls) == (2, 5)
 
 
-async def test_waiting_calls_are_bounded_and_give_up_at_their_deadline(
+async def test_waiting_calls_are_limited_and_end_at_their_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, episode: Trajectory
 ) -> None:
     run = runner(tmp_path, monkeypatch, FakeSandbox(seconds=1.0), concurrent=1, max_waiting=0)
@@ -116,26 +116,26 @@ async def test_waiting_calls_are_bounded_and_give_up_at_their_deadline(
     await asyncio.sleep(0.1)
     second = asyncio.create_task(run.judge("", [episode], timeout=0.2))
     await asyncio.sleep(0.05)
-    with pytest.raises(ResourceExhausted, match="wait already"):
+    with pytest.raises(ResourceExhausted, match="waiting already"):
         await run.judge("", [episode], timeout=None)
     with pytest.raises(DeadlineExceeded):
         await second
     assert len(await first) == 1
 
 
-async def test_a_caller_that_leaves_frees_the_place_only_when_the_sandbox_has_ended(
+async def test_a_cancelled_call_keeps_its_slot_until_the_sandbox_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, episode: Trajectory
 ) -> None:
     fake = FakeSandbox(seconds=0.5)
     run = runner(tmp_path, monkeypatch, fake, concurrent=1)
-    gone = asyncio.create_task(run.judge("", [episode], timeout=None))
+    cancelled = asyncio.create_task(run.judge("", [episode], timeout=None))
     await asyncio.sleep(0.1)
-    gone.cancel()
+    cancelled.cancel()
     await run.judge("", [episode], timeout=None)
     assert fake.most == 1
 
 
-def test_limits_keep_to_the_deadline_and_grow_with_the_rollouts() -> None:
+def test_limits_grow_with_the_rollouts_up_to_the_deadline() -> None:
     assert limits_for(None, seconds=20).wall_seconds == 20
     assert limits_for(6.0, seconds=20).wall_seconds == 5
     assert limits_for(None, seconds=20, rollouts=30).wall_seconds == 64

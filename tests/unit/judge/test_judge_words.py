@@ -1,4 +1,4 @@
-"""Diagnoses name the weakest criteria first, and null controls quote what the judge was fooled by."""
+"""Diagnoses begin with the weakest criteria; failed null controls report statistics of the episode."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ results = st.builds(
 )
 
 
-def test_a_low_verdict_says_what_is_lacking_and_what_was_measured() -> None:
+def test_a_low_score_reports_weak_criteria_and_measured_values() -> None:
     result = JudgeResult(0.3, {"upright": 0.9, "forward_speed": 0.1}, {"max_pitch": 0.2, "mean_speed": 0.734512})
     text = diagnose(result, threshold=0.7)
     assert text == (
@@ -33,14 +33,14 @@ def test_a_low_verdict_says_what_is_lacking_and_what_was_measured() -> None:
     assert failure_tags(result, threshold=0.7) == ["forward_speed"]
 
 
-def test_a_good_verdict_says_what_was_weakest_and_has_no_tags() -> None:
+def test_a_high_score_reports_the_weakest_criterion_and_no_tags() -> None:
     result = JudgeResult(0.9, {"smooth": 0.8, "fast": 1.0}, {})
     assert diagnose(result, threshold=0.7) == "Score 0.90 reaches the threshold 0.70. Weakest: smooth (0.80)."
     assert failure_tags(result, threshold=0.7) == []
 
 
 @given(result=results, threshold=unit)
-def test_message_and_words_agree_with_the_score(result: JudgeResult, threshold: float) -> None:
+def test_message_and_diagnosis_agree_with_the_score(result: JudgeResult, threshold: float) -> None:
     message = judgment(result, threshold=threshold)
     assert message.passed == (result.score >= threshold)
     assert ("reaches" in message.diagnosis) == message.passed
@@ -62,7 +62,7 @@ def test_every_control_has_episodes_and_reversed_ones_run_backwards() -> None:
         control_trajectories("Unicycle-v0")
 
 
-def test_a_control_at_the_threshold_fails_and_is_quoted_with_its_numbers() -> None:
+def test_a_control_at_the_threshold_fails_with_its_statistics() -> None:
     controls = control_trajectories("HalfCheetah-v5")
     card = load_card("HalfCheetah-v5")
     scores = {
@@ -80,13 +80,13 @@ def test_a_control_at_the_threshold_fails_and_is_quoted_with_its_numbers() -> No
     assert f"{episode.num_steps} steps of 0.05 s" in describe(episode, card)
 
 
-def test_a_control_that_was_not_asked_for_may_score_high() -> None:
+def test_a_control_outside_of_the_request_may_score_high() -> None:
     controls = control_trajectories("HalfCheetah-v5")
     card = load_card("HalfCheetah-v5")
     assert null_failures(["random"], {"random": [0.0], "motionless": [1.0]}, controls, card=card, threshold=0.7) == []
 
 
-def test_controls_without_episodes_are_not_passed_over() -> None:
+def test_controls_without_episodes_are_refused() -> None:
     with pytest.raises(FailedPrecondition, match="no recorded motionless episodes"):
         require_controls(["motionless"], {"motionless": []}, "HalfCheetah-v5")
     with pytest.raises(InvalidArgument, match=r"null_controls: .*got 'sleepy'.; expected one of random"):

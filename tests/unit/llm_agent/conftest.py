@@ -1,4 +1,4 @@
-"""Makes the helpers beside these tests importable by name."""
+"""Makes the helper modules of these tests importable by name."""
 
 import sys
 from pathlib import Path

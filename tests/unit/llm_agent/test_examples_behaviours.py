@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import session_pb2 as pb
 from dressage.contracts.check import examine_judge, examine_reward
 from dressage.envs.cards import load_card
 from dressage_judge.controls import control_trajectories
 from dressage_llm_agent.journal import read_reply
 from dressage_llm_agent.roles.registry import role_of
-from dressage_llm_agent.tasks import Brief, JudgeAuthorTask, PastIteration, ReviserTask, RewardAuthorTask
 from google.protobuf.json_format import Parse
 
 ROOT = Path(__file__).parents[3] / "examples" / "behaviours"
@@ -35,19 +35,20 @@ def test_there_are_enough_and_the_backflip_is_among_them():
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_a_recording_is_whole_and_sound(folder):
     spec = spec_of(folder)
-    brief = Brief(spec.intent, spec.environment.removeprefix("environments/"))
+    brief = agent_pb.Brief(intent=spec.intent, environment=spec.environment.removeprefix("environments/"))
     card, trajectories = load_card(brief.environment), control_trajectories(brief.environment)
     shipped = [episode for kind, several in trajectories.items() if kind != "time_reversed" for episode in several]
-    rewards = [result_of(folder, "iterations/1/reward_author", RewardAuthorTask(brief)).source]
+    rewards = [result_of(folder, "iterations/1/reward_author", agent_pb.RewardAuthorTask(brief=brief)).source]
     for number in range(2, spec.max_iterations + 1):
-        task = ReviserTask(brief, (PastIteration(number - 1, rewards[-1], 0.1),))
+        past = pb.Iteration(number=number - 1, reward=pb.RewardProposal(source=rewards[-1]))
+        task = agent_pb.ReviserTask(brief=brief, history=[past])
         revision = result_of(folder, f"iterations/{number}/reviser", task)
         assert revision.source not in rewards and revision.based_on == number - 1
         rewards.append(revision.source)
     for source in rewards:
         report = examine_reward(source, card, shipped, budget={"vectorised": 5000.0})
         assert report.ok, report.failures
-    judge = result_of(folder, "judge_author", JudgeAuthorTask(brief, spec.pass_threshold or 0.7))
     threshold = spec.pass_threshold or 0.7
+    judge = result_of(folder, "judge_author", agent_pb.JudgeAuthorTask(brief=brief, pass_threshold=threshold))
     report = examine_judge(judge.source, card, trajectories, nulls=judge.null_controls, threshold=threshold)
     assert report.ok and judge.null_controls, report.failures

@@ -1,16 +1,19 @@
-"""What a revision says of lessons and notes, and what switches thinking off."""
+"""Lessons and notes of a revision, and how reasoning is switched off."""
 
 from __future__ import annotations
 
 import pytest
+from dressage.api.internal.v1 import agent_service_pb2 as pb
 from dressage_llm_agent.provider.base import ProviderFault
 from dressage_llm_agent.provider.litellm_provider import load_litellm
 from dressage_llm_agent.provider.thinking import thinking_arguments
 from dressage_llm_agent.roles.prompts import render
-from dressage_llm_agent.roles.reviser import annotations as said
-from dressage_llm_agent.tasks import KnownLesson, LessonUpdate
+from dressage_llm_agent.roles.reviser.annotations import parse_addressed_notes, parse_lesson, parse_lesson_updates
 
-KNOWN = (KnownLesson(1, "SOFT", "speed pays"), KnownLesson(4, "HARD", "never stand"))
+KNOWN = [
+    pb.KnownLesson(number=1, tier="SOFT", text="speed pays"),
+    pb.KnownLesson(number=4, tier="HARD", text="never stand"),
+]
 
 
 @pytest.mark.parametrize(
@@ -22,30 +25,30 @@ KNOWN = (KnownLesson(1, "SOFT", "speed pays"), KnownLesson(4, "HARD", "never sta
     ],
 )
 def test_a_lesson_has_a_tier(text, lesson):
-    assert said.lesson(text) == lesson
+    assert parse_lesson(text) == lesson
 
 
 def test_lessons_change_their_tiers_with_a_reason():
     problems: list[str] = []
     text = "- 4: RETIRED: it stood in the best iteration\n1. strong: seen twice\nnone else"
-    assert said.lesson_updates(text, KNOWN, problems) == (
-        LessonUpdate(4, "RETIRED", "it stood in the best iteration"),
-        LessonUpdate(1, "STRONG", "seen twice"),
-    )
+    assert parse_lesson_updates(text, KNOWN, problems) == [
+        pb.LessonUpdate(number=4, tier="RETIRED", reason="it stood in the best iteration"),
+        pb.LessonUpdate(number=1, tier="STRONG", reason="seen twice"),
+    ]
     assert not problems
-    said.lesson_updates("2: HARD: x\n1: SOLID: x\n1: HARD", KNOWN, problems)
+    parse_lesson_updates("2: HARD: x\n1: SOLID: x\n1: HARD", KNOWN, problems)
     assert "lesson 2, which there is not" in problems[0] and "tier of HARD" in problems[1] and "say why" in problems[2]
 
 
-def test_notes_are_quoted_with_how_they_are_heeded():
+def test_notes_are_quoted_with_how_they_are_addressed():
     problems: list[str] = []
-    heeded = said.addressed_notes(
-        "1. a term for the knees\n2) no change: it does", ["bend the\nknees", "go on"], problems
-    )
-    assert heeded == ("“bend the knees”: a term for the knees", "“go on”: no change: it does") and not problems
-    assert said.addressed_notes("A new term.", ["knees"], problems) == ("“knees”: A new term.",)
-    assert said.addressed_notes("1. yes", ["a", "b"], problems) == () and "number 2 is missing" in problems[0]
-    assert said.addressed_notes("", [], []) == ()
+    notes = ["bend the\nknees", "keep running"]
+    addressed = parse_addressed_notes("1. a term for the knees\n2) no change: it does", notes, problems)
+    assert addressed == ["“bend the knees”: a term for the knees", "“keep running”: no change: it does"]
+    assert not problems
+    assert parse_addressed_notes("A new term.", ["knees"], problems) == ["“knees”: A new term."]
+    assert parse_addressed_notes("1. yes", ["a", "b"], problems) == [] and "number 2 is missing" in problems[0]
+    assert parse_addressed_notes("", [], []) == []
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from dressage.api.v1 import session_pb2 as v1
 from dressage.artifacts.directory import DirectoryStore
 from dressage.errors import DressageError, FailedPrecondition, Internal, ResourceExhausted
-from dressage_llm_agent.costs import Allowance, Ledger
+from dressage_llm_agent.costs import Ledger
 from dressage_llm_agent.journal import StoreJournal, ToolOutcome
 from dressage_llm_agent.provider.base import (
     RETRYABLE,
@@ -34,14 +35,14 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 class Scripted:
-    """Raises or returns what it was given, in order."""
+    """Raises or returns the given outcomes, in order."""
 
     def __init__(self, *outcomes):
         self.outcomes = list(outcomes)
-        self.asked = 0
+        self.requests = 0
 
     async def complete(self, request):
-        self.asked += 1
+        self.requests += 1
         outcome = self.outcomes.pop(0)
         if isinstance(outcome, Exception):
             raise outcome
@@ -70,7 +71,7 @@ def test_waits_double_and_are_bounded():
     assert reply.text == "hi" and waits == [1.0, 2.0, 4.0, 5.0, 5.0]
 
 
-def test_the_provider_is_given_the_time_that_it_asks_for():
+def test_the_wait_is_the_one_that_the_provider_requires():
     _, waits = ask(Scripted(ProviderFault("rate_limited", "x", retry_after=17), Reply("hi")))
     assert waits == [17]
 
@@ -81,19 +82,19 @@ def test_jitter_halves_at_most():
 
 
 @pytest.mark.parametrize("kind", sorted({"auth", "bad_request", "too_large"} | RETRYABLE))
-def test_only_what_may_pass_is_tried_again(kind):
+def test_only_transient_faults_are_retried(kind):
     provider = Scripted(*[ProviderFault(kind, "why") for _ in range(4)])
     with pytest.raises(DressageError, match="openai/x: why") as caught:
         ask(provider)
-    assert provider.asked == (4 if kind in RETRYABLE else 1)
+    assert provider.requests == (4 if kind in RETRYABLE else 1)
     assert caught.value.reason.startswith("LLM_")
 
 
-def test_a_fault_of_ours_is_not_retried():
+def test_an_error_of_the_service_itself_is_not_retried():
     provider = Scripted(ValueError("a bug"))
     with pytest.raises(ValueError, match="a bug"):
         ask(provider)
-    assert provider.asked == 1
+    assert provider.requests == 1
 
 
 def make_journal(path, key="iterations/1/fixer/1"):
@@ -105,7 +106,7 @@ def make_journal(path, key="iterations/1/fixer/1"):
 REPLY = Reply("text", (ToolCall("call_0", "get_scores", "{}"),), Usage(10, 5, 0.25), "tool_calls")
 
 
-def test_a_recorded_reply_comes_back_whole(tmp_path):
+def test_a_journalled_reply_is_returned_unchanged(tmp_path):
     async def run():
         assert await make_journal(tmp_path).reply(0, REQUEST) is None
         assert await make_journal(tmp_path).record(0, REQUEST, REPLY) == REPLY
@@ -119,7 +120,7 @@ def test_a_recorded_reply_comes_back_whole(tmp_path):
     assert entry["request_sha256"] == REQUEST.sha256() and entry["time"] == NOW.isoformat()
 
 
-def test_of_two_writers_the_first_is_believed_and_both_are_paid(tmp_path):
+def test_of_two_writers_the_first_reply_is_used_and_both_costs_count(tmp_path):
     async def run():
         await make_journal(tmp_path).record(0, REQUEST, REPLY)
         later = replace(REPLY, text="other", usage=Usage(1, 1, 0.5))
@@ -145,7 +146,7 @@ def test_another_request_under_the_same_key_is_an_error(tmp_path, change):
 @pytest.mark.parametrize(
     "data", [b"", b"{", b"[]", b'{"version": 9}', b'{"version": 1}', b'{"version": 1, "reply": 3}']
 )
-def test_a_damaged_entry_is_named(tmp_path, data):
+def test_a_damaged_entry_is_reported_by_its_key(tmp_path, data):
     DirectoryStore(tmp_path).put("sessions/s/llm/iterations/1/fixer/1/0-0.json", data)
     with pytest.raises(Internal, match=r"fixer/1/0-0\.json"):
         asyncio.run(make_journal(tmp_path).reply(0, REQUEST))
@@ -174,16 +175,16 @@ def test_a_known_secret_never_survives(before, after):
     "secret",
     ["sk-abcdefghijklmnop1234", "gsk_abcdefghijklmnop1234", "AIzaSyA1234567890abcdefghijkl", "Bearer abcdef0123456789"],
 )
-def test_what_looks_like_a_key_is_redacted(secret):
+def test_text_in_the_form_of_a_key_is_redacted(secret):
     assert secret not in Redactor().redact(f"key=\n{secret}\n")
 
 
-def test_ordinary_words_are_left_alone():
+def test_ordinary_words_are_not_redacted():
     text = "run forward at 2 m/s; the task-specific bearer of skills asks for a sk-8 board"
     assert Redactor.from_environment({"SOME_KEY": "run", "PATH": "forward"}).redact(text) == text
 
 
-def test_costs_add_up_and_unknown_is_not_nothing():
+def test_costs_add_up_and_an_unknown_price_is_not_zero():
     ledger = Ledger()
     ledger.add(Usage(10, 5, 0.25))
     ledger.add(Usage(1, 1, 0.5))
@@ -194,18 +195,18 @@ def test_costs_add_up_and_unknown_is_not_nothing():
 
 
 @pytest.mark.parametrize(
-    ("allowance", "kind"),
-    [(Allowance(tokens=15), "tokens"), (Allowance(dollars=0.25), "dollars"), (Allowance(dollars=0.0), "dollars")],
+    ("budget", "kind"),
+    [(v1.Budget(tokens=15), "tokens"), (v1.Budget(dollars=0.25), "dollars"), (v1.Budget(dollars=0.0), "dollars")],
 )
-def test_a_used_up_allowance_refuses(allowance, kind):
+def test_a_used_up_budget_refuses_requests(budget, kind):
     ledger = Ledger()
     ledger.add(Usage(10, 5, 0.25))
     with pytest.raises(ResourceExhausted) as caught:
-        ledger.check(allowance)
+        ledger.check(budget)
     assert caught.value.metadata == {"kind": kind}
-    ledger.check(Allowance())
+    ledger.check(v1.Budget())
 
 
-def test_litellm_is_imported_at_the_first_use_only():
+def test_litellm_is_imported_only_at_its_first_use():
     code = "import sys, dressage_llm_agent.wiring; sys.exit('litellm' in sys.modules or 'openai' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -1,4 +1,4 @@
-"""Recorded authors: replies come from the recording, once; what is not recorded is refused in a way that callers know."""
+"""Recorded authors: replies come from the recording; missing ones have the reasons that callers handle."""
 
 from __future__ import annotations
 
@@ -8,27 +8,35 @@ import shutil
 from pathlib import Path
 
 import pytest
+from dressage.api.internal.v1 import agent_service_pb2 as pb
+from dressage.api.v1 import session_pb2 as v1
 from dressage.artifacts.directory import DirectoryStore
 from dressage.errors import DressageError, FailedPrecondition, InvalidArgument
-from dressage_llm_agent.costs import Allowance
+from dressage_llm_agent.costs import Ledger
 from dressage_llm_agent.settings import Settings
-from dressage_llm_agent.tasks import Brief, FixerTask, JudgeAuthorTask, PastIteration, ReviserTask, RewardAuthorTask
 from dressage_llm_agent.wiring import make_agent
 
 BEHAVIOURS = Path(__file__).parents[3] / "examples" / "behaviours"
 MODEL = "recorded/low_crawl"
-BRIEF = Brief("crawl forward with the belly close to the floor", "HalfCheetah-v5")
-PAST = PastIteration(1, "", 0.1)
+BRIEF = pb.Brief(intent="crawl forward with the belly close to the floor", environment="HalfCheetah-v5")
+PAST = v1.Iteration(number=1, judgment=v1.Judgment(score=0.1))
+REWARD = pb.Task(key="iterations/1/reward_author", reward_author=pb.RewardAuthorTask(brief=BRIEF))
+JUDGE = pb.Task(key="judge_author", judge_author=pb.JudgeAuthorTask(brief=BRIEF, pass_threshold=0.7))
+FIXER = pb.Task(key="iterations/1/fixer/1", fixer=pb.FixerTask(brief=BRIEF, subject="reward"))
 
 
-class NobodyProvider:
-    """A provider that must not be asked."""
+def reviser(key):
+    return pb.Task(key=key, reviser=pb.ReviserTask(brief=BRIEF, history=[PAST]))
+
+
+class UnusedProvider:
+    """A provider that must not get a request."""
 
     async def complete(self, request):
-        raise AssertionError(f"{request.model} was asked")
+        raise AssertionError(f"{request.model} got a request")
 
     async def describe(self, model):
-        raise AssertionError(f"{model} was asked about")
+        raise AssertionError(f"{model} was described")
 
 
 async def no_progress(text):
@@ -43,88 +51,79 @@ def recordings(tmp_path):
 
 @pytest.fixture
 def answer(tmp_path, recordings):
-    """Asks an agent that has the recordings; a new agent each time, as after a crash."""
+    """Performs a task with the recordings; by a new agent each time, as after a crash."""
 
-    def ask(task, key, model=MODEL):
+    def ask(task, model=MODEL, ledger=None):
         store = DirectoryStore(tmp_path / "store")
-        agent = make_agent(Settings(recordings=str(recordings)), store=store, provider=NobodyProvider())
-        call = agent.answer(
-            task,
-            session="sessions/again",
-            key=key,
-            model=model,
-            allowance=Allowance(dollars=0.0),
-            caller=None,
-            progress=no_progress,
-        )
-        return asyncio.run(call)
+        agent = make_agent(Settings(recordings=str(recordings)), store=store, provider=UnusedProvider())
+        whole = pb.Task(session="sessions/again", model=model, remaining_budget=v1.Budget(dollars=0.0))
+        whole.MergeFrom(task)
+        return asyncio.run(agent.answer(whole, caller=None, progress=no_progress, ledger=ledger))
 
     return ask
 
 
 def test_replies_come_from_the_recording_and_cost_nothing(answer):
-    reward = answer(RewardAuthorTask(BRIEF), "iterations/1/reward_author")
-    judge = answer(JudgeAuthorTask(BRIEF, 0.7), "judge_author")
-    revision = answer(ReviserTask(BRIEF, (PAST,)), "iterations/2/reviser")
-    assert "def reward(" in reward.result.source and "def judge(" in judge.result.source
-    assert "time_reversed" in judge.result.null_controls
-    assert revision.result.source != reward.result.source and revision.result.lesson
-    for outcome in (reward, judge, revision):
-        assert (outcome.ledger.requests, outcome.ledger.dollars) == (0, 0.0)
+    ledger = Ledger()
+    reward, judge = answer(REWARD, ledger=ledger), answer(JUDGE, ledger=ledger)
+    revision = answer(reviser("iterations/2/reviser"), ledger=ledger)
+    assert "def reward(" in reward.source and "def judge(" in judge.source
+    assert "time_reversed" in judge.null_controls
+    assert revision.source != reward.source and revision.lesson
+    assert (ledger.requests, ledger.dollars) == (0, 0.0)
 
 
-def test_a_session_is_whole_without_its_recording(answer, recordings, tmp_path):
-    first = answer(RewardAuthorTask(BRIEF), "iterations/1/reward_author")
+def test_a_session_is_complete_without_its_recording(answer, recordings, tmp_path):
+    first = answer(REWARD)
     entry = tmp_path / "store/sessions/again/llm/iterations/1/reward_author/0-0.json"
     written = json.loads(entry.read_text())
     assert written["model"] == MODEL and len(written["request_sha256"]) == 64 and written["messages"]
     shutil.rmtree(recordings / "low_crawl" / "llm" / "iterations")
-    assert answer(RewardAuthorTask(BRIEF), "iterations/1/reward_author").result == first.result
+    assert answer(REWARD) == first
 
 
 def test_a_sessions_own_journal_is_a_recording(answer, recordings, tmp_path):
-    first = answer(RewardAuthorTask(BRIEF), "iterations/1/reward_author")
+    first = answer(REWARD)
     shutil.copytree(tmp_path / "store/sessions/again", recordings / "mine")
     shutil.rmtree(tmp_path / "store")
-    assert answer(RewardAuthorTask(BRIEF), "iterations/1/reward_author", "recorded/mine").result == first.result
+    assert answer(REWARD, "recorded/mine") == first
 
 
 def test_the_tasks_of_a_resumed_session_are_answered(answer):
-    outcome = answer(ReviserTask(BRIEF, (PAST,)), "iterations/2/reviser-e1")
-    assert outcome.result.planned_change
+    assert answer(reviser("iterations/2/reviser-e1")).planned_change
 
 
 @pytest.mark.parametrize(
-    ("task", "key", "reason"),
+    ("task", "reason"),
     [
-        (ReviserTask(BRIEF, (PAST,)), "iterations/9/reviser", "TEMPLATE_NO_REVISION"),
-        (FixerTask(BRIEF, "reward", "", ()), "iterations/1/fixer/1", "TEMPLATE_CANNOT_FIX"),
-        (RewardAuthorTask(BRIEF), "iterations/1/code_reviewer", "TEMPLATE_NO_SUCH_ROLE"),
+        (reviser("iterations/9/reviser"), "TEMPLATE_NO_REVISION"),
+        (FIXER, "TEMPLATE_CANNOT_FIX"),
+        (pb.Task(key="iterations/9/reward_author", reward_author=REWARD.reward_author), "TEMPLATE_NO_SUCH_ROLE"),
     ],
 )
-def test_what_is_not_recorded_is_refused_as_callers_know_it(answer, task, key, reason):
+def test_a_missing_reply_has_the_reason_of_the_template_author(answer, task, reason):
     with pytest.raises(FailedPrecondition) as caught:
-        answer(task, key)
+        answer(task)
     assert caught.value.reason == reason
 
 
 @pytest.mark.parametrize("model", ["recorded/nothing", "recorded/../low_crawl", "recorded/", "recorded/a/b"])
-def test_a_recording_that_is_not_there_is_not_configured(answer, recordings, model):
-    agent = make_agent(Settings(recordings=str(recordings)), provider=NobodyProvider())
+def test_a_missing_recording_is_not_configured(answer, recordings, model):
+    agent = make_agent(Settings(recordings=str(recordings)), provider=UnusedProvider())
     described = asyncio.run(agent.describe(model))
     assert not described.configured and described.problem and not described.language_model
     with pytest.raises((InvalidArgument, FailedPrecondition)):
-        answer(RewardAuthorTask(BRIEF), "iterations/1/reward_author", model)
+        answer(REWARD, model)
 
 
-def test_without_a_folder_of_recordings_the_remedy_is_named():
-    described = asyncio.run(make_agent(Settings(), provider=NobodyProvider()).describe(MODEL))
+def test_without_a_folder_of_recordings_the_remedy_is_reported():
+    described = asyncio.run(make_agent(Settings(), provider=UnusedProvider()).describe(MODEL))
     assert "--recordings" in described.problem
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"kind": "tool_result"}', '{"kind": "reply", "reply": {}}'])
-def test_a_corrupt_recording_is_said_to_be(answer, recordings, text):
+def test_a_corrupt_recording_is_reported(answer, recordings, text):
     (recordings / "low_crawl/llm/iterations/1/reward_author/0-0.json").write_text(text)
     with pytest.raises(DressageError) as caught:
-        answer(RewardAuthorTask(BRIEF), "iterations/1/reward_author")
+        answer(REWARD)
     assert "CORRUPT" in caught.value.reason

@@ -1,4 +1,4 @@
-"""How replies of language models are read, and what is said about those that cannot be used."""
+"""Parsers of replies, and the problems that they report."""
 
 from __future__ import annotations
 
@@ -6,33 +6,28 @@ import json
 from contextlib import suppress
 
 import pytest
+from dressage.api.internal.v1 import agent_service_pb2 as pb
+from dressage.api.v1 import session_pb2 as v1
 from dressage.envs.cards import load_card
 from dressage_llm_agent.conversation import read_arguments
 from dressage_llm_agent.roles.base import ReplyProblem
 from dressage_llm_agent.roles.registry import role_of
 from dressage_llm_agent.roles.replies import blocks, python_source, sections
 from dressage_llm_agent.roles.reviser.tools import TOOLS
-from dressage_llm_agent.tasks import (
-    Brief,
-    ElicitorTask,
-    FixerTask,
-    JudgeAuthorTask,
-    PastIteration,
-    ReviserTask,
-    RewardAuthorTask,
-)
 from hypothesis import given
 from hypothesis import strategies as st
 
-BRIEF = Brief("run forward", "HalfCheetah-v5")
+BRIEF = pb.Brief(intent="run forward", environment="HalfCheetah-v5")
 CODE = "def reward(state, action, next_state, memory, np):\n    return {}\n"
-TASKS = [
-    ElicitorTask(BRIEF),
-    RewardAuthorTask(BRIEF),
-    JudgeAuthorTask(BRIEF, 0.7),
-    FixerTask(BRIEF, "reward", CODE, ()),
-    ReviserTask(BRIEF, (PastIteration(1, CODE, 0.3),), tune_hyperparameters=True),
+HISTORY = [
+    v1.Iteration(number=1, reward=v1.RewardProposal(source=CODE), judgment=v1.Judgment(score=0.3)),
 ]
+ELICITOR = pb.ElicitorTask(brief=BRIEF)
+REWARD_AUTHOR = pb.RewardAuthorTask(brief=BRIEF)
+JUDGE_AUTHOR = pb.JudgeAuthorTask(brief=BRIEF, pass_threshold=0.7)
+FIXER = pb.FixerTask(brief=BRIEF, subject="reward", source=CODE)
+REVISER = pb.ReviserTask(brief=BRIEF, history=HISTORY, tune_hyperparameters=True)
+TASKS = [ELICITOR, REWARD_AUTHOR, JUDGE_AUTHOR, FIXER, REVISER]
 
 
 def block(code=CODE, language="python"):
@@ -46,7 +41,7 @@ def problems(text, task):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         ("just words", "no Python code block"),
         ("```python\n" + CODE, "not closed"),
@@ -56,38 +51,38 @@ def problems(text, task):
         (block("\0"), "code"),
     ],
 )
-def test_what_is_wrong_with_the_code_is_said(text, said):
-    assert said in problems(text, RewardAuthorTask(BRIEF))
+def test_problems_of_the_code_are_reported(text, problem):
+    assert problem in problems(text, REWARD_AUTHOR)
 
 
 @pytest.mark.parametrize("language", ["python", "py", "Python", ""])
 def test_prose_around_the_code_does_not_matter(language):
     text = f"Sure!\n\n## Reasoning\nBecause.\n\n{block(language=language)}\nGood luck."
-    result = role_of(RewardAuthorTask(BRIEF)).parse(text, RewardAuthorTask(BRIEF))
+    result = role_of(REWARD_AUTHOR).parse(text, REWARD_AUTHOR)
     assert result.source == CODE and result.reasoning.startswith("Because.")
 
 
-def test_all_problems_of_a_judge_are_named_at_once():
-    said = problems("nothing", JudgeAuthorTask(BRIEF, 0.7))
-    assert "no Python code block" in said and "'## Null controls' is missing" in said
+def test_all_problems_of_a_judge_are_reported_together():
+    text = problems("nothing", JUDGE_AUTHOR)
+    assert "no Python code block" in text and "'## Null controls' is missing" in text
 
 
 @pytest.mark.parametrize(
     ("line", "controls"),
     [
-        ("random, motionless", ("random", "motionless")),
-        ("time-reversed and untrained", ("untrained", "time_reversed")),
-        ("none", ()),
+        ("random, motionless", ["random", "motionless"]),
+        ("time-reversed and untrained", ["untrained", "time_reversed"]),
+        ("none", []),
     ],
 )
 def test_null_controls(line, controls):
-    task = JudgeAuthorTask(BRIEF, 0.7)
     code = "def judge(trajectory, np):\n    return {}\n"
-    assert role_of(task).parse(f"## Null controls\n{line}\nSo it is.\n{block(code)}", task).null_controls == controls
-    assert "why each contradicts" in problems(f"## Null controls\n{line}\n{block(code)}", task)
+    text = f"## Null controls\n{line}\nSo it is.\n{block(code)}"
+    assert role_of(JUDGE_AUTHOR).parse(text, JUDGE_AUTHOR).null_controls == controls
+    assert "why each contradicts" in problems(f"## Null controls\n{line}\n{block(code)}", JUDGE_AUTHOR)
 
 
-def wanted(first=None, **more):
+def criteria(first=None, **more):
     rest = [{"title": f"c{n}", "description": f"{n} m/s", "category": "gait"} for n in range(5)]
     return json.dumps({"criteria": [first, *rest[1:]] if first else rest} | more)
 
@@ -100,14 +95,14 @@ def revision(json='{"entropy_coef": 0.01}', based_on="1", code=CODE, why="Why.",
 
 
 def test_a_revision_with_hyperparameters():
-    result = role_of(TASKS[4]).parse(revision(), TASKS[4])
-    assert (result.based_on, dict(result.hyperparameters)) == (1, {"entropy_coef": 0.01})
-    untuned = ReviserTask(BRIEF, TASKS[4].history)
-    assert not role_of(untuned).parse(revision(), untuned).hyperparameters  # off means off
+    result = role_of(REVISER).parse(revision(), REVISER)
+    assert (result.based_on, result.hyperparameters) == (1, v1.Hyperparameters(entropy_coef=0.01))
+    untuned = pb.ReviserTask(brief=BRIEF, history=HISTORY)
+    assert not role_of(untuned).parse(revision(), untuned).HasField("hyperparameters")  # off means off
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "problem"),
     [
         ({"json": "{"}, "cannot be read"),
         ({"json": '{"lr": 1}'}, "no hyperparameter 'lr'"),
@@ -120,26 +115,29 @@ def test_a_revision_with_hyperparameters():
         ({"why": ""}, "must say why"),
     ],
 )
-def test_what_is_wrong_with_a_revision_is_said(changes, said):
-    assert said in problems(revision(**changes), TASKS[4])
+def test_problems_of_a_revision_are_reported(changes, problem):
+    assert problem in problems(revision(**changes), REVISER)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         ("no json", "no readable JSON"),
         ("[]", "a list, not an object"),
         ('{"criteria": []}', "5 to 10 objects, not 0 entries"),
-        (wanted(first={"description": "1 m"}), "criteria[0] must be an object with a 'title'"),
-        (wanted(first={"title": "x", "description": "fast"}), "a threshold in numbers"),
-        (wanted(first={"title": "x", "description": "1 m", "category": "looks"}), "one of gait, posture"),
-        (wanted(first={"title": "x", "description": "1 m", "category": "gait", "default_on": "yes"}), "true or false"),
-        (wanted(questions=[1]), "list of strings"),
-        (wanted(first={"title": "C1", "description": "1 m", "category": "gait"}), "two criteria have the title 'c1'"),
+        (criteria(first={"description": "1 m"}), "criteria[0] must be an object with a 'title'"),
+        (criteria(first={"title": "x", "description": "fast"}), "a threshold in numbers"),
+        (criteria(first={"title": "x", "description": "1 m", "category": "looks"}), "one of gait, posture"),
+        (
+            criteria(first={"title": "x", "description": "1 m", "category": "gait", "default_on": "yes"}),
+            "true or false",
+        ),
+        (criteria(questions=[1]), "list of strings"),
+        (criteria(first={"title": "C1", "description": "1 m", "category": "gait"}), "two criteria have the title 'c1'"),
     ],
 )
-def test_what_is_wrong_with_criteria_is_said(text, said):
-    assert said in problems(text, ElicitorTask(BRIEF))
+def test_problems_of_criteria_are_reported(text, problem):
+    assert problem in problems(text, ELICITOR)
 
 
 @given(
@@ -164,7 +162,7 @@ def test_code_within_code_and_headings_within_code():
         ("get_iteration", '{"number": 2.0}', {"number": 2}),
         ("get_iteration", '{"number": "3"}', {"number": 3}),
         ("compare_iterations", '{"first": 1, "second": 2}', {"first": 1, "second": 2}),
-        ("get_iteration", "{", "no JSON"),
+        ("get_iteration", "{", "not valid JSON"),
         ("get_iteration", "[1]", "must be a JSON object"),
         ("get_iteration", "{}", "needs the argument number"),
         ("get_iteration", '{"number": 0}', "at least 1"),
@@ -184,10 +182,10 @@ def test_tool_arguments(name, text, outcome):
             read_arguments(text, spec)
 
 
-def test_of_sac_only_its_own_hyperparameters_are_offered_and_taken():
-    task = ReviserTask(BRIEF, (PastIteration(1, CODE, 0.3),), tune_hyperparameters=True, algorithm="sac")
-    asked = "".join(message.content for message in role_of(task).messages(task, load_card(BRIEF.environment)))
-    assert "learning_rate (" in asked and "clip_range" not in asked
+def test_sac_has_only_its_own_hyperparameters():
+    task = pb.ReviserTask(brief=BRIEF, history=HISTORY, tune_hyperparameters=True, algorithm="sac")
+    prompt = "".join(message.content for message in role_of(task).messages(task, load_card(BRIEF.environment)))
+    assert "learning_rate (" in prompt and "clip_range" not in prompt
     changed = json.dumps({"clip_range": 0.3, "learning_rate": 1e-4})
     assert "no hyperparameter 'clip_range'; there are learning_rate, minibatch_size" in problems(
         f"## Hyperparameters\nsmaller steps\n{block(changed, 'json')}", task

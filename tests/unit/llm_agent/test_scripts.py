@@ -11,22 +11,23 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from dressage.api.internal.v1 import agent_service_pb2 as pb
+from dressage.api.v1 import session_pb2 as v1
 from dressage.contracts.source import lint_judge, lint_reward
 from dressage.envs.cards import load_card
 from dressage.envs.trajectory import load_check_trajectories
 from dressage_llm_agent.roles.registry import role_of
-from dressage_llm_agent.tasks import Brief, FixerTask, JudgeAuthorTask, PastIteration, ReviserTask, RewardAuthorTask
 from openai_server import load_script
 from paraphrases import PENDULUM
 
 FAKES = Path(__file__).parents[2] / "fakes"
 SCRIPT = FAKES / "scripts" / "repair_then_revise.py"
-BRIEF = Brief("balance the pole", PENDULUM)
+BRIEF = pb.Brief(intent="balance the pole", environment=PENDULUM)
 TASKS = {
-    "reward": RewardAuthorTask(BRIEF),
-    "judge": JudgeAuthorTask(BRIEF, 0.7),
-    "fixed": FixerTask(BRIEF, "reward", "", ()),
-    "revision": ReviserTask(BRIEF, (PastIteration(1, "", 0.1),)),
+    "reward": pb.RewardAuthorTask(brief=BRIEF),
+    "judge": pb.JudgeAuthorTask(brief=BRIEF, pass_threshold=0.7),
+    "fixed": pb.FixerTask(brief=BRIEF, subject="reward"),
+    "revision": pb.ReviserTask(brief=BRIEF, history=[v1.Iteration(number=1)]),
 }
 
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from dressage.api.internal.v1 import agent_service_pb2 as pb
 from dressage.contracts.check import examine_judge, examine_reward
 from dressage.contracts.source import lint_judge, lint_reward
 from dressage.envs.cards import list_cards, load_card
@@ -14,17 +15,21 @@ from dressage.envs.options import EnvOptions
 from dressage.envs.reference import motionless_policy, random_policy, rollout
 from dressage.envs.trajectory import Trajectory, load_check_trajectories
 from dressage_judge.controls import control_trajectories
-from dressage_llm_agent.tasks import NULL_CONTROLS, Brief
+from dressage_llm_agent.tasks import NULL_CONTROLS
 from dressage_llm_agent.template.author import elicit, write_judge, write_reward
 from dressage_llm_agent.template.parser import parse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paraphrases import ANT, CHEETAH, DECLINED, HOPPER, HUMANOID, KNOWN, PENDULUM, STANDUP
 
-# Example intents of the cards that the template author declines; `paraphrases.DECLINED` says why.
+# Example intents of the cards that the template author declines, for the reasons in `paraphrases.DECLINED`.
 BEYOND = {(case.environment, case.text) for case in DECLINED}
 EXAMPLES = [(card.id, text) for card in list_cards() for text in card.example_intents if (card.id, text) not in BEYOND]
 ALL = sorted({(case.environment, case.text) for case in KNOWN} | set(EXAMPLES))
+
+
+def brief_of(text, environment):
+    return pb.Brief(intent=text, environment=environment)
 
 
 def run_reward(source, state, action, next_state):
@@ -73,7 +78,7 @@ def made_up(environment, *, steps, velocity, terminated=False, **fields):
 @functools.cache
 def real(environment, kind):
     policy = random_policy(environment, 5) if kind == "random" else motionless_policy(environment)
-    # Bodies of many parts simulate slowly; a few seconds of theirs tell as much.
+    # Bodies of many parts simulate slowly; a few seconds are enough.
     steps = 200 if environment in (ANT, HUMANOID, STANDUP) else None
     return rollout(policy, environment, [11, 12], EnvOptions(max_episode_steps=steps))
 
@@ -81,18 +86,18 @@ def real(environment, kind):
 @pytest.mark.parametrize(("environment", "text"), sorted(set(ALL) - set(EXAMPLES)))
 def test_generated_code_passes_the_static_checks(environment, text):
     card = load_card(environment)
-    brief = Brief(text, environment)
+    brief = brief_of(text, environment)
     assert lint_reward(write_reward(brief).source, card) == []
     assert lint_judge(write_judge(brief).source, card) == []
 
 
 @pytest.mark.parametrize(("environment", "text"), EXAMPLES)
 def test_examples_of_the_cards_pass_the_check_of_a_session(environment, text):
-    """What `JudgeService.Check` does in its sandbox, here without one: the code is our own."""
+    """The same check as `JudgeService.Check`, without a sandbox, since the code is trusted."""
     card, trajectories = load_card(environment), control_trajectories(environment)
-    brief = Brief(text, environment)
+    brief = brief_of(text, environment)
     shipped = [several[0] for kind, several in trajectories.items() if kind != "time_reversed"]
-    # A generous budget of time: the machine may be busy, and the code's own speed is not what is asked here.
+    # A generous time limit: the machine may be busy, and this test is not about the code's speed.
     reward = examine_reward(write_reward(brief).source, card, shipped, budget={"vectorised": 5000.0})
     assert reward.ok, reward.failures
     proposal = write_judge(brief)
@@ -104,7 +109,7 @@ def test_examples_of_the_cards_pass_the_check_of_a_session(environment, text):
 @given(case=st.sampled_from(ALL), n=st.integers(1, 7), seed=st.integers(0, 1000))
 def test_rewards_are_finite_and_row_independent(case, n, seed):
     environment, text = case
-    source = write_reward(Brief(text, environment)).source
+    source = write_reward(brief_of(text, environment)).source
     state, next_state = rows(environment, n, seed), rows(environment, n, seed + 1)
     action = np.random.default_rng(seed).normal(size=(n, load_card(environment).action_size))
     terms = run_reward(source, state, action, next_state)
@@ -122,9 +127,9 @@ def test_rewards_are_finite_and_row_independent(case, n, seed):
 @pytest.mark.parametrize(
     ("environment", "text"), [case for case in ALL if case[0].startswith(("Inverted", "CartPole"))]
 )
-def test_to_end_the_episode_at_once_does_not_pay(environment, text):
-    """Where most steps cost more than they bring before anything is learnt, the best policy is the one that falls first."""
-    source = write_reward(Brief(text, environment)).source
+def test_an_early_end_of_the_episode_is_not_rewarded(environment, text):
+    """If most steps of an untrained policy had a negative reward, an early fall would be optimal."""
+    source = write_reward(brief_of(text, environment)).source
     for episode in real(environment, "random"):
         fields = {entry.name: episode.fields[entry.name] for entry in load_card(environment).fields}
         before, after = (
@@ -138,7 +143,7 @@ def test_to_end_the_episode_at_once_does_not_pay(environment, text):
 def test_running_is_rewarded_as_gymnasium_rewards_it():
     """Stock HalfCheetah: velocity - 0.1 |a|^2; ours adds only what costs an upside-down body."""
     episode = real(CHEETAH, "random")[0]
-    source = write_reward(Brief("run forward fast", CHEETAH)).source
+    source = write_reward(brief_of("run forward fast", CHEETAH)).source
     before, after = (SimpleNamespace(**{k: v[s] for k, v in episode.fields.items()}) for s in (np.s_[:-1], np.s_[1:]))
     terms = run_reward(source, before, episode.action, after)
     ours = terms["speed"] + terms["effort"]
@@ -152,7 +157,7 @@ MOVING = [(e, t) for e, t in ALL if parse(t, e).kind == "move"]
 
 @pytest.mark.parametrize(("environment", "text"), ALL)
 def test_null_controls_fail_their_judges(environment, text):
-    proposal = write_judge(Brief(text, environment))
+    proposal = write_judge(brief_of(text, environment))
     assert proposal.null_controls and set(proposal.null_controls) <= set(NULL_CONTROLS)
     shipped = load_check_trajectories(environment)
     for kind in proposal.null_controls:
@@ -167,7 +172,7 @@ def test_null_controls_fail_their_judges(environment, text):
 
 @pytest.mark.parametrize(("environment", "text"), MOVING)
 def test_judges_of_motion_fail_random_and_motionless_episodes(environment, text):
-    source = write_judge(Brief(text, environment)).source
+    source = write_judge(brief_of(text, environment)).source
     for kind in ("random", "motionless"):
         for episode in real(environment, kind):
             assert run_judge(source, episode)["score"] < 0.3
@@ -178,7 +183,7 @@ def test_judges_of_motion_fail_random_and_motionless_episodes(environment, text)
     ("velocity", "low", "high"), [(0.5, 0, 0.05), (2.0, 0, 0.5), (4.0, 0.7, 0.9), (5.0, 0.95, 1), (7.0, 1, 1)]
 )
 def test_a_fast_cheetah_is_judged_by_its_speed(velocity, low, high):
-    source = write_judge(Brief("run forward fast", CHEETAH)).source
+    source = write_judge(brief_of("run forward fast", CHEETAH)).source
     episode = made_up(CHEETAH, steps=1000, velocity=velocity)
     assert low <= run_judge(source, episode)["score"] <= high
     assert run_judge(source, episode.time_reversed())["score"] == 0
@@ -190,28 +195,28 @@ def test_a_fast_cheetah_is_judged_by_its_speed(velocity, low, high):
     ("steps", "terminated", "passes"), [(1000, False, True), (400, True, False), (60, True, False)]
 )
 def test_a_hopper_passes_when_it_does_not_fall(steps, terminated, passes):
-    source = write_judge(Brief("hop forward", HOPPER)).source
+    source = write_judge(brief_of("hop forward", HOPPER)).source
     score = run_judge(source, made_up(HOPPER, steps=steps, velocity=1.2, terminated=terminated))["score"]
     assert (score >= 0.7) == passes
 
 
 def test_walking_is_held_not_exceeded():
-    source = write_judge(Brief("walk forward at 1.5 m/s", CHEETAH)).source
+    source = write_judge(brief_of("walk forward at 1.5 m/s", CHEETAH)).source
     scores = {v: run_judge(source, made_up(CHEETAH, steps=1000, velocity=v))["score"] for v in (0.3, 1.5, 3.0)}
     assert scores[1.5] == 1 and scores[0.3] < 0.3 and scores[3.0] == 0
 
 
 def test_balancing_is_judged_by_how_long_and_how_upright():
-    source = write_judge(Brief("balance the pole", PENDULUM)).source
+    source = write_judge(brief_of("balance the pole", PENDULUM)).source
     assert run_judge(source, made_up(PENDULUM, steps=1000, velocity=0))["score"] == 1
     assert run_judge(source, made_up(PENDULUM, steps=1000, velocity=0, pole_angle=0.15))["score"] < 0.7
     assert run_judge(source, made_up(PENDULUM, steps=300, velocity=0, terminated=True))["score"] == pytest.approx(0.3)
 
 
 def test_standing_and_jumping():
-    stand = write_judge(Brief("stand still", CHEETAH)).source
+    stand = write_judge(brief_of("stand still", CHEETAH)).source
     assert all(run_judge(stand, episode)["score"] > 0.7 for episode in real(CHEETAH, "motionless"))
-    jump = write_judge(Brief("jump high", HOPPER)).source
+    jump = write_judge(brief_of("jump high", HOPPER)).source
     foot = 0.3 * np.abs(np.sin(np.arange(1001) * 0.05))
     assert run_judge(jump, made_up(HOPPER, steps=1000, velocity=0, height_foot=foot))["score"] > 0.9
     assert run_judge(jump, made_up(HOPPER, steps=1000, velocity=0))["score"] == 0
@@ -223,12 +228,12 @@ def test_standing_and_jumping():
 )
 def test_qualities_change_reward_and_judge(quality, kind):
     text = f"run forward {quality}"
-    plain, own = (write_reward(Brief(t, CHEETAH)).source for t in ("run forward", text))
+    plain, own = (write_reward(brief_of(t, CHEETAH)).source for t in ("run forward", text))
     assert plain != own
-    assert kind in run_judge(write_judge(Brief(text, CHEETAH)).source, real(CHEETAH, "random")[0])["criteria"]
+    assert kind in run_judge(write_judge(brief_of(text, CHEETAH)).source, real(CHEETAH, "random")[0])["criteria"]
 
 
 def test_the_elicitor_states_the_judges_criteria():
-    result = elicit(Brief("hop forward fast", HOPPER))
+    result = elicit(brief_of("hop forward fast", HOPPER))
     assert len(result.criteria) >= 4
     assert all(c.title and c.description and c.category and c.default_on for c in result.criteria)

@@ -1,15 +1,14 @@
-"""The template author's revisions, step by step until it knows nothing better."""
+"""The template author's revisions, one after another until none is left."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from dressage.api.internal.v1 import agent_service_pb2 as pb
+from dressage.api.v1 import session_pb2 as v1
 from dressage.contracts.source import lint_reward
 from dressage.envs.cards import load_card
 from dressage.errors import FailedPrecondition
 from dressage.training import sac
-from dressage_llm_agent.tasks import Brief, FixerTask, PastIteration, ReviserTask
 from dressage_llm_agent.template.author import answer, write_reward
 from dressage_llm_agent.template.parser import parse
 from dressage_llm_agent.template.reviser import read_weights, revise
@@ -19,8 +18,22 @@ from paraphrases import CHEETAH, HOPPER, KNOWN, PENDULUM
 INTENTS = [(CHEETAH, "run forward fast"), (HOPPER, "hop forward smoothly"), (PENDULUM, "balance the pole")]
 
 
+def brief(environment, intent):
+    return pb.Brief(intent=intent, environment=environment)
+
+
 def task(environment, intent, *history, **changes):
-    return ReviserTask(Brief(intent, environment), tuple(history), **changes)
+    return pb.ReviserTask(brief=brief(environment, intent), history=history, **changes)
+
+
+def iteration(number, source, score, scores, hyperparameters=None):
+    criteria = [v1.CriterionScore(name=name, score=value) for name, value in scores.items()]
+    configs = [v1.Config(id="best", hyperparameters=hyperparameters)]
+    return v1.Iteration(
+        number=number,
+        reward=v1.RewardProposal(source=source, configs=configs, best_config="best"),
+        judgment=v1.Judgment(score=score, criteria=criteria),
+    )
 
 
 def weights_of(environment, intent, source):
@@ -28,14 +41,17 @@ def weights_of(environment, intent, source):
 
 
 def first(environment, intent, **scores):
-    source = write_reward(Brief(intent, environment)).source
-    return PastIteration(1, source, score=0.4, scores=scores)
+    return iteration(1, write_reward(brief(environment, intent)).source, 0.4, scores)
+
+
+def scores_of(past):
+    return {criterion.name: criterion.score for criterion in past.judgment.criteria}
 
 
 @pytest.mark.parametrize(("environment", "intent"), INTENTS)
 def test_weights_are_read_back_from_the_source(environment, intent):
     plan = plan_reward(parse(intent, environment), load_card(environment))
-    source = write_reward(Brief(intent, environment)).source
+    source = write_reward(brief(environment, intent)).source
     assert weights_of(environment, intent, source) == {term.name: pytest.approx(term.weight) for term in plan.terms}
 
 
@@ -53,16 +69,17 @@ def test_too_slow_weighs_speed_more():
 
 def test_it_starts_from_the_best_iteration_and_never_repeats_a_change():
     one = first(CHEETAH, "run forward fast", speed=0.5)
-    two = replace(one, number=2, source=revise(task(CHEETAH, "run forward fast", one)).source, score=0.1)
+    second = revise(task(CHEETAH, "run forward fast", one)).source
+    two = iteration(2, second, 0.1, scores_of(one))
     revision = revise(task(CHEETAH, "run forward fast", one, two))
-    assert revision.based_on == 1 and revision.source not in (one.source, two.source)
+    assert revision.based_on == 1 and revision.source not in (one.reward.source, second)
 
 
 @pytest.mark.parametrize(("environment", "intent"), INTENTS)
 @pytest.mark.parametrize(("tune", "algorithm"), [(False, "ppo"), (True, "ppo"), (True, "sac")])
-def test_it_ends_by_saying_that_it_knows_nothing_better(environment, intent, tune, algorithm):
+def test_it_ends_with_an_error_once_every_change_was_tried(environment, intent, tune, algorithm):
     history = [first(environment, intent, speed=0.2, posture=0.5, endurance=0.3, upright=0.4, smooth=0.5)]
-    seen = {history[0].source}
+    seen = {history[0].reward.source}
     tuned, ended = 0, None
     for number in range(2, 60):
         try:
@@ -70,32 +87,30 @@ def test_it_ends_by_saying_that_it_knows_nothing_better(environment, intent, tun
         except FailedPrecondition as error:
             ended = error
             break
-        tuned += bool(revision.hyperparameters)
-        assert revision.source not in seen or revision.hyperparameters
-        assert tune or not revision.hyperparameters
-        assert algorithm == "ppo" or set(revision.hyperparameters) <= set(sac.HYPERPARAMETERS) - {"entropy_coef"}
+        changed = {field.name for field, _ in revision.hyperparameters.ListFields()}
+        tuned += bool(changed)
+        assert revision.source not in seen or changed
+        assert tune or not changed
+        assert algorithm == "ppo" or changed <= set(sac.HYPERPARAMETERS) - {"entropy_coef"}
         seen.add(revision.source)
-        past = replace(history[0], number=number, source=revision.source, score=0.1)
-        history.append(replace(past, hyperparameters=revision.hyperparameters))
+        history.append(iteration(number, revision.source, 0.1, scores_of(history[0]), revision.hyperparameters))
     assert ended is not None and ended.reason == "TEMPLATE_NO_REVISION"
     assert len(history) > 2 and bool(tuned) == tune
 
 
-def test_a_reward_of_somebody_else_is_left_alone():
-    foreign = PastIteration(
-        1, "def reward(state, action, next_state, memory, np):\n    return {}\n", 0.2, {"speed": 0.1}
-    )
+def test_a_reward_that_it_did_not_write_is_not_revised():
+    foreign = iteration(1, "def reward(state, action, next_state, memory, np):\n    return {}\n", 0.2, {"speed": 0.1})
     with pytest.raises(FailedPrecondition) as caught:
         revise(task(CHEETAH, "run forward fast", foreign))
     assert caught.value.reason == "TEMPLATE_NO_REVISION"
 
 
-def test_it_says_that_notes_are_not_heeded():
+def test_it_reports_notes_that_it_does_not_address():
     one = first(CHEETAH, "run forward fast", speed=0.5)
-    assert "not heeded" in revise(task(CHEETAH, "run forward fast", one, notes=("more elegance",))).diagnosis
+    assert "not addressed" in revise(task(CHEETAH, "run forward fast", one, notes=["more elegance"])).diagnosis
     balancing = first(PENDULUM, "balance the pole", upright=0.5)
-    diagnosis = revise(task(PENDULUM, "balance the pole", balancing, notes=("lower",))).diagnosis
-    assert "not heeded: low does not go" in diagnosis
+    diagnosis = revise(task(PENDULUM, "balance the pole", balancing, notes=["lower"])).diagnosis
+    assert "not addressed: low does not go" in diagnosis
 
 
 @pytest.mark.parametrize(
@@ -110,15 +125,15 @@ def test_it_says_that_notes_are_not_heeded():
         (PENDULUM, "balance the pole", "keep to the centre of the rail", "place"),
     ],
 )
-def test_a_note_on_a_quality_is_heeded_and_stays_heeded(environment, intent, note, term):
+def test_a_note_on_a_quality_is_addressed_in_later_revisions_too(environment, intent, note, term):
     one = first(environment, intent, speed=0.5)
-    heeding = revise(task(environment, intent, one, notes=(note,)))
-    assert "is heeded" in heeding.diagnosis and term in heeding.planned_change
-    assert lint_reward(heeding.source, load_card(environment)) == []
-    assert effect(heeding.source, term) != effect(one.source, term)
-    two = replace(one, number=2, source=heeding.source, score=0.9, scores={"speed": 0.5, "upright": 0.5})
+    steered = revise(task(environment, intent, one, notes=[note]))
+    assert "is addressed" in steered.diagnosis and term in steered.planned_change
+    assert lint_reward(steered.source, load_card(environment)) == []
+    assert effect(steered.source, term) != effect(one.reward.source, term)
+    two = iteration(2, steered.source, 0.9, {"speed": 0.5, "upright": 0.5})
     later = revise(task(environment, intent, one, two))
-    assert later.based_on == 2 and first_line(later.source) == first_line(heeding.source)
+    assert later.based_on == 2 and first_line(later.source) == first_line(steered.source)
 
 
 def first_line(source):
@@ -131,13 +146,13 @@ def effect(source, term):
 
 
 @pytest.mark.parametrize("known", KNOWN, ids=lambda known: f"{known.environment}: {known.text}")
-def test_a_rewards_first_line_is_understood_as_it_was_meant(known):
+def test_the_first_line_of_a_reward_is_parsed_to_its_intent(known):
     intent = parse(known.text, known.environment)
-    said = first_line(write_reward(Brief(known.text, known.environment)).source).strip('"')
-    assert parse(said.removesuffix(f", in {known.environment}."), known.environment) == intent
+    words = first_line(write_reward(brief(known.environment, known.text)).source).strip('"')
+    assert parse(words.removesuffix(f", in {known.environment}."), known.environment) == intent
 
 
 def test_it_cannot_fix():
     with pytest.raises(FailedPrecondition) as caught:
-        answer(FixerTask(Brief("run", CHEETAH), "reward", "def", ()))
+        answer(pb.FixerTask(brief=brief(CHEETAH, "run"), subject="reward", source="def"))
     assert caught.value.reason == "TEMPLATE_CANNOT_FIX"

@@ -70,7 +70,10 @@ def test_one_alone_is_never_too_much_or_too_little_for_any_preset(values: dict[s
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"clip_range": 0.1}, "clip_range: invalid value .got 0.1.; expected no value, or the algorithm 'ppo': sac has learning_rate"),
+        (
+            {"clip_range": 0.1},
+            "clip_range: invalid value .got 0.1.; expected no value, or the algorithm 'ppo'",
+        ),
         ({"minibatch_size": 2_000_000}, "minibatch_size: .*got 2000000.; expected at most 1000000"),
     ],
 )

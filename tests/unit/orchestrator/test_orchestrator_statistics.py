@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 from dressage.api.v1 import session_pb2 as v1
-from dressage.serving.bills import add_cost
+from dressage.serving.costs import add_cost
 from dressage_orchestrator.lifecycle import aggregate, budget
 from dressage_orchestrator.methods.reward import judgment
 from dressage_orchestrator.statistics import bootstrap_interval, deviation, mean

@@ -1,4 +1,4 @@
-"""What a drawing process is given of its parent's environment."""
+"""The environment variables of a rendering process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from dressage_renderer.child import child_environment
 
 
-def test_it_finds_own_environments_and_no_secret(monkeypatch: pytest.MonkeyPatch):
+def test_it_has_the_folder_of_environments_and_no_secret(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DRESSAGE_ENVIRONMENTS", "/data/environments")
     monkeypatch.setenv("DRESSAGE_RENDERER_AUTH_TOKEN", "secret")
     given = child_environment()

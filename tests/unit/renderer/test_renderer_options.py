@@ -1,4 +1,4 @@
-"""What is drawn is decided by arithmetic: windows, speeds, frame counts, and refusals that name the field."""
+"""Options of videos: windows, speeds, numbers of frames, and errors with the name of the field."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
     fps=st.floats(1, 60),
     speed=st.floats(0.1, 10),
 )
-def test_frames_lie_in_the_window_and_are_evenly_spaced(
+def test_frames_are_evenly_spaced_within_the_window(
     duration: float, start_share: float, length: float, fps: float, speed: float
 ) -> None:
     start = duration * start_share
@@ -34,7 +34,7 @@ def test_frames_lie_in_the_window_and_are_evenly_spaced(
     assert times[-1] + speed / fps > end - 1e-4
 
 
-def test_without_an_end_ten_seconds_are_drawn_or_the_whole_of_a_shorter_episode() -> None:
+def test_the_default_window_is_ten_seconds_or_a_shorter_episode() -> None:
     assert len(frame_times(RenderOptions(), duration=50.0)) == 301
     assert len(frame_times(RenderOptions(), duration=2.0)) == 61
     assert len(frame_times(RenderOptions(start=45.0), duration=50.0)) == 151
@@ -66,20 +66,20 @@ def test_odd_sizes_become_even() -> None:
         ("frames", {"stills": -1}),
     ],
 )
-def test_a_bad_value_is_refused_by_name(field: str, values: dict[str, float]) -> None:
+def test_a_bad_value_is_refused_with_its_name(field: str, values: dict[str, float]) -> None:
     with pytest.raises(InvalidArgument) as caught:
         RenderOptions(**values)  # type: ignore[arg-type]
     assert caught.value.field == field
     assert field in caught.value.message
 
 
-def test_a_window_after_the_end_names_the_end() -> None:
+def test_a_window_after_the_end_is_refused_with_the_end() -> None:
     with pytest.raises(InvalidArgument, match=r"start.*before the episode's end at 3\.50 s"):
         frame_times(RenderOptions(start=3.5), duration=3.5)
 
 
-def test_too_many_frames_are_refused_with_a_way_out() -> None:
-    with pytest.raises(InvalidArgument, match=f"at most {MAX_FRAMES} are drawn: choose a shorter window"):
+def test_too_many_frames_are_refused_with_a_remedy() -> None:
+    with pytest.raises(InvalidArgument, match=f"expected at most {MAX_FRAMES}. Use a shorter window"):
         frame_times(RenderOptions(end=1e6, speed=0.01), duration=1e6)
 
 
@@ -92,6 +92,6 @@ def test_stills_are_spread_from_first_to_last(frames: int, stills: int) -> None:
     assert stills == 1 or chosen[-1] == frames - 1
 
 
-def test_options_survive_the_way_to_a_worker() -> None:
+def test_options_are_unchanged_as_json() -> None:
     options = RenderOptions(width=200, start=1.5, end=None, camera="track", overlay=False, stills=3)
     assert RenderOptions.from_dict(options.to_dict()) == options

@@ -1,4 +1,4 @@
-"""The numbers in the picture are the trajectory's, and the overlay touches nothing but its strip."""
+"""The overlay displays the trajectory's values and changes only its strip."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ def test_the_return_grows_step_by_step() -> None:
         assert shown[-1] == f"return {trajectory.reward[:steps].sum():.1f}"
 
 
-def test_a_term_of_its_own_is_summed_instead() -> None:
+def test_another_field_is_summed_on_request() -> None:
     own = np.ones(41)
     assert readings(episode(own_reward=own), term="own_reward").text(1.0)[-1] == "return 20.0"
 
 
-def test_an_unknown_term_names_the_known_ones() -> None:
+def test_an_unknown_field_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidArgument, match=r"overlay_return.*x_velocity"):
         readings(episode(), term="nonsense")
 
 
-def test_no_forward_speed_no_speed_text() -> None:
+def test_without_a_forward_speed_no_speed_is_displayed() -> None:
     trajectory = episode()
     without = {"time": trajectory.fields["time"]}
     still = Trajectory(**{**vars(trajectory), "fields": without})

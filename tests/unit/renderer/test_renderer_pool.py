@@ -1,4 +1,4 @@
-"""The pool outlives its workers: crashes, hangs, refusals and cancelled jobs. The workers here are stand-ins."""
+"""The pool handles crashes, hangs, refusals and cancelled jobs of its workers, which are fakes here."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def job(tmp_path: Path) -> RenderJob:
     return RenderJob(tmp_path / "t.npz", tmp_path / "v.mp4", RenderOptions())
 
 
-def test_a_worker_is_kept_for_the_next_job(tmp_path: Path) -> None:
+def test_a_worker_is_reused_for_the_next_job(tmp_path: Path) -> None:
     body = "open(job['video'], 'a').write(str(os.getpid()) + ' ')\n    " + ANSWER
     with pool_of(body) as pool:
         assert pool.render(job(tmp_path), timeout=20).frames == 3
@@ -40,26 +40,26 @@ def test_a_worker_is_kept_for_the_next_job(tmp_path: Path) -> None:
     assert len(set((tmp_path / "v.mp4").read_text().split())) == 1
 
 
-def test_a_crashed_worker_is_replaced_and_the_job_tried_again(tmp_path: Path) -> None:
+def test_a_crashed_worker_is_replaced_and_the_job_retried(tmp_path: Path) -> None:
     body = "first = not os.path.exists(job['video']); open(job['video'], 'w').close()\n    "
     with pool_of(body + "os.kill(os.getpid(), 9) if first else " + ANSWER) as pool:
         assert pool.render(job(tmp_path), timeout=20).frames == 3
 
 
-def test_a_job_that_kills_its_worker_twice_fails_with_its_last_words(tmp_path: Path) -> None:
+def test_a_job_that_crashes_two_workers_fails_with_their_output(tmp_path: Path) -> None:
     with pool_of("sys.exit('the driver fell over')") as pool:
         with pytest.raises(Internal, match="crashed: exit code 1; the driver fell over") as caught:
             pool.render(job(tmp_path), timeout=20)
         assert caught.value.reason == "RENDER_WORKER_CRASHED"
 
 
-def test_a_job_that_takes_too_long_is_stopped_and_the_pool_goes_on(tmp_path: Path) -> None:
+def test_a_job_that_takes_too_long_is_stopped_and_the_pool_continues(tmp_path: Path) -> None:
     body = (
         "slow = not os.path.exists(job['video']); open(job['video'], 'w').close()\n    time.sleep(60 if slow else 0); "
     )
     with pool_of(body + ANSWER) as pool:
         begin = time.monotonic()
-        with pytest.raises(DeadlineExceeded, match=r"not drawn within 1 s"):
+        with pytest.raises(DeadlineExceeded, match=r"not rendered within 1 s"):
             pool.render(job(tmp_path), timeout=1)
         assert time.monotonic() - begin < 5
         assert pool.render(job(tmp_path), timeout=20).frames == 3
@@ -75,18 +75,18 @@ def test_a_cancelled_job_ends_at_once(tmp_path: Path) -> None:
         assert time.monotonic() - begin < 5
 
 
-def test_two_workers_work_at_once_and_a_third_job_waits_or_is_refused(tmp_path: Path) -> None:
+def test_two_jobs_run_concurrently_and_a_third_waits_or_is_refused(tmp_path: Path) -> None:
     with pool_of("time.sleep(1.5); " + ANSWER, workers=2, max_waiting=0) as pool, ThreadPoolExecutor(2) as threads:
         begin = time.monotonic()
         jobs = [threads.submit(pool.render, job(tmp_path), timeout=20) for _ in range(2)]
         time.sleep(0.3)
-        with pytest.raises(ResourceExhausted, match="2 videos are being drawn or waiting"):
+        with pytest.raises(ResourceExhausted, match="2 videos are being rendered or waiting"):
             pool.render(job(tmp_path), timeout=20)
         assert all(each.result().frames == 3 for each in jobs)
         assert time.monotonic() - begin < 2.9
 
 
-def test_a_waiting_job_gives_up_at_its_deadline(tmp_path: Path) -> None:
+def test_a_waiting_job_ends_at_its_deadline(tmp_path: Path) -> None:
     with pool_of("time.sleep(3); " + ANSWER) as pool, ThreadPoolExecutor(1) as threads:
         first = threads.submit(pool.render, job(tmp_path), timeout=20)
         time.sleep(0.3)

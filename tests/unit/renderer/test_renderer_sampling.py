@@ -1,4 +1,4 @@
-"""Which moments a model is shown, and how they are put on pages."""
+"""The times of sampled frames, and their pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
     most=st.integers(1, 256),
     duration=st.floats(3.5, 60),
 )
-def test_moments_stay_in_the_window_and_their_number_in_its_bound(fps, start, length, most, duration):
+def test_times_are_within_the_window_and_their_number_within_its_limit(fps, start, length, most, duration):
     end = None if length is None else start + length
     options = SamplingOptions(fps=fps, start=start, end=end, max_frames=most)
     times = sample_times(options, duration=duration)
@@ -40,14 +40,14 @@ def test_a_window_beyond_the_end_is_refused():
 
 
 @given(frames=st.integers(1, 256))
-def test_pages_hold_every_frame_once(frames):
+def test_pages_contain_every_frame_once(frames):
     pages = page_grid(frames)
     assert [first for first, _, _ in pages] == list(range(0, frames, PER_PAGE))
     assert sum(count for _, count, _ in pages) == frames
     assert all(columns * columns >= count > columns * (columns - 2) for _, count, columns in pages)
 
 
-def test_a_page_keeps_the_frames_and_numbers_them():
+def test_a_page_has_unchanged_numbered_frames():
     pictures = [np.full((64, 64, 3), 40 * place, dtype=np.uint8) for place in range(1, 6)]
     page = compose_page(pictures, first=17, columns=3)
     assert page.shape == (2 * 68 - 4, 3 * 68 - 4, 3)
@@ -56,7 +56,7 @@ def test_a_page_keeps_the_frames_and_numbers_them():
     assert (label == 0).any() and (label > 180).any()
 
 
-def test_ghosts_are_pale_and_never_cover_the_robot():
+def test_earlier_frames_are_pale_and_do_not_cover_the_robot():
     present = np.zeros((4, 4, 3), dtype=np.uint8)
     robot = np.zeros((4, 4), dtype=bool)
     present[1, 1], robot[1, 1] = 200, True

@@ -1,4 +1,4 @@
-"""The protocol of a model provider, and the values that go through it."""
+"""The protocol of a model provider, with its requests and replies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RETRYABLE: frozenset[FaultKind] = frozenset({"rate_limited", "server", "timeout"
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A tool that a model asks for; ``arguments`` is the text it wrote, which may be no JSON."""
+    """A call of a tool by a model; ``arguments`` is the model's text, which may not be valid JSON."""
 
     id: str
     name: str
@@ -24,7 +24,7 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class ToolSpec:
-    """A tool that a model may ask for; ``parameters`` is a JSON schema of an object."""
+    """A tool that a model may call; ``parameters`` is a JSON schema of an object."""
 
     name: str
     description: str
@@ -36,11 +36,11 @@ AttachmentKind = Literal["image", "video", "video_url"]
 
 @dataclass(frozen=True)
 class Attachment:
-    """A picture or a clip that goes with a message.
+    """An image or a clip of a message.
 
-    :param kind: ``video`` is sent as a file, ``video_url`` as vLLM takes it.
-    :param key: where it lies in the artifact store.
-    :param sha256: hash of ``data``; both are empty until it is loaded.
+    :param kind: ``video`` is sent as a file, ``video_url`` in the form of vLLM.
+    :param key: its key in the artifact store.
+    :param sha256: hash of ``data``; both are empty before it is loaded.
     """
 
     kind: AttachmentKind
@@ -63,11 +63,11 @@ class Message:
 
 @dataclass(frozen=True)
 class CompletionRequest:
-    """What is asked of a model.
+    """A request to a model.
 
-    :param model: as litellm names it.
-    :param tools_allowed: False: the model is shown the tools, for the history's sake, but must answer in text.
-    :param thinking: effort (``low``, ``medium``, ``high``), ``off``, or empty for the model's default.
+    :param model: the litellm name.
+    :param tools_allowed: False: the request lists the tools, which the history refers to, but the model must answer in text.
+    :param thinking: reasoning effort (``low``, ``medium``, ``high``), ``off``, or empty for the model's default.
     :param sample: number of this reply among several to the same request (votes), from 0.
     """
 
@@ -81,11 +81,11 @@ class CompletionRequest:
     sample: int = 0
 
     def sha256(self) -> str:
-        """Hash of the request in a canonical form, for the journal; of attachments their hashes count."""
+        """Return the hash of the request in a canonical form, for the journal; attachments contribute their hashes."""
         bare = replace(self, messages=tuple(replace(message, attachments=()) for message in self.messages))
         plain = asdict(bare)
         for message, written in zip(self.messages, plain["messages"], strict=True):
-            # Left out where there are none: texts keep the hash that they had before there were pictures.
+            # Without attachments the field is left out.
             del written["attachments"]
             if message.attachments:
                 written["attachments"] = [[each.kind, each.mime, each.sha256] for each in message.attachments]
@@ -95,7 +95,7 @@ class CompletionRequest:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a reply cost; ``dollars`` is None where the model's price is unknown."""
+    """The usage of a reply; ``dollars`` is None if the model's price is unknown."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -104,7 +104,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a model answered.
+    """A model's reply.
 
     :param finish_reason: ``stop``, ``length`` (cut off at the token limit), ``tool_calls``, ….
     """
@@ -117,10 +117,10 @@ class Reply:
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """What is known of a model; prices are per million tokens, None where unknown.
+    """The description of a model; prices are per million tokens, None if unknown.
 
-    :param supports_images: it takes pictures.
-    :param supports_video: it takes video as a file.
+    :param supports_images: it is a vision model.
+    :param supports_video: it accepts video as a file.
     """
 
     model: str
@@ -134,10 +134,10 @@ class ModelDescription:
 
 
 class ProviderFault(Exception):
-    """A request that brought no usable reply.
+    """A request without a usable reply.
 
-    :param message: one plain sentence without secrets.
-    :param retry_after: seconds that the provider asks to wait, if it does.
+    :param message: one sentence without secrets.
+    :param retry_after: seconds to wait according to the provider; None if it names none.
     """
 
     def __init__(self, kind: FaultKind, message: str, *, retry_after: float | None = None) -> None:
@@ -148,15 +148,15 @@ class ProviderFault(Exception):
 
 
 class Provider(Protocol):
-    """Somebody who answers completion requests."""
+    """A service that answers completion requests."""
 
     async def complete(self, request: CompletionRequest) -> Reply:
-        """The reply to one request, sent once.
+        """Send one request once and return the reply.
 
-        :raises ProviderFault: for whatever goes wrong.
+        :raises ProviderFault: for any failure.
         """
         ...
 
     async def describe(self, model: str) -> ModelDescription:
-        """What is known of a model, without a request to it."""
+        """Describe a model, without a request to it."""
         ...

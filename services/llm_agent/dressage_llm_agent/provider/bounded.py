@@ -1,8 +1,8 @@
-"""No reply is read further than a bound, so that a server cannot fill the memory.
+"""Limits the size of replies, so that a server cannot fill the memory.
 
-litellm reads whole bodies. All its asynchronous clients take their transport from one factory; `bound_replies` puts a transport
-around that one, which refuses a body that is declared too long before the first byte of it, and any other at the byte that is
-one too many. Compression is not asked for; a body that comes compressed all the same is held to a smaller bound.
+litellm reads whole bodies. All its asynchronous clients get their transport from one factory; `bound_replies` wraps it. The
+wrapper refuses a body whose declared length exceeds the limit before its first byte, and any other body at the first byte above
+the limit. Requests do not accept compression; a compressed body has a smaller limit.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Any
 import httpx
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
-"""A reply of `MAX_REPLY_BYTES` of text, escaped as JSON, and what goes with it."""
+"""Enough for a reply of `MAX_REPLY_BYTES` of text, escaped as JSON, with its metadata."""
 
 _MAX_COMPRESSED_BYTES = 128 * 1024
 _MARK = "_dressage_bounded"
 
 
 class ReplyTooLong(httpx.TransportError):
-    """The body is longer than the bound; the connection is closed."""
+    """The body exceeds the limit; the connection is closed."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(f"the reply is longer than {limit} bytes; it was not read any further")
+        super().__init__(f"the reply is longer than {limit} bytes; the rest was not read")
         self.limit = limit
 
 
 class BoundedTransport(httpx.AsyncBaseTransport):
-    """A transport whose bodies end, or fail, within a bound.
+    """A transport with a limit of the bodies' size.
 
     :param limit: bytes of one body.
     """
@@ -76,28 +76,28 @@ class _BoundedStream(httpx.AsyncByteStream):
 
 
 def bound_replies(handler: Any) -> None:
-    """Bounds the bodies of all clients that are made from now on; harmless if repeated.
+    """Limit the bodies of all clients that are created from now on; repeated calls have no effect.
 
     :param handler: litellm's ``AsyncHTTPHandler``.
     """
-    made = handler.create_async_transport
-    if getattr(made, _MARK, False):
+    create_transport = handler.create_async_transport
+    if getattr(create_transport, _MARK, False):
         return
 
     def create(*arguments: Any, **options: Any) -> BoundedTransport:
-        return BoundedTransport(made(*arguments, **options) or httpx.AsyncHTTPTransport())
+        return BoundedTransport(create_transport(*arguments, **options) or httpx.AsyncHTTPTransport())
 
     setattr(create, _MARK, True)
     handler.create_async_transport = staticmethod(create)
 
 
 def too_long(error: BaseException) -> ReplyTooLong | None:
-    """The refusal that an error of a client library was caused by; None if it was something else."""
+    """Return the `ReplyTooLong` that caused an error of a client library; None for any other cause."""
     seen: set[int] = set()
-    found: BaseException | None = error
-    while found is not None and id(found) not in seen:
-        if isinstance(found, ReplyTooLong):
-            return found
-        seen.add(id(found))
-        found = found.__cause__ or found.__context__
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        if isinstance(cause, ReplyTooLong):
+            return cause
+        seen.add(id(cause))
+        cause = cause.__cause__ or cause.__context__
     return None

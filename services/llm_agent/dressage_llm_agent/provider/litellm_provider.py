@@ -1,7 +1,7 @@
 """The adapter to litellm, and the only module that imports it.
 
-litellm is asked for nothing but one request and its price: retries, deadlines, logs and callbacks are ours. It is imported at
-the first use, in a thread, since that takes seconds.
+litellm sends single requests and computes their price; retries, deadlines, logs and callbacks are part of this service. It is
+imported at the first use, in a thread, since the import takes seconds.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from dressage_llm_agent.provider.base import (
 from dressage_llm_agent.provider.bounded import bound_replies, too_long
 from dressage_llm_agent.provider.redaction import Redactor
 from dressage_llm_agent.provider.thinking import thinking_arguments
-from dressage_llm_agent.provider.vision import Vision, describe_sight, to_part
+from dressage_llm_agent.provider.vision import Vision, to_part, vision_support
 
 MAX_REPLY_BYTES = 1024 * 1024
 _SHOWN_ERROR = 300
 _MILLION = 1_000_000
-# An address that needs no key; the client library insists on one all the same.
+# The client library requires a key even for an address that needs none.
 _NO_KEY = "not-needed"
-_TALKATIVE = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai", "httpx", "httpcore", "anthropic")
+_VERBOSE_LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai", "httpx", "httpcore", "anthropic")
 _importing = threading.Lock()
 
 
@@ -43,7 +43,7 @@ class LitellmProvider:
     :param api_base: address of an OpenAI-compatible server, for all models; None: each provider's own.
     :param api_key: key for all models; None: each provider's own variable in the environment.
     :param deadline: seconds for one request, > 0.
-    :param vision: what the operator says about models and pictures.
+    :param vision: the operator's configuration of vision support.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class LitellmProvider:
         self._vision = vision or Vision()
 
     async def complete(self, request: CompletionRequest) -> Reply:
-        """One request, sent once; see `Provider`."""
+        """Send one request once; see `Provider`."""
         litellm = await asyncio.to_thread(load_litellm)
         arguments = self._arguments(request) | thinking_arguments(litellm, request.model, request.thinking)
         try:
@@ -72,21 +72,21 @@ class LitellmProvider:
         except TimeoutError:
             raise ProviderFault("timeout", f"the model did not answer within {self._deadline:g} s") from None
         except Exception as error:
-            # Whatever a provider's client library raises is that provider's fault; nothing of ours runs in there.
+            # The client library runs no code of this service: any error is a fault of the provider.
             raise self._fault(error) from None
         return _reply(response, _price(litellm, response, request.model))
 
     async def describe(self, model: str) -> ModelDescription:
-        """Price and configuration from litellm's local tables."""
+        """Return price and configuration from litellm's local tables."""
         litellm = await asyncio.to_thread(load_litellm)
         try:
             litellm.get_llm_provider(model)
         except litellm.exceptions.BadRequestError:
-            problem = f"{model!r} is no model that litellm knows how to reach; it is named as provider/model"
+            problem = f"model: litellm supports no model {model!r}; expected provider/model"
             return ModelDescription(model, language_model=True, configured=False, problem=problem)
         sent, received = _prices(litellm, model)
         missing = [] if self._api_key else _missing_keys(litellm, model)
-        supports_images, supports_video = describe_sight(litellm, model, self._vision)
+        supports_images, supports_video = vision_support(litellm, model, self._vision)
         problem = f"no key is configured: set {', '.join(missing)}" if missing else ""
         return ModelDescription(
             model,
@@ -107,7 +107,7 @@ class LitellmProvider:
             "num_retries": 0,
             "max_retries": 0,
             "drop_params": True,
-            # Tools of ours are run by our caller; litellm's own gateway for tools would need a package that is not installed.
+            # The caller of the task runs the tools; litellm's own gateway for tools needs a package that is not installed.
             "_skip_mcp_handler": True,
             "api_base": self._api_base,
             "api_key": self._api_key,
@@ -133,17 +133,17 @@ class LitellmProvider:
         status = getattr(error, "status_code", None)
         kind = _kind(type(error).__name__, status if isinstance(status, int) else None)
         if kind == "auth":
-            # The provider's own words may quote the key.
+            # The provider's message may contain the key.
             return ProviderFault(
                 kind, f"the provider refused the API key (status {status}); check the key and its rights"
             )
-        words = " ".join(self._redactor.redact(str(error)).split())[:_SHOWN_ERROR]
+        details = " ".join(self._redactor.redact(str(error)).split())[:_SHOWN_ERROR]
         headers = getattr(error, "litellm_response_headers", None) or {}
-        return ProviderFault(kind, f"the provider failed: {words}", retry_after=_seconds(headers))
+        return ProviderFault(kind, f"the provider failed: {details}", retry_after=_seconds(headers))
 
 
 def load_litellm() -> Any:
-    """The litellm module, set up to keep to itself: local prices, no callbacks, no printing."""
+    """Return the litellm module, configured with local prices and without callbacks and prints."""
     with _importing:
         os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
         os.environ.setdefault("LITELLM_TELEMETRY", "False")
@@ -152,8 +152,8 @@ def load_litellm() -> Any:
         from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler
 
         bound_replies(AsyncHTTPHandler)
-        # At debug level these log whole requests, and what people wrote with them.
-        for name in _TALKATIVE:
+        # At debug level these log whole requests, including text of people.
+        for name in _VERBOSE_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
         litellm.suppress_debug_info = True
         litellm.turn_off_message_logging = True
@@ -180,7 +180,7 @@ def _kind(name: str, status: int | None) -> FaultKind:
 
 
 def _seconds(headers: Mapping[str, str]) -> float | None:
-    """Retry-After in seconds; its form as a date is rare and treated as absent."""
+    """Retry-After in seconds; a date is rare and treated as absent."""
     try:
         return max(float(headers.get("retry-after", "")), 0.0)
     except (TypeError, ValueError):
@@ -226,7 +226,7 @@ def _reply(response: Any, dollars: float | None) -> Reply:
 
 
 def _price(litellm: Any, response: Any, model: str) -> float | None:
-    """Dollars for a response; None where litellm knows no price, never 0 for want of one."""
+    """The price of a response in dollars; None, not 0, if litellm has no price."""
     if _prices(litellm, model) == (None, None):
         return None
     try:
@@ -247,7 +247,7 @@ def _prices(litellm: Any, model: str) -> tuple[float | None, float | None]:
 
 
 def _missing_keys(litellm: Any, model: str) -> list[str]:
-    found = litellm.validate_environment(model=model)
-    if found.get("keys_in_environment"):
+    report = litellm.validate_environment(model=model)
+    if report.get("keys_in_environment"):
         return []
-    return list(found.get("missing_keys") or ["the provider's key"])
+    return list(report.get("missing_keys") or ["the provider's key"])

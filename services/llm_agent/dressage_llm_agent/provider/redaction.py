@@ -1,4 +1,4 @@
-"""Keeps secrets out of what is stored, logged or said: known values by comparison, others by their look."""
+"""Removes secrets from stored, logged and returned text: known values by comparison, others by their form."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MARK = "[redacted]"
 
 
 class Redactor:
-    """Replaces secrets in text by ``[redacted]``.
+    """Replaces secrets in text with ``[redacted]``.
 
-    :param secrets: values to look for; those shorter than 8 characters are passed over, since they would match words.
+    :param secrets: the values; those shorter than 8 characters are ignored, since they would match words.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -25,12 +25,12 @@ class Redactor:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str], *more: str) -> Redactor:
-        """Of the values of variables that are named like secrets, and of ``more``."""
+        """Return a redactor of the values of variables with names of secrets, and of ``more``."""
         named = (value for name, value in environment.items() if any(part in name.upper() for part in _SECRET_NAMES))
         return cls([*named, *more])
 
     def redact(self, text: str) -> str:
-        """The text without secrets."""
+        """Return the text without secrets."""
         for secret in self._secrets:
             text = text.replace(secret, MARK)
         return _LOOKS_SECRET.sub(MARK, text)

@@ -1,7 +1,7 @@
-"""A bounded second try for what may pass: rate limits, server faults, timeouts, cut connections, garbled replies.
+"""Retries transient failures within limits: rate limits, server errors, timeouts, lost connections, malformed replies.
 
-A refused key or a bad request fails at once. What is left becomes a domain error; none of them is UNAVAILABLE's twin of a
-client's own retry, since `Converse` sends a line before its first request, after which gRPC repeats nothing.
+A refused key or a bad request fails at once. The last failure becomes a domain error. gRPC does not retry UNAVAILABLE on top of
+these retries, since `Converse` sends a message before its first request.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from dressage_llm_agent.provider.base import (
 )
 
 Sleep = Callable[[float], Awaitable[None]]
-Notice = Callable[[str], None]
 
 _ERRORS: dict[str, tuple[type[DressageError], str]] = {
     "rate_limited": (ResourceExhausted, "LLM_RATE_LIMITED"),
@@ -48,11 +47,11 @@ _ERRORS: dict[str, tuple[type[DressageError], str]] = {
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often and how long.
+    """Limits of retries.
 
-    :param attempts: requests in all, >= 1.
-    :param first_wait: seconds before the second, doubled each time and jittered by a half.
-    :param longest_wait: bound of a wait in seconds; a provider that asks for more than this is given up at once.
+    :param attempts: maximum number of requests, >= 1.
+    :param first_wait: seconds before the second request, doubled each time, with a jitter of up to one half.
+    :param longest_wait: maximum wait in seconds; a provider that requires more is not retried.
     """
 
     attempts: int = 4
@@ -61,9 +60,10 @@ class RetryPolicy:
 
 
 class RetryingProvider:
-    """A provider that tries again.
+    """A provider with retries.
 
-    :param jitter: numbers in [0, 1); time and chance are passed in for the tests.
+    :param jitter: returns numbers in [0, 1); tests replace it and `sleep`.
+    :param on_retry: is called with a message before each retry.
     """
 
     def __init__(
@@ -73,26 +73,26 @@ class RetryingProvider:
         *,
         sleep: Sleep = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
-        notice: Notice = lambda _: None,
+        on_retry: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._inner = inner
         self._policy = policy
         self._sleep = sleep
         self._wait = _Wait(policy, jitter)
-        self._notice = notice
+        self._on_retry = on_retry
 
     async def complete(self, request: CompletionRequest) -> Reply:
-        """The reply, after at most ``policy.attempts`` requests.
+        """Return the reply, after at most ``policy.attempts`` requests.
 
-        :raises DressageError: with a reason ``LLM_…`` that says what went wrong the last time.
+        :raises DressageError: with the reason ``LLM_…`` of the last failure.
         """
         try:
             async for attempt in AsyncRetrying(
-                retry=retry_if_exception(self._worth_it),
+                retry=retry_if_exception(self._is_retryable),
                 stop=stop_after_attempt(self._policy.attempts),
                 wait=self._wait,
                 sleep=self._sleep,
-                before_sleep=self._tell,
+                before_sleep=self._report,
                 reraise=True,
             ):
                 with attempt:
@@ -100,25 +100,25 @@ class RetryingProvider:
         except ProviderFault as fault:
             kind, reason = _ERRORS[fault.kind]
             raise kind(f"{request.model}: {fault.message}", reason=reason, metadata={"model": request.model}) from None
-        raise AssertionError("tenacity ends by a reply or by an exception")
+        raise AssertionError("tenacity ends with a reply or an exception")
 
     async def describe(self, model: str) -> ModelDescription:
         """As the inner provider."""
         return await self._inner.describe(model)
 
-    def _worth_it(self, error: BaseException) -> bool:
+    def _is_retryable(self, error: BaseException) -> bool:
         if not isinstance(error, ProviderFault) or error.kind not in RETRYABLE:
             return False
         return error.retry_after is None or error.retry_after <= self._policy.longest_wait
 
-    def _tell(self, state: RetryCallState) -> None:
+    def _report(self, state: RetryCallState) -> None:
         fault = state.outcome.exception() if state.outcome else None
         if isinstance(fault, ProviderFault):
-            self._notice(f"attempt {state.attempt_number} failed ({fault.kind}); trying again")
+            self._on_retry(f"attempt {state.attempt_number} failed ({fault.kind}); retrying")
 
 
 class _Wait(wait_base):
-    """What the provider asks for, else an exponential backoff with jitter."""
+    """The wait that the provider requires, but at least an exponential backoff with jitter."""
 
     def __init__(self, policy: RetryPolicy, jitter: Callable[[], float]) -> None:
         self._policy = policy
@@ -128,5 +128,5 @@ class _Wait(wait_base):
         fault = retry_state.outcome.exception() if retry_state.outcome else None
         backoff = self._policy.first_wait * 2.0 ** (retry_state.attempt_number - 1)
         backoff = min(backoff, self._policy.longest_wait) * (0.5 + 0.5 * self._jitter())
-        asked = fault.retry_after if isinstance(fault, ProviderFault) else None
-        return max(asked or 0.0, backoff) if asked is not None else backoff
+        required = fault.retry_after if isinstance(fault, ProviderFault) else None
+        return max(required or 0.0, backoff)

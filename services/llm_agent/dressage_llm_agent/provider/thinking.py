@@ -1,7 +1,7 @@
-"""How much a model thinks, in its provider's own words; off means off, or a clear refusal.
+"""Request arguments that set a model's reasoning effort; ``off`` switches it off or is refused.
 
-litellm translates ``reasoning_effort`` for each provider, and where it knows no translation it sends nothing: a model that
-thinks by default would go on thinking, and be paid for it. So what it would send is looked at before it is sent.
+litellm translates ``reasoning_effort`` for each provider. Without a translation it sends nothing, so that a model which reasons
+by default would continue to do so, at a cost. The arguments that litellm would send are therefore checked first.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any
 from dressage_llm_agent.provider.base import ProviderFault
 
 OFF = "off"
-# Providers whose models think only when they are asked to: nothing sent is off.
-_SILENT_UNLESS_ASKED = frozenset({"anthropic", "bedrock", "vertex_ai_anthropic"})
-# Models of which the provider's documentation says that thinking cannot be turned off, only down.
-_ALWAYS = re.compile(r"(^|/)(o[134](-|$)|gemini-2\.5-pro|gemini-3|deepseek-r1)", re.IGNORECASE)
+# Providers whose models reason only on request.
+_OPT_IN = frozenset({"anthropic", "bedrock", "vertex_ai_anthropic"})
+# Models whose reasoning can be reduced but not switched off, according to their documentation.
+_ALWAYS_ON = re.compile(r"(^|/)(o[134](-|$)|gemini-2\.5-pro|gemini-3|deepseek-r1)", re.IGNORECASE)
 _SWITCHES = ("reasoning_effort", "thinking", "think", "thinkingConfig", "extra_body")
 
 
 def thinking_arguments(litellm: Any, model: str, effort: str) -> dict[str, Any]:
-    """What is added to a request's arguments.
+    """Return the additional arguments of a request.
 
-    :param effort: ``off``, ``low``, ``medium``, ``high``, or empty for the model's own.
-    :raises ProviderFault: ``bad_request`` where ``off`` is asked of a model that cannot stop thinking.
+    :param effort: ``off``, ``low``, ``medium``, ``high``, or empty for the model's default.
+    :raises ProviderFault: ``bad_request`` for ``off`` with a model that cannot stop thinking.
     """
     if not effort:
         return {}
@@ -31,12 +31,12 @@ def thinking_arguments(litellm: Any, model: str, effort: str) -> dict[str, Any]:
         return {"reasoning_effort": effort}
     name, provider = _names(litellm, model)
     if provider == "hosted_vllm":
-        # vLLM passes this to the chat template; Qwen's and others' know it.
+        # vLLM passes this to the chat template; Qwen's and others support it.
         return {"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}
-    if provider in _SILENT_UNLESS_ASKED:
+    if provider in _OPT_IN:
         return {}
     if _thinks(litellm, model) and not _can_stop(name, provider):
-        message = f"{model} cannot stop thinking; ask for low, or choose another model for this role"
+        message = f"thinking: {model} cannot stop thinking; use low, or another model for this role"
         raise ProviderFault("bad_request", message)
     return {"reasoning_effort": "none"}
 
@@ -51,14 +51,14 @@ def _names(litellm: Any, model: str) -> tuple[str, str]:
 
 def _thinks(litellm: Any, model: str) -> bool:
     try:
-        return bool(litellm.supports_reasoning(model)) or _ALWAYS.search(model) is not None
+        return bool(litellm.supports_reasoning(model)) or _ALWAYS_ON.search(model) is not None
     except Exception:
         return False
 
 
 def _can_stop(name: str, provider: str) -> bool:
     """Whether litellm sends something that switches thinking off."""
-    if _ALWAYS.search(name):
+    if _ALWAYS_ON.search(name):
         return False
     from litellm.utils import get_optional_params
 

@@ -1,4 +1,4 @@
-"""What a role is."""
+"""The protocol of a role."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Generic, Protocol, TypeVar
 from dressage.envs.cards import EnvironmentCard
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
-from dressage_llm_agent.tasks import AnyResult
+from dressage_llm_agent.tasks import RoleResult, Vote
 
 TaskT = TypeVar("TaskT", contravariant=True)
 
 
 class ReplyProblem(Exception):
-    """A reply that cannot be used; ``problems`` are quoted to the model in the repair turn."""
+    """A reply that cannot be used; the repair turn quotes ``problems`` to the model."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__("; ".join(problems))
@@ -21,30 +21,30 @@ class ReplyProblem(Exception):
 
 
 class Role(Protocol, Generic[TaskT]):
-    """A part that a language model plays."""
+    """A role of a language model: its prompt, its tools and the form of its reply."""
 
     @property
     def name(self) -> str:
-        """In lower_snake_case; also the folder of its templates."""
+        """Name of the role's field in `Task`, and of the folder of its templates."""
         ...
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
-        """What it may ask the caller for."""
+        """Tools that the model may call; the caller of the task runs them."""
         ...
 
     @property
     def tool_rounds(self) -> int:
-        """Replies with tool calls that it may give before it must answer."""
+        """Maximum number of replies with tool calls before the model must answer."""
         ...
 
     def messages(self, task: TaskT, card: EnvironmentCard) -> tuple[Message, ...]:
-        """How the conversation begins."""
+        """Return the first messages of the conversation."""
         ...
 
-    def parse(self, text: str, task: TaskT) -> AnyResult:
-        """The typed result that a reply holds.
+    def parse(self, text: str, task: TaskT) -> RoleResult | Vote:
+        """Return the result that a reply contains; the video judge's is one vote.
 
-        :raises ReplyProblem: with everything that is wrong with it.
+        :raises ReplyProblem: with all problems of the reply.
         """
         ...

@@ -1,4 +1,4 @@
-"""Renders the roles' templates. A template sees only the values that it is given; what people wrote is quoted, never obeyed."""
+"""Renders the roles' templates. Text of people is quoted, so that a model does not take it for instructions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _FENCE = "<<<"
 
 
 def render(name: str, **values: object) -> str:
-    """The text of a template, such as ``reward_author/user.j2``."""
+    """Return the text of a template, such as ``reward_author/user.j2``."""
     return _environment().get_template(name).render(**values).strip() + "\n"
 
 
 def opening(role: str, **values: object) -> tuple[Message, ...]:
-    """System and user message of a role."""
+    """Return the system and the user message of a role."""
     return (
         Message("system", render(f"{role}/system.j2", **values)),
         Message("user", render(f"{role}/user.j2", **values)),
@@ -28,17 +28,17 @@ def opening(role: str, **values: object) -> tuple[Message, ...]:
 
 
 def with_attachments(messages: tuple[Message, ...], attachments: tuple[Attachment, ...]) -> tuple[Message, ...]:
-    """The messages with pictures beside the last one."""
+    """Return the messages with attachments on the last one."""
     return (*messages[:-1], replace(messages[-1], attachments=attachments))
 
 
 def repair(role: str, problems: tuple[str, ...]) -> Message:
-    """The message that says what was wrong with a reply."""
+    """Return the message that reports the problems of a reply to the model."""
     return Message("user", render(f"{role}/repair.j2", problems=problems))
 
 
 def quoted(text: str) -> str:
-    """A person's text between marks that it cannot close itself."""
+    """Return a person's text between delimiters, which are escaped within the text."""
     return f"{_FENCE}\n{text.replace(_FENCE, '< <<').replace('>>>', '> >>').strip()}\n>>>"
 
 
@@ -46,7 +46,7 @@ def quoted(text: str) -> str:
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    # Prompts are plain text; HTML escapes would only confuse a model.
+    # Prompts are plain text: HTML escapes would change them.
     environment = Environment(
         loader=PackageLoader("dressage_llm_agent", "roles"),
         undefined=StrictUndefined,

@@ -1,7 +1,8 @@
-"""The role that a task belongs to."""
+"""The role that performs a task."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from dressage_llm_agent.roles.base import Role
@@ -13,41 +14,38 @@ from dressage_llm_agent.roles.reviser.role import ROLE as REVISER
 from dressage_llm_agent.roles.reward_author.role import ROLE as REWARD_AUTHOR
 from dressage_llm_agent.roles.synthesiser.role import ROLE as SYNTHESISER
 from dressage_llm_agent.roles.video_criteria.role import ROLE as VIDEO_CRITERIA
-from dressage_llm_agent.roles.video_judge.role import ROLE as VIDEO_JUDGE
-from dressage_llm_agent.roles.video_question.role import ROLE as VIDEO_QUESTION
-from dressage_llm_agent.tasks import (
-    AnyTask,
-    CodeReviewerTask,
-    ElicitorTask,
-    FixerTask,
-    JudgeAuthorTask,
-    ReviserTask,
-    RewardAuthorTask,
-    SynthesiserTask,
-    VideoCriteriaTask,
-    VideoJudgeTask,
-    VideoQuestionTask,
-)
+from dressage_llm_agent.roles.video_judge.role import VideoJudge
+from dressage_llm_agent.roles.video_question.role import VideoQuestion
+from dressage_llm_agent.tasks import Dialect, RoleTask, role_name
 
-_ROLES: dict[type[AnyTask], Role[Any]] = {
-    ElicitorTask: ELICITOR,
-    RewardAuthorTask: REWARD_AUTHOR,
-    JudgeAuthorTask: JUDGE_AUTHOR,
-    FixerTask: FIXER,
-    ReviserTask: REVISER,
-    CodeReviewerTask: CODE_REVIEWER,
-    VideoCriteriaTask: VIDEO_CRITERIA,
-    VideoJudgeTask: VIDEO_JUDGE,
-    VideoQuestionTask: VIDEO_QUESTION,
-    SynthesiserTask: SYNTHESISER,
+_TEXT_ROLES: dict[str, Role[Any]] = {
+    role.name: role
+    for role in (
+        ELICITOR,
+        REWARD_AUTHOR,
+        JUDGE_AUTHOR,
+        FIXER,
+        REVISER,
+        CODE_REVIEWER,
+        VIDEO_CRITERIA,
+        SYNTHESISER,
+    )
+}
+_VIDEO_ROLES: dict[str, Callable[[Dialect], Role[Any]]] = {
+    VideoJudge.name: VideoJudge,
+    VideoQuestion.name: VideoQuestion,
 }
 
 
-def role_of(task: AnyTask) -> Role[Any]:
-    """The role that answers a task."""
-    return _ROLES[type(task)]
+def role_of(task: RoleTask, *, dialect: Dialect = "grid") -> Role[Any]:
+    """Return the role that performs a task.
+
+    :param dialect: how the model is sent video, for the roles that need it.
+    """
+    name = role_name(task)
+    return _VIDEO_ROLES[name](dialect) if name in _VIDEO_ROLES else _TEXT_ROLES[name]
 
 
 def role_names() -> tuple[str, ...]:
-    """Names of all roles."""
-    return tuple(role.name for role in _ROLES.values())
+    """Return the names of all roles."""
+    return (*_TEXT_ROLES, *_VIDEO_ROLES)

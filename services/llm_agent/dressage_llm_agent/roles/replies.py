@@ -1,4 +1,4 @@
-"""Reads replies: fenced code blocks and the sections between headings."""
+"""Parses replies: fenced code blocks and the sections between headings."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ _SHOWN_LINE = 120
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block; ``language`` as written after the fence, in lower case."""
+    """A fenced block; ``language`` is the text after the fence, in lower case."""
 
     language: str
     text: str
 
 
 def blocks(reply: str) -> list[Block]:
-    """All fenced blocks, in order."""
+    """Return all fenced blocks, in order."""
     return [Block(match[1].lower(), match[2]) for match in _FENCE.finditer(reply)]
 
 
 def python_source(reply: str, *, function: str) -> str:
-    """The one Python block of a reply.
+    """Return the source of a reply's only Python block.
 
     :param function: name of the function that it must define at module level.
-    :raises ReplyProblem: where there is none or several, or it does not parse, or lacks the function.
+    :raises ReplyProblem: without exactly one block, for a syntax error, or without the function.
     """
-    found = [block for block in blocks(reply) if block.language in _PYTHON]
-    if not found:
+    modules = [block for block in blocks(reply) if block.language in _PYTHON]
+    if not modules:
         unclosed = "```" in reply
         why = "a code block was opened and not closed" if unclosed else "there is no Python code block"
         raise ReplyProblem(f"{why}; give the whole module in one block that begins with ```python and ends with ```")
-    if len(found) > 1:
-        raise ReplyProblem(f"there are {len(found)} Python code blocks; give the whole module in exactly one")
-    source = found[0].text.strip("\n") + "\n"
+    if len(modules) > 1:
+        raise ReplyProblem(f"there are {len(modules)} Python code blocks; give the whole module in exactly one")
+    source = modules[0].text.strip("\n") + "\n"
     try:
         tree = ast.parse(source)
     except SyntaxError as error:
@@ -58,14 +58,14 @@ def python_source(reply: str, *, function: str) -> str:
 
 
 def json_object(reply: str) -> dict[str, Any]:
-    """The one JSON object of a reply, in a fenced block or as the whole reply.
+    """Return the only JSON object of a reply, in a fenced block or as the whole reply.
 
-    :raises ReplyProblem: where there is none or several, or it is malformed.
+    :raises ReplyProblem: without exactly one object, or for malformed JSON.
     """
-    found = [block.text for block in blocks(reply) if block.language in ("json", "")]
-    if len(found) > 1:
-        raise ReplyProblem(f"there are {len(found)} JSON blocks; give exactly one")
-    text = found[0] if found else reply
+    objects = [block.text for block in blocks(reply) if block.language in ("json", "")]
+    if len(objects) > 1:
+        raise ReplyProblem(f"there are {len(objects)} JSON blocks; give exactly one")
+    text = objects[0] if objects else reply
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -78,21 +78,21 @@ def json_object(reply: str) -> dict[str, Any]:
 
 
 def sections(reply: str) -> dict[str, str]:
-    """Text below each heading (``## Name``), by the heading in lower case; fenced blocks left out."""
+    """Return the text below each heading (``## Name``) without fenced blocks, by the heading in lower case."""
     plain = _FENCE.sub("", reply)
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     headings = list(_HEADING.finditer(plain))
     for index, heading in enumerate(headings):
         end = headings[index + 1].start() if index + 1 < len(headings) else len(plain)
-        found.setdefault(heading[1].lower(), plain[heading.end() : end].strip())
-    return found
+        texts.setdefault(heading[1].lower(), plain[heading.end() : end].strip())
+    return texts
 
 
 def prose(reply: str) -> str:
-    """The reply without its fenced blocks."""
+    """Return the reply without its fenced blocks."""
     return _FENCE.sub("", reply).strip()
 
 
-def missing_sections(found: dict[str, str], wanted: Iterable[str]) -> list[str]:
-    """A problem for each section that is missing or empty."""
-    return [f"the section '## {name}' is missing or empty" for name in wanted if not found.get(name.lower())]
+def missing_sections(written: dict[str, str], required: Iterable[str]) -> list[str]:
+    """Return a problem for each section that is missing or empty."""
+    return [f"the section '## {name}' is missing or empty" for name in required if not written.get(name.lower())]

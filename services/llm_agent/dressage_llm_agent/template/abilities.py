@@ -1,7 +1,7 @@
-"""What the template author knows to ask of each environment, as data.
+"""The behaviours that the template author supports in each environment, as data.
 
-Left and right are along the y axis for those that move in a plane seen from above. For those in the vertical x-z plane they
-are words for backward and forward.
+Left and right are along the y axis for robots that move in a horizontal plane. For those in the vertical x-z plane they mean
+backward and forward.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ def _moves(*gaits: str, ways: tuple[str, ...] = ("forward", "backward")) -> tupl
 
 @dataclass(frozen=True)
 class Abilities:
-    """What can be asked for in one environment.
+    """The behaviours that one environment supports.
 
     :param behaviours: `ParsedIntent.behaviour` of each.
-    :param nouns: words for the robot or its parts; another environment's make an intent unknown.
-    :param max_speed: highest target speed in m/s that is taken at its word; 0 where no speed can be asked for.
-    :param planar: it lives in the vertical x-z plane.
-    :param falls: it falls unless it balances, so that balancing is a word for standing.
-    :param erect: it has a torso with a height and a tilt, so that upright and low mean something.
-    :param turns: it can walk with its heading another way, so that not turning means something.
-    :param effort: its actions differ in strength, so that saving energy means something.
+    :param nouns: words for the robot or its parts; the nouns of another environment make an intent unknown.
+    :param max_speed: highest accepted target speed in m/s; 0 where no speed can be requested.
+    :param planar: it moves in the vertical x-z plane.
+    :param falls: it falls unless it balances, so that balancing means standing.
+    :param erect: it has a torso with a height and a tilt, so that `upright` and `low` apply.
+    :param turns: its heading is independent of its direction of motion, so that not turning applies.
+    :param effort: its actions differ in strength, so that saving energy applies.
     """
 
     behaviours: tuple[str, ...]
@@ -140,6 +140,6 @@ ABILITIES: Mapping[str, Abilities] = {
         effort=False,
     ),
 }
-"""By environment, in the order in which they are listed."""
+"""By environment, in the order of listings."""
 
 KNOWN_BEHAVIOURS: Mapping[str, tuple[str, ...]] = {name: able.behaviours for name, able in ABILITIES.items()}

@@ -1,4 +1,4 @@
-"""Tags of a text to the one behaviour that they make, or why they make none."""
+"""Combines the tags of a text to one behaviour."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ _GAITS: dict[str, Gait] = {
 
 
 class UnclearError(Exception):
-    """Words that are known but do not make one behaviour."""
+    """Known words that do not describe one behaviour."""
 
 
 def assemble(tags: Iterable[str], *, environment: str, speed: float | None) -> ParsedIntent:
-    """The behaviour that the tags make.
+    """Return the behaviour that the tags describe.
 
-    :raises UnclearError: in words for the user, where they make none that is known in the environment.
+    :raises UnclearError: with a reason for the user, if the tags describe no behaviour of the environment.
     """
-    found = set(tags)
-    qualities = {tag.removeprefix("quality:") for tag in found if tag.startswith("quality:")}
-    gaits = {tag.removeprefix("gait:") for tag in found if tag.startswith("gait:")}
+    present = set(tags)
+    qualities = {tag.removeprefix("quality:") for tag in present if tag.startswith("quality:")}
+    gaits = {tag.removeprefix("gait:") for tag in present if tag.startswith("gait:")}
     if "sprint" in gaits:
         qualities.add("fast")
     if {"fast", "slow"} <= qualities:
         raise UnclearError("it asks for fast and slow at once")
-    direction = _direction(found, planar=ABILITIES[environment].planar)
-    if "crouch" in found:
+    direction = _direction(present, planar=ABILITIES[environment].planar)
+    if "crouch" in present:
         qualities.add("low")
     if ABILITIES[environment].behaviours == ("balance",):
-        intent = _balancing(found, qualities, gaits, direction, environment=environment)
+        intent = _balancing(present, qualities, gaits, direction, environment=environment)
     else:
         specific = {_GAITS[gait] for gait in gaits} - {"move"}
-        intent = _Reading(environment, found, frozenset(qualities), bool(gaits), specific, direction, speed).intent()
+        intent = _Reading(environment, present, frozenset(qualities), bool(gaits), specific, direction, speed).intent()
     check(intent)
     return intent
 
@@ -51,11 +51,11 @@ def kind_of(behaviour: str) -> Kind:
     return kinds.get(behaviour.partition(" ")[0], "move")
 
 
-def _direction(found: set[str], *, planar: bool) -> Direction:
-    """The one direction named; left and right are backward and forward where the robot lives in the x-z plane."""
+def _direction(tags: set[str], *, planar: bool) -> Direction:
+    """The only direction of the tags; in the x-z plane left and right mean backward and forward."""
     ways: set[Direction] = set()
     for tag, way in _WAYS.items():
-        if tag in found:
+        if tag in tags:
             ways.add(_PLANAR.get(way, way) if planar else way)
     if len(ways) > 1:
         raise UnclearError("it names two directions")
@@ -70,12 +70,12 @@ _PLANAR: dict[Direction, Direction] = {"left": "backward", "right": "forward"}
 
 
 def _balancing(
-    found: set[str], qualities: set[str], gaits: set[str], direction: Direction, *, environment: str
+    tags: set[str], qualities: set[str], gaits: set[str], direction: Direction, *, environment: str
 ) -> ParsedIntent:
-    """Poles on a cart have one behaviour; moving is a quality of it."""
-    if found - _BALANCING_TAGS - {f"quality:{name}" for name in QUALITIES["balance"]} or gaits - {"move"}:
+    """Poles on a cart have one behaviour; a direction is a quality of it."""
+    if tags - _BALANCING_TAGS - {f"quality:{name}" for name in QUALITIES["balance"]} or gaits - {"move"}:
         raise UnclearError("a cart can only balance its pole")
-    if not found & {"balance", "stand"} and "upright" not in qualities:
+    if not tags & {"balance", "stand"} and "upright" not in qualities:
         raise UnclearError("it does not say to balance")
     if direction:
         qualities.add("rightward" if direction in ("forward", "right") else "leftward")
@@ -88,16 +88,16 @@ _BALANCING_TAGS = {"balance", "stand", "gait:move", "forward", "backward", "left
 
 
 class _Reading:
-    """Tags of everything but poles on carts, read as one behaviour.
+    """The interpretation of tags as one behaviour, for all robots except poles on carts.
 
-    :param gaited: a gait or just moving is named.
-    :param specific: the gaits named, without just moving.
+    :param gaited: the tags contain a gait, `move` included.
+    :param specific: the gaits of the tags without `move`.
     """
 
     def __init__(
         self,
         environment: str,
-        found: set[str],
+        tags: set[str],
         qualities: frozenset[str],
         gaited: bool,
         specific: set[Gait],
@@ -106,7 +106,7 @@ class _Reading:
     ) -> None:
         self._environment = environment
         self._able = ABILITIES[environment]
-        self._found = found
+        self._tags = tags
         self._qualities = qualities
         self._gaited = gaited
         self._specific = specific
@@ -114,21 +114,21 @@ class _Reading:
         self._speed = speed
 
     def intent(self) -> ParsedIntent:
-        """The behaviour; the most particular word decides, and the others must go with it."""
-        found = self._found
+        """The behaviour: the most specific tag decides, and the others must be compatible with it."""
+        tags = self._tags
         self._both_feet()
-        if found & {"flip", "flip_forward", "flip_backward"}:
+        if tags & {"flip", "flip_forward", "flip_backward"}:
             return self._flip()
-        if "push" in found:
+        if "push" in tags:
             return self._at_target("push", "object")
-        if found & {"reach", "target", "object"}:
+        if tags & {"reach", "target", "object"}:
             return self._at_target("reach", "object" if "push" in self._able.behaviours else "target")
-        if "spin" in found:
+        if "spin" in tags:
             return self._spin()
-        if "stand_up" in found and "rise" in self._able.behaviours:
+        if "stand_up" in tags and "rise" in self._able.behaviours:
             self._alone({"stand_up", "stand"}, "stand up")
             return self._make("rise")
-        if found & {"stand", "stand_up", "balance"} or ("crouch" in found and not self._gaited):
+        if tags & {"stand", "stand_up", "balance"} or ("crouch" in tags and not self._gaited):
             return self._stand()
         return self._motion()
 
@@ -136,17 +136,17 @@ class _Reading:
         return ParsedIntent(self._environment, kind, gait, direction, self._qualities, self._speed)
 
     def _alone(self, own: set[str], doing: str, *, directed: bool = False) -> None:
-        """Refuses other behaviours beside one that has no gait, no speed and, unless ``directed``, no direction."""
-        others = self._found - own - {"in_place", "speed_word"}
+        """Refuse tags of other behaviours, and a gait, a speed or, unless ``directed``, a direction."""
+        others = self._tags - own - {"in_place", "speed_word"}
         others = {tag for tag in others if not tag.startswith("quality:") and tag not in _WAYS}
         if others or self._specific or self._speed is not None or (self._direction and not directed):
             raise UnclearError(f"it asks to {doing} and for something else at once")
 
     def _both_feet(self) -> None:
-        if "both_feet" in self._found:
-            if not self._found & {"gait:hop", "jump", "stand"}:
+        if "both_feet" in self._tags:
+            if not self._tags & {"gait:hop", "jump", "stand"}:
                 raise UnclearError("both legs go with hopping, jumping and standing only")
-            self._found.discard("both_feet")
+            self._tags.discard("both_feet")
 
     def _flip(self) -> ParsedIntent:
         self._alone({"flip", "flip_forward", "flip_backward"}, "flip", directed=True)
@@ -155,7 +155,7 @@ class _Reading:
         return self._make("flip", direction=self._direction)
 
     def _at_target(self, kind: Kind, what: str) -> ParsedIntent:
-        if what not in self._found:
+        if what not in self._tags:
             raise UnclearError(f"it does not say to {kind} the {what}")
         others = {"target"} if kind == "push" or what == "target" else set()
         self._alone({kind, what, "gait:move", *others}, kind)
@@ -166,24 +166,24 @@ class _Reading:
         return self._make("spin", direction=self._direction)
 
     def _stand(self) -> ParsedIntent:
-        if "balance" in self._found and not self._able.falls:
+        if "balance" in self._tags and not self._able.falls:
             raise UnclearError("there is nothing to balance")
-        if self._specific or self._direction or self._found & {"jump", "high"} or self._speed is not None:
+        if self._specific or self._direction or self._tags & {"jump", "high"} or self._speed is not None:
             raise UnclearError("it asks to stand and to move at once")
         return self._make("stand")
 
     def _motion(self) -> ParsedIntent:
-        found, specific, direction = self._found, self._specific, self._direction
-        in_place = bool(found & {"in_place", "high"})
-        if ("jump" in found and not direction) or (specific == {"hop"} and in_place):
+        tags, specific, direction = self._tags, self._specific, self._direction
+        in_place = bool(tags & {"in_place", "high"})
+        if ("jump" in tags and not direction) or (specific == {"hop"} and in_place):
             if direction or self._speed is not None or specific - {"hop"}:
                 raise UnclearError("it asks to jump in place and to move at once")
             return self._make("jump")
         if in_place:
-            if not self._gaited and "high" not in found:
+            if not self._gaited and "high" not in tags:
                 return self._make("stand")
             raise UnclearError("it names a place or a height that does not go with the rest")
-        gaits: set[Gait] = specific | ({"hop"} if "jump" in found else set())
+        gaits: set[Gait] = specific | ({"hop"} if "jump" in tags else set())
         if len(gaits) > 1:
             raise UnclearError("it names two gaits")
         if not gaits and not direction:
@@ -194,7 +194,7 @@ class _Reading:
 
 
 def qualities_of(environment: str, kind: Kind) -> frozenset[str]:
-    """Qualities that a kind of behaviour can have in an environment."""
+    """Return the qualities that a kind of behaviour can have in an environment."""
     able = ABILITIES[environment]
     odd = set() if able.erect or kind == "balance" else {"upright", "low"}
     odd |= set() if able.turns else {"unturned"}
@@ -203,13 +203,13 @@ def qualities_of(environment: str, kind: Kind) -> frozenset[str]:
 
 
 def check(intent: ParsedIntent) -> None:
-    """Refuses a behaviour or a quality that the environment does not know.
+    """Check that an environment supports a behaviour and its qualities.
 
-    :raises UnclearError: in words for the user.
+    :raises UnclearError: with a reason for the user, if it does not.
     """
     able = ABILITIES[intent.environment]
     if intent.behaviour not in able.behaviours:
-        raise UnclearError(f"it does not know how to {intent.words} there")
+        raise UnclearError(f"it does not support {intent.words!r} there")
     odd = intent.qualities - qualities_of(intent.environment, intent.kind)
     if odd:
         words = ", ".join(WORDS_FOR[quality] for quality in sorted(odd))

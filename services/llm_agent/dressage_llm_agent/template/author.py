@@ -1,24 +1,13 @@
-"""The way into the template author: a task of any role to its result, at once and at no cost."""
+"""Entry point of the template author: the result of a task, at once and at no cost."""
 
 from __future__ import annotations
 
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
+from dressage.api.v1 import session_pb2
 from dressage.envs.cards import load_card
 from dressage.errors import FailedPrecondition
 
-from dressage_llm_agent.tasks import (
-    Brief,
-    Criterion,
-    ElicitorResult,
-    ElicitorTask,
-    FixerTask,
-    JudgeAuthorTask,
-    JudgeProposal,
-    ReviserTask,
-    RewardAuthorTask,
-    RewardProposal,
-    RoleResult,
-    RoleTask,
-)
+from dressage_llm_agent.tasks import RoleResult, TemplateTask
 from dressage_llm_agent.template.judge_plan import plan_judge
 from dressage_llm_agent.template.parser import parse
 from dressage_llm_agent.template.render import intent_words, render_judge, render_reward
@@ -26,51 +15,60 @@ from dressage_llm_agent.template.reviser import revise
 from dressage_llm_agent.template.reward_plan import plan_reward
 
 
-def answer(task: RoleTask) -> RoleResult:
-    """The result of a task.
+def answer(task: TemplateTask) -> RoleResult:
+    """Return the result of a task.
 
-    :raises InvalidArgument: ``TEMPLATE_UNKNOWN_INTENT``: the intent is not understood; the error lists what is.
+    :raises InvalidArgument: ``TEMPLATE_UNKNOWN_INTENT`` for an unknown intent, with a list of the known ones.
     :raises FailedPrecondition: ``TEMPLATE_CANNOT_FIX`` or ``TEMPLATE_NO_REVISION``.
-    :raises NotFound: the environment has no card.
+    :raises NotFound: for an environment without a card.
     """
     match task:
-        case ElicitorTask(brief=brief):
-            return elicit(brief)
-        case RewardAuthorTask(brief=brief):
-            return write_reward(brief)
-        case JudgeAuthorTask(brief=brief):
-            return write_judge(brief)
-        case FixerTask(subject=subject):
+        case agent_pb.ElicitorTask():
+            return elicit(task.brief)
+        case agent_pb.RewardAuthorTask():
+            return write_reward(task.brief)
+        case agent_pb.JudgeAuthorTask():
+            return write_judge(task.brief)
+        case agent_pb.FixerTask():
             raise FailedPrecondition(
-                f"the built-in author cannot repair a {subject}; configure a language model for that",
+                f"template/v1 cannot repair a {task.subject}; configure a language model",
                 reason="TEMPLATE_CANNOT_FIX",
-                metadata={"subject": subject},
+                metadata={"subject": task.subject},
             )
-        case ReviserTask():
+        case agent_pb.ReviserTask():
             return revise(task)
 
 
-def elicit(brief: Brief) -> ElicitorResult:
-    """The criteria that the template's judge would apply."""
+def elicit(brief: agent_pb.Brief) -> agent_pb.ElicitorResult:
+    """Return the criteria of the judge that the template author would write."""
     card = load_card(brief.environment)
     plan = plan_judge(parse(brief.intent, card.id), card)
-    return ElicitorResult(tuple(Criterion(grade.title, grade.description, grade.category) for grade in plan.grades))
+    criteria = [
+        session_pb2.IntentCriterion(
+            title=grade.title, description=grade.description, category=grade.category, default_on=True
+        )
+        for grade in plan.grades
+    ]
+    return agent_pb.ElicitorResult(criteria=criteria)
 
 
-def write_reward(brief: Brief) -> RewardProposal:
-    """A reward for the intent; criteria do not change it, since they were derived from the same intent."""
+def write_reward(brief: agent_pb.Brief) -> agent_pb.RewardProposal:
+    """Return a reward for the intent; criteria do not change it, since they were derived from the same intent."""
     card = load_card(brief.environment)
     intent = parse(brief.intent, card.id)
     plan = plan_reward(intent, card)
     terms = "; ".join(f"{term.name}: {term.meaning}" for term in plan.terms)
-    return RewardProposal(render_reward(plan, intent), f"{intent_words(intent)} is rewarded by {terms}.")
+    return agent_pb.RewardProposal(
+        source=render_reward(plan, intent), reasoning=f"{intent_words(intent)} is rewarded by {terms}."
+    )
 
 
-def write_judge(brief: Brief) -> JudgeProposal:
-    """A judge for the intent, with the null controls that contradict it."""
+def write_judge(brief: agent_pb.Brief) -> agent_pb.JudgeProposal:
+    """Return a judge for the intent, with the null controls that contradict it."""
     card = load_card(brief.environment)
     intent = parse(brief.intent, card.id)
     plan = plan_judge(intent, card)
     grades = "; ".join(f"{grade.name}: {grade.description}" for grade in plan.grades)
     reasoning = f"Judged by {grades}. Null controls {', '.join(plan.null_controls)}: {plan.null_reasoning}."
-    return JudgeProposal(render_judge(plan, intent, card), plan.null_controls, reasoning)
+    source = render_judge(plan, intent, card)
+    return agent_pb.JudgeProposal(source=source, null_controls=plan.null_controls, reasoning=reasoning)

@@ -1,4 +1,4 @@
-"""What an intent means once it is parsed."""
+"""The parsed form of an intent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Kind = Literal["move", "stand", "rise", "jump", "flip", "spin", "reach", "push",
 Gait = Literal["run", "walk", "hop", "crawl", "swim", "move", ""]
 Direction = Literal["forward", "backward", "left", "right", ""]
 
-_SAID: dict[Kind, str] = {"rise": "stand up", "push": "push the object to the target"}
+_PHRASES: dict[Kind, str] = {"rise": "stand up", "push": "push the object to the target"}
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,10 @@ class ParsedIntent:
     """A behaviour with its qualities.
 
     :param gait: how it moves, for kind ``move``; empty otherwise.
-    :param direction: where it moves, which way it turns over, or which way it spins (left is counterclockwise, seen from
-        above); empty for behaviours without one.
+    :param direction: direction of motion, of a flip or of a spin (left is counterclockwise, seen from above); empty for
+        behaviours without one.
     :param qualities: names from `vocabulary.QUALITIES`.
-    :param speed: target speed in m/s where the text names one, else None.
+    :param speed: target speed in m/s if the text contains one, else None.
     """
 
     environment: str
@@ -39,14 +39,14 @@ class ParsedIntent:
 
     @property
     def words(self) -> str:
-        """The behaviour as a person would say it; the parser understands it."""
+        """The behaviour as a phrase, which the parser accepts."""
         if self.kind == "reach":
             return "reach the object" if self.environment == PUSHER else "reach the target"
-        return _SAID.get(self.kind, self.behaviour)
+        return _PHRASES.get(self.kind, self.behaviour)
 
     @property
     def axis(self) -> str:
-        """``x`` or ``y``: along which it moves."""
+        """The axis of motion, ``x`` or ``y``."""
         return "y" if self.direction in ("left", "right") else "x"
 
     @property
@@ -56,5 +56,5 @@ class ParsedIntent:
 
     @property
     def low(self) -> bool:
-        """Whether the torso is to be kept low; crawling is low without saying so."""
+        """Whether the torso has to stay low; crawling implies it."""
         return self.gait == "crawl" or "low" in self.qualities

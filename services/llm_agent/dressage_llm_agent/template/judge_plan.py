@@ -1,8 +1,7 @@
-"""A parsed intent to the graded criteria of a judge.
+"""Plans a judge: the graded criteria of a parsed intent.
 
-What the behaviour cannot be without (moving, staying up, leaving the ground) has floor 0 and exponent 1, so that a policy that
-does not do it at all scores 0, however well it stands. Everything else can pull the score down, but not lift it.
-`judge_grades` has the criteria of single behaviours.
+Essential criteria (moving, staying up, leaving the ground) have floor 0 and exponent 1: a policy without them scores 0. Other
+criteria can only lower the score. `judge_grades` has the criteria of single behaviours.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _BUILDERS: Mapping[Kind, Callable[[ParsedIntent, EnvironmentCard], list[Grade]]]
 
 
 def plan_judge(intent: ParsedIntent, card: EnvironmentCard) -> JudgePlan:
-    """The criteria by which a recorded episode shows what the intent asks for."""
+    """Return the criteria of a judge for an intent."""
     parts = _BUILDERS[intent.kind](intent, card)
     if card.can_terminate:
         parts.append(_endurance())

@@ -1,8 +1,8 @@
-"""Words to a `ParsedIntent`, or a refusal that says what is known.
+"""Parses words to a `ParsedIntent`, or refuses them with a list of known behaviours.
 
-The parser is strict: every word must be part of a known phrase, a noun for the robot or a filler. An unknown word may
-change the meaning of the whole (*run forward and then* …), so one is enough to decline. Negations are understood only where
-they are part of a known phrase (*without falling*).
+The parser is strict: every word must be part of a known phrase, a noun for the robot or a filler. One unknown word may change
+the meaning of the whole (*run forward and then* …), so the intent is refused. Negations are accepted only as part of a known
+phrase (*without falling*).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _LONGEST_PHRASE = max(map(len, _BY_PHRASE))
 
 
 def parse(text: str, environment: str) -> ParsedIntent:
-    """What ``text`` asks for.
+    """Return the behaviour that a text describes.
 
     :param environment: id of the environment.
-    :raises InvalidArgument: with reason ``TEMPLATE_UNKNOWN_INTENT`` and a list of what is known for the environment.
+    :raises InvalidArgument: ``TEMPLATE_UNKNOWN_INTENT``, with a list of the environment's known behaviours.
     """
     if environment not in KNOWN_BEHAVIOURS:
         known = ", ".join(KNOWN_BEHAVIOURS)
-        raise _decline(text, environment, f"it knows no behaviour of this environment, only of {known}")
+        raise _decline(text, environment, f"it supports no behaviour of this environment, only of {known}")
     rest, speed = _take_speed(_normalise(text))
     tags, unknown = _tags(rest, environment)
     if unknown:
@@ -47,9 +47,9 @@ def parse(text: str, environment: str) -> ParsedIntent:
 
 
 def parse_note(text: str, environment: str) -> frozenset[str] | None:
-    """The qualities that a steering note asks for: ``faster``, ``a bit smoother and lower``; None if it says anything else.
+    """Return the qualities that a steering note requests, such as ``faster`` or ``a bit smoother and lower``.
 
-    The same words are understood as in an intent, but only those for qualities.
+    :return: None for any other text. The vocabulary is that of intents, limited to qualities.
     """
     tags, unknown = _tags(_normalise(text), environment)
     qualities = frozenset(tag.removeprefix("quality:") for tag in tags if tag.startswith("quality:"))
@@ -58,7 +58,7 @@ def parse_note(text: str, environment: str) -> frozenset[str] | None:
 
 
 def describe_known(environment: str) -> str:
-    """What can be asked for in an environment, in words."""
+    """Return a list of an environment's known behaviours, as text."""
     behaviours = KNOWN_BEHAVIOURS.get(environment)
     if not behaviours:
         return "; ".join(f"{name}: {', '.join(known)}" for name, known in KNOWN_BEHAVIOURS.items())
@@ -75,8 +75,8 @@ def _decline(text: str, environment: str, why: str) -> InvalidArgument:
     shown = shown if len(shown) <= _SHOWN_INTENT else shown[: _SHOWN_INTENT - 3] + "..."
     known = describe_known(environment)
     message = (
-        f"the built-in author cannot write {shown!r} for {environment}: {why}. It knows: {known}. "
-        "For anything else configure a language model."
+        f"template/v1 cannot write {shown!r} for {environment}: {why}. It supports: {known}. "
+        "For other behaviours, configure a language model."
     )
     return InvalidArgument(
         message,
@@ -104,10 +104,7 @@ def _take_speed(text: str) -> tuple[str, float | None]:
 
 
 def _tags(text: str, environment: str) -> tuple[list[str], list[str]]:
-    """Tags of the phrases found, and the words that belong to none.
-
-    Two readings of the words are tried: with the nouns for the robot (*not pole fall*) and without.
-    """
+    """Tags of the matched phrases, and the words that belong to none; nouns for the robot may be part of a phrase."""
     words = [LEMMAS.get(word, word) for word in re.findall(r"[a-z]+|\d+(?:\.\d+)?", text)]
     words = [word for word in words if word not in FILLERS]
     tags: list[str] = []

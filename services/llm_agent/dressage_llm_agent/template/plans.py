@@ -1,4 +1,4 @@
-"""What a reward and a judge are made of, before they are text: weighted terms and graded criteria."""
+"""The parts of a reward and of a judge before they are rendered: weighted terms and graded criteria."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Term:
     """One term of a reward: ``weight`` times ``expression``.
 
     :param expression: Python over ``state``, ``action``, ``next_state`` and ``np``, of shape (N,).
-    :param meaning: what it is, with its unit, for people and for models.
+    :param meaning: a description with its unit, for people and for models.
     :param latex: the expression as a formula, without its weight.
     """
 
@@ -23,15 +23,15 @@ class Term:
 
 @dataclass(frozen=True)
 class Grade:
-    """One criterion of a judge: ``low`` of a measure scores 0, ``high`` scores 1, linear between (``low`` may be larger).
+    """One criterion of a judge: a measure of ``low`` scores 0, ``high`` scores 1, linear between (``low`` may be larger).
 
-    The judge's score is the product of ``(floor + (1 - floor) * grade) ** exponent`` over its criteria: one that fails
-    outright fails the whole, and the floor says how hard.
+    The judge's score is the product of ``(floor + (1 - floor) * grade) ** exponent`` over its criteria. The floor is the
+    factor of a criterion that scores 0.
 
-    :param measure: Python over ``trajectory``, ``np`` and what the judge's prelude defines; a number.
-    :param evidence: name under which the measure is reported, with its unit.
+    :param measure: Python over ``trajectory``, ``np`` and the names of the judge's prelude; a number.
+    :param evidence: name of the measure in the evidence, with its unit.
     :param title: a few words for people.
-    :param description: what is measured, with thresholds.
+    :param description: the measure, with thresholds.
     """
 
     name: str
@@ -57,7 +57,6 @@ class RewardPlan:
 class JudgePlan:
     """A judge: the weighted product of its grades.
 
-    :param prelude: names of the measurements that the grades need, see ``templates/judge.py.j2``.
     :param null_controls: the controls that contradict the intent.
     """
 
@@ -79,5 +78,5 @@ def graded(
     exponent: float = 1.0,
     floor: float = 0.0,
 ) -> Grade:
-    """A criterion that counts in full; see `Grade`."""
+    """Return a criterion; see `Grade`."""
     return Grade(name, measure, low, high, exponent, floor, evidence, title, description, category)

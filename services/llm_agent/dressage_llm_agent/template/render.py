@@ -1,4 +1,4 @@
-"""Plans to Python source, through the Jinja2 templates of this package."""
+"""Renders plans as Python source with the Jinja2 templates of this package."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def render_reward(plan: RewardPlan, intent: ParsedIntent) -> str:
-    """The reward as a module of the vectorised contract."""
+    """Return the reward as a module of the vectorised contract."""
     latex = " + ".join(rf"{number(term.weight)}\,{term.latex}" for term in plan.terms).replace("+ -", "- ")
     return _render("reward.py.j2", intent=intent, latex=latex, terms=plan.terms)
 
 
 def render_judge(plan: JudgePlan, intent: ParsedIntent, card: EnvironmentCard) -> str:
-    """The judge as a module that needs numpy only."""
+    """Return the judge as a module that needs only numpy."""
     return _render(
         "judge.py.j2",
         intent=intent,
@@ -38,18 +38,18 @@ def render_judge(plan: JudgePlan, intent: ParsedIntent, card: EnvironmentCard) -
     )
 
 
-# What a name of the prelude is computed from.
-_BUILT_ON = {"velocity_by_second": {"mean_velocity", "long_enough", "x"}, "mean_velocity": {"long_enough", "x"}}
+# The names of the prelude that a name is computed from.
+_REQUIRED_NAMES = {"velocity_by_second": {"mean_velocity", "long_enough", "x"}, "mean_velocity": {"long_enough", "x"}}
 
 
 def _names_used(plan: JudgePlan) -> set[str]:
-    """Names of the prelude that the plan's measures need; attributes such as ``trajectory.x_velocity`` are none."""
+    """Names of the prelude that the plan's measures need, without attributes such as ``trajectory.x_velocity``."""
     names = {name for grade in plan.grades for name in re.findall(r"(?<![\w.])[a-z]\w*", grade.measure)}
-    return names.union(*(_BUILT_ON.get(name, set()) for name in names))
+    return names.union(*(_REQUIRED_NAMES.get(name, set()) for name in names))
 
 
 def intent_words(intent: ParsedIntent) -> str:
-    """The intent said back: ``Run forward fast``."""
+    """Return the intent as a phrase: ``Run forward fast``."""
     words = [intent.words, *(WORDS_FOR[quality] for quality in sorted(intent.qualities))]
     if intent.speed is not None:
         words.append(f"at {number(intent.speed)} m/s")
@@ -57,7 +57,7 @@ def intent_words(intent: ParsedIntent) -> str:
 
 
 def number(value: float) -> str:
-    """A float as Python text, short and still a float: ``0.1``, ``2.0``."""
+    """Return a float as a short Python literal: ``0.1``, ``2.0``."""
     text = f"{value:.6g}"
     return text if any(mark in text for mark in ".en") else f"{text}.0"
 
@@ -71,7 +71,7 @@ def _render(name: str, *, intent: ParsedIntent, **values: object) -> str:
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    # The output is Python, never HTML, and its values are our own; escaping would break it.
+    # The output is Python, not HTML, from values of this package: escaping would break it.
     environment = Environment(
         loader=PackageLoader("dressage_llm_agent.template", "templates"),
         undefined=StrictUndefined,

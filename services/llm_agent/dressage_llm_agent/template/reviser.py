@@ -1,9 +1,9 @@
-"""The template author's revisions: a judgment's worst criterion to a changed weight.
+"""The template author's revisions: a changed weight for the criterion with the lowest score.
 
-It starts from the best iteration so far. A steering note that asks for a quality it knows comes first: see `steering`. Else it
-tries, in order of how badly each criterion failed, the change that would help it, passing over every change that has been
-tried. The weights are read off the reward's source, and the intent off its first line, so a revision of a revision builds on
-it. When no change is left it says so: an error the orchestrator turns into an exhausted session.
+A revision starts from the best iteration so far. Steering notes that request a known quality have priority: see `steering`.
+Otherwise the reviser takes the criteria from the lowest score up and tries the changes that help each, except those that were
+tried before. It parses the weights from the reward's source and the intent from its first line, so that a revision builds on
+earlier ones. Without a change left it raises an error, which ends the session as exhausted.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
+from dressage.api.v1 import session_pb2
 from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.errors import FailedPrecondition, InvalidArgument
 
-from dressage_llm_agent.tasks import HyperparameterValue, PastIteration, ReviserTask, Revision
+from dressage_llm_agent.history import HyperparameterValue, PastIteration, hyperparameters_message, past_iteration
 from dressage_llm_agent.template.intents import ParsedIntent
 from dressage_llm_agent.template.parser import parse
 from dressage_llm_agent.template.plans import RewardPlan
@@ -24,9 +26,9 @@ from dressage_llm_agent.template.reward_plan import plan_reward
 from dressage_llm_agent.template.steering import Steering, read_notes, steered
 
 _GOOD_ENOUGH = 0.9
-# Weights are not driven further than this from where they began.
+# Largest factor between a weight and its first value.
 _MAX_FACTOR = 8.0
-# What helps a criterion of the judge: terms of the reward with the factor for their weight, tried in this order.
+# By criterion of the judge: terms of the reward with the factor for their weight, in the order of trial.
 _HELP: Mapping[str, tuple[tuple[str, float], ...]] = {
     "speed": (("speed", 2.0), ("effort", 0.5), ("smooth", 0.5)),
     "direction": (("speed", 2.0), ("sideways", 2.0)),
@@ -49,7 +51,7 @@ _HELP: Mapping[str, tuple[tuple[str, float], ...]] = {
     "energy": (("effort", 2.0),),
     "low": (("low", 2.0),),
 }
-# Tried once the weights are: more exploration, then smaller and longer steps.
+# Tried after the weights: more exploration, then smaller and longer steps.
 _HYPERPARAMETERS: tuple[tuple[dict[str, HyperparameterValue], str], ...] = (
     ({"entropy_coef": 0.01}, "more exploration, as no change of weights is left that was not tried"),
     ({"learning_rate": 2e-4, "epochs": 10}, "smaller steps, as exploration did not help"),
@@ -69,41 +71,42 @@ class _Change:
 
 @dataclass(frozen=True)
 class _Known:
-    """A past iteration whose reward this author wrote: what it meant and how it weighed it."""
+    """A past iteration whose reward this author wrote, with its intent and its plan."""
 
     past: PastIteration
     intent: ParsedIntent
     plan: RewardPlan
 
 
-def revise(task: ReviserTask) -> Revision:
-    """The next reward to try.
+def revise(task: agent_pb.ReviserTask) -> agent_pb.Revision:
+    """Return the next reward to try.
 
-    :raises FailedPrecondition: ``TEMPLATE_NO_REVISION`` where nothing is known that has not been tried.
-    :raises InvalidArgument: ``TEMPLATE_UNKNOWN_INTENT`` where the intent is not the template's.
+    :raises FailedPrecondition: ``TEMPLATE_NO_REVISION`` if every known change was tried.
+    :raises InvalidArgument: ``TEMPLATE_UNKNOWN_INTENT`` if the intent is unknown.
     """
     card = load_card(task.brief.environment)
     base = parse(task.brief.intent, card.id)
-    written = [known for past in task.history if (known := _read(past, card, base)) is not None]
+    history = [past_iteration(message) for message in task.history]
+    written = [known for past in history if (known := _read(past, card, base)) is not None]
     if not written:
-        raise _nothing("no iteration has a reward of its own making, and it cannot change others")
+        raise _nothing("no iteration has a reward that it wrote, and it cannot change others")
     best = max(written, key=lambda known: (known.past.score or 0.0, known.past.number))
     steering = read_notes(task.notes, best.intent)
     if steering.qualities:
-        return _heed(task, best, steering, card)
+        return _address_notes(task, best, steering, card)
     for change in _changes(best.past.scores):
         revised = _apply(best.plan, change, start=plan_reward(best.intent, card))
         if revised is not None and not any(_same(revised, known.plan) for known in written):
             return _revision(task, best, revised, change, steering=steering)
     if task.tune_hyperparameters:
         for values, why in _SAC_HYPERPARAMETERS if task.algorithm == "sac" else _HYPERPARAMETERS:
-            if not any(past.hyperparameters.items() >= values.items() for past in task.history):
+            if not any(past.hyperparameters.items() >= values.items() for past in history):
                 return _tuning(best, values, why, steering=steering)
-    raise _nothing(f"every change it knows for the worst criteria of iteration {best.past.number} has been tried")
+    raise _nothing(f"every known change for the lowest criteria of iteration {best.past.number} was tried")
 
 
 def read_weights(source: str, plan: RewardPlan) -> dict[str, float] | None:
-    """Weights by term of a reward that this author wrote; None for any other source."""
+    """Return the weights by term of a reward that this author wrote; None for any other source."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -123,9 +126,9 @@ def read_weights(source: str, plan: RewardPlan) -> dict[str, float] | None:
 
 
 def _read(past: PastIteration, card: EnvironmentCard, base: ParsedIntent) -> _Known | None:
-    """What a past iteration's reward meant; None for a source that this author did not write.
+    """Parse a past iteration's reward; None for a source that this author did not write.
 
-    Its first line says the intent, to which notes may have added since the session began.
+    Its first line is the intent, which may include qualities from notes since the session began.
     """
     first = past.source.strip().partition("\n")[0].strip('"')
     try:
@@ -141,7 +144,7 @@ def _read(past: PastIteration, card: EnvironmentCard, base: ParsedIntent) -> _Kn
 
 
 def _changes(scores: Mapping[str, float]) -> Iterator[_Change]:
-    """Changes in the order in which they are tried: the worst criterion first."""
+    """Changes in the order of trial: those for the criterion with the lowest score first."""
     for criterion, score in sorted(scores.items(), key=lambda item: (item[1], item[0])):
         if score < _GOOD_ENOUGH:
             for term, factor in _HELP.get(criterion, ()):
@@ -149,7 +152,7 @@ def _changes(scores: Mapping[str, float]) -> Iterator[_Change]:
 
 
 def _apply(plan: RewardPlan, change: _Change, *, start: RewardPlan) -> RewardPlan | None:
-    """The plan with one weight changed; None where it has no such term or the weight would leave its bounds."""
+    """The plan with one changed weight; None without such a term, or if the weight would exceed its bounds."""
     begun = {term.name: abs(term.weight) for term in start.terms}
     if change.term not in begun:
         return None
@@ -162,47 +165,56 @@ def _apply(plan: RewardPlan, change: _Change, *, start: RewardPlan) -> RewardPla
     return RewardPlan(terms)
 
 
-def _heed(task: ReviserTask, best: _Known, steering: Steering, card: EnvironmentCard) -> Revision:
+def _address_notes(
+    task: agent_pb.ReviserTask, best: _Known, steering: Steering, card: EnvironmentCard
+) -> agent_pb.Revision:
     intent, plan, changes = steered(best.intent, best.plan, steering.qualities, card)
-    return Revision(
-        diagnosis=f"Iteration {best.past.number} is the best so far." + steering.said,
-        lesson=f"What iteration {best.past.number} learnt is kept where a person asks for more.",
+    return agent_pb.Revision(
+        diagnosis=f"Iteration {best.past.number} is the best so far." + steering.summary,
+        lesson=f"The weights of iteration {best.past.number} stay while a note requests a quality.",
         planned_change=changes,
         source=render_reward(plan, intent),
         based_on=best.past.number,
-        hyperparameters=dict(best.past.hyperparameters) if task.tune_hyperparameters else {},
+        hyperparameters=_hyperparameters(task, best),
     )
 
 
-def _revision(task: ReviserTask, best: _Known, plan: RewardPlan, change: _Change, *, steering: Steering) -> Revision:
+def _revision(
+    task: agent_pb.ReviserTask, best: _Known, plan: RewardPlan, change: _Change, *, steering: Steering
+) -> agent_pb.Revision:
     number, score = best.past.number, best.past.scores[change.criterion]
     weight = next(term.weight for term in plan.terms if term.name == change.term)
-    return Revision(
-        diagnosis=f"Of iteration {number}, the criterion {change.criterion} scored {score:.2f}." + steering.said,
+    return agent_pb.Revision(
+        diagnosis=f"In iteration {number}, the criterion {change.criterion} scored {score:.2f}." + steering.summary,
         lesson=f"The weights of iteration {number} give {change.criterion} too little.",
         planned_change=f"multiply the weight of {change.term} by {change.factor:g}, to {weight:g}",
         source=render_reward(plan, best.intent),
         based_on=number,
-        hyperparameters=dict(best.past.hyperparameters) if task.tune_hyperparameters else {},
+        hyperparameters=_hyperparameters(task, best),
     )
 
 
-def _tuning(best: _Known, values: dict[str, HyperparameterValue], why: str, *, steering: Steering) -> Revision:
+def _tuning(best: _Known, values: dict[str, HyperparameterValue], why: str, *, steering: Steering) -> agent_pb.Revision:
     number = best.past.number
     changed = ", ".join(f"{name} = {value}" for name, value in values.items())
-    return Revision(
-        diagnosis=f"No change of weights is left to try from iteration {number}." + steering.said,
-        lesson="The weights alone do not bring the behaviour.",
+    return agent_pb.Revision(
+        diagnosis=f"No change of weights is left to try from iteration {number}." + steering.summary,
+        lesson="Changed weights alone do not achieve the behaviour.",
         planned_change=f"train with {changed}",
         source=render_reward(best.plan, best.intent),
         based_on=number,
-        hyperparameters={**best.past.hyperparameters, **values},
+        hyperparameters=hyperparameters_message({**best.past.hyperparameters, **values}),
         hyperparameter_reasoning=why,
     )
 
 
+def _hyperparameters(task: agent_pb.ReviserTask, best: _Known) -> session_pb2.Hyperparameters | None:
+    """The hyperparameters of the best iteration, if the session tunes them."""
+    return hyperparameters_message(best.past.hyperparameters) if task.tune_hyperparameters else None
+
+
 def _same(plan: RewardPlan, other: RewardPlan) -> bool:
-    """Whether two rewards are the same but for rounding."""
+    """Whether two rewards are equal up to rounding."""
     if [(term.name, term.expression) for term in plan.terms] != [(term.name, term.expression) for term in other.terms]:
         return False
     pairs = zip(plan.terms, other.terms, strict=True)
@@ -210,5 +222,5 @@ def _same(plan: RewardPlan, other: RewardPlan) -> bool:
 
 
 def _nothing(why: str) -> FailedPrecondition:
-    message = f"the built-in author knows no better reward: {why}"
+    message = f"template/v1 has no further revision: {why}; steer the session, or configure a language model"
     return FailedPrecondition(message, reason="TEMPLATE_NO_REVISION")

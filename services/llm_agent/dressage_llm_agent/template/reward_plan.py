@@ -1,8 +1,8 @@
-"""A parsed intent to the weighted terms of a reward.
+"""Plans a reward: the weighted terms of a parsed intent.
 
-The terms keep close to the stock rewards that PPO is known to learn from (velocity, a bonus for being alive, a small cost of
-control) and add one term for each quality. Weights are balanced for speeds of a few m/s. `reward_terms` has the terms of
-single behaviours.
+The terms are similar to the stock rewards, from which PPO learns (velocity, a bonus for each step, a small cost of control),
+with one more term for each quality. Weights are balanced for speeds of a few m/s. `reward_terms` has the terms of single
+behaviours.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from dressage_llm_agent.template.intents import Kind, ParsedIntent
 from dressage_llm_agent.template.plans import RewardPlan, Term
 from dressage_llm_agent.template.targets import has, joint_velocities, low_height, standing_height
 
-# Costs of the squared action, where actions differ in strength: plain (about the stock one, where there is one), and where
-# energy is to be saved.
+# Weights of the squared action, where actions differ in strength: plain (about the stock weight, if any), and with the quality
+# `energy_saving`.
 _EFFORT: Mapping[str, tuple[float, float]] = {
     HALF_CHEETAH: (0.1, 0.4),
     HOPPER: (0.001, 0.05),
@@ -58,13 +58,13 @@ _BUILDERS: Mapping[Kind, Callable[[ParsedIntent, EnvironmentCard], list[Term]]] 
 }
 
 
-# The stock wages, where 1 is too little: a humanoid falls within half a second, and two poles cost more than 1 a step as
-# long as they are not held, so that falling at once would be best.
+# The stock bonuses, where 1 is too low: a humanoid falls within half a second, and two unbalanced poles cost more than 1 a
+# step, so that falling at once would be optimal.
 _ALIVE = {HUMANOID: 5.0, DOUBLE_PENDULUM: 10.0}
 
 
 def plan_reward(intent: ParsedIntent, card: EnvironmentCard) -> RewardPlan:
-    """The terms that make a policy do what the intent asks for."""
+    """Return the terms of a reward for an intent."""
     parts = _BUILDERS[intent.kind](intent, card)
     if card.can_terminate:
         parts.append(_alive(intent))

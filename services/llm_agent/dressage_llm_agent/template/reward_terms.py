@@ -23,7 +23,7 @@ from dressage_llm_agent.template.targets import (
 )
 
 PLACES = {"rightward": 0.5, "leftward": -0.5}
-"""Where on the rail a cart is to be, in m."""
+"""Target position of a cart on the rail, in m."""
 
 
 def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
@@ -31,11 +31,11 @@ def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     axis, sign = intent.axis, "" if intent.sign > 0 else "-"
     velocity = f"{sign}next_state.{axis}_velocity"
     target = speed_target(intent)
-    # Weighed so that the speed asked for is worth about as much as a walker's: a swimmer's are hundredths of a m/s.
+    # The target speed earns about as much as a walker's: a swimmer's speeds are hundredths of a m/s.
     weight = 1.0 if target.speed >= 0.5 else round(0.5 / target.speed, 1)
     unit = "m/s"
     parts = [_rate("speed", velocity, target, way=intent.direction, unit=unit, weight=weight, symbol=f"{sign}v_{axis}")]
-    # A swimmer's front swings from side to side with every stroke: to pay for that is to learn no stroke.
+    # A swimmer's front swings from side to side with every stroke: with this cost it would learn no stroke.
     if len(place_fields(card)) > 1 and card.id != SWIMMER:
         other = "y" if axis == "x" else "x"
         meaning = f"cost of the speed along {other}, m/s"
@@ -73,9 +73,9 @@ def jump(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
 
 
 def flip(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
-    """Turning over, in the air rather than on the back.
+    """Rotation, in the air rather than on the back.
 
-    The turning counts whole: were it clipped, shaking to and fro could earn more than it costs.
+    The rate is not clipped: with a clipped rate, shaking to and fro could earn more than it costs.
     """
     sign, way = ("", "backward, nose up") if intent.direction == "backward" else ("-", "forward, nose down")
     turning = Term(
@@ -108,7 +108,7 @@ def spin(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
 
 
 def reach(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
-    """The distance to the target, and a wage for the last centimetres."""
+    """The distance to the target, and a bonus for the last centimetres."""
     weight = 20.0 if "fast" in intent.qualities else 10.0
     distance = f"next_state.{distance_field(card)}"
     return [
@@ -169,8 +169,8 @@ def balance(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
 def _rate(name: str, rate: str, target: SpeedTarget, *, way: str, unit: str, symbol: str, weight: float = 1.0) -> Term:
     """More is better, or the closer to the target the better."""
     if not target.hold:
-        said = f"{'velocity' if unit == 'm/s' else 'rate of turning'}, {unit}"
-        return Term(name, weight, rate, f"{way} {said}", f"({symbol})" if symbol.startswith("-") else symbol)
+        quantity = f"{'velocity' if unit == 'm/s' else 'rate of turning'}, {unit}"
+        return Term(name, weight, rate, f"{way} {quantity}", f"({symbol})" if symbol.startswith("-") else symbol)
     return Term(
         name,
         2.0,

@@ -1,7 +1,7 @@
-"""Steering notes: ``faster``, ``smoother and lower``; heeded where they ask for a quality that goes with the behaviour.
+"""Steering notes such as ``faster`` or ``smoother and lower``: requests for a quality that the behaviour can have.
 
-A new quality joins the intent of the reward; one that is part of it already weighs more. What is not understood is said to be
-unheeded, since a person who steers waits for it.
+A new quality is added to the intent of the reward; the weight of an existing one grows. The diagnosis of the revision reports
+for each note whether it was addressed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dressage_llm_agent.template.reward_plan import plan_reward
 from dressage_llm_agent.template.vocabulary import WORDS_FOR
 
 _SHOWN_NOTE = 80
-# What weighs more where a quality alone changes nothing: faster than fast, say. The first term that there is.
+# Terms whose weight grows where the intent has the quality already, such as faster than fast: the first that the reward has.
 _EMPHASIS: Mapping[str, tuple[tuple[str, ...], float]] = {
     "fast": (("speed", "turning", "distance", "height"), 2.0),
     "slow": (("speed", "turning"), 2.0),
@@ -41,48 +41,48 @@ _EXCLUDED: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True)
 class Steering:
-    """Notes, read.
+    """The content of notes.
 
-    :param qualities: what they ask for, as far as it goes with the behaviour.
-    :param said: what became of each note, for the diagnosis; begins with a space unless it is empty.
+    :param qualities: requested qualities that the behaviour can have.
+    :param summary: the outcome for each note, for the diagnosis; begins with a space unless it is empty.
     """
 
     qualities: frozenset[str]
-    said: str
+    summary: str
 
 
 def read_notes(notes: Sequence[str], intent: ParsedIntent) -> Steering:
-    """Reads notes on a behaviour; where two ask for the opposite, the later one counts."""
+    """Parse notes about a behaviour; of two that contradict each other, the later one counts."""
     qualities: frozenset[str] = frozenset()
-    said = ""
+    summary = ""
     for note in notes:
         shown = " ".join(note.split())[:_SHOWN_NOTE]
-        asked = parse_note(note, intent.environment)
-        if asked is None:
-            said += f" The note {shown!r} is not understood by the built-in author and was not heeded."
+        requested = parse_note(note, intent.environment)
+        if requested is None:
+            summary += f" The note {shown!r} was not addressed: template/v1 does not understand it."
             continue
         try:
-            check(_with_qualities(intent, asked))
+            check(_with_qualities(intent, requested))
         except UnclearError as unclear:
-            said += f" The note {shown!r} was not heeded: {unclear}."
+            summary += f" The note {shown!r} was not addressed: {unclear}."
             continue
-        qualities = _without_excluded(qualities, asked) | asked
-        said += f" The note {shown!r} is heeded: {_in_words(asked)}."
-    return Steering(qualities, said)
+        qualities = _without_excluded(qualities, requested) | requested
+        summary += f" The note {shown!r} is addressed: {_in_words(requested)}."
+    return Steering(qualities, summary)
 
 
 def steered(
     intent: ParsedIntent, plan: RewardPlan, qualities: frozenset[str], card: EnvironmentCard
 ) -> tuple[ParsedIntent, RewardPlan, str]:
-    """The intent and the reward with more of some qualities, and the change in words.
+    """Return the intent and the reward with more of some qualities, and a description of the change.
 
-    What revisions have learnt about the weights is kept: each term keeps its factor over the weight it began with.
+    Each term keeps the factor between its weight and its first value, which earlier revisions chose.
     """
     revised = _with_qualities(intent, qualities)
-    begun = {term.name: term.weight for term in plan_reward(intent, card).terms}
+    first = {term.name: term.weight for term in plan_reward(intent, card).terms}
     before = {term.name: term for term in plan.terms}
     terms = {
-        term.name: replace(term, weight=term.weight * before[term.name].weight / begun[term.name])
+        term.name: replace(term, weight=term.weight * before[term.name].weight / first[term.name])
         if term.name in before
         else term
         for term in plan_reward(revised, card).terms
@@ -100,18 +100,18 @@ def steered(
             changes.append(f"multiply the weight of {name} by {factor:g}, to {terms[name].weight:g}")
         else:
             changes.append(f"change the term {name}")
-    words = f"{'; '.join(changes) or 'change nothing'}, as asked for: {_in_words(qualities)}"
-    return revised, RewardPlan(tuple(terms.values())), words
+    description = f"{'; '.join(changes) or 'change nothing'}, as asked for: {_in_words(qualities)}"
+    return revised, RewardPlan(tuple(terms.values())), description
 
 
-def _with_qualities(intent: ParsedIntent, asked: frozenset[str]) -> ParsedIntent:
-    """The intent with more qualities; a speed that was named gives way to another one asked for."""
-    speed = None if asked & {"fast", "slow"} else intent.speed
-    return replace(intent, qualities=_without_excluded(intent.qualities, asked) | asked, speed=speed)
+def _with_qualities(intent: ParsedIntent, added: frozenset[str]) -> ParsedIntent:
+    """The intent with more qualities; `fast` and `slow` replace a target speed."""
+    speed = None if added & {"fast", "slow"} else intent.speed
+    return replace(intent, qualities=_without_excluded(intent.qualities, added) | added, speed=speed)
 
 
-def _without_excluded(qualities: frozenset[str], asked: Iterable[str]) -> frozenset[str]:
-    return qualities.difference(*(_EXCLUDED.get(quality, frozenset()) for quality in asked))
+def _without_excluded(qualities: frozenset[str], added: Iterable[str]) -> frozenset[str]:
+    return qualities.difference(*(_EXCLUDED.get(quality, frozenset()) for quality in added))
 
 
 def _in_words(qualities: Iterable[str]) -> str:

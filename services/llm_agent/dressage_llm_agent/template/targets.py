@@ -1,4 +1,4 @@
-"""Target speeds and the card's fields that behaviours of an environment are measured by."""
+"""Target speeds, and the fields of the card that measure behaviours."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def flipping_field(card: EnvironmentCard) -> str:
 
 
 def distance_field(card: EnvironmentCard) -> str:
-    """Name of the field that holds how far the hand is from what it is to reach, in m."""
+    """Return the name of the field with the distance of the hand from its target, in m."""
     return "distance_to_target" if has(card, "distance_to_target") else "distance_to_object"
 
 
@@ -144,20 +144,20 @@ def level(owner: str, card: EnvironmentCard) -> str:
 
 
 def tips_over(card: EnvironmentCard) -> bool:
-    """Whether it has a torso that may lie on its back while the episode goes on."""
+    """Return whether the torso may end up on its back without the end of the episode."""
     return has(card, "upright") or (has(card, "pitch") and not card.can_terminate)
 
 
 def long_enough(card: EnvironmentCard) -> float:
-    """Seconds of an episode that tell drifting from going somewhere; a shorter recording counts in proportion.
+    """Return the seconds after which directed motion differs from drift; a shorter recording counts in proportion.
 
-    Where nothing holds the robot to a line, a few seconds of thrashing about carry it some way in any direction.
+    A robot that moves freely in a plane drifts some way in any direction within a few seconds of random motion.
     """
     return min(30.0, 0.75 * card.max_episode_steps * card.time_step) if len(place_fields(card)) > 1 else 0.0
 
 
 def place_fields(card: EnvironmentCard) -> tuple[str, ...]:
-    """Names of the fields that hold where on the ground the robot is, in m; none for what is fixed to its place."""
+    """Return the names of the fields with the robot's position on the ground, in m; none for a robot with a fixed base."""
     return tuple(name for name in ("x_position", "y_position") if has(card, name))
 
 

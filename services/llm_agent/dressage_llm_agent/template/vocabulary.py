@@ -1,7 +1,7 @@
-"""The words that the template author knows, as data.
+"""The vocabulary of the template author, as data.
 
-A phrase stands for one tag. Longer phrases are tried first, so ``low effort`` is no ``low``. Words in `FILLERS` carry no
-meaning here and are dropped before phrases are matched; a word that is in neither table makes the whole intent unknown.
+A phrase stands for one tag. Longer phrases match first, so that ``low effort`` does not match ``low``. Words in `FILLERS` have
+no meaning and are removed before phrases are matched; a word in neither table makes the whole intent unknown.
 """
 
 from __future__ import annotations
@@ -158,4 +158,4 @@ WORDS_FOR: Mapping[str, str] = {
     "rightward": "to the right",
     "leftward": "to the left",
 }
-"""How a quality is said back to the user."""
+"""A phrase for each quality, for messages to the user and for the first line of rewards."""

@@ -15,7 +15,7 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.artifacts.store import ArtifactStore
 from dressage.errors import DressageError, NotFound
-from dressage.serving.bills import add_cost
+from dressage.serving.costs import add_cost
 
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.models import is_language_model

@@ -11,7 +11,7 @@ from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError, FailedPrecondition
-from dressage.serving.bills import add_cost, billed
+from dressage.serving.costs import add_cost, attached_cost
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.lifecycle import aggregate, budget
@@ -77,7 +77,7 @@ def judge_by_video(
         answer = context.call(context.engine.judge.judge(request))
     except DressageError as error:
         answer = judge_pb.JudgeResponse()
-        add_cost(total, billed(error))
+        add_cost(total, attached_cost(error))
         notices = [f"the videos could not be judged: {error.message}"]
     else:
         notices = list(dict.fromkeys(notice for entry in answer.rollouts for notice in entry.notices))

@@ -52,14 +52,14 @@ class AgentServiceServicer(object):
     """
 
     def Converse(self, request_iterator, context):
-        """One task of one role. The agent may ask the caller to run tools; it ends with a typed result and its cost.
+        """Performs one task of one role. The agent may ask the caller to run tools. The last message is the result with its cost.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DescribeModel(self, request, context):
-        """What a model is, and what it costs.
+        """Describes a model: capabilities, configuration, prices.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

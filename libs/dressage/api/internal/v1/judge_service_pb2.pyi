@@ -23,7 +23,7 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
 class CheckRequest(google.protobuf.message.Message):
-    """Asks for a check."""
+    """A request to check generated code."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -33,13 +33,13 @@ class CheckRequest(google.protobuf.message.Message):
     NULL_CONTROLS_FIELD_NUMBER: builtins.int
     PASS_THRESHOLD_FIELD_NUMBER: builtins.int
     reward_source: builtins.str
-    """A reward's source."""
+    """Source of a reward."""
     judge_source: builtins.str
-    """A judge's source."""
+    """Source of a judge."""
     environment: builtins.str
     """Environment id."""
     pass_threshold: builtins.float
-    """Score that a null control must stay below."""
+    """Lowest score that passes; every null control must score less. 0 means 0.7."""
     @property
     def null_controls(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Null controls that a judge must fail."""
@@ -61,7 +61,7 @@ Global___CheckRequest: typing_extensions.TypeAlias = CheckRequest
 
 @typing.final
 class CheckResponse(google.protobuf.message.Message):
-    """A check's result."""
+    """The result of a check."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -105,24 +105,24 @@ class CheckResponse(google.protobuf.message.Message):
     MILLISECONDS_PER_THOUSAND_ROWS_FIELD_NUMBER: builtins.int
     CONTROL_SCORES_FIELD_NUMBER: builtins.int
     ok: builtins.bool
-    """Whether it passed."""
+    """Whether the code passed."""
     latex: builtins.str
-    """A reward's formula."""
+    """Formula of a reward."""
     style: builtins.str
     """`vectorised` or `per_step`."""
     milliseconds_per_thousand_rows: builtins.float
-    """Milliseconds for a thousand rows."""
+    """Milliseconds for a thousand rows of states."""
     @property
     def failures(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[dressage.api.v1.event_pb2.CheckFailure]:
-        """What failed."""
+        """The failures."""
 
     @property
     def terms(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """A reward's terms and what each means."""
+        """Terms of a reward with their meanings."""
 
     @property
     def control_scores(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
-        """A judge's scores of the null controls."""
+        """Highest score that a judge gave each kind of null control."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ Global___CheckResponse: typing_extensions.TypeAlias = CheckResponse
 
 @typing.final
 class JudgeRequest(google.protobuf.message.Message):
-    """Asks for verdicts."""
+    """A request to judge rollouts."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -149,7 +149,6 @@ class JudgeRequest(google.protobuf.message.Message):
     ROLLOUTS_FIELD_NUMBER: builtins.int
     JUDGE_SOURCE_FIELD_NUMBER: builtins.int
     PASS_THRESHOLD_FIELD_NUMBER: builtins.int
-    JUDGE_TIME_REVERSED_FIELD_NUMBER: builtins.int
     SESSION_FIELD_NUMBER: builtins.int
     KEY_FIELD_NUMBER: builtins.int
     MODEL_FIELD_NUMBER: builtins.int
@@ -162,32 +161,30 @@ class JudgeRequest(google.protobuf.message.Message):
     judge_source: builtins.str
     """Python source of the judge."""
     pass_threshold: builtins.float
-    """Score from which the behaviour counts as achieved."""
-    judge_time_reversed: builtins.bool
-    """Also judge each rollout played backwards, as a control."""
+    """Lowest score that passes; 0 means 0.7."""
     session: builtins.str
-    """`sessions/{session}`, for the journal of model replies; empty: nothing is journalled."""
+    """`sessions/{session}`, whose journal stores the model's replies; empty: no journal."""
     key: builtins.str
-    """The judgment's key in the session, below which model replies are journalled: `iterations/2/judge/train`."""
+    """Key of the judgment within the session: `iterations/2/judge/train`. The journal stores the model's replies below it."""
     model: builtins.str
-    """The model to look at video with; empty or `template/v1`: code alone."""
+    """The vision model that judges video; empty or `template/v1`: only the code judges."""
     thinking: builtins.str
-    """Thinking effort of the model; empty: llm-agent's settings."""
+    """Reasoning effort of the model; empty: llm-agent's settings."""
     @property
     def rollouts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Artifact keys of the rollouts."""
 
     @property
     def brief(self) -> dressage.api.internal.v1.agent_service_pb2.Brief:
-        """What is wanted; needed for video."""
+        """The intended behaviour; required for video."""
 
     @property
     def video(self) -> Global___VideoOptions:
-        """What to look at, and how; not set: nothing."""
+        """The rollouts to judge by video, and how; not set: none."""
 
     @property
     def remaining_budget(self) -> dressage.api.v1.session_pb2.Budget:
-        """What may still be spent on model calls."""
+        """Tokens and dollars that are left for model calls."""
 
     def __init__(
         self,
@@ -196,7 +193,6 @@ class JudgeRequest(google.protobuf.message.Message):
         rollouts: collections.abc.Iterable[builtins.str] | None = ...,
         judge_source: builtins.str = ...,
         pass_threshold: builtins.float = ...,
-        judge_time_reversed: builtins.bool = ...,
         session: builtins.str = ...,
         key: builtins.str = ...,
         model: builtins.str = ...,
@@ -206,13 +202,13 @@ class JudgeRequest(google.protobuf.message.Message):
         thinking: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["brief", b"brief", "remaining_budget", b"remaining_budget", "video", b"video"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["brief", b"brief", "environment", b"environment", "judge_source", b"judge_source", "judge_time_reversed", b"judge_time_reversed", "key", b"key", "model", b"model", "pass_threshold", b"pass_threshold", "remaining_budget", b"remaining_budget", "rollouts", b"rollouts", "session", b"session", "thinking", b"thinking", "video", b"video"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["brief", b"brief", "environment", b"environment", "judge_source", b"judge_source", "key", b"key", "model", b"model", "pass_threshold", b"pass_threshold", "remaining_budget", b"remaining_budget", "rollouts", b"rollouts", "session", b"session", "thinking", b"thinking", "video", b"video"]) -> None: ...
 
 Global___JudgeRequest: typing_extensions.TypeAlias = JudgeRequest
 
 @typing.final
 class VideoOptions(google.protobuf.message.Message):
-    """What a model is to look at."""
+    """The rollouts that a vision model judges, and how their frames are sampled."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -225,22 +221,22 @@ class VideoOptions(google.protobuf.message.Message):
     MOTION_TRAIL_FIELD_NUMBER: builtins.int
     NO_OVERLAY_FIELD_NUMBER: builtins.int
     fps: builtins.float
-    """Frames per second to sample; 0 means 10. Fewer where `max_frames` asks for it."""
+    """Sampled frames per second; 0 means 10. The rate is lower where `max_frames` requires it."""
     start: builtins.float
-    """First second to look at."""
+    """First second of the window."""
     end: builtins.float
-    """Last second; 0 means the end of the episode."""
+    """Last second of the window; 0 means the end of the episode."""
     max_frames: builtins.int
-    """Frames at most, spread evenly; 0 means 32."""
+    """Maximum number of frames, spread evenly; 0 means 32."""
     votes: builtins.int
-    """Independent replies for each rollout; 0 means 3."""
+    """Number of independent replies for each rollout; 0 means 3."""
     motion_trail: builtins.bool
-    """Whether each frame shows ghosts of the moments before it."""
+    """Whether each frame also shows pale copies of the robot at earlier times."""
     no_overlay: builtins.bool
-    """Leave time and state out of the pictures."""
+    """Whether to leave time and state out of the frames."""
     @property
     def rollouts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Artifact keys out of the request's rollouts; the others are judged by code alone."""
+        """Artifact keys among the request's rollouts; only the code judges the others."""
 
     def __init__(
         self,
@@ -259,62 +255,15 @@ class VideoOptions(google.protobuf.message.Message):
 Global___VideoOptions: typing_extensions.TypeAlias = VideoOptions
 
 @typing.final
-class StreamJudgeRequest(google.protobuf.message.Message):
-    """Asks for verdicts one by one."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    REQUEST_FIELD_NUMBER: builtins.int
-    @property
-    def request(self) -> Global___JudgeRequest:
-        """What to judge."""
-
-    def __init__(
-        self,
-        *,
-        request: Global___JudgeRequest | None = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["request", b"request"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["request", b"request"]) -> None: ...
-
-Global___StreamJudgeRequest: typing_extensions.TypeAlias = StreamJudgeRequest
-
-@typing.final
-class StreamJudgeResponse(google.protobuf.message.Message):
-    """A verdict, or a line on what is going on."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    PROGRESS_FIELD_NUMBER: builtins.int
-    ROLLOUT_FIELD_NUMBER: builtins.int
-    progress: builtins.str
-    """A line."""
-    @property
-    def rollout(self) -> Global___RolloutJudgment:
-        """A verdict; one for each rollout, in the order in which they stand."""
-
-    def __init__(
-        self,
-        *,
-        progress: builtins.str = ...,
-        rollout: Global___RolloutJudgment | None = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["message", b"message", "progress", b"progress", "rollout", b"rollout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["message", b"message", "progress", b"progress", "rollout", b"rollout"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["progress", "rollout"] | None: ...
-
-Global___StreamJudgeResponse: typing_extensions.TypeAlias = StreamJudgeResponse
-
-@typing.final
 class JudgeResponse(google.protobuf.message.Message):
-    """Verdicts."""
+    """Judgments of rollouts."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ROLLOUTS_FIELD_NUMBER: builtins.int
     @property
     def rollouts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RolloutJudgment]:
-        """One for each rollout, in the order asked."""
+        """One for each rollout, in the order of the request."""
 
     def __init__(
         self,
@@ -327,49 +276,44 @@ Global___JudgeResponse: typing_extensions.TypeAlias = JudgeResponse
 
 @typing.final
 class RolloutJudgment(google.protobuf.message.Message):
-    """A verdict on one rollout."""
+    """The judgment of one rollout."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ROLLOUT_FIELD_NUMBER: builtins.int
     JUDGMENT_FIELD_NUMBER: builtins.int
-    TIME_REVERSED_SCORE_FIELD_NUMBER: builtins.int
     NOTICES_FIELD_NUMBER: builtins.int
     MERGE_FIELD_NUMBER: builtins.int
     rollout: builtins.str
     """The rollout's artifact key."""
-    time_reversed_score: builtins.float
-    """Score of the rollout played backwards, if asked for."""
     @property
     def judgment(self) -> dressage.api.v1.session_pb2.Judgment:
-        """The verdict."""
+        """The judgment."""
 
     @property
     def notices(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Why it was judged in another way than asked: the model cannot see, …"""
+        """Why the judgment lacks the video judge's verdict: the model does not support vision, …"""
 
     @property
     def merge(self) -> Global___Merge:
-        """How the judges' verdicts became one; not set where there was one judge."""
+        """How the two judges' verdicts were combined; not set where there was one judge."""
 
     def __init__(
         self,
         *,
         rollout: builtins.str = ...,
         judgment: dressage.api.v1.session_pb2.Judgment | None = ...,
-        time_reversed_score: builtins.float | None = ...,
         notices: collections.abc.Iterable[builtins.str] | None = ...,
         merge: Global___Merge | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_time_reversed_score", b"_time_reversed_score", "judgment", b"judgment", "merge", b"merge", "time_reversed_score", b"time_reversed_score"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_time_reversed_score", b"_time_reversed_score", "judgment", b"judgment", "merge", b"merge", "notices", b"notices", "rollout", b"rollout", "time_reversed_score", b"time_reversed_score"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["_time_reversed_score", b"_time_reversed_score"]) -> typing.Literal["time_reversed_score"] | None: ...
+    def HasField(self, field_name: typing.Literal["judgment", b"judgment", "merge", b"merge"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["judgment", b"judgment", "merge", b"merge", "notices", b"notices", "rollout", b"rollout"]) -> None: ...
 
 Global___RolloutJudgment: typing_extensions.TypeAlias = RolloutJudgment
 
 @typing.final
 class Merge(google.protobuf.message.Message):
-    """How two verdicts became one."""
+    """How two verdicts were combined."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -378,13 +322,13 @@ class Merge(google.protobuf.message.Message):
     DECIDED_BY_FIELD_NUMBER: builtins.int
     REASONING_FIELD_NUMBER: builtins.int
     agreed: builtins.bool
-    """Whether they differed by no more than 0.2."""
+    """Whether the scores differed by at most 0.2."""
     difference: builtins.float
-    """How far they differed, between 0 and 1."""
+    """Absolute difference of the scores, in [0, 1]."""
     decided_by: builtins.str
-    """Which evidence decided: `code`, `video` or `both`."""
+    """The evidence that decided: `code`, `video` or `both`."""
     reasoning: builtins.str
-    """Why."""
+    """The reasons."""
     def __init__(
         self,
         *,
@@ -399,7 +343,7 @@ Global___Merge: typing_extensions.TypeAlias = Merge
 
 @typing.final
 class ScoreRequest(google.protobuf.message.Message):
-    """Asks for returns."""
+    """A request for returns under a generated reward."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -410,9 +354,9 @@ class ScoreRequest(google.protobuf.message.Message):
     environment: builtins.str
     """Environment id."""
     reward_source: builtins.str
-    """The reward's source."""
+    """Source of the reward."""
     judge_source: builtins.str
-    """A judge whose scores of the controls are wanted, too; empty: the controls are left out."""
+    """Source of a judge that scores the null controls; empty: the response has no null controls."""
     @property
     def rollouts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Artifact keys of the rollouts."""
@@ -431,7 +375,7 @@ Global___ScoreRequest: typing_extensions.TypeAlias = ScoreRequest
 
 @typing.final
 class ScoreResponse(google.protobuf.message.Message):
-    """Returns."""
+    """Returns under a generated reward."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -439,11 +383,11 @@ class ScoreResponse(google.protobuf.message.Message):
     FAILURES_FIELD_NUMBER: builtins.int
     @property
     def scored(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ScoredTrajectory]:
-        """Of each rollout in the order asked, then of each control."""
+        """The rollouts in the order of the request, then the null controls."""
 
     @property
     def failures(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[dressage.api.v1.event_pb2.CheckFailure]:
-        """Why the reward could not be evaluated; nothing is scored then."""
+        """Why the reward could not be evaluated; `scored` is empty then."""
 
     def __init__(
         self,
@@ -457,7 +401,7 @@ Global___ScoreResponse: typing_extensions.TypeAlias = ScoreResponse
 
 @typing.final
 class ScoredTrajectory(google.protobuf.message.Message):
-    """A trajectory's return by a reward."""
+    """The return of a trajectory under a reward."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -486,17 +430,17 @@ class ScoredTrajectory(google.protobuf.message.Message):
     DESCRIPTION_FIELD_NUMBER: builtins.int
     TERMINATED_FIELD_NUMBER: builtins.int
     rollout: builtins.str
-    """The rollout's artifact key; empty for a control."""
+    """Artifact key of the rollout; empty for a null control."""
     control: builtins.str
-    """The control's kind: `random`, `untrained`, `motionless`; empty for a rollout."""
+    """Kind of the null control: `random`, `untrained`, `motionless`; empty for a rollout."""
     judge_score: builtins.float
-    """The judge's score of a control."""
+    """The judge's score of the null control."""
     steps: builtins.int
-    """Steps of the episode."""
+    """Number of steps of the episode."""
     description: builtins.str
-    """A few numbers of the episode in words."""
+    """A few statistics of the episode, as text."""
     terminated: builtins.bool
-    """Whether the environment ended it, by a fall, say."""
+    """Whether the environment terminated the episode, for example after a fall."""
     @property
     def terms(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """Sum of each term."""

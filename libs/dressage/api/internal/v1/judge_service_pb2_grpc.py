@@ -45,11 +45,6 @@ class JudgeServiceStub(object):
                 request_serializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.JudgeRequest.SerializeToString,
                 response_deserializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.JudgeResponse.FromString,
                 _registered_method=True)
-        self.StreamJudge = channel.unary_stream(
-                '/dressage.internal.v1.JudgeService/StreamJudge',
-                request_serializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.StreamJudgeRequest.SerializeToString,
-                response_deserializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.StreamJudgeResponse.FromString,
-                _registered_method=True)
         self.Score = channel.unary_unary(
                 '/dressage.internal.v1.JudgeService/Score',
                 request_serializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.ScoreRequest.SerializeToString,
@@ -62,7 +57,7 @@ class JudgeServiceServicer(object):
     """
 
     def Check(self, request, context):
-        """Checks a generated reward or judge in the sandbox, before anything is spent on it.
+        """Checks a generated reward or judge in the sandbox.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -75,15 +70,8 @@ class JudgeServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def StreamJudge(self, request, context):
-        """Judges recorded rollouts and tells each verdict as soon as it stands.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def Score(self, request, context):
-        """Returns of recorded rollouts and of the controls by a generated reward, in the sandbox.
+        """Computes the returns of recorded rollouts and of null controls under a generated reward, in the sandbox.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -101,11 +89,6 @@ def add_JudgeServiceServicer_to_server(servicer, server):
                     servicer.Judge,
                     request_deserializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.JudgeRequest.FromString,
                     response_serializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.JudgeResponse.SerializeToString,
-            ),
-            'StreamJudge': grpc.unary_stream_rpc_method_handler(
-                    servicer.StreamJudge,
-                    request_deserializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.StreamJudgeRequest.FromString,
-                    response_serializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.StreamJudgeResponse.SerializeToString,
             ),
             'Score': grpc.unary_unary_rpc_method_handler(
                     servicer.Score,
@@ -168,33 +151,6 @@ class JudgeService(object):
             '/dressage.internal.v1.JudgeService/Judge',
             dressage_dot_internal_dot_v1_dot_judge__service__pb2.JudgeRequest.SerializeToString,
             dressage_dot_internal_dot_v1_dot_judge__service__pb2.JudgeResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def StreamJudge(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/dressage.internal.v1.JudgeService/StreamJudge',
-            dressage_dot_internal_dot_v1_dot_judge__service__pb2.StreamJudgeRequest.SerializeToString,
-            dressage_dot_internal_dot_v1_dot_judge__service__pb2.StreamJudgeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -52,15 +52,15 @@ class RendererServiceServicer(object):
     """
 
     def Render(self, request, context):
-        """Draws a recorded trajectory and stores the video.
+        """Renders a recorded trajectory and stores the video.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RenderFrames(self, request, context):
-        """Draws sampled frames of a recorded trajectory for a model to look at, and stores them. What is there already under the same
-        prefix is kept: a repeat returns the very same pictures.
+        """Renders sampled frames of a recorded trajectory for a vision model, and stores them. Frames that exist under the prefix are
+        kept: a repeated request returns the same images.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

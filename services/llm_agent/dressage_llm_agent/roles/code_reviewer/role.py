@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.contracts.namespace import REWARD_NAMES
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.describe import describe
@@ -12,11 +13,12 @@ from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
 from dressage_llm_agent.roles.base import ReplyProblem
 from dressage_llm_agent.roles.replies import blocks, json_object, python_source
-from dressage_llm_agent.tasks import FINDING_KINDS, CodeReviewerTask, Finding, Review
+from dressage_llm_agent.tasks import FINDING_KINDS
 
 MAX_ROUNDS = 3
 _MOST_FINDINGS = 20
 _MESSAGE = 1000
+_LINES = 1_000_000
 _SEVERITIES = ("blocker", "warning")
 
 
@@ -27,7 +29,7 @@ class CodeReviewer:
     tools: tuple[ToolSpec, ...] = ()
     tool_rounds = 0
 
-    def messages(self, task: CodeReviewerTask, card: EnvironmentCard) -> tuple[Message, ...]:
+    def messages(self, task: agent_pb.CodeReviewerTask, card: EnvironmentCard) -> tuple[Message, ...]:
         """See `Role`."""
         return prompts.opening(
             self.name,
@@ -43,8 +45,8 @@ class CodeReviewer:
             array_names=" ".join(sorted(REWARD_NAMES)),
         )
 
-    def parse(self, text: str, task: CodeReviewerTask) -> Review:
-        """See `Role`; a review that names a blocker does not approve, whatever it says."""
+    def parse(self, text: str, task: agent_pb.CodeReviewerTask) -> agent_pb.Review:
+        """See `Role`; a review with a blocker does not approve, whatever its `approved` is."""
         data = json_object("\n".join(f"```json\n{b.text}```" for b in blocks(text) if b.language == "json") or text)
         problems: list[str] = []
         approved, summary = data.get("approved"), data.get("summary", "")
@@ -55,7 +57,7 @@ class CodeReviewer:
         entries = data.get("findings", [])
         if not isinstance(entries, list):
             raise ReplyProblem(*problems, "'findings' must be a list")
-        findings = tuple(_finding(index, entry, problems) for index, entry in enumerate(entries[:_MOST_FINDINGS]))
+        findings = [_finding(index, entry, problems) for index, entry in enumerate(entries[:_MOST_FINDINGS])]
         blocked = any(finding.severity == "blocker" for finding in findings)
         if approved is False and not blocked:
             problems.append("what is not approved needs a finding with the severity 'blocker'")
@@ -67,22 +69,27 @@ class CodeReviewer:
                 problems += problem.problems
         if problems:
             raise ReplyProblem(*problems)
-        return Review(not blocked, findings, source, summary[:_MESSAGE])
+        return agent_pb.Review(approved=not blocked, findings=findings, source=source, summary=summary[:_MESSAGE])
 
 
-def _finding(index: int, entry: Any, problems: list[str]) -> Finding:
-    where = f"findings[{index}]"
+def _finding(index: int, entry: Any, problems: list[str]) -> agent_pb.ReviewFinding:
+    path = f"findings[{index}]"
     if not isinstance(entry, dict) or not isinstance(entry.get("message"), str) or not entry["message"].strip():
-        problems.append(f"{where} must be an object with a 'message'")
-        return Finding("other", "warning", 0, "?")
+        problems.append(f"{path} must be an object with a 'message'")
+        return agent_pb.ReviewFinding(kind="other", severity="warning", message="?")
     kind, severity, line = entry.get("kind"), entry.get("severity"), entry.get("line", 0)
     if kind not in FINDING_KINDS:
         kind = "other"
     if severity not in _SEVERITIES:
-        problems.append(f"{where}.severity is {str(severity)[:40]!r}; it must be one of {', '.join(_SEVERITIES)}")
+        problems.append(f"{path}.severity is {str(severity)[:40]!r}; it must be one of {', '.join(_SEVERITIES)}")
         severity = "warning"
-    known = isinstance(line, int) and not isinstance(line, bool) and line > 0
-    return Finding(str(kind), str(severity), line if known else 0, entry["message"].strip()[:_MESSAGE])
+    known = isinstance(line, int) and not isinstance(line, bool) and 0 < line < _LINES
+    return agent_pb.ReviewFinding(
+        kind=str(kind),
+        severity=str(severity),
+        line=line if known else 0,
+        message=entry["message"].strip()[:_MESSAGE],
+    )
 
 
 ROLE = CodeReviewer()

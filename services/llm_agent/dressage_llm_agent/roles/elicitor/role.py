@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
+from dressage.api.v1 import session_pb2
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.describe import describe
 
@@ -11,12 +13,11 @@ from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
 from dressage_llm_agent.roles.base import ReplyProblem
 from dressage_llm_agent.roles.replies import json_object
-from dressage_llm_agent.tasks import Criterion, ElicitorResult, ElicitorTask
 
 FEWEST, MOST = 5, 10
 CATEGORIES = ("gait", "posture", "dynamics", "stability", "efficiency")
 _MOST_QUESTIONS = 8
-# Bounds of the public message that criteria end up in.
+# Limits of the public message that contains the criteria.
 _TITLE, _DESCRIPTION = 200, 2000
 
 
@@ -27,14 +28,14 @@ class Elicitor:
     tools: tuple[ToolSpec, ...] = ()
     tool_rounds = 0
 
-    def messages(self, task: ElicitorTask, card: EnvironmentCard) -> tuple[Message, ...]:
+    def messages(self, task: agent_pb.ElicitorTask, card: EnvironmentCard) -> tuple[Message, ...]:
         """See `Role`."""
         categories = " | ".join(CATEGORIES)
         return prompts.opening(
             self.name, brief=task.brief, card=describe(card), fewest=FEWEST, most=MOST, categories=categories
         )
 
-    def parse(self, text: str, task: ElicitorTask) -> ElicitorResult:
+    def parse(self, text: str, task: agent_pb.ElicitorTask) -> agent_pb.ElicitorResult:
         """See `Role`."""
         data = json_object(text)
         entries = data.get("criteria")
@@ -52,25 +53,30 @@ class Elicitor:
             problems.append("'questions' must be a list of strings")
         if problems:
             raise ReplyProblem(*problems)
-        return ElicitorResult(tuple(criteria), tuple(questions[:_MOST_QUESTIONS]))
+        return agent_pb.ElicitorResult(criteria=criteria, questions=questions[:_MOST_QUESTIONS])
 
 
-def _criterion(index: int, entry: Any, problems: list[str]) -> Criterion:
-    where = f"criteria[{index}]"
+def _criterion(index: int, entry: Any, problems: list[str]) -> session_pb2.IntentCriterion:
+    path = f"criteria[{index}]"
     if not isinstance(entry, dict) or not isinstance(entry.get("title"), str) or not entry["title"].strip():
-        problems.append(f"{where} must be an object with a 'title'")
-        return Criterion(f"? {index}")
+        problems.append(f"{path} must be an object with a 'title'")
+        return session_pb2.IntentCriterion(title=f"? {index}")
     description, category = entry.get("description"), entry.get("category")
     if not isinstance(description, str) or not any(character.isdigit() for character in description):
-        problems.append(f"{where}.description must say what is measured, with a threshold in numbers")
+        problems.append(f"{path}.description must say what is measured, with a threshold in numbers")
         description = ""
     if category not in CATEGORIES:
-        problems.append(f"{where}.category is {str(category)[:40]!r}; it must be one of {', '.join(CATEGORIES)}")
+        problems.append(f"{path}.category is {str(category)[:40]!r}; it must be one of {', '.join(CATEGORIES)}")
         category = ""
     default_on = entry.get("default_on", True)
     if not isinstance(default_on, bool):
-        problems.append(f"{where}.default_on must be true or false")
-    return Criterion(entry["title"].strip()[:_TITLE], description[:_DESCRIPTION], str(category), default_on is True)
+        problems.append(f"{path}.default_on must be true or false")
+    return session_pb2.IntentCriterion(
+        title=entry["title"].strip()[:_TITLE],
+        description=description[:_DESCRIPTION],
+        category=str(category),
+        default_on=default_on is True,
+    )
 
 
 ROLE = Elicitor()

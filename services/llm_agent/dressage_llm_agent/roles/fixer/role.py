@@ -1,7 +1,8 @@
-"""The fixer: what was changed, and one module."""
+"""The fixer: an explanation of the changes and one module."""
 
 from __future__ import annotations
 
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.contracts.namespace import REWARD_NAMES
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.describe import describe
@@ -9,7 +10,6 @@ from dressage.envs.describe import describe
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
 from dressage_llm_agent.roles.replies import prose, python_source, sections
-from dressage_llm_agent.tasks import FixedCode, FixerTask
 
 
 class Fixer:
@@ -19,7 +19,7 @@ class Fixer:
     tools: tuple[ToolSpec, ...] = ()
     tool_rounds = 0
 
-    def messages(self, task: FixerTask, card: EnvironmentCard) -> tuple[Message, ...]:
+    def messages(self, task: agent_pb.FixerTask, card: EnvironmentCard) -> tuple[Message, ...]:
         """See `Role`."""
         return prompts.opening(
             self.name,
@@ -33,10 +33,10 @@ class Fixer:
             array_names=" ".join(sorted(REWARD_NAMES)),
         )
 
-    def parse(self, text: str, task: FixerTask) -> FixedCode:
+    def parse(self, text: str, task: agent_pb.FixerTask) -> agent_pb.FixedCode:
         """See `Role`."""
         source = python_source(text, function=task.subject)
-        return FixedCode(source, sections(text).get("explanation") or prose(text))
+        return agent_pb.FixedCode(source=source, explanation=sections(text).get("explanation") or prose(text))
 
 
 ROLE = Fixer()

@@ -1,9 +1,10 @@
-"""The judge author: reasoning, the null controls that apply, and one module."""
+"""The judge author: reasoning, the applicable null controls and one module."""
 
 from __future__ import annotations
 
 import re
 
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.describe import describe
 
@@ -11,7 +12,7 @@ from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
 from dressage_llm_agent.roles.base import ReplyProblem
 from dressage_llm_agent.roles.replies import missing_sections, prose, python_source, sections
-from dressage_llm_agent.tasks import NULL_CONTROLS, JudgeAuthorTask, JudgeProposal
+from dressage_llm_agent.tasks import NULL_CONTROLS
 
 
 class JudgeAuthor:
@@ -21,12 +22,12 @@ class JudgeAuthor:
     tools: tuple[ToolSpec, ...] = ()
     tool_rounds = 0
 
-    def messages(self, task: JudgeAuthorTask, card: EnvironmentCard) -> tuple[Message, ...]:
+    def messages(self, task: agent_pb.JudgeAuthorTask, card: EnvironmentCard) -> tuple[Message, ...]:
         """See `Role`."""
         threshold = f"{task.pass_threshold:g}"
         return prompts.opening(self.name, brief=task.brief, card=describe(card), pass_threshold=threshold)
 
-    def parse(self, text: str, task: JudgeAuthorTask) -> JudgeProposal:
+    def parse(self, text: str, task: agent_pb.JudgeAuthorTask) -> agent_pb.JudgeProposal:
         """See `Role`."""
         problems: list[str] = []
         source = ""
@@ -35,20 +36,25 @@ class JudgeAuthor:
             source = python_source(text, function="judge")
         except ReplyProblem as problem:
             problems += problem.problems
-        found = sections(text)
-        missing = missing_sections(found, ["Null controls"])
+        written = sections(text)
+        missing = missing_sections(written, ["Null controls"])
         problems += missing
         if not missing:
-            controls = _controls(found["null controls"], problems)
-        reasoning = found.get("reasoning", "")
-        why = _why(found.get("null controls", "")) or reasoning
+            controls = _controls(written["null controls"], problems)
+        reasoning = written.get("reasoning", "")
+        why = _why(written.get("null controls", "")) or reasoning
         if not missing and not why:
             problems.append(
                 "say below '## Null controls' why each contradicts the behaviour, and why the others do not"
             )
         if problems:
             raise ReplyProblem(*problems)
-        return JudgeProposal(source, controls, reasoning or prose(text), why)
+        return agent_pb.JudgeProposal(
+            source=source,
+            null_controls=controls,
+            reasoning=reasoning or prose(text),
+            null_controls_reasoning=why,
+        )
 
 
 def _why(text: str) -> str:

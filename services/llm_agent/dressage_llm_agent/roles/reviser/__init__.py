@@ -1,1 +1,1 @@
-"""History to a revised reward, with tools to look at the history."""
+"""History to a revised reward, with tools that read the history."""

@@ -1,11 +1,13 @@
-"""What a revision says beside the code: the lesson and its tier, changes of earlier lessons, and how notes are heeded."""
+"""Sections of a revision other than its code: the lesson with its tier, updates of earlier lessons, addressed notes."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from dressage_llm_agent.tasks import LESSON_TIERS, RETIRED, KnownLesson, LessonUpdate
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
+
+from dressage_llm_agent.tasks import LESSON_TIERS, RETIRED
 
 _TIER = re.compile(r"^\W*(HARD|STRONG|SOFT)\b\W*", re.IGNORECASE)
 _UPDATE = re.compile(r"^\W*(\d+)\W+([A-Za-z]+)\b\W*(.*)$")
@@ -13,16 +15,18 @@ _NUMBERED = re.compile(r"^\W*(\d+)\s*[.):-]\s*(.+)$")
 _SHOWN_NOTE = 300
 
 
-def lesson(text: str) -> tuple[str, str]:
-    """A lesson's tier and its text; SOFT where no tier is named, since one iteration proves little."""
+def parse_lesson(text: str) -> tuple[str, str]:
+    """Return a lesson's tier and its text; the tier is SOFT by default, since one iteration proves little."""
     match = _TIER.match(text)
     if match is None:
         return "SOFT", text.strip()
     return match[1].upper(), text[match.end() :].strip() or text.strip()
 
 
-def lesson_updates(text: str, known: Sequence[KnownLesson], problems: list[str]) -> tuple[LessonUpdate, ...]:
-    """The lines ``number: TIER: reason`` of a section; one that says none is none."""
+def parse_lesson_updates(
+    text: str, known: Sequence[agent_pb.KnownLesson], problems: list[str]
+) -> list[agent_pb.LessonUpdate]:
+    """Return the updates of a section with lines ``number: TIER: reason``; lines without a digit are none."""
     updates = []
     numbers = {entry.number for entry in known}
     for line in text.splitlines():
@@ -40,12 +44,12 @@ def lesson_updates(text: str, known: Sequence[KnownLesson], problems: list[str])
         elif not match[3].strip():
             problems.append(f"'## Lesson updates' must say why lesson {match[1]} becomes {tier}")
         else:
-            updates.append(LessonUpdate(int(match[1]), tier, match[3].strip()))
-    return tuple(updates)
+            updates.append(agent_pb.LessonUpdate(number=int(match[1]), tier=tier, reason=match[3].strip()))
+    return updates
 
 
-def addressed_notes(text: str, notes: Sequence[str], problems: list[str]) -> tuple[str, ...]:
-    """For each note its words, quoted, and how the revision heeds them.
+def parse_addressed_notes(text: str, notes: Sequence[str], problems: list[str]) -> list[str]:
+    """Return for each note its text, quoted, and how the revision addresses it.
 
     :param text: the section, with a numbered line for each note.
     """
@@ -55,9 +59,11 @@ def addressed_notes(text: str, notes: Sequence[str], problems: list[str]) -> tup
     missing = [number for number in range(1, len(notes) + 1) if number not in answers]
     if missing:
         shown = ", ".join(str(number) for number in missing)
-        problems.append(f"'## Notes' must say in numbered lines how each note is heeded; number {shown} is missing")
-        return ()
-    return tuple(f"“{_short(note)}”: {answers[number]}" for number, note in enumerate(notes, start=1))
+        problems.append(
+            f"'## Notes' must state in numbered lines how each note is addressed; number {shown} is missing"
+        )
+        return []
+    return [f"“{_short(note)}”: {answers[number]}" for number, note in enumerate(notes, start=1)]
 
 
 def _short(note: str) -> str:

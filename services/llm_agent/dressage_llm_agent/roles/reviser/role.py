@@ -1,4 +1,4 @@
-"""The reviser: diagnosis, lesson, what it is based on, what changes, and one module."""
+"""The reviser: diagnosis, lesson, base iteration, planned change and one module."""
 
 from __future__ import annotations
 
@@ -8,29 +8,30 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.contracts.namespace import REWARD_NAMES
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.describe import describe
 from dressage.training import sac
 from dressage.training.hyperparameters import RULES
 
+from dressage_llm_agent.history import HyperparameterValue, hyperparameters_message, past_iteration
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
 from dressage_llm_agent.roles.base import ReplyProblem
 from dressage_llm_agent.roles.replies import blocks, missing_sections, python_source, sections
-from dressage_llm_agent.roles.reviser import annotations as said
+from dressage_llm_agent.roles.reviser.annotations import parse_addressed_notes, parse_lesson, parse_lesson_updates
 from dressage_llm_agent.roles.reviser.tools import TOOLS
-from dressage_llm_agent.tasks import HyperparameterValue, ReviserTask, Revision
 
 STUCK = 3
-"""Iterations without a new best after which a structural rewrite is asked for."""
+"""Iterations without a new best after which the prompt requests a structural rewrite."""
 
 TOOL_ROUNDS = 16
 _Bounds = tuple[float, float, bool]
+# Name to (lowest, highest, whole number), as in the prompt; the orchestrator clips other values to these bounds.
 _HYPERPARAMETERS: dict[str, _Bounds] = {
     name: (*rule.recommended, rule.whole) for name, rule in RULES.items() if rule.recommended is not None
 }
-"""Lowest and highest value and whether it is whole, by name, for the prompt; the orchestrator clamps what is outside."""
 _LARGEST = 2**31 - 1
 
 
@@ -41,7 +42,7 @@ class Reviser:
     tools: tuple[ToolSpec, ...] = TOOLS
     tool_rounds = TOOL_ROUNDS
 
-    def messages(self, task: ReviserTask, card: EnvironmentCard) -> tuple[Message, ...]:
+    def messages(self, task: agent_pb.ReviserTask, card: EnvironmentCard) -> tuple[Message, ...]:
         """See `Role`."""
         offered = _offered(task)
         bounds = (f"{name} ({low:g} to {high:g})" for name, (low, high, _) in offered.items())
@@ -49,9 +50,9 @@ class Reviser:
             self.name,
             brief=task.brief,
             card=describe(card),
-            history=task.history,
+            history=[past_iteration(message) for message in task.history],
             notes=task.notes,
-            lessons=[f"{entry.number}. [{entry.tier}] {entry.text}" for entry in task.known_lessons] or task.lessons,
+            lessons=[f"{entry.number}. [{entry.tier}] {entry.text}" for entry in task.known_lessons],
             numbered_lessons=bool(task.known_lessons),
             tried_changes=task.tried_changes,
             best_iteration=task.best_iteration,
@@ -64,7 +65,7 @@ class Reviser:
             max_rounds=TOOL_ROUNDS,
         )
 
-    def parse(self, text: str, task: ReviserTask) -> Revision:
+    def parse(self, text: str, task: agent_pb.ReviserTask) -> agent_pb.Revision:
         """See `Role`."""
         problems: list[str] = []
         source = ""
@@ -72,33 +73,33 @@ class Reviser:
             source = python_source(text, function="reward")
         except ReplyProblem as problem:
             problems += problem.problems
-        found = sections(text)
-        problems += missing_sections(found, ["Diagnosis", "Lesson", "Based on", "Planned change"])
-        based_on = _based_on(found.get("based on", ""), task, problems)
+        written = sections(text)
+        problems += missing_sections(written, ["Diagnosis", "Lesson", "Based on", "Planned change"])
+        based_on = _based_on(written.get("based on", ""), task, problems)
         changes = _hyperparameters(text, problems, _offered(task)) if task.tune_hyperparameters else {}
-        if changes and not found.get("hyperparameters"):
+        if changes and not written.get("hyperparameters"):
             problems.append("'## Hyperparameters' must say why each of them changes")
-        heeded = said.addressed_notes(found.get("notes", ""), task.notes, problems)
-        updates = said.lesson_updates(found.get("lesson updates", ""), task.known_lessons, problems)
+        addressed = parse_addressed_notes(written.get("notes", ""), task.notes, problems)
+        updates = parse_lesson_updates(written.get("lesson updates", ""), task.known_lessons, problems)
         if problems:
             raise ReplyProblem(*problems)
-        tier, lesson = said.lesson(found["lesson"])
-        return Revision(
-            diagnosis=found["diagnosis"],
+        tier, lesson = parse_lesson(written["lesson"])
+        return agent_pb.Revision(
+            diagnosis=written["diagnosis"],
             lesson=lesson,
             lesson_tier=tier,
             lesson_updates=updates,
-            addressed_notes=heeded,
+            addressed_notes=addressed,
             structural_rewrite=task.iterations_without_improvement >= STUCK,
-            planned_change=found["planned change"],
+            planned_change=written["planned change"],
             source=source,
             based_on=based_on,
-            hyperparameters=changes,
-            hyperparameter_reasoning=found.get("hyperparameters", "") if changes else "",
+            hyperparameters=hyperparameters_message(changes),
+            hyperparameter_reasoning=written.get("hyperparameters", "") if changes else "",
         )
 
 
-def _based_on(text: str, task: ReviserTask, problems: list[str]) -> int:
+def _based_on(text: str, task: agent_pb.ReviserTask, problems: list[str]) -> int:
     if not text:
         return 0
     match = re.search(r"\d+", text)
@@ -114,24 +115,24 @@ def _based_on(text: str, task: ReviserTask, problems: list[str]) -> int:
     return number
 
 
-def _offered(task: ReviserTask) -> Mapping[str, _Bounds]:
-    """SAC is offered what it has, but for its entropy coefficient, which it tunes by itself unless one is given."""
+def _offered(task: agent_pb.ReviserTask) -> Mapping[str, _Bounds]:
+    """The hyperparameters of the algorithm; for SAC without the entropy coefficient, which it tunes by itself."""
     if task.algorithm != "sac":
         return _HYPERPARAMETERS
-    has = set(sac.HYPERPARAMETERS) - {"entropy_coef"}
-    return {name: bounds for name, bounds in _HYPERPARAMETERS.items() if name in has}
+    names = set(sac.HYPERPARAMETERS) - {"entropy_coef"}
+    return {name: bounds for name, bounds in _HYPERPARAMETERS.items() if name in names}
 
 
 def _hyperparameters(text: str, problems: list[str], offered: Mapping[str, _Bounds]) -> dict[str, HyperparameterValue]:
-    found = [block for block in blocks(text) if block.language == "json"]
-    if not found:
+    objects = [block for block in blocks(text) if block.language == "json"]
+    if not objects:
         return {}
     try:
-        data = json.loads(found[0].text)
+        data = json.loads(objects[0].text)
     except ValueError as error:
         problems.append(f"the JSON of '## Hyperparameters' cannot be read ({error})")
         return {}
-    if not isinstance(data, dict) or len(found) > 1:
+    if not isinstance(data, dict) or len(objects) > 1:
         problems.append("'## Hyperparameters' must hold one JSON object")
         return {}
     changes: dict[str, HyperparameterValue] = {}

@@ -1,4 +1,4 @@
-"""The tools over a session's history that the caller of a revision offers."""
+"""The tools that read a session's history; the caller of a revision runs them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Two verdicts that differ to one."""
+"""Two verdicts that differ to one verdict."""

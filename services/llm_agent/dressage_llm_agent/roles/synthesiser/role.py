@@ -1,9 +1,10 @@
-"""The synthesiser: each criterion of both judges settled; the score follows by the fixed rubric."""
+"""The synthesiser: settles each criterion of both judges; the fixed rubric gives the score."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.contracts.rubric import STATUS_SCORES, status_mean, weighted
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.describe import describe
@@ -13,7 +14,6 @@ from dressage_llm_agent.roles import prompts
 from dressage_llm_agent.roles.base import ReplyProblem
 from dressage_llm_agent.roles.replies import json_object
 from dressage_llm_agent.roles.synthesiser.tools import TOOLS
-from dressage_llm_agent.tasks import SettledCriterion, Synthesis, SynthesiserTask
 
 TOOL_ROUNDS = 3
 _DECIDERS = ("code", "video", "both")
@@ -28,7 +28,7 @@ class Synthesiser:
     tools = TOOLS
     tool_rounds = TOOL_ROUNDS
 
-    def messages(self, task: SynthesiserTask, card: EnvironmentCard) -> tuple[Message, ...]:
+    def messages(self, task: agent_pb.SynthesiserTask, card: EnvironmentCard) -> tuple[Message, ...]:
         """See `Role`."""
         return prompts.opening(
             self.name,
@@ -37,7 +37,7 @@ class Synthesiser:
             episode_seconds=task.episode_seconds,
             code_score=task.code_score,
             code_criteria=_code_criteria(task),
-            code_evidence=task.code_evidence,
+            code_evidence=dict(sorted(task.code_evidence.items())),
             judge_source=task.judge_source,
             video_score=task.video_score,
             video_spread=task.video_spread,
@@ -45,7 +45,7 @@ class Synthesiser:
             max_rounds=TOOL_ROUNDS,
         )
 
-    def parse(self, text: str, task: SynthesiserTask) -> Synthesis:
+    def parse(self, text: str, task: agent_pb.SynthesiserTask) -> agent_pb.Synthesis:
         """See `Role`."""
         data = json_object(text)
         entries = data.get("criteria")
@@ -55,8 +55,8 @@ class Synthesiser:
         names = {"code": list(_code_criteria(task)), "video": [entry.criterion.title for entry in task.visual_scores]}
         settled = [
             entry
-            for source, wanted in names.items()
-            for name in wanted
+            for source, of_source in names.items()
+            for name in of_source
             if (entry := _settled(source, name, entries, problems)) is not None
         ]
         decided_by, reasoning = data.get("decided_by"), data.get("reasoning")
@@ -68,27 +68,31 @@ class Synthesiser:
             raise ReplyProblem(*problems)
         means = {source: status_mean(e.status for e in settled if e.source == source) for source in names}
         score = weighted(means["code"], means["video"])
-        return Synthesis(score, str(decided_by), tuple(settled), str(reasoning).strip()[:_REASONING])
+        return agent_pb.Synthesis(
+            score=score, decided_by=str(decided_by), criteria=settled, reasoning=str(reasoning).strip()[:_REASONING]
+        )
 
 
-def _code_criteria(task: SynthesiserTask) -> dict[str, float]:
-    """The code judge's criteria; a judge that names none has one, its score."""
-    return dict(task.code_criteria) or {_WHOLE: task.code_score}
+def _code_criteria(task: agent_pb.SynthesiserTask) -> dict[str, float]:
+    """The code judge's criteria by name; a judge without criteria has one, its score."""
+    return dict(sorted(task.code_criteria.items())) or {_WHOLE: task.code_score}
 
 
-def _settled(source: str, name: str, entries: list[Any], problems: list[str]) -> SettledCriterion | None:
-    wanted = (source, name.lower().strip(" .:"))
+def _settled(source: str, name: str, entries: list[Any], problems: list[str]) -> agent_pb.SettledCriterion | None:
+    identity = (source, name.lower().strip(" .:"))
     for entry in entries:
         if not isinstance(entry, dict):
             continue
-        if (entry.get("source"), str(entry.get("name")).lower().strip(" .:")) != wanted:
+        if (entry.get("source"), str(entry.get("name")).lower().strip(" .:")) != identity:
             continue
         status, evidence = entry.get("status"), entry.get("evidence")
         if status not in STATUS_SCORES:
             problems.append(f"the status of {name!r} is {str(status)[:40]!r}; it must be met, partly or not_met")
         if not isinstance(evidence, str) or not evidence.strip():
             problems.append(f"{name!r} needs the evidence that settles it")
-        return SettledCriterion(name, source, str(status), str(evidence)[:_EVIDENCE])
+        return agent_pb.SettledCriterion(
+            name=name, source=source, status=str(status), evidence=str(evidence)[:_EVIDENCE]
+        )
     problems.append(f"the criterion {name!r} (source {source}) is missing")
     return None
 

@@ -1,4 +1,4 @@
-"""The tools that the caller of a synthesis (the judge service) offers."""
+"""The tools of a synthesis; its caller, the judge service, runs them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Intent to what one would have to see."""
+"""Intent to criteria that are visible in frames."""

@@ -1,9 +1,10 @@
-"""What one would have to see: one JSON object of visual criteria. Asked once in a session: all rollouts are held to it."""
+"""Visual criteria of an intent: one JSON object. A session has them written once and applies them to all rollouts."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.describe import describe
 
@@ -11,7 +12,6 @@ from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
 from dressage_llm_agent.roles.base import ReplyProblem
 from dressage_llm_agent.roles.replies import json_object
-from dressage_llm_agent.tasks import VideoCriteria, VideoCriteriaTask, VisualCriterion
 
 FEWEST, MOST = 3, 6
 _TITLE, _DESCRIPTION = 120, 600
@@ -24,31 +24,31 @@ class VideoCriteriaRole:
     tools: tuple[ToolSpec, ...] = ()
     tool_rounds = 0
 
-    def messages(self, task: VideoCriteriaTask, card: EnvironmentCard) -> tuple[Message, ...]:
+    def messages(self, task: agent_pb.VideoCriteriaTask, card: EnvironmentCard) -> tuple[Message, ...]:
         """See `Role`."""
         return prompts.opening(self.name, brief=task.brief, card=describe(card), fewest=FEWEST, most=MOST)
 
-    def parse(self, text: str, task: VideoCriteriaTask) -> VideoCriteria:
+    def parse(self, text: str, task: agent_pb.VideoCriteriaTask) -> agent_pb.VideoCriteriaResult:
         """See `Role`."""
         entries = json_object(text).get("criteria")
         if not isinstance(entries, list) or not FEWEST <= len(entries) <= MOST:
             raise ReplyProblem(f"'criteria' must be a list of {FEWEST} to {MOST} objects")
         problems: list[str] = []
-        criteria = tuple(_criterion(index, entry, problems) for index, entry in enumerate(entries))
+        criteria = [_criterion(index, entry, problems) for index, entry in enumerate(entries)]
         titles = [criterion.title.lower() for criterion in criteria]
         problems += [f"two criteria have the title {t!r}" for t in sorted(set(titles)) if titles.count(t) > 1]
         if problems:
             raise ReplyProblem(*problems)
-        return VideoCriteria(criteria)
+        return agent_pb.VideoCriteriaResult(criteria=criteria)
 
 
-def _criterion(index: int, entry: Any, problems: list[str]) -> VisualCriterion:
+def _criterion(index: int, entry: Any, problems: list[str]) -> agent_pb.VisualCriterion:
     texts = [entry.get(name) if isinstance(entry, dict) else None for name in ("title", "description")]
     title, description = (text.strip() if isinstance(text, str) else "" for text in texts)
     if not title or not description:
         problems.append(f"criteria[{index}] must be an object with a 'title' and a 'description'")
-        return VisualCriterion(f"? {index}")
-    return VisualCriterion(title[:_TITLE], description[:_DESCRIPTION])
+        return agent_pb.VisualCriterion(title=f"? {index}")
+    return agent_pb.VisualCriterion(title=title[:_TITLE], description=description[:_DESCRIPTION])
 
 
 ROLE = VideoCriteriaRole()

@@ -1,1 +1,1 @@
-"""Pictures to scores."""
+"""Frames of an episode to scores."""

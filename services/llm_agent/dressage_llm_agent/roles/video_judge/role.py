@@ -1,54 +1,61 @@
-"""The video judge: one vote, a status for each visual criterion; `combine` puts votes together by the fixed rubric."""
+"""The video judge: one vote with a status for each visual criterion. `combine` applies the fixed rubric to the votes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import fmean, pstdev
-from typing import Any
+from typing import Any, ClassVar
 
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.contracts.rubric import STATUS_SCORES, status_mean
 from dressage.envs.cards import EnvironmentCard
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
 from dressage_llm_agent.roles.base import ReplyProblem
-from dressage_llm_agent.roles.pictures import attachments
 from dressage_llm_agent.roles.replies import json_object
-from dressage_llm_agent.tasks import Ballot, VideoJudgeTask, VideoVerdict, VisualScore
+from dressage_llm_agent.roles.video import attachments, template_values
+from dressage_llm_agent.tasks import Dialect, Vote
 
 _SEEN, _DIAGNOSIS = 600, 1000
 
 
+@dataclass(frozen=True)
 class VideoJudge:
-    """See `dressage_llm_agent.roles.base.Role`."""
+    """See `dressage_llm_agent.roles.base.Role`.
 
-    name = "video_judge"
-    tools: tuple[ToolSpec, ...] = ()
-    tool_rounds = 0
+    :param dialect: how the model is sent the frames.
+    """
 
-    def messages(self, task: VideoJudgeTask, card: EnvironmentCard) -> tuple[Message, ...]:
-        """See `Role`; the pictures go with the last message."""
+    dialect: Dialect
+    name: ClassVar[str] = "video_judge"
+    tools: ClassVar[tuple[ToolSpec, ...]] = ()
+    tool_rounds: ClassVar[int] = 0
+
+    def messages(self, task: agent_pb.VideoJudgeTask, card: EnvironmentCard) -> tuple[Message, ...]:
+        """See `Role`; the last message has the frames attached."""
         opening = prompts.opening(
             self.name,
             brief=task.brief,
             title=card.title,
             description=card.description,
             criteria=task.criteria,
-            footage=task.footage,
+            footage=template_values(task.video, self.dialect),
         )
-        return prompts.with_attachments(opening, attachments(task.footage))
+        return prompts.with_attachments(opening, attachments(task.video, self.dialect))
 
-    def parse(self, text: str, task: VideoJudgeTask) -> Ballot:
+    def parse(self, text: str, task: agent_pb.VideoJudgeTask) -> Vote:
         """See `Role`."""
         data = json_object(text)
         entries, diagnosis = data.get("criteria"), data.get("diagnosis", "")
         if not isinstance(entries, list):
             raise ReplyProblem("'criteria' must be a list of objects")
         problems: list[str] = [] if isinstance(diagnosis, str) else ["'diagnosis' must be a string"]
-        found = {_plain(entry.get("title")): entry for entry in entries if isinstance(entry, dict)}
+        by_title = {_plain(entry.get("title")): entry for entry in entries if isinstance(entry, dict)}
         statuses, seen = [], []
         for criterion in task.criteria:
-            entry = found.get(_plain(criterion.title))
+            entry = by_title.get(_plain(criterion.title))
             if entry is None:
                 problems.append(f"the criterion {criterion.title!r} is missing")
                 continue
@@ -59,27 +66,28 @@ class VideoJudge:
             seen.append(str(entry.get("seen") or "")[:_SEEN])
         if problems:
             raise ReplyProblem(*problems)
-        return Ballot(tuple(statuses), tuple(seen), diagnosis[:_DIAGNOSIS])
+        return Vote(tuple(statuses), tuple(seen), diagnosis[:_DIAGNOSIS])
 
 
-def combine(task: VideoJudgeTask, ballots: Sequence[Ballot]) -> VideoVerdict:
-    """The verdict of the votes: means over them, the spread of their scores, and the words of the most typical one.
+def combine(task: agent_pb.VideoJudgeTask, votes: Sequence[Vote], dialect: Dialect) -> agent_pb.VideoVerdict:
+    """Combine votes to a verdict: mean scores, their standard deviation, and the texts of the vote closest to the mean.
 
-    :param ballots: at least one.
+    :param votes: at least one.
     """
-    votes = tuple(status_mean(ballot.statuses) for ballot in ballots)
-    score = fmean(votes)
-    typical = min(range(len(votes)), key=lambda place: (abs(votes[place] - score), place))
-    criteria = []
+    scores = [status_mean(vote.statuses) for vote in votes]
+    mean = fmean(scores)
+    closest = votes[min(range(len(scores)), key=lambda place: (abs(scores[place] - mean), place))]
+    verdict = agent_pb.VideoVerdict(
+        score=mean, spread=pstdev(scores), votes=scores, diagnosis=closest.diagnosis, dialect=dialect
+    )
     for index, criterion in enumerate(task.criteria):
-        statuses = tuple(ballot.statuses[index] for ballot in ballots)
-        criteria.append(VisualScore(criterion, status_mean(statuses), statuses, ballots[typical].seen[index]))
-    return VideoVerdict(score, pstdev(votes), votes, tuple(criteria), ballots[typical].diagnosis, task.footage.dialect)
+        statuses = [vote.statuses[index] for vote in votes]
+        verdict.criteria.add(
+            criterion=criterion, score=status_mean(statuses), statuses=statuses, seen=closest.seen[index]
+        )
+    return verdict
 
 
 def _plain(title: Any) -> str:
-    """A title without what a model may change when it copies one."""
+    """A title without case, punctuation at its ends and spacing, which models change when they copy one."""
     return " ".join(str(title).lower().strip(" .:").split())
-
-
-ROLE = VideoJudge()

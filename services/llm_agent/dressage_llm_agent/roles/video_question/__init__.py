@@ -1,1 +1,1 @@
-"""Pictures and a question to an answer."""
+"""Frames of an episode and a question to an answer."""

@@ -91,7 +91,6 @@ def _task(context: SessionContext, number: int, directions: Directions) -> agent
         brief=brief(context),
         history=shown,
         notes=notes,
-        lessons=[f"{entry.tier_name}: {entry.text}" for entry in held],
         known_lessons=[
             agent_pb.KnownLesson(number=e.number, tier=e.tier_name, text=e.text, iteration=e.support[-1]) for e in held
         ],

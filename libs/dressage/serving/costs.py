@@ -1,7 +1,7 @@
-"""Costs of model calls: adding them up, and what a call cost although it failed.
+"""Costs of model calls: their sum, and the cost that a failed call attaches to its error.
 
-A conversation may buy replies and then fail: a reply cannot be used, or the provider goes away. The cost travels with the
-error, as metadata, so that whoever counts a session's costs counts these as well.
+A conversation may use a provider and then fail, for example because the reply cannot be used. Its error has the cost as
+metadata, so that callers can charge it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dressage.errors import DressageError
 _REQUESTS, _INPUT, _OUTPUT, _DOLLARS = "cost_requests", "cost_input_tokens", "cost_output_tokens", "cost_dollars"
 
 
-def bill(error: DressageError, cost: session_pb2.Cost) -> None:
-    """Writes into an error what was spent before it, in place of what it says of that."""
+def attach_cost(error: DressageError, cost: session_pb2.Cost) -> None:
+    """Set the cost of an error's call in its metadata, in place of an earlier one."""
     if not cost.requests:
         return
     error.metadata[_REQUESTS] = str(cost.requests)
@@ -24,24 +24,24 @@ def bill(error: DressageError, cost: session_pb2.Cost) -> None:
         error.metadata[_DOLLARS] = repr(cost.dollars)
 
 
-def billed(error: DressageError) -> session_pb2.Cost:
-    """What was spent before an error; no dollars where a price is unknown, no requests where nothing was spent."""
-    told = error.metadata
+def attached_cost(error: DressageError) -> session_pb2.Cost:
+    """Return the cost in an error's metadata; empty without one, and without dollars where a price is unknown."""
+    metadata = error.metadata
     try:
         cost = session_pb2.Cost(
-            requests=int(told.get(_REQUESTS, "0")),
-            input_tokens=int(told.get(_INPUT, "0")),
-            output_tokens=int(told.get(_OUTPUT, "0")),
+            requests=int(metadata.get(_REQUESTS, "0")),
+            input_tokens=int(metadata.get(_INPUT, "0")),
+            output_tokens=int(metadata.get(_OUTPUT, "0")),
         )
-        if _DOLLARS in told:
-            cost.dollars = float(told[_DOLLARS])
-    except ValueError:  # another program's metadata under the same names is no bill of ours
+        if _DOLLARS in metadata:
+            cost.dollars = float(metadata[_DOLLARS])
+    except ValueError:  # metadata of another program under the same names
         return session_pb2.Cost()
     return cost
 
 
 def add_cost(total: session_pb2.Cost, part: session_pb2.Cost) -> None:
-    """Adds a cost; the dollars stay unknown once a paid part's are unknown."""
+    """Add a cost; the dollars are unset after a paid part with unknown dollars."""
     fresh = total.requests == 0
     known = (total.HasField("dollars") or fresh) and (part.HasField("dollars") or part.requests == 0)
     dollars = total.dollars + part.dollars
