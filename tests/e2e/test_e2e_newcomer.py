@@ -1,4 +1,4 @@
-"""A newcomer's path, as the README tells it, with little training: run, list, render, export, grpcurl."""
+"""The steps of the README with little training: run, list, render, export, grpcurl."""
 
 from __future__ import annotations
 

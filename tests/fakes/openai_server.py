@@ -86,7 +86,7 @@ class Answer:
     :param retry_after: value of the Retry-After header.
     :param fault: ``stall`` (never answers), ``cut`` (closes the connection within the body), ``truncate`` (half of the JSON,
         as if whole), ``huge`` (10 MB of text), ``drip`` (half of the body, then nothing more), ``endless`` (a body without a
-        declared length that goes on for half a gigabyte, as long as somebody reads).
+        declared length that continues for half a gigabyte while the client reads).
     :param delay: seconds before it is sent. If the client closes the connection meanwhile, nothing is sent; the answer serves
         the next such request, at once.
     :param repeat: whether it may be used again and again.

@@ -1,15 +1,15 @@
-"""A session on InvertedPendulum-v5 that takes five iterations, with a model that has eyes.
+"""A session on InvertedPendulum-v5 with five iterations and a vision model.
 
-The intent asks for the cart in the middle, and the judge's author forgets it: its code knows only how long the pole stays up,
-and how straight. What that leads to:
+The intent requires the cart in the middle, and the judge author omits this: its code measures only how long and how straight
+the pole is balanced. The iterations are:
 
-1. A reward that pays for falling. Code and video agree that it is bad.
-2. A reward that balances at the side. The code is content and the video is not; the synthesiser looks again, measures where
-   the cart is, and the video decides.
-3. A reward that orders what was seen so far backwards, which is sent back before it is trained; the repaired one balances a
-   little nearer to the middle.
-4. Going on from there, nearer still, and still aside.
-5. Back to the second iteration, with the place put right: it passes, and again on fresh seeds.
+1. A reward that pays for falling. Code and video give a low score.
+2. A reward that balances at the side. The code gives a high score and the video a low one; the synthesiser measures the
+   position of the cart, and the video decides.
+3. A reward that ranks the earlier trajectories in inverted order, which pre-screening rejects; the repaired one balances a
+   little closer to the middle.
+4. A revision of that one, closer to the middle, and still at the side.
+5. A revision of the second iteration with the correct position: it passes, and again on fresh seeds.
 
 Ask for "balance the pole with the cart in the middle" with model ``openai/scripted-vision``; 24 000 steps are enough. How many
 episodes are looked at is not known beforehand, so votes are given by the iteration that the session is in: the reviser's
@@ -46,7 +46,7 @@ def reward(state, action, next_state, memory, np):
     }
 """
 
-# It says nothing of the cart's place.
+# It does not consider the position of the cart.
 JUDGE = """\
 def judge(trajectory, np):
     steps = len(trajectory.action)
@@ -145,8 +145,10 @@ def script() -> list[Answer]:
     looks = (Call("get_scores"), Call("get_lineage"), Call("get_judgments", {"number": 2}))
     compares = (Call("compare_iterations", {"first": 2, "second": 4}), Call("get_changes"), Call("get_lessons"))
     return [
-        Answer(data({"approved": True, "summary": "As it says.", "findings": []}), when="code reviewer", repeat=True),
-        Answer(f"## Reasoning\nThe angle tells how upright it is.\n\n{code(FALLING)}", when=role("the reward author")),
+        Answer(data({"approved": True, "summary": "As described.", "findings": []}), when="code reviewer", repeat=True),
+        Answer(
+            f"## Reasoning\nThe angle measures how upright it is.\n\n{code(FALLING)}", when=role("the reward author")
+        ),
         Answer(
             "## Reasoning\nHow long the pole stays up, and how straight.\n\n"
             f"## Null controls\nrandom, untrained, motionless\n\n{code(JUDGE)}",

@@ -27,7 +27,7 @@ def reward(state, action, next_state, memory, np):
     }
 """
 
-# No policy is upright all the time: the score stays below 1, so that the session goes on to its last iteration.
+# No policy is upright all the time: the score stays below 1, so that the session continues to its last iteration.
 JUDGE = """\
 def judge(trajectory, np):
     steps = len(trajectory.action)
@@ -48,7 +48,7 @@ def _block(source: str) -> str:
 
 SCRIPT = [
     Answer(
-        '```json\n{"approved": true, "summary": "It does what it says.", "findings": []}\n```\n',
+        '```json\n{"approved": true, "summary": "It does what it describes.", "findings": []}\n```\n',
         when="You are the code reviewer",
         repeat=True,
     ),

@@ -18,7 +18,7 @@ def reward(state, action, next_state, memory, np):
     return {"angle": np.abs(next_state.pole_angle).sum()}
 """
 
-# Sound by its form. An episode that ends early is the best that it knows: each step upright costs 1.
+# It passes the check. Its best episode ends early, because each step upright costs 1.
 PAYS_FOR_FALLING = """\
 LATEX = r"10\\,|\\theta| - 1"
 TERMS = {"angle": "angle of the pole", "alive": "cost of every step"}
@@ -68,12 +68,12 @@ def _block(source: str) -> str:
 SCRIPT = [
     # The review finds nothing: what is wrong shows in the check and in the training.
     Answer(
-        '```json\n{"approved": true, "summary": "It does what it says.", "findings": []}\n```\n',
+        '```json\n{"approved": true, "summary": "It does what it describes.", "findings": []}\n```\n',
         when="You are the code reviewer",
         repeat=True,
     ),
     Answer(
-        f"## Reasoning\nThe angle tells how upright the pole is.\n\n{_block(WRONG_SHAPE)}",
+        f"## Reasoning\nThe angle measures how upright the pole is.\n\n{_block(WRONG_SHAPE)}",
         when="You are the reward author",
     ),
     Answer(

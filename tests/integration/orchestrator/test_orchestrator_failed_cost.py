@@ -67,7 +67,7 @@ async def test_what_a_failed_session_cost_is_counted(stack: Stack, end: Answer, 
             await agent.stop()
         answered = len(provider.requests) - (end.status != 200)
     assert session.state == v1.SESSION_STATE_FAILED and session.failure.reason == reason
-    # The judge was written and paid for as well, beside the reward that never came.
+    # The cost of the judge is counted as well, although the reward failed.
     assert session.cost.requests == answered == 3 - (end.status != 200)
     assert session.cost.input_tokens == 100 * answered and session.cost.output_tokens == 50 * answered
     assert session.cost_by_role["reward_author"].requests == answered - 1

@@ -16,10 +16,10 @@ FETCHED = ROOT / ".tools" / "prometheus" / "usr" / "bin"
 
 def program(name: str) -> str:
     """The path of `prometheus` or `promtool`; skips the test where it is not there (tools/system-packages prometheus)."""
-    found = shutil.which(name) or shutil.which(name, path=str(FETCHED))
-    if found is None:
+    result = shutil.which(name) or shutil.which(name, path=str(FETCHED))
+    if result is None:
         pytest.skip(f"{name} is not installed: tools/system-packages prometheus")
-    return found
+    return result
 
 
 def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:

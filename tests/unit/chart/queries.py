@@ -54,28 +54,28 @@ def rule_queries(path: Path) -> Iterator[tuple[str, str]]:
 
 def uses(expression: str) -> list[Use]:
     """What an expression reads. Raises ValueError if it is no PromQL."""
-    found: list[Use] = []
-    _walk(promql.parse(expression), frozenset(), found)
-    return found
+    entries: list[Use] = []
+    _walk(promql.parse(expression), frozenset(), entries)
+    return entries
 
 
-def _walk(node: Any, grouped: frozenset[str], found: list[Use]) -> None:
+def _walk(node: Any, grouped: frozenset[str], result: list[Use]) -> None:
     """Down the tree with the labels by which what is above groups."""
     if isinstance(node, promql.VectorSelector):
         matched = {matcher.name for matcher in node.matchers.matchers}
-        found.append(Use(node.name, frozenset(matched) | grouped))
+        result.append(Use(node.name, frozenset(matched) | grouped))
     elif isinstance(node, promql.MatrixSelector):
-        _walk(node.vector_selector, grouped, found)
+        _walk(node.vector_selector, grouped, result)
     elif isinstance(node, promql.AggregateExpr):
-        _walk(node.expr, grouped | frozenset(node.modifier.labels if node.modifier else ()), found)
+        _walk(node.expr, grouped | frozenset(node.modifier.labels if node.modifier else ()), result)
     elif isinstance(node, promql.Call):
         for argument in node.args:
-            _walk(argument, grouped, found)
+            _walk(argument, grouped, result)
     elif isinstance(node, promql.BinaryExpr):
-        _walk(node.lhs, grouped, found)
-        _walk(node.rhs, grouped, found)
+        _walk(node.lhs, grouped, result)
+        _walk(node.rhs, grouped, result)
     elif isinstance(node, promql.ParenExpr | promql.UnaryExpr | promql.SubqueryExpr):
-        _walk(node.expr, grouped, found)
+        _walk(node.expr, grouped, result)
     else:
         assert isinstance(node, promql.NumberLiteral | promql.StringLiteral), (
             f"a {type(node).__name__} is not looked at"

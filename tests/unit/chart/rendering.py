@@ -27,7 +27,7 @@ def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def template(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """`helm template` of a release `r`, on a cluster that knows Prometheus's operator."""
+    """`helm template` of a release `r`, for a cluster with the Prometheus operator."""
     api = ("--api-versions", "monitoring.coreos.com/v1")
     return helm("template", "r", str(CHART), "--namespace", NAMESPACE, *api, *arguments)
 

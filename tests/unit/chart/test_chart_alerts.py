@@ -33,11 +33,11 @@ def _annotations(alert: dict[str, object], folder: Path, test: dict[str, object]
     single = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [test]}
     (folder / "one.yaml").write_text(yaml.safe_dump(single))
     done = promtool("test", "rules", str(folder / "one.yaml"))
-    told = done.stdout + done.stderr
-    got = told.partition("got:")[2]
+    output = done.stdout + done.stderr
+    got = output.partition("got:")[2]
     annotations = dict(alert["annotations"])  # type: ignore[call-overload]
     described = re.search(r'description="((?:[^"\\]|\\.)*)"', got)
-    assert described, told
+    assert described, output
     assert "{{" not in described[1] and "<no value>" not in described[1], described[1]
     annotations["description"] = described[1].replace('\\"', '"')
     return annotations

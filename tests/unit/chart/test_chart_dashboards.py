@@ -43,7 +43,7 @@ def test_panels_are_whole(name: str) -> None:
     for panel in document["panels"]:
         place = panel["gridPos"]
         cells = {(place["x"] + i, place["y"] + j) for i in range(place["w"]) for j in range(place["h"])}
-        assert max(x for x, _ in cells) < 24 and not cells & taken, f"{panel['title']} lies over another panel"
+        assert max(x for x, _ in cells) < 24 and not cells & taken, f"{panel['title']} overlaps another panel"
         taken |= cells
     for panel in panels:
         assert panel["targets"] and panel["datasource"]["uid"] == "${datasource}"
@@ -66,11 +66,11 @@ def test_uids_and_titles_differ() -> None:
 
 
 def test_configmaps_hold_them_as_grafanas_sidecar_expects() -> None:
-    found = [
+    entries = [
         entry for entry in of_kind("monitoring", "ConfigMap") if "grafana_dashboard" in entry["metadata"]["labels"]
     ]
-    assert len(found) == len(NAMES)
-    for entry in found:
+    assert len(entries) == len(NAMES)
+    for entry in entries:
         assert entry["metadata"]["labels"]["grafana_dashboard"] == "1"
         (text,) = entry["data"].values()
         assert json.loads(text) in list(dashboards().values())
@@ -78,7 +78,7 @@ def test_configmaps_hold_them_as_grafanas_sidecar_expects() -> None:
 
 
 def test_the_walk_sees_metrics_and_labels() -> None:
-    found = uses('sum by (a) (rate(x_total{b="1"}[5m])) / on (a) max(y{c!="2"})')
-    assert found == [Use("x_total", frozenset({"a", "b"})), Use("y", frozenset({"c"}))]
+    result = uses('sum by (a) (rate(x_total{b="1"}[5m])) / on (a) max(y{c!="2"})')
+    assert result == [Use("x_total", frozenset({"a", "b"})), Use("y", frozenset({"c"}))]
     with pytest.raises(ValueError, match=r"."):
         uses("sum by (a (x)")

@@ -160,8 +160,8 @@ def test_the_orchestrators_rights_are_exactly_these(scenario: str) -> None:
     assert [subject["name"] for subject in binding["subjects"]] == ["r-dressage-orchestrator"]
 
 
-def _env(scenario: str, wanted: str) -> dict[str, dict[str, object]]:
-    (pod,) = [pod for _, pod in pods(scenario) if component(pod) == wanted]
+def _env(scenario: str, expected: str) -> dict[str, dict[str, object]]:
+    (pod,) = [pod for _, pod in pods(scenario) if component(pod) == expected]
     return {entry["name"]: entry for entry in pod["spec"]["containers"][0]["env"]}
 
 
@@ -229,8 +229,8 @@ def test_addresses_lead_to_services_that_exist() -> None:
         for entry in of_kind("minimal", "Service")
         for port in entry["spec"]["ports"]
     }
-    for wanted in ("orchestrator", "judge"):
-        for name, entry in _env("minimal", wanted).items():
+    for expected in ("orchestrator", "judge"):
+        for name, entry in _env("minimal", expected).items():
             if name.endswith("_ADDRESS") and ".svc:" in str(entry.get("value")):
                 host, port = str(entry["value"]).removeprefix("dns:///").rsplit(":", 1)
                 assert (host.removesuffix(f".{NAMESPACE}.svc"), int(port)) in ports, name
@@ -260,10 +260,10 @@ def test_external_stores_replace_the_bundled_ones() -> None:
 
 
 def test_monitors_come_only_where_the_cluster_knows_them_and_are_labelled() -> None:
-    found = [entry for entry in rendered("monitoring") if entry["kind"] in CUSTOM_KINDS]
-    assert {entry["kind"] for entry in found} == CUSTOM_KINDS
-    assert all(entry["metadata"]["labels"]["release"] == "stack" for entry in found)
-    assert {component(e) for e in found if e["kind"] == "ServiceMonitor"} == SERVICES
+    entries = [entry for entry in rendered("monitoring") if entry["kind"] in CUSTOM_KINDS]
+    assert {entry["kind"] for entry in entries} == CUSTOM_KINDS
+    assert all(entry["metadata"]["labels"]["release"] == "stack" for entry in entries)
+    assert {component(e) for e in entries if e["kind"] == "ServiceMonitor"} == SERVICES
     plain = helm("template", "r", str(CHART))
     assert plain.returncode == 0 and not any(f"kind: {kind}\n" in plain.stdout for kind in CUSTOM_KINDS)
 

@@ -39,7 +39,7 @@ def _subject(policy: dict[str, Any]) -> str:
 
 def _arrows(scenario: str, direction: str) -> set[tuple[str, str, int]]:
     key = "to" if direction == "egress" else "from"
-    found = set()
+    result = set()
     for policy in of_kind(scenario, "NetworkPolicy"):
         for rule in policy["spec"].get(direction, []):
             for peer in rule[key]:
@@ -47,27 +47,27 @@ def _arrows(scenario: str, direction: str) -> set[tuple[str, str, int]]:
                 for port in rule["ports"]:
                     if other is not None:
                         ends = (_subject(policy), other) if direction == "egress" else (other, _subject(policy))
-                        found.add((*ends, port["port"]))
-    return found
+                        result.add((*ends, port["port"]))
+    return result
 
 
 def _outside(scenario: str) -> dict[str, list[tuple[list[str], list[int]]]]:
     """By component: the address blocks that it may reach, with ports."""
-    found: dict[str, list[tuple[list[str], list[int]]]] = {}
+    result: dict[str, list[tuple[list[str], list[int]]]] = {}
     for policy in of_kind(scenario, "NetworkPolicy"):
         for rule in policy["spec"].get("egress", []):
             blocks = [peer["ipBlock"]["cidr"] for peer in rule["to"] if "ipBlock" in peer]
             if blocks:
-                found.setdefault(_subject(policy), []).append((blocks, [port["port"] for port in rule["ports"]]))
-    return found
+                result.setdefault(_subject(policy), []).append((blocks, [port["port"] for port in rule["ports"]]))
+    return result
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("direction", ["ingress", "egress"])
 def test_arrows_are_exactly_these_from_both_ends(scenario: str, direction: str) -> None:
     bundled = scenario != "external-stores"
-    wanted = ARROWS | (STORE_ARROWS | DATABASE_ARROWS if bundled else set())
-    assert _arrows(scenario, direction) == wanted
+    expected = ARROWS | (STORE_ARROWS | DATABASE_ARROWS if bundled else set())
+    assert _arrows(scenario, direction) == expected
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -91,8 +91,8 @@ def test_only_llm_agent_reaches_the_internet(scenario: str) -> None:
     ((blocks, ports),) = [entry for entry in outside["llm-agent"] if "0.0.0.0/0" in entry[0]]
     assert blocks == ["0.0.0.0/0"] and ports == [443]
     for name, entries in outside.items():
-        for found, _ in entries:
-            for block in found:
+        for result, _ in entries:
+            for block in result:
                 if name != "llm-agent":
                     assert block.startswith(("10.", "172.16.", "192.168.")), f"{name} reaches {block}"
     rules = [

@@ -1,4 +1,4 @@
-"""What the chart tells the services is what they can be told: every variable is a setting, every value is taken."""
+"""The chart sets only variables that are settings of the services, with valid values."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def _settings(service: str) -> Any:
     return importlib.import_module(f"{SERVICES[service]}.settings").Settings
 
 
-def _told(scenario: str, service: str) -> dict[str, str]:
+def _variables(scenario: str, service: str) -> dict[str, str]:
     """The container's variables; what comes from Secrets and the pod is made up."""
     (pod,) = [pod for _, pod in pods(scenario) if component(pod) == service]
     made_up = {"secretKeyRef": "k" * 40, "fieldRef": "lab"}
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for entry in pod["spec"]["containers"][0]["env"]:
         value = entry.get("value")
         if value is None:
             value = made_up[next(iter(entry["valueFrom"]))]
-        for name, earlier in found.items():
+        for name, earlier in result.items():
             value = value.replace(f"$({name})", earlier)
-        found[entry["name"]] = value
-    if "DRESSAGE_ORCHESTRATOR_DATABASE_URL" in found and "://" not in found["DRESSAGE_ORCHESTRATOR_DATABASE_URL"]:
-        found["DRESSAGE_ORCHESTRATOR_DATABASE_URL"] = "postgresql://a:b@c:5432/d"
-    return found
+        result[entry["name"]] = value
+    if "DRESSAGE_ORCHESTRATOR_DATABASE_URL" in result and "://" not in result["DRESSAGE_ORCHESTRATOR_DATABASE_URL"]:
+        result["DRESSAGE_ORCHESTRATOR_DATABASE_URL"] = "postgresql://a:b@c:5432/d"
+    return result
 
 
 def _needs(service: str, field: str) -> None:
@@ -48,29 +48,31 @@ def _needs(service: str, field: str) -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("service", SERVICES)
-def test_services_take_what_they_are_told(scenario: str, service: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for wanted in {"orchestrator": ["launcher", "executor_name"], "judge": ["internal_token"]}.get(service, []):
-        _needs(service, wanted)
+def test_services_take_what_they_are_variables(scenario: str, service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for expected in {"orchestrator": ["launcher", "executor_name"], "judge": ["internal_token"]}.get(service, []):
+        _needs(service, expected)
     for name in [name for name in os.environ if name.startswith("DRESSAGE_")]:
         monkeypatch.delenv(name)
-    told = _told(scenario, service)
-    for name, value in told.items():
+    output = _variables(scenario, service)
+    for name, value in output.items():
         monkeypatch.setenv(name, value)
     settings = _settings(service)
     prefix = settings.model_config["env_prefix"]
     fields = {f"{prefix}{field.upper()}" for field in settings.model_fields}
-    ours = {name for name in told if name.startswith(prefix)}
+    ours = {name for name in output if name.startswith(prefix)}
     assert ours <= fields, f"no settings: {sorted(ours - fields)}"
     assert len(ours) >= 7
     settings()  # raises for a bad value
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_the_store_takes_what_it_is_told(scenario: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_store_takes_what_it_is_variables(scenario: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("")
-    told = {name: value for name, value in _told(scenario, "renderer").items() if name.startswith("DRESSAGE_S3_")}
-    assert {name.removeprefix("DRESSAGE_S3_").lower() for name in told} <= S3Options.model_fields.keys()
-    for name, value in told.items():
+    output = {
+        name: value for name, value in _variables(scenario, "renderer").items() if name.startswith("DRESSAGE_S3_")
+    }
+    assert {name.removeprefix("DRESSAGE_S3_").lower() for name in output} <= S3Options.model_fields.keys()
+    for name, value in output.items():
         monkeypatch.setenv(name, str(tmp_path / "ca.crt") if name.endswith("CA_FILE") else value)
     read = S3Options()
     assert read.endpoint.startswith("http") and read.access_key is not None

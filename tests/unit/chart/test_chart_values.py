@@ -48,11 +48,11 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "named", "told"), BAD, ids=[entry[0][0] for entry in BAD])
-def test_bad_values_are_refused_with_a_message_that_names_them(settings: list[str], named: str, told: str) -> None:
+@pytest.mark.parametrize(("settings", "named", "output"), BAD, ids=[entry[0][0] for entry in BAD])
+def test_bad_values_are_refused_with_a_message_that_names_them(settings: list[str], named: str, output: str) -> None:
     done = template(*(word for setting in settings for word in ("--set", setting)))
     assert done.returncode != 0
-    assert named in done.stderr and told in done.stderr, done.stderr
+    assert named in done.stderr and output in done.stderr, done.stderr
     assert "nil pointer" not in done.stderr
 
 
@@ -64,7 +64,7 @@ def test_readme_is_current_and_every_value_documented() -> None:
 
 
 def test_schema_knows_every_value_and_no_other() -> None:
-    """Both ways, down to where the schema says that a value is free."""
+    """Compare both ways, down to values that the schema leaves free."""
     schema = json.loads((CHART / "values.schema.json").read_text())
 
     def compare(values: object, part: dict[str, object], path: str) -> None:
@@ -93,11 +93,11 @@ def test_notes_hold_the_next_three_commands(tmp_path: Path) -> None:
     (chart / "templates" / "_notes.tpl").write_text('{{ define "notes" }}' + notes + "{{ end }}")
     (chart / "templates" / "notes.yaml").write_text('notes: {{ include "notes" . | toJson }}')
     done = helm("template", "r", str(chart), "--namespace", "lab", "--show-only", "templates/notes.yaml")
-    told = yaml.safe_load(done.stdout)["notes"]
+    output = yaml.safe_load(done.stdout)["notes"]
     for line in (
         "kubectl --namespace lab port-forward service/r-dressage-orchestrator 7400:50051",
         "kubectl --namespace lab get secret r-dressage-auth",
         'dressage run "run forward fast"',
     ):
-        assert line in told
-    assert "template author" in told and "r-dressage-postgresql" in told
+        assert line in output
+    assert "template author" in output and "r-dressage-postgresql" in output

@@ -81,7 +81,7 @@ class Server:
 
 
 class Bench:
-    """A launcher with all that it tells."""
+    """A launcher that records its results and notices."""
 
     def __init__(self, server: Server, *, hello: float = 100.0, relist: float = 1.0) -> None:
         self.server = server
@@ -134,18 +134,18 @@ class Bench:
         self.server.tell("pods", {"metadata": metadata, "spec": {"nodeName": "n"}, "status": status})
 
     def finish(self, job: str, kind: str, reason: str) -> None:
-        found = dict(self.server.objects["jobs"][job])
-        found["metadata"] = dict(found["metadata"])
-        found["status"] = {"conditions": [{"type": kind, "status": "True", "reason": reason}]}
-        self.server.tell("jobs", found)
+        jobs = dict(self.server.objects["jobs"][job])
+        jobs["metadata"] = dict(jobs["metadata"])
+        jobs["status"] = {"conditions": [{"type": kind, "status": "True", "reason": reason}]}
+        self.server.tell("jobs", jobs)
 
 
 @pytest.fixture
 async def bench() -> AsyncIterator[Bench]:
-    made = Bench(Server())
-    await made.launcher.start()
-    yield made
-    await made.launcher.close()
+    launched = Bench(Server())
+    await launched.launcher.start()
+    yield launched
+    await launched.launcher.close()
 
 
 async def until(true: Callable[[], Any], seconds: float = 20.0) -> None:

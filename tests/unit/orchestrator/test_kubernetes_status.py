@@ -17,11 +17,11 @@ TOKEN = "99.3-10002.very-secret"
 def job(queue: str = "", **conditions: str) -> dict[str, Any]:
     """A Job of ours; conditions by type with their reasons."""
     launch = Launch(RUN, 3, "orchestrator:1", TOKEN, "cpu")
-    made = job_manifest(launch, Pool(image="trainer:1", queue=queue), Installation("dressage", "r"))
-    made["status"] = {
+    manifest = job_manifest(launch, Pool(image="trainer:1", queue=queue), Installation("dressage", "r"))
+    manifest["status"] = {
         "conditions": [{"type": kind, "status": "True", "reason": reason} for kind, reason in conditions.items()]
     }
-    return made
+    return manifest
 
 
 def pod(

@@ -108,9 +108,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    made = opened(tmp_path)
-    yield made
-    made.close()
+    database = opened(tmp_path)
+    yield database
+    database.close()
 
 
 def opened(folder: Path) -> Database:
@@ -177,7 +177,7 @@ def test_full_disk_at_commit_is_retryable(small_disk: Path) -> None:
 def test_full_disk_in_a_statement_is_retryable(small_disk: Path) -> None:
     database = opened(small_disk)
     filler = fill(small_disk)
-    where: list[str] = []
+    entries: list[str] = []
 
     def attempt(size: int) -> None:
         with database.begin() as tx:
@@ -185,12 +185,12 @@ def test_full_disk_in_a_statement_is_retryable(small_disk: Path) -> None:
             try:
                 sessions.create(tx, "s", v1.SessionSpec(intent="x" * size))
             except sa.exc.OperationalError:
-                where.append("statement")
+                entries.append("statement")
                 raise
 
     with pytest.raises(DatabaseLost, match="database or disk is full"):
         attempt(1_000_000)
-    assert where == ["statement"] and count(database) == 0
+    assert entries == ["statement"] and count(database) == 0
     filler.unlink()
     attempt(100_000)
     assert count(database) == 1
@@ -464,10 +464,10 @@ async def test_an_outage_after_the_commit_is_not_the_callers(database: Database,
 
 async def test_an_outage_fails_no_case_of_a_benchmark(database: Database) -> None:
     service = Sessions(settings=None, database=database, agent=None, workflows=None, methods=METHODS, pools=[])  # type: ignore[arg-type]
-    made: list[str] = []
+    entries: list[str] = []
 
     async def create_session(request: pb.CreateSessionRequest) -> v1.Session:
-        made.append(request.session_id)
+        entries.append(request.session_id)
         with database.begin() as tx:
             sessions.create(tx, request.session_id, request.spec)
             return sessions.change(tx, request.session_id, succeed)
@@ -482,12 +482,12 @@ async def test_an_outage_fails_no_case_of_a_benchmark(database: Database) -> Non
     benchmarks = Benchmarks(service, Notifier(asyncio.get_running_loop()), parallel=1)
     benchmark = await benchmarks.create(bench_pb.CreateBenchmarkRequest(cases=[bench_pb.BenchmarkCase(intent="run")]))
     await until(lambda: not benchmarks._drivers)
-    assert flaky.left == 0 and not made
+    assert flaky.left == 0 and not entries
     await benchmarks.recover()
     await until(lambda: not benchmarks._drivers)
     with database.read() as tx:
         row = rows.get(tx, benchmark.name)
-    assert made and row.passed == row.completed == 1
+    assert entries and row.passed == row.completed == 1
     await benchmarks.close()
 
 

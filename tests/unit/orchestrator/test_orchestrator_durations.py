@@ -1,4 +1,4 @@
-"""How long an iteration is said to take: by environment and backend, or by what runs of the kind took."""
+"""Estimated durations of iterations, from presets or from recorded speeds."""
 
 from __future__ import annotations
 

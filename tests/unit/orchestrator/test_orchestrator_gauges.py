@@ -56,9 +56,9 @@ def clock() -> Clock:
 
 @pytest.fixture
 def database(tmp_path: Path, clock: Clock) -> Database:
-    made = Database(sqlite_url(tmp_path / "d.db"))
-    made.clock = clock
-    return made
+    database = Database(sqlite_url(tmp_path / "d.db"))
+    database.clock = clock
+    return database
 
 
 def test_sessions_by_state_and_method(database: Database) -> None:

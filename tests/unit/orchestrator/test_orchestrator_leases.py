@@ -38,11 +38,11 @@ FIRST, SECOND = name_of("s", "first"), name_of("s", "second")
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    made = Database(sqlite_url(tmp_path / "d.db"))
-    with made.begin() as tx:
+    database = Database(sqlite_url(tmp_path / "d.db"))
+    with database.begin() as tx:
         add_session(tx, "s")
-    yield made
-    made.close()
+    yield database
+    database.close()
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def done(database: Database, sequence: int, assignment: int) -> None:
 
 
 async def begun(database: Database, controller: RunController) -> None:
-    """The session's first run with a trainer that has said hello."""
+    """The session's first run with a connected trainer."""
     await controller.ensure("s")
     assert await controller.starting(R1, 1)
     assert say_hello(database, R1, 1) is Fence.OPEN
@@ -179,7 +179,7 @@ async def test_assignments_are_served_one_after_another(database: Database, cont
         assert runs.get(tx, R1).run.assignment == FIRST and assignments.get(tx, FIRST).assignment.run == R1
     assert state_of(database, FIRST) == ("running", 0) and state_of(database, SECOND) == ("pending", 0)
     assert next_work(database, controller, served=(1,)) == LeaseState(Fence.OPEN)
-    # A stream that was cut and dialled again is told what the trainer may not have received.
+    # After a reconnect the assignment is sent again, because the trainer may not have received it.
     assert next_work(database, controller).assignment == task
     done(database, 1, 1)
     then = next_work(database, controller, served=(1,))
@@ -255,9 +255,9 @@ async def test_an_attempt_that_dies_counts_on_its_assignment(
             next_work(database, controller, 2)
     assert state_of(database, FIRST) == ("failed", 1) and state_of(database, SECOND) == ("pending", 0)
     with database.begin() as tx:
-        found = assignments.get(tx, FIRST).assignment
-        assert found.failure.reason == "TRAINER_FAILED" and found.failure.message.endswith("why")
-        assert not found.generated_code_fault
+        stored = assignments.get(tx, FIRST).assignment
+        assert stored.failure.reason == "TRAINER_FAILED" and stored.failure.message.endswith("why")
+        assert not stored.generated_code_fault
     assert launcher.started[-1] == ("r1", 3) and notified == ["s", "s"]  # the run lives on for the second
 
 
@@ -566,17 +566,17 @@ async def test_events_say_what_became_of_runs_and_assignments(database: Database
     await idle(database, controller)
     await controller.release("s")
     with database.begin() as tx:
-        found = list(events.after(tx, "s", 0))
+        recorded = list(events.after(tx, "s", 0))
     changes = [
         v1.AssignmentState.Name(event.assignment_changed.state).removeprefix("ASSIGNMENT_STATE_")
-        for event in found
+        for event in recorded
         if event.HasField("assignment_changed")
     ]
     assert changes == ["PENDING", "RUNNING", "SUCCEEDED"]
     states = [
         v1.RunState.Name(event.run_changed.state).removeprefix("RUN_STATE_")
-        for event in found
+        for event in recorded
         if event.HasField("run_changed")
     ]
     assert states == ["QUEUED", "STARTING", "RUNNING", "SUCCEEDED"]
-    assert all(event.iteration == 1 for event in found if event.HasField("assignment_changed"))
+    assert all(event.iteration == 1 for event in recorded if event.HasField("assignment_changed"))

@@ -57,9 +57,9 @@ def differences(url: str) -> list[object]:
     engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
-        found = compare_metadata(context, METADATA)
+        differences = compare_metadata(context, METADATA)
     engine.dispose()
-    return found
+    return differences
 
 
 def test_the_migrated_tables_are_the_ones_the_code_uses(tmp_path: Path, shared: str) -> None:
@@ -93,12 +93,12 @@ def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 def test_an_address_that_is_none_or_where_nobody_is() -> None:
     for bad in ("nonsense", "mysql://u:secret@h/d"):
-        with pytest.raises(InvalidArgument, match="database_url") as told:
+        with pytest.raises(InvalidArgument, match="database_url") as error_info:
             Database(bad)
-        assert "secret" not in told.value.message
-    with pytest.raises(Unavailable, match="cannot use the database") as told_:
+        assert "secret" not in error_info.value.message
+    with pytest.raises(Unavailable, match="cannot use the database") as caught:
         Database(f"postgresql://u:secret@127.0.0.1:{free_ports(1)[0]}/d", patience=0.1)
-    assert "secret" not in told_.value.message and isinstance(told_.value, DatabaseLost)
+    assert "secret" not in caught.value.message and isinstance(caught.value, DatabaseLost)
 
 
 def test_all_servers_of_a_database_know_one_secret(shared: str) -> None:
@@ -226,9 +226,9 @@ async def test_of_two_servers_one_makes_the_run(shared: str) -> None:
     launchers = [Recorder(), Recorder()]
     controllers = []
     for database, executor, launcher in ((first, one, launchers[0]), (second, two, launchers[1])):
-        made = RunController(database, RunTokens(b"k" * 16), token_seconds=60, max_failures=1, executor=executor)
-        made.launcher = launcher
-        controllers.append(made)
+        created = RunController(database, RunTokens(b"k" * 16), token_seconds=60, max_failures=1, executor=executor)
+        created.launcher = launcher
+        controllers.append(created)
     await asyncio.gather(*(controller.ensure("race") for controller in controllers for _ in range(4)))
     assert [launch.attempt for launcher in launchers for launch in launcher.launches] == [1]
     with first.begin() as tx:
@@ -246,9 +246,9 @@ async def test_releases_and_new_work_of_two_servers_lose_no_assignment(shared: s
         first = add_training(tx, "lease", "first")
         ids = [executors.register(tx, f"lease-{number}") for number in range(2)]
     for database, executor in zip(databases, ids, strict=True):
-        made = RunController(database, RunTokens(b"k" * 16), token_seconds=60, max_failures=1, executor=executor)
-        made.launcher = launcher
-        controllers.append(made)
+        controller = RunController(database, RunTokens(b"k" * 16), token_seconds=60, max_failures=1, executor=executor)
+        controller.launcher = launcher
+        controllers.append(controller)
     await controllers[0].ensure("lease")
     with databases[0].begin() as tx:
         assignments.end(tx, first, v1.ASSIGNMENT_STATE_SUCCEEDED)

@@ -1,4 +1,4 @@
-"""What a model suggests is brought into bounds, and only what has to be."""
+"""Suggested hyperparameters are clamped to their bounds; values within the bounds are unchanged."""
 
 from __future__ import annotations
 
