@@ -38,7 +38,7 @@ def until_one_is_done(server: Server) -> pb.Benchmark:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_benchmark_goes_on_after_kill_9(tmp_path: Path) -> None:
+def test_a_benchmark_resumes_after_kill_9(tmp_path: Path) -> None:
     cases = tmp_path / "cases.csv"
     cases.write_text(CASES)
     with Server(tmp_path / "data") as server:

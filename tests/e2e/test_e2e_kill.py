@@ -77,7 +77,7 @@ def _listed(data_dir: Path) -> str:
     return " ".join(output.stdout.split())
 
 
-def test_a_killed_server_goes_on_to_the_same_weights(tmp_path: Path):
+def test_a_killed_server_continues_to_the_same_weights(tmp_path: Path):
     calm = tmp_path / "calm"
     with Server(calm) as server, server.client() as client:
         client.create_session(_spec(), session_id="calm")

@@ -50,7 +50,7 @@ def test_a_sentence_becomes_a_policy_and_a_video(installed: Installation, addres
     assert 1 <= len(created) <= 2 and len(pods(installed, session)) == len(created)
 
 
-def test_artifacts_lie_in_minio_and_state_in_postgresql(installed: Installation) -> None:
+def test_artifacts_are_in_minio_and_state_in_postgresql(installed: Installation) -> None:
     space, orchestrator = installed.space, installed.pod("orchestrator")
     rows = space.run(
         *("exec", installed.pod("postgresql"), "--", "psql", "-U", "dressage", "-d", "dressage", "-At", "-c"),
@@ -95,7 +95,7 @@ def test_grpcurl_alone_does_it_as_documented(installed: Installation, address: s
     )
 
 
-def test_the_api_asks_for_the_token(installed: Installation, address: str) -> None:
+def test_the_api_requires_the_token(installed: Installation, address: str) -> None:
     for token in ((), ("--token", "not-the-token")):
         done = run_cli("sessions", "list", "--address", address, *token, DRESSAGE_TOKEN="")
         assert done.returncode == 1 and "asks for a bearer token; set DRESSAGE_TOKEN" in done.stderr, done

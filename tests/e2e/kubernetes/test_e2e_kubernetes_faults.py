@@ -144,7 +144,7 @@ def test_a_session_amid_all_faults_ends_as_one_without(installed: Installation) 
     assert rough == calm
 
 
-def test_a_run_out_of_memory_says_so(installed: Installation) -> None:
+def test_running_out_of_memory_is_reported(installed: Installation) -> None:
     call(installed, lambda client: client.create_session(training(20_000, pool="tiny"), session_id="tiny"))
     session = ended(installed, "tiny")
     assert session.state == pb.SESSION_STATE_FAILED

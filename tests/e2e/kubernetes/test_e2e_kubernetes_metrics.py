@@ -41,7 +41,7 @@ def prometheus(installed: Installation, tmp_path: Path) -> Iterator[Prometheus]:
         yield stack.enter_context(Prometheus(tmp_path, targets).running())
 
 
-def test_metrics_tell_what_the_session_did(installed: Installation, prometheus: Prometheus) -> None:
+def test_metrics_describe_the_session(installed: Installation, prometheus: Prometheus) -> None:
     eventually(lambda: prometheus.value("count(up == 1) == 4"), "not all services are scraped", seconds=120)
     before = {name: prometheus.value(text) or 0.0 for name, text in COUNTED.items()}
     Provider(installed.space, "one_revision.py").start()

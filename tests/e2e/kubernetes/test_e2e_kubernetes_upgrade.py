@@ -37,7 +37,7 @@ def test_an_upgrade_in_the_middle_of_a_training_loses_nothing(installed: Install
     assert weights(installed, "upgraded") == weights(installed, "before")
 
 
-def test_uninstalling_leaves_the_volumes_and_the_password_that_they_know(installed: Installation) -> None:
+def test_uninstalling_keeps_the_volumes_and_their_password(installed: Installation) -> None:
     space = installed.space
     call(installed, lambda client: client.create_session(training(100_000_000), session_id="last"))
     trained(installed, "last", attempt=1)

@@ -144,7 +144,7 @@ async def test_the_server_takes_the_manifest_and_refuses_a_wrong_one(space: Name
     client.close()
 
 
-async def test_one_job_twice_is_one_and_its_pod_is_a_stranger(bench: Callable[..., Any]) -> None:
+async def test_a_job_is_created_once_and_its_pod_is_isolated(bench: Callable[..., Any]) -> None:
     program = """
 import json, os, pathlib, time
 account = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -242,7 +242,7 @@ time.sleep(600)
     assert not launched.ended
 
 
-async def test_what_keeps_a_pod_from_running_is_told(bench: Callable[..., Any]) -> None:
+async def test_reasons_of_waiting_pods_are_reported(bench: Callable[..., Any]) -> None:
     huge = {"requests": {"cpu": "1000", "memory": "32Mi"}, "limits": {"memory": "32Mi"}}
     launched = await bench(
         huge=pool("pass", resources=huge),
@@ -259,7 +259,7 @@ async def test_what_keeps_a_pod_from_running_is_told(bench: Callable[..., Any]) 
     assert not by_run["huge"].counts and not by_run["absent"].counts
 
 
-async def test_quota_is_told_and_waited_for(bench: Callable[..., Any]) -> None:
+async def test_an_exceeded_quota_is_reported_and_retried(bench: Callable[..., Any]) -> None:
     launched = await bench(p=pool("pass"))
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
     launched.space.apply(quota)

@@ -200,7 +200,7 @@ async def test_a_benchmark_runs_its_cases_and_labels_join_verdicts(stack: Stack)
     assert len(person) == 1 and person[0].votes == 2 and person[0].score == pytest.approx(0.75)
 
 
-async def test_work_hears_only_the_newest_attempt_and_confines_keys(stack: Stack) -> None:
+async def test_work_accepts_only_the_newest_attempt_and_its_keys(stack: Stack) -> None:
     await stack.start()
     session_spec = spec(reward_source="# good # slow\n", judge_source=JUDGE, max_iterations=1, model="template/v1")
     await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=session_spec, session_id="fence"))

@@ -192,7 +192,7 @@ def place(steps: list[str], name: str) -> int:
 
 
 @pytest.mark.timeout(900)
-async def test_two_moments(stack: Stack) -> None:
+async def test_kills_after_a_reply_and_after_a_judgment(stack: Stack) -> None:
     """In the reviser's conversation, bought and not recorded; and in the judgment, stored and not recorded."""
     await warm()
     calm = await run_killed(stack, step=0)

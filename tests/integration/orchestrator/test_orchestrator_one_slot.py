@@ -37,7 +37,7 @@ async def waiting(stack: Stack, name: str, iteration: int) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_session_that_waits_for_approval_gives_its_place_back(stack: Stack) -> None:
+async def test_a_session_that_waits_for_approval_releases_its_run(stack: Stack) -> None:
     def answer(task: agent_pb.Task) -> agent_pb.TaskResult:
         result = author(task)
         if task.HasField("reviser"):

@@ -61,7 +61,7 @@ async def ended(stack: Stack, name: str) -> v1.Session:
 
 
 @pytest.mark.parametrize("faults", [1, 2])
-async def test_a_session_whose_end_failed_is_ended_as_it_was_to_be(
+async def test_a_session_whose_last_step_failed_gets_its_state(
     stack: Stack, monkeypatch: pytest.MonkeyPatch, faults: int
 ) -> None:
     breaking = Breaking(faults)

@@ -189,7 +189,7 @@ async def test_kill_9_of_one_server_and_the_other_takes_over(cluster: Stack) -> 
 
 
 @pytest.mark.slow
-async def test_a_server_that_stood_still_stops_when_it_wakes(cluster: Stack) -> None:
+async def test_a_suspended_server_stops_when_it_resumes(cluster: Stack) -> None:
     """SIGSTOP in training: the other takes over; after SIGCONT the first is fenced and exits."""
     import signal
 

@@ -55,7 +55,7 @@ async def test_the_end_of_a_log_comes_through_the_api(stack: Stack) -> None:
         assert process.returncode == 0 and seen in messages.decode(), messages
 
 
-async def test_what_has_no_log_is_said_in_words(stack: Stack) -> None:
+async def test_a_missing_log_is_explained(stack: Stack) -> None:
     await stack.start()
     for name, tail, reason in ((RUN, 0, "RUN_NOT_FOUND"), ("sessions/logged", 0, ""), (RUN, 9_000_000, "")):
         with pytest.raises(grpc.aio.AioRpcError) as error:
@@ -71,4 +71,4 @@ async def test_what_has_no_log_is_said_in_words(stack: Stack) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as error:
         await stack.sessions.ReadRunLog(pb.ReadRunLogRequest(name=RUN))
     output = from_rpc(error.value)
-    assert output.reason == "RUN_LOG_NOT_FOUND" and "gone" in output.message
+    assert output.reason == "RUN_LOG_NOT_FOUND" and "was deleted" in output.message

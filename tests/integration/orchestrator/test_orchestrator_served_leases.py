@@ -29,7 +29,7 @@ S1 = "sessions/s/iterations/1/assignments"
 
 
 @pytest.mark.parametrize("released", [True, False], ids=["waits for approval", "is between two assignments"])
-async def test_one_place_serves_a_second_session_while_the_first_waits(tmp_path: Path, released: bool) -> None:
+async def test_one_slot_serves_a_second_session_while_the_first_waits(tmp_path: Path, released: bool) -> None:
     async with LeaseStack(tmp_path, idle_seconds=600.0) as stack:
         stack.add_session("first")
         stack.add_session("second")
@@ -105,7 +105,7 @@ async def test_a_cancelled_assignment_makes_room_for_the_next(tmp_path: Path, mo
 @pytest.mark.parametrize(
     ("source", "reason"), [("# no-disk", "OUT_OF_DISK"), ("# crash\n", "TRAINER_FAILED")], ids=["reported", "crash"]
 )
-async def test_a_fault_of_the_machine_is_repeated_in_a_fresh_process(tmp_path: Path, source: str, reason: str) -> None:
+async def test_an_infrastructure_failure_is_retried_in_a_new_process(tmp_path: Path, source: str, reason: str) -> None:
     async with LeaseStack(tmp_path) as stack:
         stack.add_session("s")
         name = await stack.train("s", "train", source)
@@ -120,7 +120,7 @@ async def test_a_fault_of_the_machine_is_repeated_in_a_fresh_process(tmp_path: P
         assert log.count("--- attempt") == 3
 
 
-async def test_an_idle_trainer_leaves_after_its_time(tmp_path: Path) -> None:
+async def test_an_idle_trainer_exits_after_its_time(tmp_path: Path) -> None:
     async with LeaseStack(tmp_path, idle_seconds=0.5) as stack:
         stack.add_session("s")
         await stack.ended(await stack.train("s", "train", GOOD))
@@ -248,7 +248,7 @@ async def test_runs_and_assignments_are_listed_by_the_api_and_the_cli(tmp_path: 
             assert process.returncode == 0 and all(part in output.decode() for part in parts), output
 
 
-async def test_a_stream_of_one_server_serves_what_another_asked_for(tmp_path: Path) -> None:
+async def test_a_stream_serves_assignments_of_another_server(tmp_path: Path) -> None:
     with postgres() as server:
         url = server.database()
         folders = [tmp_path / name for name in ("a", "b")]

@@ -266,4 +266,4 @@ async def test_a_session_without_further_proposals_delivers_its_best_policy(stac
     assert again == session
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=spec()))
-    assert code(refused.value) == "FAILED_PRECONDITION" and "only reads" in refused.value.details()
+    assert code(refused.value) == "FAILED_PRECONDITION" and "read-only" in refused.value.details()

@@ -60,7 +60,7 @@ def test_validation_would_notice_a_mistake() -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_every_object_is_named_once_and_lies_in_the_namespace(scenario: str) -> None:
+def test_every_object_has_a_unique_name_in_the_namespace(scenario: str) -> None:
     names = [(entry["kind"], entry["metadata"]["name"]) for entry in rendered(scenario)]
     assert len(names) == len(set(names))
     assert {entry["metadata"]["namespace"] for entry in rendered(scenario)} == {NAMESPACE}
@@ -259,7 +259,7 @@ def test_external_stores_replace_the_bundled_ones() -> None:
     assert {pool["caConfigMap"] for pool in json.loads(text)["pools"].values()} == {"company-ca"}
 
 
-def test_monitors_come_only_where_the_cluster_knows_them_and_are_labelled() -> None:
+def test_monitors_require_the_operator_and_have_labels() -> None:
     entries = [entry for entry in rendered("monitoring") if entry["kind"] in CUSTOM_KINDS]
     assert {entry["kind"] for entry in entries} == CUSTOM_KINDS
     assert all(entry["metadata"]["labels"]["release"] == "stack" for entry in entries)

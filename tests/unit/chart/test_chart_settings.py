@@ -48,7 +48,9 @@ def _needs(service: str, field: str) -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("service", SERVICES)
-def test_services_take_what_they_are_variables(scenario: str, service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_services_accept_all_variables_of_the_chart(
+    scenario: str, service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for expected in {"orchestrator": ["launcher", "executor_name"], "judge": ["internal_token"]}.get(service, []):
         _needs(service, expected)
     for name in [name for name in os.environ if name.startswith("DRESSAGE_")]:
@@ -66,7 +68,7 @@ def test_services_take_what_they_are_variables(scenario: str, service: str, monk
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_the_store_takes_what_it_is_variables(scenario: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_store_accepts_its_variables(scenario: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("")
     output = {
         name: value for name, value in _variables(scenario, "renderer").items() if name.startswith("DRESSAGE_S3_")

@@ -63,7 +63,7 @@ def test_readme_is_current_and_every_value_documented() -> None:
         tool.documented("# -- A.\na: 1\nb:\n  c: 2\n  # -- D.\n  d: 3\n")
 
 
-def test_schema_knows_every_value_and_no_other() -> None:
+def test_the_schema_contains_every_value_and_no_other() -> None:
     """Compare both ways, down to values that the schema leaves free."""
     schema = json.loads((CHART / "values.schema.json").read_text())
 

@@ -106,7 +106,7 @@ def test_labels_owner_and_queue() -> None:
     assert selected.items() <= job["spec"]["template"]["metadata"]["labels"].items()
 
 
-def test_the_trainer_understands_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_trainer_parses_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     variables = {entry["name"]: entry for entry in manifest()["spec"]["template"]["spec"]["containers"][0]["env"]}
     assert variables["DRESSAGE_RUN_TOKEN"]["value"] == LAUNCH.token  # a pool cannot replace it
     for name, entry in variables.items():
@@ -121,7 +121,7 @@ def test_the_trainer_understands_its_environment(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(("deadline", "seconds"), [(0.0, 86340.0), (600.0, 600.0), (90000.0, 86340.0)])
-def test_the_trainer_leaves_before_its_job_is_ended(deadline: float, seconds: float) -> None:
+def test_the_trainers_deadline_precedes_that_of_its_job(deadline: float, seconds: float) -> None:
     launch = Launch(RUN, 4, "o:1", "token", "gpu", deadline_seconds=deadline)
     job = manifest(Pool(image="i", grace_seconds=60), launch)
     variables = {e["name"]: e.get("value", "") for e in job["spec"]["template"]["spec"]["containers"][0]["env"]}

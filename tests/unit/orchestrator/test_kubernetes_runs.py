@@ -86,7 +86,7 @@ async def test_the_rows_attempt_follows_the_pods(
     assert not launcher.stopped and len(launcher.launches) == 1
 
 
-async def test_each_pod_that_dies_counts_once_on_its_assignment(
+async def test_each_failed_pod_counts_once_for_its_assignment(
     database: Database, controller: RunController, launcher: Recorder
 ) -> None:
     await controller.ensure("s")
@@ -105,7 +105,7 @@ async def test_each_pod_that_dies_counts_once_on_its_assignment(
     assert launcher.stopped == [RUN] and notified == ["s", "s", "s"]
 
 
-async def test_pods_that_die_without_a_hello_count_on_the_oldest(
+async def test_pods_that_fail_without_hello_count_for_the_oldest(
     database: Database, controller: RunController, launcher: Recorder
 ) -> None:
     with database.begin() as tx:
@@ -134,7 +134,7 @@ async def test_an_idle_pod_that_is_evicted_is_not_replaced(
     assert row(database).run.state == v1.RUN_STATE_SUCCEEDED and launcher.stopped == [RUN]
 
 
-async def test_conditions_are_written_once_and_told(database: Database, controller: RunController) -> None:
+async def test_conditions_are_stored_once_with_a_warning(database: Database, controller: RunController) -> None:
     await controller.ensure("s")
     for _ in range(2):
         await controller.handle_notice(notice("NODE_NOT_READY", attempt_ended=False))

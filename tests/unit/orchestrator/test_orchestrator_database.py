@@ -88,7 +88,7 @@ def test_events_have_no_gaps_and_no_change_is_lost(database: Database) -> None:
     assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) >= 40
 
 
-def test_a_transaction_that_fails_leaves_no_event_and_tells_nobody(database: Database) -> None:
+def test_a_failed_transaction_appends_and_publishes_nothing(database: Database) -> None:
     entries: list[set[str]] = []
     database.listener = entries.append
     with database.begin() as tx:
@@ -116,7 +116,7 @@ def test_effects_happen_once_and_etags_move(database: Database) -> None:
         assert sessions.change(tx, "s", lambda s: None).etag != before == "1"
 
 
-def test_request_ids_answer_alike_and_refuse_another_request(database: Database) -> None:
+def test_request_ids_repeat_the_response_and_reject_other_requests(database: Database) -> None:
     one, other = v1.SessionSpec(intent="a"), v1.SessionSpec(intent="b")
     with database.begin() as tx:
         request_ids.record(tx, "Create", "r", one, "sessions/s")
@@ -126,7 +126,7 @@ def test_request_ids_answer_alike_and_refuse_another_request(database: Database)
             request_ids.find(tx, "Create", "r", other)
 
 
-def test_notes_are_heeded_by_one_revision(database: Database) -> None:
+def test_notes_are_taken_by_one_revision(database: Database) -> None:
     with database.begin() as tx:
         sessions.add_note(tx, "s", "one")
         assert sessions.take_notes(tx, "s", 2) == ["one"]
@@ -320,7 +320,7 @@ def test_candidates_and_improvements_are_results_of_their_assignment(database: D
         (work.AssignmentFailure.CAUSE_UNSPECIFIED, v1.ASSIGNMENT_STATE_PENDING, False),
     ],
 )
-def test_the_cause_of_a_failure_says_whether_it_is_repeated(
+def test_the_cause_of_a_failure_determines_the_retry(
     database: Database, cause: work.AssignmentFailure.Cause.ValueType, state: int, generated: bool
 ) -> None:
     with database.begin() as tx:

@@ -262,7 +262,7 @@ def test_writers_of_this_process_wait_for_each_other_for_a_while(database: Datab
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_a_reader_sees_one_state_and_holds_no_writer_up(kind: str, tmp_path: Path) -> None:
+def test_a_reader_sees_one_state_and_blocks_no_writer(kind: str, tmp_path: Path) -> None:
     with opened_on(kind, tmp_path) as database:
         create(database, "a")
         with database.read() as tx:
@@ -307,7 +307,7 @@ def test_programming_errors_are_not_retryable(database: Database, statement: str
 
 
 @root_only
-def test_read_only_file_is_retryable_and_opened_anew(tmp_path: Path) -> None:
+def test_read_only_file_is_retryable_and_reopened(tmp_path: Path) -> None:
     path = tmp_path / "d.db"
     database = opened(tmp_path)
     create(database, "before")
@@ -356,7 +356,7 @@ def test_damaged_file_is_not_retryable(tmp_path: Path, offset: int, words: str) 
 
 
 @root_only
-def test_full_disk_holds_a_workflow_up_and_does_not_end_it(small_disk: Path) -> None:
+def test_full_disk_delays_a_workflow_and_does_not_end_it(small_disk: Path) -> None:
     arguments = [sys.executable, "-c", WORKFLOWS, str(small_disk)]
     pipe = subprocess.PIPE
     with subprocess.Popen(arguments, text=True, stdin=pipe, stdout=pipe, stderr=pipe) as process:
@@ -408,7 +408,7 @@ async def test_gauges_survive_an_outage(database: Database, monkeypatch: pytest.
     assert flaky.left == 0
 
 
-async def test_launcher_reports_an_end_again_after_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_launcher_repeats_a_report_after_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_REPORT_PAUSE_SECONDS", 0.01)
     ends: list[AttemptResult] = []
 
@@ -443,7 +443,7 @@ class NoWorkflows:
 
 
 @pytest.mark.parametrize("programming", [False, True])
-async def test_an_outage_after_the_commit_is_not_the_callers(database: Database, *, programming: bool) -> None:
+async def test_an_outage_after_the_commit_does_not_fail_the_request(database: Database, *, programming: bool) -> None:
     error: Exception = RuntimeError("a fault of ours") if programming else DatabaseLost("full")
     service = Sessions(
         settings=None, database=database, agent=None, workflows=NoWorkflows(error), methods=METHODS, pools=[]

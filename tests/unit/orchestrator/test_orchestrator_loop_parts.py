@@ -82,7 +82,7 @@ def test_variants_of_sac_have_what_sac_has() -> None:
     assert rates == pytest.approx([3e-4, 1.5e-4, 6e-4])
 
 
-def test_the_winner_is_inherited_and_a_proposal_stands_beside_it() -> None:
+def test_the_best_config_is_inherited_and_a_proposal_is_added() -> None:
     session_spec = spec(config_variants=True, tune_hyperparameters=True)
     parent = v1.Iteration(number=1)
     parent.reward.configs.extend(configs.first_configs(session_spec))
@@ -137,7 +137,7 @@ def test_repeated_lessons_rise_in_tier_and_refuted_ones_are_retired() -> None:
 
 
 @given(st.integers(0, 60), st.randoms(use_true_random=False))
-def test_lessons_are_bounded_and_firmest_first(count: int, random: object) -> None:
+def test_lessons_are_bounded_and_sorted_by_tier(count: int, random: object) -> None:
     iterations = [
         iteration(
             n + 1, 0.5, lesson=" ".join(f"w{n}x{i}" for i in range(5)), tier=random.choice(["", "HARD", "STRONG"])
@@ -203,7 +203,7 @@ def answer(pairs: list[tuple[float, float]]) -> tuple[judge_pb.ScoreResponse, di
     return response, scores
 
 
-def test_screening_sends_back_what_is_ordered_backwards_only() -> None:
+def test_screening_rejects_only_inverted_orders() -> None:
     judged = [0.1, 0.2, 0.5, 0.7, 0.9]
     for sign, backwards in ((1.0, False), (-1.0, True)):
         matches = screening.pairs(*answer([(sign * score, score) for score in judged]))
@@ -229,7 +229,7 @@ def test_returns_of_short_controls_are_extrapolated_except_after_a_fall() -> Non
     assert result == {"a": 50.0, "b": 100.0, "c": 10.0}
 
 
-def test_a_persons_label_stands_for_the_judges_score() -> None:
+def test_a_label_overrides_the_judges_score_in_screening() -> None:
     trained = member([(1, 0, 0.2)])
     trained.evaluations[0].rollouts[0].judgment.verdicts.add(kind=v1.JUDGE_KIND_HUMAN, score=0.9)
     assert screening.stored({1: [trained]}) == {"r1": 0.9}
@@ -291,7 +291,7 @@ def test_the_tree_and_the_ledger() -> None:
     ]
 
 
-def test_directions_are_taken_once_and_alike_when_asked_again(tmp_path: Path) -> None:
+def test_directions_are_taken_once_and_repeatably(tmp_path: Path) -> None:
     database = Database(sqlite_url(tmp_path / "d.db"))
     with database.begin() as tx:
         add(tx, "s", PROPOSAL, "first")

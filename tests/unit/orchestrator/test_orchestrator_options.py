@@ -26,7 +26,7 @@ def test_options_arrive_in_the_simulation() -> None:
     assert ends == [False] * 5 + [True]
 
 
-def test_an_option_that_is_not_set_is_left_to_the_environment() -> None:
+def test_options_that_are_not_set_keep_the_environments_defaults() -> None:
     assert options_of(make_spec(SpecOptions("hop", "Hopper-v5")).environment_options) == {}
 
 

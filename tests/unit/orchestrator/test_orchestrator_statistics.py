@@ -93,7 +93,7 @@ def test_the_video_correction_keeps_scores_in_range_and_in_order(
     assert [entry.score for entry in aggregate.with_video_correction(before)] == codes
 
 
-def test_of_equals_the_diagnosis_says_what_was_seen() -> None:
+def test_among_equal_scores_the_diagnosis_of_the_video_is_used() -> None:
     assert aggregate.pooled([judged(0.6), judged(1.0, 0.6)], threshold=0.7).diagnosis == "seen"
     assert aggregate.pooled([judged(0.5), judged(1.0, 0.6)], threshold=0.7).diagnosis == "measured"
 
