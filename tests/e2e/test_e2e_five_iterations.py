@@ -59,9 +59,9 @@ def judges_differ_and_are_settled(folder: Path, requests: list[Request]) -> None
         assert code > 0.8 and video == 0.5 and entry["score"] < 0.7
         assert "the video decided" in entry["diagnosis"] and "the_cart_is_in_the_middle" in entry["failure_tags"]
     synthesis = [r for r in requests if "You are the synthesiser" in r.text("system")]
-    entries = [m["content"] for r in synthesis for m in r.body["messages"] if m["role"] == "tool"]
-    places = [json.loads(text)["mean_place_m"] for text in entries if "mean_place_m" in text]
+    tool_messages = [m["content"] for r in synthesis for m in r.body["messages"] if m["role"] == "tool"]
+    places = [json.loads(text)["mean_place_m"] for text in tool_messages if "mean_place_m" in text]
     assert len(places) >= 3 and min(places) > 0.15  # what the check measured of real episodes
-    assert any("Near the end of its rail." in text and "frames_at" in text for text in entries)
+    assert any("Near the end of its rail." in text and "frames_at" in text for text in tool_messages)
     votes = [r for r in requests if "You are the video judge" in r.text("system")]
     assert len(votes) % 3 == 0 and all(r.pictures()[0].startswith("data:image/png;base64,") for r in votes)

@@ -18,7 +18,7 @@ def _sessions_now() -> list[AnyPanel]:
             Query("max(dressage_session_last_event_age_seconds{$N})"),
             unit="s",
             bad_above=1800,
-            told="Seconds since the last event of the running session that is silent longest.",
+            told="Maximum over running sessions of the seconds since their last event.",
         ),
         number("Taken up after a stop", Query("sum(increase(dressage_workflow_recoveries_total{$N}[$__range]))")),
     ]

@@ -35,13 +35,13 @@ def is_video(path: Path) -> bool:
 
 def test_a_sentence_becomes_a_policy_and_a_video(installed: Installation, address: str, tmp_path: Path) -> None:
     arguments = ["run forward fast", "--env", "HalfCheetah-v5", "--steps", str(STEPS), "--seeds", "1"]
-    entries = ["--address", address, "--token", installed.token]
-    done = run_cli("run", *arguments, "--iterations", "1", "--yes", "--json", *entries, timeout=1800)
+    server_options = ["--address", address, "--token", installed.token]
+    done = run_cli("run", *arguments, "--iterations", "1", "--yes", "--json", *server_options, timeout=1800)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{installed.space.diagnosis()}"
     result = json.loads(done.stdout)
     session = result["session"]["name"].removeprefix("sessions/")
     for kind in ("policy", "video"):
-        fetched = run_cli("artifacts", "get", result[kind]["artifact"], "-o", str(tmp_path / kind), *entries)
+        fetched = run_cli("artifacts", "get", result[kind]["artifact"], "-o", str(tmp_path / kind), *server_options)
         assert fetched.returncode == 0, fetched.stderr
     assert is_policy(next((tmp_path / "policy").rglob("policy.safetensors")).parent)
     assert is_video(next(path for path in [tmp_path / "video", *(tmp_path / "video").rglob("*")] if path.is_file()))

@@ -116,17 +116,17 @@ class Bench:
 
 @pytest.fixture
 async def bench(space: Namespace, request: pytest.FixtureRequest) -> AsyncIterator[Callable[..., Any]]:
-    entries: list[Bench] = []
+    benches: list[Bench] = []
 
     async def make(**pools: Pool) -> Bench:
-        instance = f"t{len(entries)}-{abs(hash(request.node.name)) % 10**8}"
+        instance = f"t{len(benches)}-{abs(hash(request.node.name)) % 10**8}"
         bench = Bench(space, pools, instance)
-        entries.append(bench)
+        benches.append(bench)
         await bench.launcher.start()
         return bench
 
     yield make
-    for bench in entries:
+    for bench in benches:
         for name in bench.launcher.active_runs():
             await bench.launcher.stop(name)
         await bench.launcher.close()

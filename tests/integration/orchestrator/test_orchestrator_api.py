@@ -148,7 +148,7 @@ async def test_environments_intents_artifacts_estimates(stack: Stack) -> None:
 
 async def test_pages_of_sessions_hold_each_once_newest_first(stack: Stack) -> None:
     await stack.start()
-    entries = [
+    names = [
         (
             await stack.sessions.CreateSession(
                 pb.CreateSessionRequest(spec=spec(reward_source=BAD, judge_source=JUDGE))
@@ -156,7 +156,7 @@ async def test_pages_of_sessions_hold_each_once_newest_first(stack: Stack) -> No
         ).name
         for _ in range(5)
     ]
-    for name in entries:
+    for name in names:
         await watch(stack.sessions, name)
     seen, token = [], ""
     while True:
@@ -165,7 +165,7 @@ async def test_pages_of_sessions_hold_each_once_newest_first(stack: Stack) -> No
         token = page.next_page_token
         if not token:
             break
-    assert seen == entries[::-1]
+    assert seen == names[::-1]
     first = await stack.sessions.ListSessions(pb.ListSessionsRequest(page_size=2))
     wrong = pb.ListSessionsRequest(page_size=2, page_token=first.next_page_token, show_deleted=True)
     for request in (wrong, pb.ListSessionsRequest(page_token="nonsense")):

@@ -242,11 +242,11 @@ async def test_budgets_stages_and_labels(stack: Stack) -> None:
         reward_source="# score=0.5\n", judge_source=JUDGE, seeds=1, steps_per_member=100, max_iterations=1
     )
     template.model = "template/v1"
-    built = await stack.benchmarks.CreateBenchmark(
+    benchmark = await stack.benchmarks.CreateBenchmark(
         bench_api.CreateBenchmarkRequest(cases=cases, template=template, staged=True, stage_gate=0.6)
     )
-    assert [case.stage for case in built.cases] == [1, 1, 2, 2]
-    request = bench_api.WatchBenchmarkRequest(name=built.name)
+    assert [case.stage for case in benchmark.cases] == [1, 1, 2, 2]
+    request = bench_api.WatchBenchmarkRequest(name=benchmark.name)
     last = [answer.benchmark async for answer in stack.benchmarks.WatchBenchmark(request, timeout=300)][-1]
     assert last.completed == 2 and last.passed == 0 and "below the gate of 0.6" in last.stopped_reason
     group = last.groups[0]

@@ -73,8 +73,8 @@ async def lived(stack: Stack, *, step: int) -> Result:
         provider.assert_exhausted()
         calls = len(provider.requests)
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
-    entries = [without_times(entry) for entry in iterations]
-    return Result(without_times(session), entries, kinds(events), calls)
+    facts = [without_times(entry) for entry in iterations]
+    return Result(without_times(session), facts, kinds(events), calls)
 
 
 async def through(

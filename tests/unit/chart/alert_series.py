@@ -85,12 +85,12 @@ def promtool_tests(rules: str, alerts: dict[str, dict[str, Any]]) -> dict[str, A
         others = {} if name == "DressageOrchestratorDown" else _HEALTHY
         severity = alerts[name]["labels"]["severity"]
         expected = [{"exp_labels": {**labels, "severity": severity}}]
-        for series, target in ((firing, expected), (calm, [])):
+        for series, expected_alerts in ((firing, expected), (calm, [])):
             tests.append(
                 {
                     "interval": "1m",
                     "input_series": [{"series": key, "values": values} for key, values in {**others, **series}.items()],
-                    "alert_rule_test": [{"eval_time": when, "alertname": name, "exp_alerts": target}],
+                    "alert_rule_test": [{"eval_time": when, "alertname": name, "exp_alerts": expected_alerts}],
                 }
             )
     return {"rule_files": [rules], "evaluation_interval": "1m", "tests": tests}

@@ -48,11 +48,11 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "named", "output"), BAD, ids=[entry[0][0] for entry in BAD])
-def test_bad_values_are_refused_with_a_message_that_names_them(settings: list[str], named: str, output: str) -> None:
+@pytest.mark.parametrize(("settings", "named", "message"), BAD, ids=[entry[0][0] for entry in BAD])
+def test_bad_values_are_refused_with_a_message_that_names_them(settings: list[str], named: str, message: str) -> None:
     done = template(*(word for setting in settings for word in ("--set", setting)))
     assert done.returncode != 0
-    assert named in done.stderr and output in done.stderr, done.stderr
+    assert named in done.stderr and message in done.stderr, done.stderr
     assert "nil pointer" not in done.stderr
 
 

@@ -89,8 +89,8 @@ def test_events_have_no_gaps_and_no_change_is_lost(database: Database) -> None:
 
 
 def test_a_failed_transaction_appends_and_publishes_nothing(database: Database) -> None:
-    entries: list[set[str]] = []
-    database.listener = entries.append
+    published: list[set[str]] = []
+    database.listener = published.append
     with database.begin() as tx:
         before = len(events.after(tx, "s", 0))
 
@@ -103,10 +103,10 @@ def test_a_failed_transaction_appends_and_publishes_nothing(database: Database) 
         fail()
     with database.begin() as tx:
         assert len(events.after(tx, "s", 0)) == before
-    assert not entries
+    assert not published
     with database.begin() as tx:
         events.append(tx, "s", ev.Event(note_added=ev.NoteAdded(note="x")))
-    assert entries == [{"sessions/s"}]
+    assert published == [{"sessions/s"}]
 
 
 def test_effects_happen_once_and_etags_move(database: Database) -> None:
@@ -276,10 +276,10 @@ def test_policies_wait_for_evaluation_until_one_is_accepted(database: Database) 
 
 def test_candidates_and_improvements_are_results_of_their_assignment(database: Database) -> None:
     evaluate, search = name_of("s", "evaluate"), name_of("s", "search")
-    entries = [work.Candidate(id=ident) for ident in ("c2", "c10")]
+    requested = [work.Candidate(id=ident) for ident in ("c2", "c10")]
     with database.begin() as tx:
         number = assignments.create(
-            tx, work.Assignment(name=evaluate, evaluate=work.EvaluateAssignment(candidates=entries))
+            tx, work.Assignment(name=evaluate, evaluate=work.EvaluateAssignment(candidates=requested))
         ).id
         other = assignments.create(tx, work.Assignment(name=search, search=work.SearchAssignment(budget=9))).id
         rollout = v1.Rollout(artifact="candidates/c10/0.npz")

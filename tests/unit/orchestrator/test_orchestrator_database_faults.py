@@ -177,7 +177,7 @@ def test_full_disk_at_commit_is_retryable(small_disk: Path) -> None:
 def test_full_disk_in_a_statement_is_retryable(small_disk: Path) -> None:
     database = opened(small_disk)
     filler = fill(small_disk)
-    entries: list[str] = []
+    stages: list[str] = []
 
     def attempt(size: int) -> None:
         with database.begin() as tx:
@@ -185,12 +185,12 @@ def test_full_disk_in_a_statement_is_retryable(small_disk: Path) -> None:
             try:
                 sessions.create(tx, "s", v1.SessionSpec(intent="x" * size))
             except sa.exc.OperationalError:
-                entries.append("statement")
+                stages.append("statement")
                 raise
 
     with pytest.raises(DatabaseLost, match="database or disk is full"):
         attempt(1_000_000)
-    assert entries == ["statement"] and count(database) == 0
+    assert stages == ["statement"] and count(database) == 0
     filler.unlink()
     attempt(100_000)
     assert count(database) == 1
@@ -464,10 +464,10 @@ async def test_an_outage_after_the_commit_does_not_fail_the_request(database: Da
 
 async def test_an_outage_fails_no_case_of_a_benchmark(database: Database) -> None:
     service = Sessions(settings=None, database=database, agent=None, workflows=None, methods=METHODS, pools=[])  # type: ignore[arg-type]
-    entries: list[str] = []
+    created: list[str] = []
 
     async def create_session(request: pb.CreateSessionRequest) -> v1.Session:
-        entries.append(request.session_id)
+        created.append(request.session_id)
         with database.begin() as tx:
             sessions.create(tx, request.session_id, request.spec)
             return sessions.change(tx, request.session_id, succeed)
@@ -482,12 +482,12 @@ async def test_an_outage_fails_no_case_of_a_benchmark(database: Database) -> Non
     benchmarks = Benchmarks(service, Notifier(asyncio.get_running_loop()), parallel=1)
     benchmark = await benchmarks.create(bench_pb.CreateBenchmarkRequest(cases=[bench_pb.BenchmarkCase(intent="run")]))
     await until(lambda: not benchmarks._drivers)
-    assert flaky.left == 0 and not entries
+    assert flaky.left == 0 and not created
     await benchmarks.recover()
     await until(lambda: not benchmarks._drivers)
     with database.read() as tx:
         row = rows.get(tx, benchmark.name)
-    assert entries and row.passed == row.completed == 1
+    assert created and row.passed == row.completed == 1
     await benchmarks.close()
 
 
