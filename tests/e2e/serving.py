@@ -101,11 +101,11 @@ def run_cli(*arguments: str, timeout: float = 240.0, **environment: str) -> subp
 
 def trainers_of(run: str) -> list[int]:
     """Process ids of the trainers of runs whose names begin so."""
-    found = []
+    entries = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 arguments = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
                 if "dressage_trainer" in arguments and any(word.startswith(run) for word in arguments):
-                    found.append(int(entry.name))
-    return found
+                    entries.append(int(entry.name))
+    return entries

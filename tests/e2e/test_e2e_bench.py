@@ -29,16 +29,16 @@ def until_one_is_done(server: Server) -> pb.Benchmark:
     deadline = time.monotonic() + _DEADLINE
     with server.client() as client:
         while time.monotonic() < deadline:
-            found = list(client.list_benchmarks())
-            if found and 0 < found[0].completed < 3:
-                return found[0]
+            benchmarks = list(client.list_benchmarks())
+            if benchmarks and 0 < benchmarks[0].completed < 3:
+                return benchmarks[0]
             time.sleep(0.2)
     raise AssertionError(f"no case was done: {server.log()[-3000:]}")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_benchmark_goes_on_after_kill_9(tmp_path: Path) -> None:
+def test_a_benchmark_resumes_after_kill_9(tmp_path: Path) -> None:
     cases = tmp_path / "cases.csv"
     cases.write_text(CASES)
     with Server(tmp_path / "data") as server:
@@ -55,9 +55,11 @@ def test_a_benchmark_goes_on_after_kill_9(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr[-3000:]
         with server.client() as client:
             sessions = list(client.list_sessions())
-    told = json.loads(done.stdout)["benchmark"]
-    assert int(told["completed"]) == 3 and len(told["cases"]) == 3
+    output = json.loads(done.stdout)["benchmark"]
+    assert int(output["completed"]) == 3 and len(output["cases"]) == 3
     first = next(case for case in before.cases if case.session)
-    assert len(sessions) == 3 and first.session in {entry["session"] for entry in told["cases"]}  # none was begun twice
+    assert len(sessions) == 3 and first.session in {
+        entry["session"] for entry in output["cases"]
+    }  # none was begun twice
     rows = (out / "cases.csv").read_text().splitlines()
     assert len(rows) == 4 and "balance the pole to the right" in (out / "report.md").read_text()

@@ -16,17 +16,17 @@ INTENT = "balance the pole with the cart in the middle"
 
 
 def run(data: Path, url: str) -> dict[str, object]:
-    where = ("--env", "InvertedPendulum-v5", "--model", "openai/scripted-vision", "--api-base", url)
+    options = ("--env", "InvertedPendulum-v5", "--model", "openai/scripted-vision", "--api-base", url)
     size = ("--seeds", "1", "--steps", "24k", "--iterations", "5", "--yes", "--json", "--data-dir", str(data))
-    done = run_cli("run", INTENT, *where, *size, timeout=1500, OPENAI_API_KEY="sk-scripted")
+    done = run_cli("run", INTENT, *options, *size, timeout=1500, OPENAI_API_KEY="sk-scripted")
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout)
 
 
 @pytest.mark.timeout(1600)
 def test_five_iterations_to_a_pass(tmp_path: Path) -> None:
-    told = runpy.run_path(str(SCRIPT))
-    with ScriptedServer(told["SCRIPT"]()) as provider:
+    script = runpy.run_path(str(SCRIPT))
+    with ScriptedServer(script["SCRIPT"]()) as provider:
         result = run(tmp_path / "data", provider.url)
         provider.assert_exhausted()
         requests = list(provider.requests)
@@ -59,9 +59,9 @@ def judges_differ_and_are_settled(folder: Path, requests: list[Request]) -> None
         assert code > 0.8 and video == 0.5 and entry["score"] < 0.7
         assert "the video decided" in entry["diagnosis"] and "the_cart_is_in_the_middle" in entry["failure_tags"]
     synthesis = [r for r in requests if "You are the synthesiser" in r.text("system")]
-    told = [m["content"] for r in synthesis for m in r.body["messages"] if m["role"] == "tool"]
-    places = [json.loads(text)["mean_place_m"] for text in told if "mean_place_m" in text]
+    tool_messages = [m["content"] for r in synthesis for m in r.body["messages"] if m["role"] == "tool"]
+    places = [json.loads(text)["mean_place_m"] for text in tool_messages if "mean_place_m" in text]
     assert len(places) >= 3 and min(places) > 0.15  # what the check measured of real episodes
-    assert any("Near the end of its rail." in text and "frames_at" in text for text in told)
+    assert any("Near the end of its rail." in text and "frames_at" in text for text in tool_messages)
     votes = [r for r in requests if "You are the video judge" in r.text("system")]
     assert len(votes) % 3 == 0 and all(r.pictures()[0].startswith("data:image/png;base64,") for r in votes)

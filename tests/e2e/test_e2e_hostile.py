@@ -69,6 +69,6 @@ def test_bad_input_names_the_field_and_what_would_be_right(client: Client, chang
     assert field in f"{getattr(caught.value, 'field', '')} {caught.value.message}"
 
 
-def test_the_server_is_none_the_worse(client: Client):
+def test_the_server_continues_after_hostile_code(client: Client):
     assert any(True for _ in client.list_environments())
     assert len(list(client.list_sessions())) >= len(HOSTILE)

@@ -1,4 +1,4 @@
-"""kill -9 of the whole stack in the middle of training: the session goes on, and its weights equal an undisturbed run's."""
+"""kill -9 of the whole stack during training: the session continues, and its weights equal those of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def _spec() -> pb.SessionSpec:
 
 
 def _weights(data_dir: Path) -> dict[str, str]:
-    found = sorted(
+    result = sorted(
         (data_dir / "artifacts").glob("sessions/*/iterations/1/assignments/train/members/*/policy/policy.safetensors")
     )
-    return {path.parts[-3]: hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
+    return {path.parts[-3]: hashlib.sha256(path.read_bytes()).hexdigest() for path in result}
 
 
 def _wait_for_checkpoint(client: Client, assignment: str, least_steps: int) -> None:
@@ -71,13 +71,13 @@ def _wait_for_no_trainer(run: str) -> None:
 
 
 def _listed(data_dir: Path) -> str:
-    """What `sessions list` says, on one line."""
-    found = run_cli("sessions", "list", "--data-dir", str(data_dir), timeout=60)
-    assert found.returncode == 0, found.stderr
-    return " ".join(found.stdout.split())
+    """Output of `sessions list` on one line."""
+    output = run_cli("sessions", "list", "--data-dir", str(data_dir), timeout=60)
+    assert output.returncode == 0, output.stderr
+    return " ".join(output.stdout.split())
 
 
-def test_a_killed_server_goes_on_to_the_same_weights(tmp_path: Path):
+def test_a_killed_server_continues_to_the_same_weights(tmp_path: Path):
     calm = tmp_path / "calm"
     with Server(calm) as server, server.client() as client:
         client.create_session(_spec(), session_id="calm")

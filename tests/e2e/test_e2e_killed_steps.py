@@ -46,7 +46,7 @@ def _spec() -> pb.SessionSpec:
     )
 
 
-def _told(data: Path, step: int) -> tuple[object, ...]:
+def _recorded(data: Path, step: int) -> tuple[object, ...]:
     data.mkdir()
     with ScriptedServer(runpy.run_path(str(SCRIPT))["SCRIPT"]) as provider:
         server = KilledServer(data, provider.url, step)
@@ -64,23 +64,23 @@ def _told(data: Path, step: int) -> tuple[object, ...]:
             iterations = list(client.list_iterations("kill"))
         server.stop()
         provider.assert_exhausted()
-        asked = len(provider.requests)
+        count = len(provider.requests)
     weights = sorted(
         hashlib.sha256(path.read_bytes()).hexdigest() for path in data.glob("artifacts/**/policy/policy.safetensors")
     )
     scores = [entry.judgment.score for entry in iterations]
     facts = (session.state, session.best_judgment.score, session.confirmation.score, session.cost.requests)
-    return (*facts, session.env_steps, scores, [entry.reward.source for entry in iterations], weights, asked)
+    return (*facts, session.env_steps, scores, [entry.reward.source for entry in iterations], weights, count)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(14400)
 def test_every_step(tmp_path: Path) -> None:
-    calm = _told(tmp_path / "calm", 0)
+    calm = _recorded(tmp_path / "calm", 0)
     steps = killing.steps(tmp_path / "calm")
     assert calm[0] in (pb.SESSION_STATE_SUCCEEDED, pb.SESSION_STATE_EXHAUSTED) and len(steps) > 25
     chosen = os.environ.get("KILL_STEPS", "")  # so that a part can be run, as 3,9
-    wanted = {int(number) for number in chosen.split(",")} if chosen else set(range(1, len(steps) + 1))
+    expected = {int(number) for number in chosen.split(",")} if chosen else set(range(1, len(steps) + 1))
     for number, name in enumerate(steps, start=1):
-        if number in wanted:
-            assert _told(tmp_path / f"step-{number}", number) == calm, name
+        if number in expected:
+            assert _recorded(tmp_path / f"step-{number}", number) == calm, name

@@ -1,4 +1,4 @@
-"""A newcomer's path, as the README tells it, with little training: run, list, render, export, grpcurl."""
+"""The steps of the README with little training: run, list, render, export, grpcurl."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_session_ends_with_policy_and_video(trained: tuple[Path, str], tmp_p
     assert rendered.stat().st_size > 1000
 
 
-def test_bundle_onnx_and_sb3_act_alike(trained: tuple[Path, str], tmp_path: Path):
+def test_bundle_onnx_and_sb3_give_equal_actions(trained: tuple[Path, str], tmp_path: Path):
     onnxruntime = pytest.importorskip("onnxruntime")
     stable_baselines3 = pytest.importorskip("stable_baselines3")
     vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
@@ -170,7 +170,7 @@ def _grpcurl(address: str, *arguments: str, request: dict[str, object] | None = 
     return done.stdout
 
 
-def test_a_state_is_shown(trained: tuple[Path, str]):
+def test_the_state_of_a_session_is_shown(trained: tuple[Path, str]):
     data, session = trained
     shown = json.loads(run_cli("sessions", "show", session, "--data-dir", str(data), "--json").stdout)
     states = {pb.SessionState.Name(pb.SESSION_STATE_SUCCEEDED), pb.SessionState.Name(pb.SESSION_STATE_EXHAUSTED)}

@@ -21,7 +21,7 @@ from tests.unit.chart.queries import Use, dashboards, queries_of, rule_queries, 
 STEPS = 4_000
 MODEL = "openai/gpt-4o-mini"
 CRITERIA = json.dumps({"criteria": [{"title": "stands", "description": "pitch below 0.1 rad"}], "questions": []})
-# What DESIGN says that there is, besides what a dashboard happens to show.
+# Metrics that the documentation lists and no dashboard shows.
 PROMISED = {
     "grpc_server_started_total",
     "grpc_server_handled_total",
@@ -78,7 +78,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
                 environment_options=pb.EnvironmentOptions(max_episode_steps=100),
             )
             client.create_session(spec, session_id="scraped")
-            with contextlib.suppress(DressageError):  # whatever becomes of the reply: it was asked for and paid
+            with contextlib.suppress(DressageError):  # the reply is requested and paid, even if it is lost
                 client.elicit("balance the pole", "InvertedPendulum-v5", model=MODEL)
             with pytest.raises(DressageError):  # no file system takes such a name
                 client.get_artifact("sessions/" + 300 * "a")
@@ -89,7 +89,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
             yield prometheus
 
 
-def _asked() -> Iterator[tuple[str, str]]:
+def _dashboard_queries() -> Iterator[tuple[str, str]]:
     for name, document in dashboards().items():
         for panel, expression in queries_of(document):
             yield f"{name}: {panel}", expression
@@ -98,24 +98,28 @@ def _asked() -> Iterator[tuple[str, str]]:
 def test_every_query_names_metrics_and_labels_that_were_scraped(scraped: Prometheus, tmp_path: Path) -> None:
     labels = scraped.labels()
     write_rules(tmp_path / "rules.yaml")
-    used = [(where, use) for where, text in [*_asked(), *rule_queries(tmp_path / "rules.yaml")] for use in uses(text)]
+    used = [
+        (location, use)
+        for location, text in [*_dashboard_queries(), *rule_queries(tmp_path / "rules.yaml")]
+        for use in uses(text)
+    ]
     assert len(used) > 50
     used += [("promised", Use(name, frozenset())) for name in PROMISED]
     wrong = []
-    for where, use in used:
+    for location, use in used:
         if use.metric not in labels:
-            wrong.append(f"{where}: no metric {use.metric}")
+            wrong.append(f"{location}: no metric {use.metric}")
         elif use.labels - labels[use.metric]:
-            wrong.append(f"{where}: {use.metric} has no labels {sorted(use.labels - labels[use.metric])}")
+            wrong.append(f"{location}: {use.metric} has no labels {sorted(use.labels - labels[use.metric])}")
     assert not wrong, "\n".join(wrong)
 
 
 def test_prometheus_takes_every_query_and_rule(scraped: Prometheus) -> None:
-    for where, expression in _asked():
+    for location, expression in _dashboard_queries():
         answer = scraped.get("query", query=expression)
         # What is a matter of failures may be empty; nothing else is, after a session.
         if "!=" not in expression:
-            assert answer["result"], f"{where}: nothing for {expression}"
+            assert answer["result"], f"{location}: nothing for {expression}"
     rules = [rule for group in scraped.get("rules")["groups"] for rule in group["rules"]]
     assert len(rules) == 8
     assert {rule["health"] for rule in rules} == {"ok"}

@@ -13,7 +13,7 @@ from serving import Server
 SCRIPT = Path(__file__).parents[1] / "fakes" / "scripts" / "repair_then_revise.py"
 
 
-def test_replies_of_a_conversation_that_broke_off_are_counted(tmp_path: Path) -> None:
+def test_replies_of_an_interrupted_conversation_are_counted(tmp_path: Path) -> None:
     *answers, revision = runpy.run_path(str(SCRIPT))["SCRIPT"]
     # The reviser's first reply asks for tools; the second never comes, and the server dies waiting for it.
     stalled = Answer(fault="stall", when="You are the reviser")

@@ -1,8 +1,8 @@
 """Kills this process with SIGKILL in a session's workflow, once, at the moment between work and its record.
 
-That is the worst moment: everything that the step did has happened, and nothing says so. `install` reads environment variables:
+This is the worst moment: the effects of the step have happened, and nothing is recorded. `install` reads environment variables:
 
-- ``KILL_FOLDER``: every step's name is appended to its ``steps.log``; a file ``killed`` in it says that it was done, so that
+- ``KILL_FOLDER``: every step's name is appended to its ``steps.log``; a file ``killed`` in it records the kill, so that
   the next process lives.
 - ``KILL_STEP``: the step to die in, after its work and before its record: its number (from 1) or its name.
 - ``KILL_REPLY``: the number (from 1) of llm-agent's result to die after, before anything is done with it; 0 or unset: none.
@@ -22,11 +22,11 @@ _lock = threading.Lock()
 
 
 def install() -> None:
-    """Wraps the steps of all workflows of this process, and its calls of llm-agent."""
+    """Wrap the steps of all workflows of this process, and its calls of llm-agent."""
     from dressage_orchestrator.clients import AgentClient
     from dressage_orchestrator.lifecycle.context import SessionContext
 
-    folder, wanted = Path(os.environ["KILL_FOLDER"]), os.environ.get("KILL_STEP", "0")
+    folder, step = Path(os.environ["KILL_FOLDER"]), os.environ.get("KILL_STEP", "0")
     wanted_reply = int(os.environ.get("KILL_REPLY", "0"))
     result_of, converse = SessionContext._result, AgentClient.converse
     replies = itertools.count(1)
@@ -39,7 +39,7 @@ def install() -> None:
             log = folder / "steps.log"
             with log.open("a") as file:
                 file.write(f"{name}\n")
-            if wanted in (name, str(len(log.read_text().splitlines()))):
+            if step in (name, str(len(log.read_text().splitlines()))):
                 _die_once(folder, name)
         return result
 

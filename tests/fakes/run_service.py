@@ -87,10 +87,10 @@ class FakeRunService(pb_grpc.RunServiceServicer):
             if report.WhichOneof("body") == "result":
                 out.put(self._next())
         elif kind == "transfer_request":
-            asked = request.transfer_request
-            grants = pb.TransferGrants(id=asked.id)
-            folder = self.store if len(self.assignments) == 1 else self.store / str(asked.assignment)
-            for key in (*asked.put, *asked.get):
+            requested = request.transfer_request
+            grants = pb.TransferGrants(id=requested.id)
+            folder = self.store if len(self.assignments) == 1 else self.store / str(requested.assignment)
+            for key in (*requested.put, *requested.get):
                 grants.grants.add(key=key, url=(folder / key).as_uri())
             out.put(pb.WorkResponse(transfer_grants=grants))
 
@@ -105,22 +105,22 @@ class FakeRunService(pb_grpc.RunServiceServicer):
 
     def with_what_is_finished(self, assignment: pb.Assignment) -> pb.Assignment:
         """The assignment as the next trainer gets it."""
-        made = pb.Assignment()
-        made.CopyFrom(assignment)
+        created = pb.Assignment()
+        created.CopyFrom(assignment)
         items = {item: report for (number, item), report in self.accepted.items() if number == assignment.id}
         for item, report in items.items():
-            made.finished_items.append(item)
+            created.finished_items.append(item)
             kind = report.WhichOneof("body")
             if kind == "checkpoint":
-                made.checkpoint = report.checkpoint.key
+                created.checkpoint = report.checkpoint.key
             elif kind == "policy" and item.replace("policy/", "evaluation/") not in items:
-                made.pending_evaluations.add().CopyFrom(report.policy.policy)
+                created.pending_evaluations.add().CopyFrom(report.policy.policy)
             elif kind == "member" and report.member.HasField("failure"):
-                made.stopped[report.member.member].CopyFrom(report.member.failure)
-        return made
+                created.stopped[report.member.member].CopyFrom(report.member.failure)
+        return created
 
     def send(self, response: pb.WorkResponse) -> None:
-        """Says something to the trainer that dialled last."""
+        """Send a message to the trainer that connected last."""
         self._out.put(response)
 
     def cancel(self, number: int, reason: str = "superseded") -> None:

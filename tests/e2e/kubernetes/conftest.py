@@ -15,9 +15,9 @@ from tests.servers.kubernetes import Namespace, namespace, require_cluster
 def installed() -> Iterator[Installation]:
     require_cluster()
     if given := os.environ.get("DRESSAGE_E2E_NAMESPACE"):
-        made = Installation(Namespace(given))
-        made.ready()
-        yield made
+        created = Installation(Namespace(given))
+        created.ready()
+        yield created
         return
     with namespace("dressage-e2e", keep=bool(os.environ.get("DRESSAGE_E2E_KEEP"))) as space:
         yield install(space)
@@ -25,5 +25,5 @@ def installed() -> Iterator[Installation]:
 
 @pytest.fixture
 def address(installed: Installation) -> Iterator[str]:
-    with installed.api() as found:
-        yield found
+    with installed.api() as client:
+        yield client

@@ -1,4 +1,4 @@
-"""The chart installed in a namespace of its own, with its PostgreSQL and MinIO, as `helm install` does it for anybody."""
+"""The chart with its PostgreSQL and MinIO, installed with `helm install` in a separate namespace."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TINY = {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "1", "
 
 def values(space: Namespace) -> dict[str, Any]:
     """What the tests set: images, little resources, short waits, and the scripted provider as the model's server."""
-    made: dict[str, Any] = {
+    created: dict[str, Any] = {
         "image": {"registry": REGISTRY.removesuffix("/"), "tag": TAG},
         "orchestrator": {
             "resources": _LITTLE,
@@ -65,14 +65,14 @@ def values(space: Namespace) -> dict[str, Any]:
         },
     }
     if SB3_IMAGE:
-        made["pools"]["sb3"] = {"image": SB3_IMAGE, "resources": _TRAINER, "cores": 2}
+        created["pools"]["sb3"] = {"image": SB3_IMAGE, "resources": _TRAINER, "cores": 2}
     for name in ("postgresql", "minio"):
         given = os.environ.get(f"DRESSAGE_E2E_{name.upper()}_IMAGE")
         if given:  # else the chart's own, which the cluster pulls
             path, _, tag = given.rpartition(":")
             registry, _, repository = path.rpartition("/")
-            made[name]["image"] = {"registry": registry, "repository": repository, "tag": tag}
-    return made
+            created[name]["image"] = {"registry": registry, "repository": repository, "tag": tag}
+    return created
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,14 @@ class Installation:
 
     def pod(self, component: str) -> str:
         """Name of a component's pod that is not about to go."""
-        found = self.pods(component)
-        return str(next(pod["metadata"]["name"] for pod in found if "deletionTimestamp" not in pod["metadata"]))
+        result = self.pods(component)
+        return str(next(pod["metadata"]["name"] for pod in result if "deletionTimestamp" not in pod["metadata"]))
 
     def pods(self, component: str) -> list[dict[str, Any]]:
         """All pods of a component."""
         selector = f"{SELECTOR},app.kubernetes.io/component={component}"
-        found: list[dict[str, Any]] = self.space.get("pods", selector=selector)
-        return found
+        pods: list[dict[str, Any]] = self.space.get("pods", selector=selector)
+        return pods
 
     def secret(self, name: str, key: str) -> str:
         """A value of a Secret."""
@@ -140,6 +140,6 @@ def install(space: Namespace) -> Installation:
     space.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "llm-keys"}, "stringData": key})
     given = values(space)
     helm(space, "install", RELEASE, CHART, "--values", "-", text=json.dumps(given))
-    made = Installation(space, given)
-    made.ready()
-    return made
+    installation = Installation(space, given)
+    installation.ready()
+    return installation

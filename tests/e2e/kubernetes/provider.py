@@ -52,8 +52,8 @@ class Provider:
             self._space.forwarded(f"pod/{self._name}", PORT) as address,
             urllib.request.urlopen(f"http://{address}/", timeout=30) as answer,
         ):
-            found: dict[str, int] = json.load(answer)
-            return found
+            result: dict[str, int] = json.load(answer)
+            return result
 
     def _pod(self) -> dict[str, Any]:
         program = ["python", "/provider/openai_server.py", "--script", "/provider/script.py"]

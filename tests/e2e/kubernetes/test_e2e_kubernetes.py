@@ -35,22 +35,22 @@ def is_video(path: Path) -> bool:
 
 def test_a_sentence_becomes_a_policy_and_a_video(installed: Installation, address: str, tmp_path: Path) -> None:
     arguments = ["run forward fast", "--env", "HalfCheetah-v5", "--steps", str(STEPS), "--seeds", "1"]
-    where = ["--address", address, "--token", installed.token]
-    done = run_cli("run", *arguments, "--iterations", "1", "--yes", "--json", *where, timeout=1800)
+    server_options = ["--address", address, "--token", installed.token]
+    done = run_cli("run", *arguments, "--iterations", "1", "--yes", "--json", *server_options, timeout=1800)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{installed.space.diagnosis()}"
     result = json.loads(done.stdout)
     session = result["session"]["name"].removeprefix("sessions/")
     for kind in ("policy", "video"):
-        fetched = run_cli("artifacts", "get", result[kind]["artifact"], "-o", str(tmp_path / kind), *where)
+        fetched = run_cli("artifacts", "get", result[kind]["artifact"], "-o", str(tmp_path / kind), *server_options)
         assert fetched.returncode == 0, fetched.stderr
     assert is_policy(next((tmp_path / "policy").rglob("policy.safetensors")).parent)
     assert is_video(next(path for path in [tmp_path / "video", *(tmp_path / "video").rglob("*")] if path.is_file()))
     # Training, and the confirmation on fresh seeds if it came to that: a Job each, a pod each.
-    made = jobs(installed, session)
-    assert 1 <= len(made) <= 2 and len(pods(installed, session)) == len(made)
+    created = jobs(installed, session)
+    assert 1 <= len(created) <= 2 and len(pods(installed, session)) == len(created)
 
 
-def test_artifacts_lie_in_minio_and_state_in_postgresql(installed: Installation) -> None:
+def test_artifacts_are_in_minio_and_state_in_postgresql(installed: Installation) -> None:
     space, orchestrator = installed.space, installed.pod("orchestrator")
     rows = space.run(
         *("exec", installed.pod("postgresql"), "--", "psql", "-U", "dressage", "-d", "dressage", "-At", "-c"),
@@ -71,9 +71,9 @@ def test_artifacts_lie_in_minio_and_state_in_postgresql(installed: Installation)
 def documented(heading: str) -> str:
     """The first block of commands below a heading of docs/kubernetes.md."""
     text = DOCUMENT.read_text().partition(f"\n## {heading}\n")[2]
-    found = re.search(r"```bash\n(.*?)```", text, re.S)
-    assert found, f"no commands below {heading!r}"
-    return found.group(1)
+    match = re.search(r"```bash\n(.*?)```", text, re.S)
+    assert match, f"no commands below {heading!r}"
+    return match.group(1)
 
 
 def test_grpcurl_alone_does_it_as_documented(installed: Installation, address: str, tmp_path: Path) -> None:
@@ -95,12 +95,12 @@ def test_grpcurl_alone_does_it_as_documented(installed: Installation, address: s
     )
 
 
-def test_the_api_asks_for_the_token(installed: Installation, address: str) -> None:
+def test_the_api_requires_the_token(installed: Installation, address: str) -> None:
     for token in ((), ("--token", "not-the-token")):
         done = run_cli("sessions", "list", "--address", address, *token, DRESSAGE_TOKEN="")
         assert done.returncode == 1 and "bearer token missing or wrong. Set DRESSAGE_TOKEN" in done.stderr, done
 
 
 def test_helm_test(installed: Installation) -> None:
-    said = helm(installed.space, "test", RELEASE, "--timeout", "15m")
-    assert "Phase:          Succeeded" in said, said
+    output = helm(installed.space, "test", RELEASE, "--timeout", "15m")
+    assert "Phase:          Succeeded" in output, output

@@ -1,5 +1,5 @@
 """Every pod may go, and the node's kubelet, in the middle of a training: the policy, the requests to the model and the Jobs are
-those of a session that nobody disturbed."""
+those of an undisturbed session."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dressage.api.v1 import session_pb2 as pb
 
 from tests.e2e.kubernetes.installation import Installation
 from tests.e2e.kubernetes.provider import Provider
-from tests.e2e.kubernetes.trainings import asked, ended, jobs, pods, run_of, trained, training, weights
+from tests.e2e.kubernetes.trainings import call, ended, jobs, pods, run_of, trained, training, weights
 from tests.servers.kubernetes import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600)]
@@ -80,23 +80,23 @@ def scripted(installed: Installation, provider: Provider, session: str) -> None:
     spec.reward.train_only = False
     spec.reward.reward_source = ""
     spec.reward.evaluations = 4
-    asked(installed, lambda client: client.create_session(spec, session_id=session))
+    call(installed, lambda client: client.create_session(spec, session_id=session))
 
 
 def outcome(installed: Installation, provider: Provider, session: str) -> dict[str, object]:
     """What must not depend on what happened."""
-    found = ended(installed, session)
-    assert found.state == pb.SESSION_STATE_EXHAUSTED, f"{found}\n{installed.space.diagnosis()}"
+    final = ended(installed, session)
+    assert final.state == pb.SESSION_STATE_EXHAUSTED, f"{final}\n{installed.space.diagnosis()}"
     counts = provider.counts()
     assert counts["unexpected"] == counts["left"] == 0, counts
-    iterations = asked(installed, lambda client: list(client.list_iterations(session)))
+    iterations = call(installed, lambda client: list(client.list_iterations(session)))
     return {
         "weights": [weights(installed, session, iteration) for iteration in (1, 2)],
         "scores": [iteration.judgment.score for iteration in iterations],
         "requests": counts["requests"],
-        "cost": found.cost.requests,
+        "cost": final.cost.requests,
         "jobs": len(jobs(installed, session)),
-        "video": bool(found.best_video),
+        "video": bool(final.best_video),
     }
 
 
@@ -138,19 +138,19 @@ def test_a_session_amid_all_faults_ends_as_one_without(installed: Installation) 
     scripted(installed, provider, "rough")
     disturb(installed, "rough")
     rough = outcome(installed, provider, "rough")
-    run = asked(installed, lambda client: client.get_run(run_of("rough")))
+    run = call(installed, lambda client: client.get_run(run_of("rough")))
     conditions = {condition.type for condition in run.conditions}
     assert run.attempt == 4 and {"EVICTED", "OOM_KILLED"} <= conditions, run
     assert rough == calm
 
 
-def test_a_run_out_of_memory_says_so(installed: Installation) -> None:
-    asked(installed, lambda client: client.create_session(training(20_000, pool="tiny"), session_id="tiny"))
+def test_running_out_of_memory_is_reported(installed: Installation) -> None:
+    call(installed, lambda client: client.create_session(training(20_000, pool="tiny"), session_id="tiny"))
     session = ended(installed, "tiny")
     assert session.state == pb.SESSION_STATE_FAILED
     name = "sessions/tiny/iterations/1/assignments/train"
-    assignment = asked(installed, lambda client: client.get_assignment(name))
+    assignment = call(installed, lambda client: client.get_assignment(name))
     for failure in (session.failure, assignment.failure):
         assert failure.reason == "OOM_KILLED" and "resources.limits.memory" in failure.remedy, failure
-    run = asked(installed, lambda client: client.get_run(run_of("tiny")))
+    run = call(installed, lambda client: client.get_run(run_of("tiny")))
     assert "OOM_KILLED" in [condition.type for condition in run.conditions]

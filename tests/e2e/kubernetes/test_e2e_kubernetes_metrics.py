@@ -12,13 +12,13 @@ from dressage.errors import DressageError
 
 from tests.e2e.kubernetes.installation import METRICS, SERVICES, Installation
 from tests.e2e.kubernetes.provider import Provider
-from tests.e2e.kubernetes.trainings import asked, ended, training
+from tests.e2e.kubernetes.trainings import call, ended, training
 from tests.servers.prometheus import Prometheus, eventually
 from tests.unit.chart.queries import dashboards, queries_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
-# A model whose price is known, so that a cost can be told.
+# A model whose price is known, so that the cost is known.
 MODEL = "openai/gpt-4o-mini"
 # What a session of one seed and two iterations adds, by the API's own account of it.
 COUNTED = {
@@ -41,14 +41,14 @@ def prometheus(installed: Installation, tmp_path: Path) -> Iterator[Prometheus]:
         yield stack.enter_context(Prometheus(tmp_path, targets).running())
 
 
-def test_metrics_tell_what_the_session_did(installed: Installation, prometheus: Prometheus) -> None:
+def test_metrics_describe_the_session(installed: Installation, prometheus: Prometheus) -> None:
     eventually(lambda: prometheus.value("count(up == 1) == 4"), "not all services are scraped", seconds=120)
     before = {name: prometheus.value(text) or 0.0 for name, text in COUNTED.items()}
     Provider(installed.space, "one_revision.py").start()
     spec = training(20_000, model=MODEL, max_iterations=2, pass_threshold=1.0)
     spec.reward.train_only, spec.reward.reward_source, spec.reward.seeds = False, "", 1
     spec.video_judging = pb.VIDEO_JUDGING_NONE
-    asked(installed, lambda client: client.create_session(spec, session_id="metered"))
+    call(installed, lambda client: client.create_session(spec, session_id="metered"))
     with installed.client() as client, pytest.raises(DressageError):
         client.get_artifact(
             "sessions/" + 300 * "a"

@@ -1,4 +1,4 @@
-"""A pool with an image of its own: Stable-Baselines3's PPO and SAC beside the stacked PPO."""
+"""A pool with a separate image: Stable-Baselines3's PPO and SAC compared with the stacked PPO."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def test_a_pool_trains_with_stable_baselines3(installed: Installation, algorithm
     with installed.client() as client:
         spec = training(6_000, pool="sb3", backend="sb3", algorithm=algorithm)
         session = client.create_session(spec, session_id=f"sb3-{algorithm}").name.removeprefix("sessions/")
-    found = ended(installed, session, seconds=1500)
-    assert found.state == pb.SESSION_STATE_SUCCEEDED, f"{found.failure}\n{installed.space.diagnosis()}"
-    assert found.best_policy
+    final = ended(installed, session, seconds=1500)
+    assert final.state == pb.SESSION_STATE_SUCCEEDED, f"{final.failure}\n{installed.space.diagnosis()}"
+    assert final.best_policy
     (pod,) = pods(installed, session)
     assert pod["spec"]["containers"][0]["image"] == SB3_IMAGE

@@ -10,7 +10,7 @@ from dressage.api.v1 import session_pb2 as pb
 
 from tests.e2e.kubernetes.installation import GRPC, METRICS, POSTGRESQL, S3, SERVICES, Installation
 from tests.e2e.kubernetes.provider import Provider
-from tests.e2e.kubernetes.trainings import asked, ended, jobs, pods, trained, training
+from tests.e2e.kubernetes.trainings import call, ended, jobs, pods, trained, training
 from tests.servers.kubernetes import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
@@ -37,14 +37,14 @@ print(json.dumps({"reached": reached, "token": account.exists(), "keys": keys, "
 
 def probed(installed: Installation, pod: str, targets: dict[str, tuple[str, int]]) -> dict[str, Any]:
     """What a program in a pod reaches and finds."""
-    found: dict[str, Any] = json.loads(
+    result: dict[str, Any] = json.loads(
         installed.space.run("exec", pod, "--", "python", "-c", _PROBE, json.dumps(targets))
     )
-    return found
+    return result
 
 
 def targets(installed: Installation) -> dict[str, tuple[str, int]]:
-    """Addresses of everything that somebody may want to reach."""
+    """Addresses of all components."""
     address = {name: str(installed.pods(name)[0]["status"]["podIP"]) for name in (*SERVICES, "postgresql", "minio")}
     api = json.loads(installed.space.run("get", "service", "kubernetes", "-n", "default", "-o", "json"))
     return {
@@ -61,11 +61,11 @@ def targets(installed: Installation) -> dict[str, tuple[str, int]]:
 def test_a_trainer_reaches_the_orchestrator_and_the_store_alone(installed: Installation) -> None:
     session = "stranger"
     everything = targets(installed)
-    asked(installed, lambda client: client.create_session(training(100_000_000), session_id=session))
+    call(installed, lambda client: client.create_session(training(100_000_000), session_id=session))
     pod, _ = trained(installed, session, attempt=1)
-    found = probed(installed, pod, everything)
-    assert {name for name, reached in found["reached"].items() if reached} == {"orchestrator", "minio"}
-    assert found["token"] is False and found["keys"] == [] and found["uid"] == 10001
+    result = probed(installed, pod, everything)
+    assert {name for name, reached in result["reached"].items() if reached} == {"orchestrator", "minio"}
+    assert result["token"] is False and result["keys"] == [] and result["uid"] == 10001
     # It is the policies that keep it: a pod that none of them selects reaches the API server.
     Provider(installed.space, "one_revision.py", name="bystander").start()
     free = probed(installed, "bystander", everything)["reached"]
@@ -79,7 +79,7 @@ def test_a_trainer_reaches_the_orchestrator_and_the_store_alone(installed: Insta
         "renderer",
         "minio",
     }
-    asked(installed, lambda client: client.cancel_session(session))
+    call(installed, lambda client: client.cancel_session(session))
     assert ended(installed, session).state == pb.SESSION_STATE_CANCELLED
     until(lambda: not pods(installed, session) and not jobs(installed, session), seconds=120, what="its Job goes")
 

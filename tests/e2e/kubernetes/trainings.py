@@ -50,8 +50,8 @@ def assignment_of(session: str, iteration: int = 1) -> str:
     return f"sessions/{session}/iterations/{iteration}/assignments/train"
 
 
-def asked(installed: Installation, question: Callable[[Client], T], *, seconds: float = 300) -> T:
-    """An answer of the API, asked again through a new port-forward while pods come and go."""
+def call(installed: Installation, question: Callable[[Client], T], *, seconds: float = 300) -> T:
+    """Call the API, with a new port-forward for each retry while pods are replaced."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -67,22 +67,22 @@ def ended(installed: Installation, session: str, *, seconds: float = 1800) -> pb
     """The session at its end, however often the way to it breaks."""
 
     def look() -> pb.Session | None:
-        found = asked(installed, lambda client: client.get_session(session))
-        return found if found.state in ENDED else None
+        result = call(installed, lambda client: client.get_session(session))
+        return result if result.state in ENDED else None
 
-    found = until(look, seconds=seconds, every=2, what=f"the end of session {session}")
-    assert found is not None
-    return found
+    result = until(look, seconds=seconds, every=2, what=f"the end of session {session}")
+    assert result is not None
+    return result
 
 
 def jobs(installed: Installation, session: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = installed.space.get("jobs", selector=f"dressage.io/session={session}")
-    return found
+    jobs: list[dict[str, Any]] = installed.space.get("jobs", selector=f"dressage.io/session={session}")
+    return jobs
 
 
 def pods(installed: Installation, session: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = installed.space.get("pods", selector=f"dressage.io/session={session}")
-    return found
+    pods: list[dict[str, Any]] = installed.space.get("pods", selector=f"dressage.io/session={session}")
+    return pods
 
 
 def living(installed: Installation, run: str) -> dict[str, Any] | None:
@@ -101,7 +101,7 @@ def trained(
 
     def look() -> tuple[str, int] | None:
         try:
-            work = asked(installed, lambda client: client.get_assignment(assignment_of(session, iteration)))
+            work = call(installed, lambda client: client.get_assignment(assignment_of(session, iteration)))
         except errors.NotFound:  # the reward is still being written or checked
             return None
         assert work.state != pb.ASSIGNMENT_STATE_FAILED, work
@@ -109,26 +109,26 @@ def trained(
         assert work.state != pb.ASSIGNMENT_STATE_SUCCEEDED, early
         if not work.run:
             return None
-        run = asked(installed, lambda client: client.get_run(work.run))
+        run = call(installed, lambda client: client.get_run(work.run))
         done = min((member.env_steps for member in work.members), default=0)
         if run.attempt != attempt or run.state != pb.RUN_STATE_RUNNING or done <= beyond:
             return None
         pod = living(installed, run.name)
         return (str(pod["metadata"]["name"]), done) if pod else None
 
-    found = until(look, seconds=600, every=1, what=f"attempt {attempt} of {session} trains beyond {beyond} steps")
-    assert found is not None
-    return found
+    result = until(look, seconds=600, every=1, what=f"attempt {attempt} of {session} trains beyond {beyond} steps")
+    assert result is not None
+    return result
 
 
 def weights(installed: Installation, session: str, iteration: int = 1) -> dict[str, str]:
     """SHA-256 of every member's weights."""
 
     def read(client: Client) -> dict[str, str]:
-        found = {}
+        result = {}
         for member in client.get_assignment(assignment_of(session, iteration)).members:
             data = b"".join(client.read_artifact(f"{member.policy}/policy.safetensors"))
-            found[member.name.rpartition("/")[2]] = hashlib.sha256(data).hexdigest()
-        return found
+            result[member.name.rpartition("/")[2]] = hashlib.sha256(data).hexdigest()
+        return result
 
-    return asked(installed, read)
+    return call(installed, read)

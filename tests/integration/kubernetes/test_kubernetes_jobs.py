@@ -33,9 +33,9 @@ sys.exit({first} if before == 0 else {then})
 @pytest.fixture(scope="module")
 def space() -> Iterator[Namespace]:
     require_cluster()
-    with namespace("dressage-jobs") as made:
-        made.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}})
-        yield made
+    with namespace("dressage-jobs") as space:
+        space.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}})
+        yield space
 
 
 def pool(program: str = "", **more: Any) -> Pool:
@@ -53,7 +53,7 @@ def pool(program: str = "", **more: Any) -> Pool:
 
 
 class Bench:
-    """A launcher in the cluster, with all that it tells."""
+    """A launcher in the cluster that records its results and notices."""
 
     def __init__(self, space: Namespace, pools: dict[str, Pool], instance: str) -> None:
         self.space = space
@@ -100,15 +100,15 @@ class Bench:
         return job_name(self.installation.instance, name, attempt)
 
     def pods(self, job: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.space.get("pods", selector=f"batch.kubernetes.io/job-name={job}")
-        return found
+        pods: list[dict[str, Any]] = self.space.get("pods", selector=f"batch.kubernetes.io/job-name={job}")
+        return pods
 
     async def until(self, true: Callable[[], Any], seconds: float = 120) -> Any:
         for _ in range(int(seconds * 5)):
-            if found := true():
-                return found
+            if result := true():
+                return result
             await asyncio.sleep(0.2)
-        raise AssertionError(f"not within {seconds} s; told {self.notices}; {self.space.diagnosis()}")
+        raise AssertionError(f"not within {seconds} s; notices: {self.notices}; {self.space.diagnosis()}")
 
     def types(self) -> list[str]:
         return [notice.type for notice in self.notices]
@@ -116,17 +116,17 @@ class Bench:
 
 @pytest.fixture
 async def bench(space: Namespace, request: pytest.FixtureRequest) -> AsyncIterator[Callable[..., Any]]:
-    made: list[Bench] = []
+    benches: list[Bench] = []
 
     async def make(**pools: Pool) -> Bench:
-        instance = f"t{len(made)}-{abs(hash(request.node.name)) % 10**8}"
+        instance = f"t{len(benches)}-{abs(hash(request.node.name)) % 10**8}"
         bench = Bench(space, pools, instance)
-        made.append(bench)
+        benches.append(bench)
         await bench.launcher.start()
         return bench
 
     yield make
-    for bench in made:
+    for bench in benches:
         for name in bench.launcher.active_runs():
             await bench.launcher.stop(name)
         await bench.launcher.close()
@@ -135,16 +135,16 @@ async def bench(space: Namespace, request: pytest.FixtureRequest) -> AsyncIterat
 async def test_the_server_takes_the_manifest_and_refuses_a_wrong_one(space: Namespace) -> None:
     client = connect(namespace=space.name, limit=RateLimit(per_second=10, burst=20))
     launch = Launch("sessions/s/runs/dry", 1, "o:1", "9.signature", "p")
-    made = job_manifest(launch, pool(shmSize="16Mi", queue="q"), Installation(space.name, "dry"))
-    assert await client.create_job(made, dry_run=True)
-    made["spec"]["podFailurePolicy"]["rules"][0]["action"] = "Shrug"
+    manifest = job_manifest(launch, pool(shmSize="16Mi", queue="q"), Installation(space.name, "dry"))
+    assert await client.create_job(manifest, dry_run=True)
+    manifest["spec"]["podFailurePolicy"]["rules"][0]["action"] = "Shrug"
     with pytest.raises(ClusterError) as caught:
-        await client.create_job(made, dry_run=True)
+        await client.create_job(manifest, dry_run=True)
     assert caught.value.permanent and "Shrug" in caught.value.message
     client.close()
 
 
-async def test_one_job_twice_is_one_and_its_pod_is_a_stranger(bench: Callable[..., Any]) -> None:
+async def test_a_job_is_created_once_and_its_pod_is_isolated(bench: Callable[..., Any]) -> None:
     program = """
 import json, os, pathlib, time
 account = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -157,23 +157,23 @@ services = [name for name in os.environ if name.endswith("_SERVICE_HOST") and na
 print(json.dumps({"uid": os.getuid(), "token": account.exists(), "root": root, "services": services}), flush=True)
 raise SystemExit(0)
 """
-    made = await bench(p=pool(program))
-    name = made.submit("twice", "p")
-    await made.until(lambda: made.ended)
-    assert made.ended[0].kind is ExitKind.DONE and made.began
-    facts = json.loads(made.space.run("logs", made.pods(name)[0]["metadata"]["name"]))
+    launched = await bench(p=pool(program))
+    name = launched.submit("twice", "p")
+    await launched.until(lambda: launched.ended)
+    assert launched.ended[0].kind is ExitKind.DONE and launched.began
+    facts = json.loads(launched.space.run("logs", launched.pods(name)[0]["metadata"]["name"]))
     assert facts == {"uid": 10001, "token": False, "root": "read-only", "services": []}
-    again = Bench(made.space, {"p": pool(program)}, made.installation.instance)
+    again = Bench(launched.space, {"p": pool(program)}, launched.installation.instance)
     again.submit("twice", "p")  # it does not know of the first, as it has not listed
     await asyncio.sleep(3)
-    assert not again.notices and len(made.space.get("jobs", selector=made.installation.selector)) == 1
+    assert not again.notices and len(launched.space.get("jobs", selector=launched.installation.selector)) == 1
     await again.launcher.close()
-    job = made.space.get("job", name)
+    job = launched.space.get("job", name)
     assert job["metadata"]["ownerReferences"][0]["name"] == "owner"
 
 
 @pytest.mark.parametrize(
-    ("first", "then", "kind", "told", "last"),
+    ("first", "then", "kind", "output", "last"),
     [
         (75, 0, ExitKind.DONE, ["INTERRUPTED"], 2),
         (1, 0, ExitKind.DONE, ["TRAINER_FAILED"], 2),
@@ -181,24 +181,26 @@ raise SystemExit(0)
     ],
 )
 async def test_exit_codes(
-    bench: Callable[..., Any], first: int, then: int, kind: ExitKind, told: list[str], last: int
+    bench: Callable[..., Any], first: int, then: int, kind: ExitKind, output: list[str], last: int
 ) -> None:
-    made = await bench(p=pool(ONCE_THEN.format(first=first, then=then), backoffLimit=1))
-    name = made.submit(f"exit-{first}-{then}", "p")
-    await made.until(lambda: made.ended)
-    word = made.ended[0]
+    launched = await bench(p=pool(ONCE_THEN.format(first=first, then=then), backoffLimit=1))
+    name = launched.submit(f"exit-{first}-{then}", "p")
+    await launched.until(lambda: launched.ended)
+    word = launched.ended[0]
     assert (word.kind, word.last_attempt) == (kind, last)
-    assert made.types() == told and len(made.pods(name)) == len({n.attempt for n in made.notices}) + (then == 0)
-    assert f"ends with {first}" in made.notices[0].message or first == 75
+    assert launched.types() == output and len(launched.pods(name)) == len({n.attempt for n in launched.notices}) + (
+        then == 0
+    )
+    assert f"ends with {first}" in launched.notices[0].message or first == 75
     assert not word.final and word.counted is (kind is not ExitKind.DONE)
 
 
 async def test_out_of_memory_counts(bench: Callable[..., Any]) -> None:
-    made = await bench(p=pool("x = bytearray(1 << 30); print(len(x))", backoffLimit=0))
-    made.submit("memory", "p")
-    await made.until(lambda: made.ended)
-    assert made.ended[0].reason == "OOM_KILLED" and "memory" in made.ended[0].remedy
-    assert made.types() == ["OOM_KILLED"] and made.notices[0].counts
+    launched = await bench(p=pool("x = bytearray(1 << 30); print(len(x))", backoffLimit=0))
+    launched.submit("memory", "p")
+    await launched.until(lambda: launched.ended)
+    assert launched.ended[0].reason == "OOM_KILLED" and "memory" in launched.ended[0].remedy
+    assert launched.types() == ["OOM_KILLED"] and launched.notices[0].counts
 
 
 async def test_an_eviction_and_a_deleted_pod_do_not_count(bench: Callable[..., Any]) -> None:
@@ -208,68 +210,68 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
 print("up", flush=True)
 time.sleep(600)
 """
-    made = await bench(p=pool(program, backoffLimit=0))
-    name = made.submit("evicted", "p")
+    launched = await bench(p=pool(program, backoffLimit=0))
+    name = launched.submit("evicted", "p")
 
     def running(attempt: int) -> Any:
         view = [
             p
-            for p in made.pods(name)
+            for p in launched.pods(name)
             if p["status"]["phase"] == "Running" and not p["metadata"].get("deletionTimestamp")
         ]
         return (
             view[0]
-            if len(view) == 1 and len({n.attempt for n in made.notices if n.attempt_ended}) == attempt - 1
+            if len(view) == 1 and len({n.attempt for n in launched.notices if n.attempt_ended}) == attempt - 1
             else None
         )
 
-    first = await made.until(lambda: running(1))
+    first = await launched.until(lambda: running(1))
     await asyncio.sleep(1)  # its handler
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": first["metadata"]["name"]}}
-    path = f"/api/v1/namespaces/{made.space.name}/pods/{first['metadata']['name']}/eviction"
-    made.space.run("create", "--raw", path, "-f", "-", text=json.dumps(eviction))
-    second = await made.until(lambda: running(2))
-    assert made.types() == ["EVICTED"]
+    path = f"/api/v1/namespaces/{launched.space.name}/pods/{first['metadata']['name']}/eviction"
+    launched.space.run("create", "--raw", path, "-f", "-", text=json.dumps(eviction))
+    second = await launched.until(lambda: running(2))
+    assert launched.types() == ["EVICTED"]
     await asyncio.sleep(1)
-    made.space.run("delete", "pod", second["metadata"]["name"], "--wait=false")
-    await made.until(lambda: running(3))
-    assert made.types() == ["EVICTED", "INTERRUPTED"] and not any(notice.counts for notice in made.notices)
-    assert not made.ended and len(made.space.get("jobs", selector=made.installation.selector)) == 1
-    await made.launcher.stop("sessions/s/runs/evicted")
-    await made.until(lambda: not made.pods(name))
-    assert not made.ended
+    launched.space.run("delete", "pod", second["metadata"]["name"], "--wait=false")
+    await launched.until(lambda: running(3))
+    assert launched.types() == ["EVICTED", "INTERRUPTED"] and not any(notice.counts for notice in launched.notices)
+    assert not launched.ended and len(launched.space.get("jobs", selector=launched.installation.selector)) == 1
+    await launched.launcher.stop("sessions/s/runs/evicted")
+    await launched.until(lambda: not launched.pods(name))
+    assert not launched.ended
 
 
-async def test_what_keeps_a_pod_from_running_is_told(bench: Callable[..., Any]) -> None:
+async def test_reasons_of_waiting_pods_are_reported(bench: Callable[..., Any]) -> None:
     huge = {"requests": {"cpu": "1000", "memory": "32Mi"}, "limits": {"memory": "32Mi"}}
-    made = await bench(
+    launched = await bench(
         huge=pool("pass", resources=huge),
         absent=pool("pass", image="registry.invalid/no-such-image:1"),
         command=pool(command=["/no/such/program"], backoffLimit=0),
     )
     for name in ("huge", "absent", "command"):
-        made.submit(name, name)
-    await made.until(lambda: len({notice.run for notice in made.notices}) == 3)
-    by_run = {notice.run.rpartition("/")[2]: notice for notice in made.notices}
+        launched.submit(name, name)
+    await launched.until(lambda: len({notice.run for notice in launched.notices}) == 3)
+    by_run = {notice.run.rpartition("/")[2]: notice for notice in launched.notices}
     assert by_run["huge"].type == "UNSCHEDULABLE" and "Insufficient cpu" in by_run["huge"].message
     assert by_run["absent"].type == "IMAGE_PULL_FAILED" and "no-such-image" in by_run["absent"].message
     assert by_run["command"].type in ("CONTAINER_CONFIG_FAILED", "TRAINER_FAILED")
     assert not by_run["huge"].counts and not by_run["absent"].counts
 
 
-async def test_quota_is_told_and_waited_for(bench: Callable[..., Any]) -> None:
-    made = await bench(p=pool("pass"))
+async def test_an_exceeded_quota_is_reported_and_retried(bench: Callable[..., Any]) -> None:
+    launched = await bench(p=pool("pass"))
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
-    made.space.apply(quota)
+    launched.space.apply(quota)
     await asyncio.sleep(2)  # until the server knows of it
     try:
-        made.submit("quota", "p")
-        await made.until(lambda: made.notices)
-        assert made.types() == ["QUOTA_EXCEEDED"] and not made.notices[0].counts
+        launched.submit("quota", "p")
+        await launched.until(lambda: launched.notices)
+        assert launched.types() == ["QUOTA_EXCEEDED"] and not launched.notices[0].counts
     finally:
-        made.space.run("delete", "resourcequota", "none")
-    await made.until(lambda: made.ended, seconds=180)
-    assert made.ended[0].kind is ExitKind.DONE
+        launched.space.run("delete", "resourcequota", "none")
+    await launched.until(lambda: launched.ended, seconds=180)
+    assert launched.ended[0].kind is ExitKind.DONE
 
 
 async def test_a_restarted_orchestrator_adopts_and_a_deleted_job_is_noticed(bench: Callable[..., Any]) -> None:
@@ -294,13 +296,13 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
 time.sleep(600)
 """
     short = pool(program).model_copy(update={"deadline_seconds": 8})
-    made = await bench(p=short)
-    made.submit("late", "p")
-    await made.until(lambda: made.ended)
-    assert made.ended[0].kind is ExitKind.DEADLINE and not made.ended[0].final
-    assert not any(notice.counts for notice in made.notices)
-    again = made.submit("late", "p", made.ended[0].last_attempt + 1)  # a fresh Job continues
-    await made.until(lambda: any(p["status"]["phase"] == "Running" for p in made.pods(again)))
+    launched = await bench(p=short)
+    launched.submit("late", "p")
+    await launched.until(lambda: launched.ended)
+    assert launched.ended[0].kind is ExitKind.DEADLINE and not launched.ended[0].final
+    assert not any(notice.counts for notice in launched.notices)
+    again = launched.submit("late", "p", launched.ended[0].last_attempt + 1)  # a fresh Job continues
+    await launched.until(lambda: any(p["status"]["phase"] == "Running" for p in launched.pods(again)))
 
 
 def requests() -> dict[str, float]:
@@ -313,21 +315,23 @@ def requests() -> dict[str, float]:
 @pytest.mark.timeout(1800)
 async def test_two_hundred_jobs_of_fifty_sessions_at_once(bench: Callable[..., Any]) -> None:
     tiny = {"requests": {"cpu": "5m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}}
-    made = await bench(p=pool("pass", resources=tiny))
+    launched = await bench(p=pool("pass", resources=tiny))
     before, began = requests(), time.monotonic()
     for session in range(50):
         for run in range(4):
-            made.submit(f"r{run}", "p", session=f"s{session}")
-    await made.until(lambda: len(made.space.get("jobs", selector=made.installation.selector)) == 200, seconds=120)
+            launched.submit(f"r{run}", "p", session=f"s{session}")
+    await launched.until(
+        lambda: len(launched.space.get("jobs", selector=launched.installation.selector)) == 200, seconds=120
+    )
     created = time.monotonic() - began
-    await made.until(lambda: len(made.ended) == 200, seconds=1500)
+    await launched.until(lambda: len(launched.ended) == 200, seconds=1500)
     took = time.monotonic() - began
-    asked = {verb: count - before.get(verb, 0) for verb, count in requests().items()}
-    print(f"200 Jobs created in {created:.1f} s, ended after {took:.1f} s, requests {asked}")
-    assert {word.kind for word in made.ended} == {ExitKind.DONE}
-    assert len({word.run for word in made.ended}) == 200
+    request = {verb: count - before.get(verb, 0) for verb, count in requests().items()}
+    print(f"200 Jobs created in {created:.1f} s, ended after {took:.1f} s, requests {request}")
+    assert {word.kind for word in launched.ended} == {ExitKind.DONE}
+    assert len({word.run for word in launched.ended}) == 200
     # One request for each Job; besides, two lists every 20 s and the watches that they begin anew, however many Jobs there are.
     rounds = took / 20 + 2
-    assert asked["create"] == 200 and created >= (200 - 20) / 10 - 1
-    assert asked["list"] <= 2 * rounds + took / 30 + 2 and asked["watch"] <= 4 * rounds, asked
-    assert sum(asked.values()) <= 20 + 10 * took
+    assert request["create"] == 200 and created >= (200 - 20) / 10 - 1
+    assert request["list"] <= 2 * rounds + took / 30 + 2 and request["watch"] <= 4 * rounds, request
+    assert sum(request.values()) <= 20 + 10 * took

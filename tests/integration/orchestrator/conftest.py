@@ -15,10 +15,10 @@ from tests.integration.orchestrator.stack import Stack
 async def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stack]:
     monkeypatch.setenv("DRESSAGE_TRAINER_GO", str(tmp_path / "go"))
     monkeypatch.setenv("OPENAI_API_KEY", "must not reach a trainer")
-    made = Stack(tmp_path)
-    await made.neighbours.start()
+    stack = Stack(tmp_path)
+    await stack.neighbours.start()
     try:
-        yield made
+        yield stack
     finally:
-        await made.stop()
-        await made.neighbours.stop()
+        await stack.stop()
+        await stack.neighbours.stop()

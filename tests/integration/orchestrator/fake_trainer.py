@@ -4,7 +4,7 @@
 assignment, ``# no-disk`` one of the machine; ``# crash`` exits 1, ``# crash-once`` exits 1 in the first attempt; ``# deadline``
 stores a checkpoint after the first member and exits 75 in the first attempt; ``# slow`` trains until the file
 $DRESSAGE_TRAINER_GO exists or the assignment is cancelled; ``# lucky`` trains well and fails confirmation; ``score=X`` scores
-X; ``curve=X`` is evaluated at half its steps, too, and scores X there. With $DRESSAGE_TRAINER_SILENT it says no hello.
+X; ``curve=X`` is evaluated at half its steps, too, and scores X there. With $DRESSAGE_TRAINER_UNRESPONSIVE it does not connect.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class Trainer:
         hello = work.Hello(run=options.run, attempt=options.attempt, token=token, version="fake")
         hello.sandbox_capabilities.extend(["landlock-5", "seccomp"])
         self.outgoing.put(work.WorkRequest(hello=hello))
-        self.incoming = rpc.RunServiceStub(grpc.insecure_channel(options.address)).Work(self._said())
+        self.incoming = rpc.RunServiceStub(grpc.insecure_channel(options.address)).Work(self._outgoing_messages())
         self.sequence = 0
         self.received: dict[str, deque[work.WorkResponse]] = defaultdict(deque)
         self.folder = Path(tempfile.mkdtemp())
         self.assignment = work.Assignment()
 
-    def _said(self) -> Iterator[work.WorkRequest]:
-        while (said := self.outgoing.get()) is not None:
-            yield said
+    def _outgoing_messages(self) -> Iterator[work.WorkRequest]:
+        while (messages := self.outgoing.get()) is not None:
+            yield messages
 
     def hear(self, *kinds: str) -> work.WorkResponse:
         for kind in kinds:
@@ -63,7 +63,7 @@ class Trainer:
                 return self.received[kind].popleft()
         for answer in self.incoming:
             if answer.HasField("stop"):
-                print("told to stop:", answer.stop.reason, flush=True)
+                print("stop received:", answer.stop.reason, flush=True)
                 sys.exit(0)
             if answer.WhichOneof("message") in kinds:
                 return answer
@@ -78,7 +78,7 @@ class Trainer:
     def report(self, item: str = "", **body: object) -> None:
         self.sequence += 1
         report = work.Report(sequence=self.sequence, assignment=self.assignment.id, item=item, **body)
-        # Each report is said twice, as after a redial: nothing may be counted twice.
+        # Each report is sent twice, as after a reconnect; it must be counted once.
         self.outgoing.put(work.WorkRequest(report=report))
         self.outgoing.put(work.WorkRequest(report=report))
         self.hear("report_accepted")
@@ -182,8 +182,8 @@ class Trainer:
 
 
 def number(source: str, name: str, default: float) -> float:
-    found = re.search(rf"\b{name}=([0-9.]+)", source)
-    return float(found[1]) if found else default
+    match = re.search(rf"\b{name}=([0-9.]+)", source)
+    return float(match[1]) if match else default
 
 
 def progress(member: str, step: int) -> work.ProgressReport:
@@ -202,7 +202,7 @@ def main() -> None:
     if os.getppid() != options.parent_pid:
         sys.exit(1)
     assert "OPENAI_API_KEY" not in os.environ
-    if os.environ.get("DRESSAGE_TRAINER_SILENT"):
+    if os.environ.get("DRESSAGE_TRAINER_UNRESPONSIVE"):
         time.sleep(600)
     trainer = Trainer(options, os.environ.pop("DRESSAGE_RUN_TOKEN"))
     trainer.hear("welcome")

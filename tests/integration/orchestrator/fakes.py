@@ -26,7 +26,7 @@ JUDGE = "# a judge\n"
 
 
 def author(task: agent_pb.Task) -> agent_pb.TaskResult:
-    """The story told by default: a bad reward, repaired to a weak one, revised to a good one."""
+    """The default script: a bad reward, repaired to a weak one, revised to a good one."""
     cost = v1.Cost(requests=1, input_tokens=100, output_tokens=10, dollars=0.01)
     result = agent_pb.TaskResult(model=task.model, cost=cost)
     role = task.WhichOneof("role")
@@ -47,7 +47,7 @@ def author(task: agent_pb.Task) -> agent_pb.TaskResult:
 
 
 class FakeAgent:
-    """llm-agent: answers by a function, records tasks and what tools said."""
+    """llm-agent: answers with a function, records tasks and results of tools."""
 
     def __init__(self, answer: Answer = author) -> None:
         self.answer = answer
@@ -89,7 +89,7 @@ class FakeAgent:
 
 
 class FakeJudge(judge_rpc.JudgeServiceServicer):
-    """judge: a source that says "bad" fails its check; a rollout's file holds its score."""
+    """judge: a source that contains "bad" fails its check; a rollout's file contains its score."""
 
     def __init__(self, store: ArtifactStore) -> None:
         self.store = store
@@ -116,7 +116,7 @@ class FakeJudge(judge_rpc.JudgeServiceServicer):
         return answer
 
     async def Score(self, request: judge_pb.ScoreRequest, context: Any) -> judge_pb.ScoreResponse:
-        """A reward that says "backwards" pays for what was judged low; others pay for what was judged high."""
+        """A reward that contains "backwards" is high for low judgments; others are high for high judgments."""
         self.scored.append(request)
         sign = -1.0 if "backwards" in request.reward_source else 1.0
         answer = judge_pb.ScoreResponse()

@@ -128,7 +128,7 @@ class LeaseStack:
 
     async def ended(self, name: str) -> v1.Assignment:
         """Waits until an assignment has ended."""
-        return await self.until(lambda: found if (found := self.assignment(name)).HasField("end_time") else None)
+        return await self.until(lambda: stored if (stored := self.assignment(name)).HasField("end_time") else None)
 
     def assignment(self, name: str) -> v1.Assignment:
         with self.database.begin() as tx:
@@ -140,16 +140,16 @@ class LeaseStack:
 
     def events(self, session: str, kind: str) -> list[Any]:
         with self.database.begin() as tx:
-            found = events.after(tx, session, 0, limit=10_000)
-        return [getattr(event, kind) for event in found if event.HasField(kind)]  # type: ignore[arg-type]
+            recorded = events.after(tx, session, 0, limit=10_000)
+        return [getattr(event, kind) for event in recorded if event.HasField(kind)]  # type: ignore[arg-type]
 
     @staticmethod
     async def until(condition: Callable[[], Any]) -> Any:
         """What the condition is once it is true."""
         async with asyncio.timeout(WAIT_SECONDS):
-            while not (found := condition()):
+            while not (result := condition()):
                 await asyncio.sleep(0.02)
-        return found
+        return result
 
 
 class InProcessTrainers:
@@ -196,7 +196,7 @@ class InProcessTrainers:
             return
         outgoing: asyncio.Queue[work.WorkRequest] = asyncio.Queue()
 
-        async def said() -> AsyncIterator[work.WorkRequest]:
+        async def messages() -> AsyncIterator[work.WorkRequest]:
             while True:
                 yield await outgoing.get()
 
@@ -204,7 +204,7 @@ class InProcessTrainers:
         outgoing.put_nowait(work.WorkRequest(hello=hello))
         sequence = 0
         async with grpc.aio.insecure_channel(launch.address) as channel:
-            async for answer in rpc.RunServiceStub(channel).Work(said()):
+            async for answer in rpc.RunServiceStub(channel).Work(messages()):
                 if answer.HasField("no_more_work") or answer.HasField("stop"):
                     return
                 if answer.HasField("assignment"):
@@ -238,8 +238,8 @@ async def latencies(stack: LeaseStack, session: str, *, count: int) -> list[floa
         async with asyncio.timeout(WAIT_SECONDS):
             await woken.wait()
         seconds.append(time.perf_counter() - began)
-        found = stack.assignment(name)
-        assert found.state == v1.ASSIGNMENT_STATE_SUCCEEDED and found.candidates[0].returns == [float(number)]
+        stored = stack.assignment(name)
+        assert stored.state == v1.ASSIGNMENT_STATE_SUCCEEDED and stored.candidates[0].returns == [float(number)]
     return seconds
 
 

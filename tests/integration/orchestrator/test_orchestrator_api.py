@@ -86,11 +86,11 @@ async def test_bad_specs_are_refused_with_field_and_remedy(stack: Stack) -> None
 @pytest.mark.parametrize("method", ["parameters", "code", "program", "custom"])
 async def test_methods_that_are_not_available_are_refused(stack: Stack, method: str) -> None:
     await stack.start()
-    asked = v1.SessionSpec(intent="run", environment="environments/Hopper-v5")
-    getattr(asked, method).SetInParent()
+    session_spec = v1.SessionSpec(intent="run", environment="environments/Hopper-v5")
+    getattr(session_spec, method).SetInParent()
     for call in (
-        stack.sessions.CreateSession(pb.CreateSessionRequest(spec=asked)),
-        stack.sessions.EstimateSession(pb.EstimateSessionRequest(spec=asked)),
+        stack.sessions.CreateSession(pb.CreateSessionRequest(spec=session_spec)),
+        stack.sessions.EstimateSession(pb.EstimateSessionRequest(spec=session_spec)),
     ):
         error = await refused(call)
         assert isinstance(error, InvalidArgument) and error.reason == "METHOD_NOT_AVAILABLE"
@@ -148,7 +148,7 @@ async def test_environments_intents_artifacts_estimates(stack: Stack) -> None:
 
 async def test_pages_of_sessions_hold_each_once_newest_first(stack: Stack) -> None:
     await stack.start()
-    made = [
+    names = [
         (
             await stack.sessions.CreateSession(
                 pb.CreateSessionRequest(spec=spec(reward_source=BAD, judge_source=JUDGE))
@@ -156,7 +156,7 @@ async def test_pages_of_sessions_hold_each_once_newest_first(stack: Stack) -> No
         ).name
         for _ in range(5)
     ]
-    for name in made:
+    for name in names:
         await watch(stack.sessions, name)
     seen, token = [], ""
     while True:
@@ -165,7 +165,7 @@ async def test_pages_of_sessions_hold_each_once_newest_first(stack: Stack) -> No
         token = page.next_page_token
         if not token:
             break
-    assert seen == made[::-1]
+    assert seen == names[::-1]
     first = await stack.sessions.ListSessions(pb.ListSessionsRequest(page_size=2))
     wrong = pb.ListSessionsRequest(page_size=2, page_token=first.next_page_token, show_deleted=True)
     for request in (wrong, pb.ListSessionsRequest(page_token="nonsense")):
@@ -181,18 +181,18 @@ async def test_a_benchmark_runs_its_cases_and_labels_join_verdicts(stack: Stack)
     )
     cases = [benchmark_api.BenchmarkCase(intent=i, environment="environments/Hopper-v5") for i in ("hop", "jump")]
     request = benchmark_api.CreateBenchmarkRequest(cases=cases, template=template, request_id="b")
-    made = await stack.benchmarks.CreateBenchmark(request)
-    assert (await stack.benchmarks.CreateBenchmark(request)).name == made.name
-    last = made
+    created = await stack.benchmarks.CreateBenchmark(request)
+    assert (await stack.benchmarks.CreateBenchmark(request)).name == created.name
+    last = created
     async for answer in stack.benchmarks.WatchBenchmark(
-        benchmark_api.WatchBenchmarkRequest(name=made.name), timeout=60
+        benchmark_api.WatchBenchmarkRequest(name=created.name), timeout=60
     ):
         last = answer.benchmark
     assert (last.completed, last.passed) == (2, 2) and last.cases[0].score == pytest.approx(0.9)
 
     request = pb.ListAssignmentsRequest(parent=f"{last.cases[0].session}/iterations/1")
-    found = (await stack.sessions.ListAssignments(request)).assignments
-    rollout = found[0].members[0].evaluations[0].rollouts[0].artifact
+    listed = (await stack.sessions.ListAssignments(request)).assignments
+    rollout = listed[0].members[0].evaluations[0].rollouts[0].artifact
     for score, request_id in ((1.0, "a"), (1.0, "a"), (0.5, "b")):
         ask = pb.LabelRolloutRequest(rollout=rollout, score=score, request_id=request_id)
         labelled = (await stack.sessions.LabelRollout(ask)).judgment
@@ -200,10 +200,10 @@ async def test_a_benchmark_runs_its_cases_and_labels_join_verdicts(stack: Stack)
     assert len(person) == 1 and person[0].votes == 2 and person[0].score == pytest.approx(0.75)
 
 
-async def test_work_hears_only_the_newest_attempt_and_confines_keys(stack: Stack) -> None:
+async def test_work_accepts_only_the_newest_attempt_and_its_keys(stack: Stack) -> None:
     await stack.start()
-    asked = spec(reward_source="# good # slow\n", judge_source=JUDGE, max_iterations=1, model="template/v1")
-    await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=asked, session_id="fence"))
+    session_spec = spec(reward_source="# good # slow\n", judge_source=JUDGE, max_iterations=1, model="template/v1")
+    await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=session_spec, session_id="fence"))
     name, assignment = "sessions/fence/runs/r1", "sessions/fence/iterations/1/assignments/train"
     async with asyncio.timeout(30):
         while True:
@@ -252,22 +252,22 @@ async def test_work_hears_only_the_newest_attempt_and_confines_keys(stack: Stack
     ):
         heard = await say(1, tokens.make(name, 1, expiry=expiry), work.WorkRequest(transfer_request=bad))
         assert heard[-1].transfer_grants.error and not heard[-1].transfer_grants.grants, bad
-    # With a checkpoint's report those go that are older than the index says.
+    # A checkpoint's report deletes the checkpoints that are older than those in the index.
     keys = {update: f"checkpoints/{update}.safetensors" for update in (1, 2, 5, 6, 7)}
     for key in keys.values():
         stack.store.put(f"{assignment}/{key}", b"x")
     stack.store.put(f"{assignment}/{CHECKPOINT_INDEX}", json.dumps([keys[7], keys[6], keys[5]]).encode())
-    told = work.Report(sequence=1000, assignment=1, checkpoint=work.CheckpointReport(key=keys[7], update=7))
+    output = work.Report(sequence=1000, assignment=1, checkpoint=work.CheckpointReport(key=keys[7], update=7))
     # The answer to what is asked next comes after that.
     await say(
         1,
         tokens.make(name, 1, expiry=expiry),
-        work.WorkRequest(report=told),
+        work.WorkRequest(report=output),
         work.WorkRequest(transfer_request=transfer),
     )
     kept = {info.key.removeprefix(f"{assignment}/") for info in stack.store.list(f"{assignment}/checkpoints/")}
     assert kept == {keys[5], keys[6], keys[7], CHECKPOINT_INDEX}
-    # A launcher may repeat an attempt by itself: the newest is heard, and the one before it no more.
+    # A launcher may restart an attempt by itself: reports of the newest are accepted, those of the one before are not.
     newer = await say(2, tokens.make(name, 2, expiry=expiry))
     assert newer[0].WhichOneof("message") == "welcome"
     zombie = await say(1, tokens.make(name, 1, expiry=expiry))

@@ -1,4 +1,4 @@
-"""kill -9 of the orchestrator in the middle of a run: the session goes on from its last step and checkpoint."""
+"""kill -9 of the orchestrator in the middle of a run: the session continues from its last step and checkpoint."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ async def under_way(stub: Any) -> v1.Run:
     async with asyncio.timeout(180):
         while True:
             request = pb.ListAssignmentsRequest(parent="sessions/crash/iterations/-")
-            found = (await stub.ListAssignments(request)).assignments
-            if found and found[0].members[0].env_steps > 0:
+            listed = (await stub.ListAssignments(request)).assignments
+            if listed and listed[0].members[0].env_steps > 0:
                 return (await stub.ListRuns(pb.ListRunsRequest(parent="sessions/crash"))).runs[0]
             await asyncio.sleep(0.1)
 
@@ -68,12 +68,12 @@ async def test_kill_9_in_training(stack: Stack) -> None:
     folder = stack.folder
     with server(folder, neighbours.address) as first:
         stub: Any = session_service_pb2_grpc.SessionServiceStub(connect(await address_of(folder, first)))
-        asked = v1.SessionSpec(
+        session_spec = v1.SessionSpec(
             intent="run",
             environment="environments/HalfCheetah-v5",
             reward=v1.RewardSpec(seeds=1, steps_per_member=1000),
         )
-        await stub.CreateSession(pb.CreateSessionRequest(spec=asked, session_id="crash"))
+        await stub.CreateSession(pb.CreateSessionRequest(spec=session_spec, session_id="crash"))
         run = await under_way(stub)
         assert run.attempt == 1
         await asyncio.sleep(0.5)
@@ -84,8 +84,8 @@ async def test_kill_9_in_training(stack: Stack) -> None:
         _, alive = await asyncio.to_thread(psutil.wait_procs, trainers, 5)
         assert not alive, "a trainer outlived its server"
 
-    said = list(neighbours.agent.keys)
-    assert sorted(said) == ["iterations/1/reward_author", "judge_author"]
+    messages = list(neighbours.agent.keys)
+    assert sorted(messages) == ["iterations/1/reward_author", "judge_author"]
     checks = len(neighbours.judge.checks)
     (folder / "go").touch()
     with server(folder, neighbours.address) as second:
@@ -94,12 +94,12 @@ async def test_kill_9_in_training(stack: Stack) -> None:
         session = await stub.GetSession(pb.GetSessionRequest(name="sessions/crash"))
         runs = (await stub.ListRuns(pb.ListRunsRequest(parent="sessions/crash"))).runs
         request = pb.ListAssignmentsRequest(parent="sessions/crash/iterations/-")
-        found = (await stub.ListAssignments(request)).assignments
+        listed = (await stub.ListAssignments(request)).assignments
     assert session.state == v1.SESSION_STATE_SUCCEEDED, session.state_reason
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
-    assert neighbours.agent.keys == said, "a recorded conversation was held again"
+    assert neighbours.agent.keys == messages, "a recorded conversation was held again"
     assert len(neighbours.judge.checks) == checks, "a recorded check was made again"
-    assert [(entry.name.rpartition("/")[2], entry.failures) for entry in found] == [("train", 0), ("confirm", 0)]
+    assert [(entry.name.rpartition("/")[2], entry.failures) for entry in listed] == [("train", 0), ("confirm", 0)]
     assert (runs[0].name.rpartition("/")[2], runs[0].attempt) == ("r1", 2)
     log = (folder / "logs" / "sessions_crash_runs_r1.log").read_text()
     assert "begins at checkpoint ''" in log and "begins at checkpoint 'checkpoints/5.safetensors'" in log

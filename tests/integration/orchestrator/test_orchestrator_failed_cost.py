@@ -22,7 +22,7 @@ from tests.integration.orchestrator.test_orchestrator_killed_steps import JUDGE,
 from tests.integration.orchestrator.test_orchestrator_session import spec
 
 
-def test_a_bill_travels_with_the_status() -> None:
+def test_the_cost_is_sent_with_the_status() -> None:
     error = FailedPrecondition("no", reason="LLM_REPLY_UNUSABLE", metadata={"role": "reviser"})
     attach_cost(error, v1.Cost(requests=2, input_tokens=200, output_tokens=100, dollars=0.125))
     info = error_details_pb2.ErrorInfo()
@@ -45,7 +45,7 @@ def test_a_bill_travels_with_the_status() -> None:
     ],
     ids=["unusable twice", "refused after the first reply"],
 )
-async def test_what_a_failed_session_cost_is_counted(stack: Stack, end: Answer, reason: str) -> None:
+async def test_the_cost_of_a_failed_session_is_counted(stack: Stack, end: Answer, reason: str) -> None:
     await warm()
     script = [
         Answer("Let me think.", when="You are the reward author"),
@@ -67,7 +67,7 @@ async def test_what_a_failed_session_cost_is_counted(stack: Stack, end: Answer, 
             await agent.stop()
         answered = len(provider.requests) - (end.status != 200)
     assert session.state == v1.SESSION_STATE_FAILED and session.failure.reason == reason
-    # The judge was written and paid for as well, beside the reward that never came.
+    # The cost of the judge is counted as well, although the reward failed.
     assert session.cost.requests == answered == 3 - (end.status != 200)
     assert session.cost.input_tokens == 100 * answered and session.cost.output_tokens == 50 * answered
     assert session.cost_by_role["reward_author"].requests == answered - 1

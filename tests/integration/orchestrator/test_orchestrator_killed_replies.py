@@ -54,7 +54,7 @@ class Moment:
     :param held: the author whose reply has not come by then; empty: both have.
     :param reply: the number of the reply after which it dies.
     :param step: the step in which it dies instead.
-    :param recovered: replies that only the journal knows of.
+    :param recovered: replies that are only in the journal.
     """
 
     held: str
@@ -133,14 +133,14 @@ async def course(stack: Stack, session: str) -> tuple[Course, list[str]]:
     watched = stack.sessions.WatchSession(pb.WatchSessionRequest(name=name), timeout=120)
     events = [answer.event async for answer in watched]
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
-    found = await stack.sessions.GetSession(pb.GetSessionRequest(name=name))
+    final = await stack.sessions.GetSession(pb.GetSessionRequest(name=name))
     sources = [stack.store.get(f"{name}/iterations/1/{file}") for file in ("reward.py", "judge.py")]
     outcome = Course(
-        state=found.state,
-        score=found.best_score,
-        confirmed=found.confirmation.score,
-        env_steps=found.env_steps,
-        cost=found.cost,
+        state=final.state,
+        score=final.best_score,
+        confirmed=final.confirmation.score,
+        env_steps=final.env_steps,
+        cost=final.cost,
         sources=(sources[0], sources[1]),
         events=kinds(events),
     )
@@ -166,7 +166,7 @@ async def test_kill_between_replies_of_a_round(stack: Stack, moment: Moment) -> 
             stack.options = {"llm_agent_address": agent}
             await stack.start()
             outcome, recovered = await course(stack, "killed")
-            asked, abandoned = list(provider.requests), list(provider.abandoned)
+            sent, abandoned = list(provider.requests), list(provider.abandoned)
             await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=SPEC, session_id="calm"))
             calm, _ = await course(stack, "calm")
         provider.assert_exhausted()
@@ -174,7 +174,7 @@ async def test_kill_between_replies_of_a_round(stack: Stack, moment: Moment) -> 
     assert outcome == calm
     # A reply that had come is not bought again; the one that had not is asked for once more.
     repeated = {moment.held: 1} if moment.held else {}
-    assert by_author(asked) == Counter(reward=1, judge=1) + Counter(repeated)
+    assert by_author(sent) == Counter(reward=1, judge=1) + Counter(repeated)
     assert by_author(abandoned) == repeated
-    assert outcome.cost.requests == len(asked) - len(abandoned) == 2
+    assert outcome.cost.requests == len(sent) - len(abandoned) == 2
     assert [int(message.split()[0]) for message in recovered] == ([moment.recovered] if moment.recovered else [])

@@ -74,7 +74,7 @@ def script() -> list[Answer]:
 
 
 @dataclass(frozen=True)
-class Told:
+class Outcome:
     """What must not depend on being killed."""
 
     state: int
@@ -85,7 +85,7 @@ class Told:
     cost: v1.Cost
     sources: list[str]
     events: list[str]
-    asked: int
+    model_calls: int
 
 
 @asynccontextmanager
@@ -103,8 +103,8 @@ async def server(
         await asyncio.to_thread(process.wait)
 
 
-async def tell(stack: Stack, *, step: int) -> Told:
-    """A session whose server dies in its n-th step, and goes on with another server; 0: undisturbed."""
+async def run_killed(stack: Stack, *, step: int) -> Outcome:
+    """Run a session whose server dies in its n-th step and which another server continues; 0: without a kill."""
     folder = stack.folder / f"killed-{step}"
     folder.mkdir()
     # The artifacts lie where the neighbours of this test look for them.
@@ -121,19 +121,19 @@ async def tell(stack: Stack, *, step: int) -> Told:
         finally:
             await agent.stop()
         provider.assert_exhausted()
-        asked = len(provider.requests)
-    found, iterations, events = session
+        count = len(provider.requests)
+    result, iterations, events = session
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
-    return Told(
-        state=found.state,
-        score=found.best_judgment.score,
-        confirmed=found.confirmation.score,
-        env_steps=found.env_steps,
-        requests=found.cost.requests,
-        cost=found.cost,
+    return Outcome(
+        state=result.state,
+        score=result.best_judgment.score,
+        confirmed=result.confirmation.score,
+        env_steps=result.env_steps,
+        requests=result.cost.requests,
+        cost=result.cost,
         sources=[entry.reward.source for entry in iterations],
         events=sorted(kinds(events)),
-        asked=asked,
+        model_calls=count,
     )
 
 
@@ -192,23 +192,23 @@ def place(steps: list[str], name: str) -> int:
 
 
 @pytest.mark.timeout(900)
-async def test_two_moments(stack: Stack) -> None:
+async def test_kills_after_a_reply_and_after_a_judgment(stack: Stack) -> None:
     """In the reviser's conversation, bought and not recorded; and in the judgment, stored and not recorded."""
     await warm()
-    calm = await tell(stack, step=0)
-    assert calm.state == v1.SESSION_STATE_SUCCEEDED and calm.asked == 5 == calm.requests
+    calm = await run_killed(stack, step=0)
+    assert calm.state == v1.SESSION_STATE_SUCCEEDED and calm.model_calls == 5 == calm.requests
     steps = killing.steps(stack.folder / "killed-0")
     for name in ("revise:2", "judge:1"):
-        assert await tell(stack, step=place(steps, name)) == calm, name
+        assert await run_killed(stack, step=place(steps, name)) == calm, name
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 async def test_every_step(stack: Stack) -> None:
     await warm()
-    calm = await tell(stack, step=0)
+    calm = await run_killed(stack, step=0)
     steps = killing.steps(stack.folder / "killed-0")
     assert len(steps) > 25
     for number, name in enumerate(steps, start=1):
         if not name.startswith("poll:"):  # how often a waiting session looks is not the same each time
-            assert await tell(stack, step=number) == calm, name
+            assert await run_killed(stack, step=number) == calm, name

@@ -85,8 +85,8 @@ async def test_five_iterations_with_review_screening_rebase_variants_and_lessons
     ]
     stack.options = {"max_reviews": 3}
     await stack.start()
-    asked = spec(config_variants=True, tune_hyperparameters=True, approve_before_evaluation=True)
-    created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=asked, session_id="five"))
+    session_spec = spec(config_variants=True, tune_hyperparameters=True, approve_before_evaluation=True)
+    created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=session_spec, session_id="five"))
     watching = asyncio.create_task(watch(stack.sessions, created.name, seconds=600))
     for number in range(1, 6):
         await waiting(stack, "five", number)
@@ -99,36 +99,40 @@ async def test_five_iterations_with_review_screening_rebase_variants_and_lessons
     assert session.state == v1.SESSION_STATE_SUCCEEDED, session.state_reason
     assert session.current_iteration == 5 and session.confirmation.passed and session.approval_wait_seconds > 0
 
-    found = [
+    entries = [
         await stack.sessions.GetIteration(pb.GetIterationRequest(name=f"{created.name}/iterations/{n}"))
         for n in range(1, 6)
     ]
     # The review's corrected module is what was trained; the second round approved it.
-    assert found[0].reward.source.endswith("# reviewed\n")
+    assert entries[0].reward.source.endswith("# reviewed\n")
     keys = stack.neighbours.agent.keys
     assert {"iterations/1/review/reward/1", "iterations/1/review/judge/1", "iterations/1/review/reward/2"} <= set(keys)
     assert "iterations/1/review/judge/2" not in keys
-    # A checkpoint was judged while training went on, and the fall of the judgment is told.
+    # A checkpoint was judged during training, and the diagnosis contains the fall of the judgment.
     early = [judged for judged in of_kind(events, "judged") if judged.env_step]
     assert {judged.env_step for judged in early} == {500} and early[0].judgment.score == pytest.approx(0.5)
-    assert [(p.env_step, round(p.score, 2)) for p in found[0].reward.curve] == [(500, 0.5), (1000, 0.3)]
+    assert [(p.env_step, round(p.score, 2)) for p in entries[0].reward.curve] == [(500, 0.5), (1000, 0.3)]
     # The second reward was ordered backwards: it went back once, and the steps of a training were spared.
     outcomes = [s.outcome for s in of_kind(events, "screened") if s.screening.HasField("agreement")]
     assert outcomes[0] == "rejected" and "trained" in outcomes and outcomes.count("rejected") == 1
-    assert found[1].reward.screening.rounds == 1 and found[1].reward.screening.agreement > 0 and found[1].repairs == 1
+    assert (
+        entries[1].reward.screening.rounds == 1
+        and entries[1].reward.screening.agreement > 0
+        and entries[1].repairs == 1
+    )
     assert session.env_steps_saved == 3 * 1000
     fixer = next(task.fixer for task in stack.neighbours.agent.tasks if task.HasField("fixer"))
     assert fixer.failures[0].rule == "pre-screening" and "-1.00" in fixer.failures[0].message
-    # Configs: variants in all, the model's proposal beside them, and what it starts from.
-    assert [c.id for c in found[0].reward.configs] == ["default", "conservative", "aggressive"]
-    assert [c.id for c in found[3].reward.configs] == ["base", "conservative", "aggressive", "proposed"]
+    # Configs: variants in all iterations, and also the model's proposal and its base.
+    assert [c.id for c in entries[0].reward.configs] == ["default", "conservative", "aggressive"]
+    assert [c.id for c in entries[3].reward.configs] == ["base", "conservative", "aggressive", "proposed"]
     assert (
-        found[3].reward.configs[3].hyperparameters.epochs == 4
-        and found[3].reward.hyperparameter_reasoning == "more passes"
+        entries[3].reward.configs[3].hyperparameters.epochs == 4
+        and entries[3].reward.hyperparameter_reasoning == "more passes"
     )
-    assert len(found[0].reward.config_scores) == 3
-    # The person's note is quoted in the lineage, and the revision starts where the person said.
-    assert [entry.parent.rpartition("/")[2] for entry in found] == ["", "1", "2", "2", "4"]
+    assert len(entries[0].reward.config_scores) == 3
+    # The person's note is quoted in the lineage, and the revision starts from the person's iteration.
+    assert [entry.parent.rpartition("/")[2] for entry in entries] == ["", "1", "2", "2", "4"]
     task = next(t.reviser for t in stack.neighbours.agent.tasks if t.key == "iterations/4/reviser")
     assert task.history[-1].number == 2 and any("iteration 2" in note for note in task.notes)
     lineage = await stack.sessions.GetLineage(pb.GetLineageRequest(name=created.name))
@@ -140,7 +144,7 @@ async def test_five_iterations_with_review_screening_rebase_variants_and_lessons
     assert [entry.tier for entry in task.known_lessons] == ["STRONG"] and len(task.tried_changes) == 2
     results = stack.neighbours.agent.tool_results
     assert not any(result.is_error for result in results) and len(results) == 4 * 8
-    assert results[1].content == found[0].reward.source and results[5].content == "1 0.30 *"
+    assert results[1].content == entries[0].reward.source and results[5].content == "1 0.30 *"
     # What it cost is known by role.
     assert session.cost_by_role["code_reviewer"].requests == 7
     assert sum(cost.requests for cost in session.cost_by_role.values()) == session.cost.requests
@@ -151,10 +155,10 @@ async def test_five_iterations_with_review_screening_rebase_variants_and_lessons
 async def waiting(stack: Stack, session: str, number: int) -> None:
     async with asyncio.timeout(240):
         while True:
-            found = await stack.sessions.GetSession(pb.GetSessionRequest(name=f"sessions/{session}"))
-            if found.awaiting_approval == number:
+            final = await stack.sessions.GetSession(pb.GetSessionRequest(name=f"sessions/{session}"))
+            if final.awaiting_approval == number:
                 return
-            assert not found.HasField("end_time"), found.state_reason
+            assert not final.HasField("end_time"), final.state_reason
             await asyncio.sleep(0.05)
 
 
@@ -171,8 +175,8 @@ async def test_an_edited_proposal_a_failed_end_and_an_extension(stack: Stack) ->
 
     stack.neighbours.agent.answer = answer
     await stack.start()
-    asked = spec(approve_before_evaluation=True, reward_source="# weak\n", judge_source=JUDGE)
-    created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=asked, session_id="edit"))
+    session_spec = spec(approve_before_evaluation=True, reward_source="# weak\n", judge_source=JUDGE)
+    created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=session_spec, session_id="edit"))
     await waiting(stack, "edit", 1)
     for request, reason in (
         (pb.SteerSessionRequest(name=created.name), "INVALID_ARGUMENT"),
@@ -188,7 +192,7 @@ async def test_an_edited_proposal_a_failed_end_and_an_extension(stack: Stack) ->
     edited = "# mine # score=0.5\n"
     await stack.sessions.SteerSession(pb.SteerSessionRequest(name=created.name, proposal_source=edited))
     await replaced(stack, "edit", edited)
-    # A server that stops and starts while a proposal waits goes on waiting for the same one.
+    # After a restart the server still waits for approval of the same proposal.
     await stack.stop()
     await stack.start()
     await waiting(stack, "edit", 1)
@@ -218,9 +222,9 @@ async def replaced(stack: Stack, session: str, source: str) -> None:
     async with asyncio.timeout(240):
         while True:
             name = f"sessions/{session}/iterations/1"
-            found = await stack.sessions.GetIteration(pb.GetIterationRequest(name=name))
+            result = await stack.sessions.GetIteration(pb.GetIterationRequest(name=name))
             whole = await stack.sessions.GetSession(pb.GetSessionRequest(name=f"sessions/{session}"))
-            if found.reward.source == source and whole.awaiting_approval:
+            if result.reward.source == source and whole.awaiting_approval:
                 return
             await asyncio.sleep(0.05)
 
@@ -238,11 +242,11 @@ async def test_budgets_stages_and_labels(stack: Stack) -> None:
         reward_source="# score=0.5\n", judge_source=JUDGE, seeds=1, steps_per_member=100, max_iterations=1
     )
     template.model = "template/v1"
-    made = await stack.benchmarks.CreateBenchmark(
+    benchmark = await stack.benchmarks.CreateBenchmark(
         bench_api.CreateBenchmarkRequest(cases=cases, template=template, staged=True, stage_gate=0.6)
     )
-    assert [case.stage for case in made.cases] == [1, 1, 2, 2]
-    request = bench_api.WatchBenchmarkRequest(name=made.name)
+    assert [case.stage for case in benchmark.cases] == [1, 1, 2, 2]
+    request = bench_api.WatchBenchmarkRequest(name=benchmark.name)
     last = [answer.benchmark async for answer in stack.benchmarks.WatchBenchmark(request, timeout=300)][-1]
     assert last.completed == 2 and last.passed == 0 and "below the gate of 0.6" in last.stopped_reason
     group = last.groups[0]
@@ -258,8 +262,8 @@ async def test_budgets_stages_and_labels(stack: Stack) -> None:
     assert session.exhausted_budget == "dollars" and session.cost.requests == 3
 
     request = pb.ListAssignmentsRequest(parent=f"{last.cases[0].session}/iterations/1")
-    found = (await stack.sessions.ListAssignments(request)).assignments
-    rollouts = found[0].members[0].evaluations[0].rollouts
+    listed = (await stack.sessions.ListAssignments(request)).assignments
+    rollouts = listed[0].members[0].evaluations[0].rollouts
     for place, rollout in enumerate(rollouts):
         ask = pb.LabelRolloutRequest(rollout=rollout.artifact, score=0.2 + 0.3 * place, comment="seen")
         labelled = await stack.sessions.LabelRollout(ask)

@@ -30,14 +30,14 @@ def spec(source: str, *, approve: bool) -> v1.SessionSpec:
 async def waiting(stack: Stack, name: str, iteration: int) -> None:
     async with asyncio.timeout(120):
         while True:
-            found = await stack.sessions.GetSession(pb.GetSessionRequest(name=name))
-            if found.awaiting_approval == iteration:
+            session = await stack.sessions.GetSession(pb.GetSessionRequest(name=name))
+            if session.awaiting_approval == iteration:
                 return
-            assert not found.HasField("end_time"), found.state_reason
+            assert not session.HasField("end_time"), session.state_reason
             await asyncio.sleep(0.05)
 
 
-async def test_a_session_that_waits_for_approval_gives_its_place_back(stack: Stack) -> None:
+async def test_a_session_that_waits_for_approval_releases_its_run(stack: Stack) -> None:
     def answer(task: agent_pb.Task) -> agent_pb.TaskResult:
         result = author(task)
         if task.HasField("reviser"):
@@ -47,22 +47,22 @@ async def test_a_session_that_waits_for_approval_gives_its_place_back(stack: Sta
     stack.neighbours.agent.answer = answer
     stack.options["max_parallel_runs"] = 1
     await stack.start()
-    asked = pb.CreateSessionRequest(spec=spec("# weak\n", approve=True), session_id="patient")
-    first = await stack.sessions.CreateSession(asked)
+    session_spec = pb.CreateSessionRequest(spec=spec("# weak\n", approve=True), session_id="patient")
+    first = await stack.sessions.CreateSession(session_spec)
     await waiting(stack, first.name, 1)
     await stack.sessions.ApproveSession(pb.ApproveSessionRequest(name=first.name))
     await waiting(stack, first.name, 2)  # it has trained, and has a lease until now
     (run,) = (await stack.sessions.ListRuns(pb.ListRunsRequest(parent=first.name))).runs
-    asked = pb.CreateSessionRequest(spec=spec("# good\n", approve=False), session_id="other")
-    second = await stack.sessions.CreateSession(asked)
+    session_spec = pb.CreateSessionRequest(spec=spec("# good\n", approve=False), session_id="other")
+    second = await stack.sessions.CreateSession(session_spec)
     await watch(stack.sessions, second.name, seconds=60.0)
-    found = await stack.sessions.GetSession(pb.GetSessionRequest(name=second.name))
-    assert found.state == v1.SESSION_STATE_SUCCEEDED, found.state_reason
+    session = await stack.sessions.GetSession(pb.GetSessionRequest(name=second.name))
+    assert session.state == v1.SESSION_STATE_SUCCEEDED, session.state_reason
     run = await stack.sessions.GetRun(pb.GetRunRequest(name=run.name))
     assert run.state == v1.RUN_STATE_SUCCEEDED, "the lease was not given back"
     await stack.sessions.ApproveSession(pb.ApproveSessionRequest(name=first.name))
     await watch(stack.sessions, first.name, seconds=60.0)
-    found = await stack.sessions.GetSession(pb.GetSessionRequest(name=first.name))
-    assert found.state == v1.SESSION_STATE_SUCCEEDED, found.state_reason
+    session = await stack.sessions.GetSession(pb.GetSessionRequest(name=first.name))
+    assert session.state == v1.SESSION_STATE_SUCCEEDED, session.state_reason
     runs = (await stack.sessions.ListRuns(pb.ListRunsRequest(parent=first.name))).runs
     assert [entry.name.rpartition("/")[2] for entry in runs] == ["r1", "r2"]

@@ -73,8 +73,8 @@ async def lived(stack: Stack, *, step: int) -> Result:
         provider.assert_exhausted()
         calls = len(provider.requests)
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
-    told = [without_times(entry) for entry in iterations]
-    return Result(without_times(session), told, kinds(events), calls)
+    facts = [without_times(entry) for entry in iterations]
+    return Result(without_times(session), facts, kinds(events), calls)
 
 
 async def through(
@@ -117,9 +117,9 @@ async def approve(stub: Any, name: str) -> None:
     """Approves each proposal that waits, once: a second approval would be the next session's."""
     approved = 0
     while True:
-        found = await stub.GetSession(pb.GetSessionRequest(name=name))
-        if found.awaiting_approval > approved:
-            approved = found.awaiting_approval
+        session = await stub.GetSession(pb.GetSessionRequest(name=name))
+        if session.awaiting_approval > approved:
+            approved = session.awaiting_approval
             # The id makes the approval one, however many processes ask for it.
             request = pb.ApproveSessionRequest(name=name, iteration=approved, request_id=f"approve-{approved}")
             await stub.ApproveSession(request)

@@ -52,13 +52,13 @@ def spec(*, more: dict[str, Any] | None = None, **settings: float) -> v1.Session
     """A session that looks for 3, by default."""
     from number_method import NumberSpec  # on the path by the fixture
 
-    made = v1.SessionSpec(intent="find the number", environment="environments/CartPole-v1", **(more or {}))
-    made.custom.Pack(NumberSpec(**{"target": 3.0, **settings}))
-    return made
+    session_spec = v1.SessionSpec(intent="find the number", environment="environments/CartPole-v1", **(more or {}))
+    session_spec.custom.Pack(NumberSpec(**{"target": 3.0, **settings}))
+    return session_spec
 
 
-async def create(server: Stack, ident: str, asked: v1.SessionSpec) -> v1.Session:
-    request = pb.CreateSessionRequest(spec=asked, session_id=ident)
+async def create(server: Stack, ident: str, requested: v1.SessionSpec) -> v1.Session:
+    request = pb.CreateSessionRequest(spec=requested, session_id=ident)
     created: v1.Session = await server.sessions.CreateSession(request)
     return created
 
@@ -67,37 +67,37 @@ async def ended(server: Stack, session: v1.Session) -> tuple[v1.Session, list[v1
     """The session once it has ended, its iterations, and its events, which are numbered without a gap."""
     events = await watch(server.sessions, session.name)
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
-    found = await server.sessions.GetSession(pb.GetSessionRequest(name=session.name))
+    final = await server.sessions.GetSession(pb.GetSessionRequest(name=session.name))
     listed = await server.sessions.ListIterations(pb.ListIterationsRequest(parent=session.name))
-    return found, list(listed.iterations), events
+    return final, list(listed.iterations), events
 
 
 def values(iterations: list[v1.Iteration]) -> list[float]:
     """The proposed numbers."""
     from number_method import NumberProposal
 
-    found = [NumberProposal() for _ in iterations]
-    assert all(entry.custom.Unpack(proposal) for entry, proposal in zip(iterations, found, strict=True))
-    return [proposal.number for proposal in found]
+    entries = [NumberProposal() for _ in iterations]
+    assert all(entry.custom.Unpack(proposal) for entry, proposal in zip(iterations, entries, strict=True))
+    return [proposal.number for proposal in entries]
 
 
 async def until(server: Stack, session: v1.Session, holds: Callable[[v1.Session], bool]) -> v1.Session:
     async with asyncio.timeout(60):
         while True:
-            found: v1.Session = await server.sessions.GetSession(pb.GetSessionRequest(name=session.name))
-            if holds(found):
-                return found
+            final: v1.Session = await server.sessions.GetSession(pb.GetSessionRequest(name=session.name))
+            if holds(final):
+                return final
             await asyncio.sleep(0.02)
 
 
 def fields(error: grpc.aio.AioRpcError) -> list[str]:
     """The fields that a failed call names."""
     status = status_pb2.Status.FromString(dict(error.trailing_metadata() or ())["grpc-status-details-bin"])
-    found = error_details_pb2.BadRequest()
+    result = error_details_pb2.BadRequest()
     for detail in status.details:
-        if detail.Is(found.DESCRIPTOR):
-            detail.Unpack(found)
-    return [violation.field for violation in found.field_violations]
+        if detail.Is(result.DESCRIPTOR):
+            detail.Unpack(result)
+    return [violation.field for violation in result.field_violations]
 
 
 async def test_numbers_are_proposed_until_one_passes_and_is_confirmed(server: Stack) -> None:
@@ -166,8 +166,8 @@ async def test_what_the_method_refuses_and_what_it_estimates(server: Stack) -> N
 
 async def test_people_steer_edit_and_approve(server: Stack) -> None:
     """A note, a number of a person's, a rebase; a proposal is edited while it waits, and approved."""
-    asked = spec(start=40, target=30, more={"approve_before_evaluation": True, "max_iterations": 3})
-    created = await create(server, "people", asked)
+    session_spec = spec(start=40, target=30, more={"approve_before_evaluation": True, "max_iterations": 3})
+    created = await create(server, "people", session_spec)
     stub = server.sessions
     await until(server, created, lambda s: s.awaiting_approval == 1)
     with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -196,8 +196,8 @@ async def test_people_steer_edit_and_approve(server: Stack) -> None:
     assert (iterations[0].author, list(iterations[0].edited)) == ("user", ["proposal"])
     assert list(iterations[0].notes) == ["fine"] and list(iterations[2].notes) == ["try a small one"]
     assert [entry.parent.rpartition("/")[2] for entry in iterations] == ["", "1", "1"]
-    told = server.neighbours.agent.tasks[1].reward_author.brief.intent
-    assert "try a small one" in told and "20 scores" in told
+    output = server.neighbours.agent.tasks[1].reward_author.brief.intent
+    assert "try a small one" in output and "20 scores" in output
     assert [e.approval_granted.note for e in events if e.HasField("approval_granted")] == ["fine", "", ""]
     assert session.best_iteration == iterations[0].name and session.best_policy == f"{iterations[0].name}/policy"
 
@@ -293,8 +293,8 @@ async def test_a_benchmark_of_numbers_has_their_scores(server: Stack) -> None:
         for n in range(2)
     ]
     template = spec(start=2, more={"max_iterations": 1})
-    made = await server.benchmarks.CreateBenchmark(bench_api.CreateBenchmarkRequest(cases=cases, template=template))
-    request = bench_api.WatchBenchmarkRequest(name=made.name)
+    created = await server.benchmarks.CreateBenchmark(bench_api.CreateBenchmarkRequest(cases=cases, template=template))
+    request = bench_api.WatchBenchmarkRequest(name=created.name)
     last = [answer.benchmark async for answer in server.benchmarks.WatchBenchmark(request, timeout=60)][-1]
     assert [(case.score, list(case.iteration_scores)) for case in last.cases] == [(0.5, [0.5])] * 2
     assert last.groups[0].mean_score == 0.5 and last.passed == 0 and last.completed == 2

@@ -54,23 +54,23 @@ class Breaking:
 async def ended(stack: Stack, name: str) -> v1.Session:
     async with asyncio.timeout(90):
         while True:
-            found: v1.Session = await stack.sessions.GetSession(pb.GetSessionRequest(name=name))
-            if found.HasField("end_time") and found.state != v1.SESSION_STATE_PENDING:
-                return found
+            session: v1.Session = await stack.sessions.GetSession(pb.GetSessionRequest(name=name))
+            if session.HasField("end_time") and session.state != v1.SESSION_STATE_PENDING:
+                return session
             await asyncio.sleep(0.1)
 
 
 @pytest.mark.parametrize("faults", [1, 2])
-async def test_a_session_whose_end_failed_is_ended_as_it_was_to_be(
+async def test_a_session_whose_last_step_failed_gets_its_state(
     stack: Stack, monkeypatch: pytest.MonkeyPatch, faults: int
 ) -> None:
     breaking = Breaking(faults)
     monkeypatch.setattr(SessionStore, "end", lambda store, ending: breaking(store, ending))
     await stack.start()
     created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=spec(), session_id="broken"))
-    found = await ended(stack, created.name)
-    assert found.state == v1.SESSION_STATE_SUCCEEDED, found.state_reason
-    assert found.epoch == faults and breaking.calls == faults + 1
+    session = await ended(stack, created.name)
+    assert session.state == v1.SESSION_STATE_SUCCEEDED, session.state_reason
+    assert session.epoch == faults and breaking.calls == faults + 1
     iterations = (await stack.sessions.ListIterations(pb.ListIterationsRequest(parent=created.name))).iterations
     assert len(iterations) == 1, "what had passed is not done again"
     events = await watch(stack.sessions, created.name)
@@ -84,9 +84,9 @@ async def test_a_session_that_cannot_be_ended_is_closed_as_failed(
     monkeypatch.setattr(SessionStore, "end", lambda store, ending: breaking(store, ending))
     await stack.start()
     created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=spec(), session_id="hopeless"))
-    found = await ended(stack, created.name)
-    assert found.state == v1.SESSION_STATE_FAILED and found.failure.reason == "WORKFLOW_ENDED"
-    assert breaking.calls == 4 and found.best_policy
+    session = await ended(stack, created.name)
+    assert session.state == v1.SESSION_STATE_FAILED and session.failure.reason == "WORKFLOW_ENDED"
+    assert breaking.calls == 4 and session.best_policy
 
 
 async def test_a_child_that_ended_without_a_result_is_not_waited_for(
@@ -105,9 +105,9 @@ async def test_a_child_that_ended_without_a_result_is_not_waited_for(
 
     monkeypatch.setattr(checkpoint_judging.CheckpointJudging, "advance", record)
     await stack.start()
-    asked = spec()
-    asked.reward.reward_source = "# good # curve=0.2\n"
-    created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=asked, session_id="child"))
-    found = await ended(stack, created.name)
+    session_spec = spec()
+    session_spec.reward.reward_source = "# good # curve=0.2\n"
+    created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=session_spec, session_id="child"))
+    session = await ended(stack, created.name)
     assert judged, "no child was started"
-    assert found.state == v1.SESSION_STATE_SUCCEEDED, found.state_reason
+    assert session.state == v1.SESSION_STATE_SUCCEEDED, session.state_reason

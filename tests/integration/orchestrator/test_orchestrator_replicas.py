@@ -64,13 +64,13 @@ async def cluster(
     }.items():
         monkeypatch.setenv(f"DRESSAGE_ORCHESTRATOR_{name}", str(value))
     store = S3Store("replicas", tmp_path.name, options=s3_server.options())
-    made = Stack(tmp_path, store=store)
-    await made.neighbours.start()
+    stack = Stack(tmp_path, store=store)
+    await stack.neighbours.start()
     try:
-        yield made
+        yield stack
     finally:
-        await made.stop()
-        await made.neighbours.stop()
+        await stack.stop()
+        await stack.neighbours.stop()
 
 
 @contextmanager
@@ -93,8 +93,8 @@ async def training(stub: Any, session: str) -> v1.Run:
     async with asyncio.timeout(180):
         while True:
             request = pb.ListAssignmentsRequest(parent=f"{session}/iterations/-")
-            found = (await stub.ListAssignments(request)).assignments
-            if found and found[0].members[0].env_steps > 0:
+            listed = (await stub.ListAssignments(request)).assignments
+            if listed and listed[0].members[0].env_steps > 0:
                 return (await stub.ListRuns(pb.ListRunsRequest(parent=session))).runs[0]
             await asyncio.sleep(0.1)
 
@@ -115,10 +115,10 @@ def spec() -> v1.SessionSpec:
 @pytest.mark.slow
 async def test_a_whole_session_on_postgresql_and_s3(cluster: Stack, postgres_server: Postgres) -> None:
     """The story of the SQLite tests, with the database restarted in its middle and files moved by presigned URLs."""
-    told = iter(range(100))
+    output = iter(range(100))
 
     def restarting(task: agent_pb.Task) -> agent_pb.TaskResult:
-        if task.HasField("reviser") and next(told) == 0:
+        if task.HasField("reviser") and next(output) == 0:
             restart(postgres_server, away=1.0)
         return author(task)
 
@@ -131,13 +131,13 @@ async def test_a_whole_session_on_postgresql_and_s3(cluster: Stack, postgres_ser
     assert session.state == v1.SESSION_STATE_SUCCEEDED, session.state_reason
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
     assert session.cost.requests == 4 and session.env_steps == 2 * 1000
-    assert next(told) == 1, "the reviser was asked once"
+    assert next(output) == 1, "the reviser was asked once"
     assert cluster.store.get(f"{session.best_policy}/policy.safetensors") == b"weights"
     assert cluster.store.get(session.best_video) == b"mp4"
 
 
 async def patiently_watched(stub: Any, name: str) -> list[Any]:
-    """As a client does: where the stream broke, it goes on after the last event seen."""
+    """Watch as a client does: after a broken stream continue after the last event."""
     import grpc
 
     seen: list[Any] = []
@@ -166,7 +166,7 @@ async def test_kill_9_of_one_server_and_the_other_takes_over(cluster: Stack) -> 
         watched = asyncio.create_task(watch(b, name, seconds=240))
         await asyncio.sleep(2 * LEASE)
         assert (await training(b, name)).attempt == 1, "a living server's run was taken from it"
-        said, checks = list(neighbours.agent.keys), len(neighbours.judge.checks)
+        messages, checks = list(neighbours.agent.keys), len(neighbours.judge.checks)
 
         first.kill()
         first.wait()
@@ -181,7 +181,7 @@ async def test_kill_9_of_one_server_and_the_other_takes_over(cluster: Stack) -> 
         runs = (await b.ListRuns(pb.ListRunsRequest(parent=name))).runs
     assert session.state == v1.SESSION_STATE_SUCCEEDED, session.state_reason
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
-    assert neighbours.agent.keys == said, "a recorded conversation was held again"
+    assert neighbours.agent.keys == messages, "a recorded conversation was held again"
     assert len(neighbours.judge.checks) == checks, "a recorded check was made again"
     assert (runs[0].name.rpartition("/")[2], runs[0].attempt) == ("r1", 2)
     log = (folder / "b" / "logs" / "sessions_moved_runs_r1.log").read_text()
@@ -189,8 +189,8 @@ async def test_kill_9_of_one_server_and_the_other_takes_over(cluster: Stack) -> 
 
 
 @pytest.mark.slow
-async def test_a_server_that_stood_still_stops_when_it_wakes(cluster: Stack) -> None:
-    """SIGSTOP in training: the other takes over; after SIGCONT the first hears that it is out, and ends."""
+async def test_a_suspended_server_stops_when_it_resumes(cluster: Stack) -> None:
+    """SIGSTOP in training: the other takes over; after SIGCONT the first is fenced and exits."""
     import signal
 
     neighbours = cluster.neighbours

@@ -51,17 +51,17 @@ async def test_the_end_of_a_log_comes_through_the_api(stack: Stack) -> None:
     ):
         command = [DRESSAGE, "runs", *arguments, "--address", stack.service.address]
         process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=STDOUT)
-        said, _ = await asyncio.wait_for(process.communicate(), 60)
-        assert process.returncode == 0 and seen in said.decode(), said
+        messages, _ = await asyncio.wait_for(process.communicate(), 60)
+        assert process.returncode == 0 and seen in messages.decode(), messages
 
 
-async def test_what_has_no_log_is_said_in_words(stack: Stack) -> None:
+async def test_a_missing_log_is_explained(stack: Stack) -> None:
     await stack.start()
     for name, tail, reason in ((RUN, 0, "RUN_NOT_FOUND"), ("sessions/logged", 0, ""), (RUN, 9_000_000, "")):
         with pytest.raises(grpc.aio.AioRpcError) as error:
             await stack.sessions.ReadRunLog(pb.ReadRunLogRequest(name=name, tail_bytes=tail))
-        told = from_rpc(error.value)
-        assert told.reason == reason or not reason
+        output = from_rpc(error.value)
+        assert output.reason == reason or not reason
     reward = v1.RewardSpec(reward_source=GOOD, train_only=True, seeds=1, steps_per_member=1000)
     spec = v1.SessionSpec(intent="run", environment="environments/HalfCheetah-v5", reward=reward)
     await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=spec, session_id="logged"))
@@ -70,5 +70,5 @@ async def test_what_has_no_log_is_said_in_words(stack: Stack) -> None:
         path.unlink()
     with pytest.raises(grpc.aio.AioRpcError) as error:
         await stack.sessions.ReadRunLog(pb.ReadRunLogRequest(name=RUN))
-    told = from_rpc(error.value)
-    assert told.reason == "RUN_LOG_NOT_FOUND" and "gone" in told.message
+    output = from_rpc(error.value)
+    assert output.reason == "RUN_LOG_NOT_FOUND" and "was deleted" in output.message

@@ -29,7 +29,7 @@ S1 = "sessions/s/iterations/1/assignments"
 
 
 @pytest.mark.parametrize("released", [True, False], ids=["waits for approval", "is between two assignments"])
-async def test_one_place_serves_a_second_session_while_the_first_waits(tmp_path: Path, released: bool) -> None:
+async def test_one_slot_serves_a_second_session_while_the_first_waits(tmp_path: Path, released: bool) -> None:
     async with LeaseStack(tmp_path, idle_seconds=600.0) as stack:
         stack.add_session("first")
         stack.add_session("second")
@@ -41,7 +41,7 @@ async def test_one_place_serves_a_second_session_while_the_first_waits(tmp_path:
         other = await stack.train("second", "train", GOOD)
         assert (await stack.ended(other)).state == v1.ASSIGNMENT_STATE_SUCCEEDED
         assert [run.state for run in stack.runs("first")] == [v1.RUN_STATE_SUCCEEDED]
-        # The first goes on in its next run, once the second has given the place back in its turn.
+        # The first continues in its next run, after the second has been released.
         after = await stack.train("first", "more", GOOD)
         assert (await stack.ended(after)).state == v1.ASSIGNMENT_STATE_SUCCEEDED
         assert [run.name for run in stack.runs("first")] == ["sessions/first/runs/r1", "sessions/first/runs/r2"]
@@ -52,11 +52,11 @@ async def test_a_deadline_in_mid_assignment_loses_nothing(tmp_path: Path) -> Non
     async with LeaseStack(tmp_path) as stack:
         stack.add_session("s")
         name = await stack.train("s", "train", f"{GOOD}# deadline curve=0.5", members=("a", "b", "c"))
-        found = await stack.ended(name)
-        assert (found.state, found.failures) == (v1.ASSIGNMENT_STATE_SUCCEEDED, 0)
+        session = await stack.ended(name)
+        assert (session.state, session.failures) == (v1.ASSIGNMENT_STATE_SUCCEEDED, 0)
         (run,) = stack.runs("s")
         assert run.attempt == 2
-        for member in found.members:
+        for member in session.members:
             assert [entry.env_step for entry in member.evaluations] == [50, 100] and member.policy
         evaluated = [(event.member, event.evaluation.env_step) for event in stack.events("s", "evaluation_finished")]
         assert len(evaluated) == len(set(evaluated)) == 6
@@ -105,14 +105,14 @@ async def test_a_cancelled_assignment_makes_room_for_the_next(tmp_path: Path, mo
 @pytest.mark.parametrize(
     ("source", "reason"), [("# no-disk", "OUT_OF_DISK"), ("# crash\n", "TRAINER_FAILED")], ids=["reported", "crash"]
 )
-async def test_a_fault_of_the_machine_is_repeated_in_a_fresh_process(tmp_path: Path, source: str, reason: str) -> None:
+async def test_an_infrastructure_failure_is_retried_in_a_new_process(tmp_path: Path, source: str, reason: str) -> None:
     async with LeaseStack(tmp_path) as stack:
         stack.add_session("s")
         name = await stack.train("s", "train", source)
         more = await stack.train("s", "more", GOOD)
-        found = await stack.ended(name)
-        assert (found.state, found.failures, found.failure.reason) == (v1.ASSIGNMENT_STATE_FAILED, 1, reason)
-        assert not found.generated_code_fault
+        session = await stack.ended(name)
+        assert (session.state, session.failures, session.failure.reason) == (v1.ASSIGNMENT_STATE_FAILED, 1, reason)
+        assert not session.generated_code_fault
         assert (await stack.ended(more)).state == v1.ASSIGNMENT_STATE_SUCCEEDED
         (run,) = stack.runs("s")
         assert run.attempt == 3
@@ -120,7 +120,7 @@ async def test_a_fault_of_the_machine_is_repeated_in_a_fresh_process(tmp_path: P
         assert log.count("--- attempt") == 3
 
 
-async def test_an_idle_trainer_leaves_after_its_time(tmp_path: Path) -> None:
+async def test_an_idle_trainer_exits_after_its_time(tmp_path: Path) -> None:
     async with LeaseStack(tmp_path, idle_seconds=0.5) as stack:
         stack.add_session("s")
         await stack.ended(await stack.train("s", "train", GOOD))
@@ -136,9 +136,9 @@ class Client:
     def __init__(self, channel: grpc.aio.Channel, run: str, attempt: int, token: str) -> None:
         self.outgoing: asyncio.Queue[work.WorkRequest] = asyncio.Queue()
         self.outgoing.put_nowait(work.WorkRequest(hello=work.Hello(run=run, attempt=attempt, token=token)))
-        self.incoming = rpc.RunServiceStub(channel).Work(self._said())
+        self.incoming = rpc.RunServiceStub(channel).Work(self._outgoing_messages())
 
-    async def _said(self) -> Any:
+    async def _outgoing_messages(self) -> Any:
         while True:
             yield await self.outgoing.get()
 
@@ -230,8 +230,8 @@ async def test_runs_and_assignments_are_listed_by_the_api_and_the_cli(tmp_path: 
                 listed = [entry async for entry in client.list_assignments(parent)]
                 assert [entry.name for entry in listed] == [name, other]
             assert [len(member.evaluations) for member in listed[0].members] == [1, 1]
-            found = await client.get_assignment(other)
-            assert [entry.id for entry in found.candidates] == ["c0", "c1", "c2"] and found.kind == "evaluate"
+            assignment = await client.get_assignment(other)
+            assert [entry.id for entry in assignment.candidates] == ["c0", "c1", "c2"] and assignment.kind == "evaluate"
             assert [entry async for entry in client.list_assignments("sessions/s/iterations/2")] == []
             for missing in (client.get_run("sessions/s/runs/r9"), client.get_assignment(f"{S1}/none")):
                 with pytest.raises(NotFound):
@@ -248,7 +248,7 @@ async def test_runs_and_assignments_are_listed_by_the_api_and_the_cli(tmp_path: 
             assert process.returncode == 0 and all(part in output.decode() for part in parts), output
 
 
-async def test_a_stream_of_one_server_serves_what_another_asked_for(tmp_path: Path) -> None:
+async def test_a_stream_serves_assignments_of_another_server(tmp_path: Path) -> None:
     with postgres() as server:
         url = server.database()
         folders = [tmp_path / name for name in ("a", "b")]
@@ -264,7 +264,7 @@ async def test_a_stream_of_one_server_serves_what_another_asked_for(tmp_path: Pa
             async with grpc.aio.insecure_channel(first.controller.address) as channel:
                 client = Client(channel, "sessions/s/runs/r1", 1, token)
                 await client.hear("assignment")
-                # The other server's commits wake nobody here: polling finds them.
+                # Commits of the other server are not published here, so polling detects them.
                 more = await second.train("s", "more", GOOD)
                 await second.controller.cancel_assignment(f"{S1}/train")
                 assert (await client.hear("cancel_assignment")).cancel_assignment.assignment == 1

@@ -87,10 +87,10 @@ async def test_repaired_judged_too_low_revised_and_confirmed(stack: Stack) -> No
     assert json.loads(stack.store.get(f"{folder}/assignments/train/spec.json"))["train"]["members"]
 
     listing = pb.ListAssignmentsRequest(parent="sessions/story/iterations/-")
-    found = (await stack.sessions.ListAssignments(listing)).assignments
-    assert [entry.name.rpartition("/")[2] for entry in found] == ["train", "train", "confirm"]
-    assert all(entry.state == v1.ASSIGNMENT_STATE_SUCCEEDED and not entry.failures for entry in found)
-    assert [len(member.evaluations) for member in found[0].members] == [1, 1]  # each was reported twice
+    listed = (await stack.sessions.ListAssignments(listing)).assignments
+    assert [entry.name.rpartition("/")[2] for entry in listed] == ["train", "train", "confirm"]
+    assert all(entry.state == v1.ASSIGNMENT_STATE_SUCCEEDED and not entry.failures for entry in listed)
+    assert [len(member.evaluations) for member in listed[0].members] == [1, 1]  # each was reported twice
     runs = (await stack.sessions.ListRuns(pb.ListRunsRequest(parent="sessions/story"))).runs
     assert all(run.state == v1.RUN_STATE_SUCCEEDED and run.attempt == 1 for run in runs)
     lineage = await stack.sessions.GetLineage(pb.GetLineageRequest(name=created.name))
@@ -105,7 +105,7 @@ async def test_repaired_judged_too_low_revised_and_confirmed(stack: Stack) -> No
     with pytest.raises(grpc.aio.AioRpcError) as reused:
         await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=spec(seeds=1), request_id="r-1"))
     assert code(reused.value) == "ALREADY_EXISTS"
-    # A watch goes on after its token.
+    # A watch resumes after its token.
     rest = await watch(stack.sessions, created.name, token=str(events[9].sequence))
     assert rest == events[10:]
     assert len(neighbours.agent.tasks) == 4
@@ -114,8 +114,8 @@ async def test_repaired_judged_too_low_revised_and_confirmed(stack: Stack) -> No
 
 async def run_with(stack: Stack, source: str, **more: object) -> v1.Session:
     """A session on given sources, to its end."""
-    asked = spec(reward_source=source, judge_source=JUDGE, max_iterations=1, **more)
-    created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=asked))
+    session_spec = spec(reward_source=source, judge_source=JUDGE, max_iterations=1, **more)
+    created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=session_spec))
     await watch(stack.sessions, created.name)
     return await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name))
 
@@ -171,8 +171,8 @@ async def test_ends_that_are_not_success(stack: Stack) -> None:
 
 async def test_a_budget_ends_the_session_and_the_best_is_delivered(stack: Stack) -> None:
     await stack.start()
-    asked = spec(budget=v1.Budget(env_steps=2000), judge_source=JUDGE, reward_source=WEAK)
-    created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=asked))
+    session_spec = spec(budget=v1.Budget(env_steps=2000), judge_source=JUDGE, reward_source=WEAK)
+    created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=session_spec))
     await watch(stack.sessions, created.name)
     session = await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name))
     assert session.state == v1.SESSION_STATE_EXHAUSTED and "2000 of 2000 environment steps" in session.state_reason
@@ -189,8 +189,8 @@ async def test_a_budget_ends_the_session_and_the_best_is_delivered(stack: Stack)
 
 async def test_cancel_resume_steer_delete(stack: Stack) -> None:
     await stack.start()
-    asked = spec(reward_source="# good # slow\n", judge_source=JUDGE, seeds=1, max_iterations=1)
-    created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=asked, session_id="slow"))
+    session_spec = spec(reward_source="# good # slow\n", judge_source=JUDGE, seeds=1, max_iterations=1)
+    created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=session_spec, session_id="slow"))
     await wait_for(stack, "slow", lambda entry: entry.members[0].env_steps > 0)
     with pytest.raises(grpc.aio.AioRpcError) as early:
         await stack.sessions.DeleteSession(pb.DeleteSessionRequest(name=created.name))
@@ -211,9 +211,9 @@ async def test_cancel_resume_steer_delete(stack: Stack) -> None:
     session = await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name))
     assert session.state == v1.SESSION_STATE_SUCCEEDED, session.state_reason
     listing = pb.ListAssignmentsRequest(parent=f"{created.name}/iterations/1")
-    found = (await stack.sessions.ListAssignments(listing)).assignments
+    listed = (await stack.sessions.ListAssignments(listing)).assignments
     # The same assignment, in the next run, from its checkpoint.
-    assert len(found) == 2 and all(entry.run == "sessions/slow/runs/r2" for entry in found)
+    assert len(listed) == 2 and all(entry.run == "sessions/slow/runs/r2" for entry in listed)
     log = (stack.folder / "logs" / "sessions_slow_runs_r2.log").read_text()
     assert "begins at checkpoint 'checkpoints/5.safetensors'" in log
     assert any(event.note_added.note == "keep the back level" for event in events)
@@ -235,13 +235,13 @@ async def wait_for(stack: Stack, session: str, ready: object, *, seconds: float 
     async with asyncio.timeout(seconds):
         while True:
             listing = pb.ListAssignmentsRequest(parent=f"sessions/{session}/iterations/-")
-            found = (await stack.sessions.ListAssignments(listing)).assignments
-            if found and ready(found[-1]):  # type: ignore[operator]
+            listed = (await stack.sessions.ListAssignments(listing)).assignments
+            if listed and ready(listed[-1]):  # type: ignore[operator]
                 return
             await asyncio.sleep(0.1)
 
 
-async def test_an_author_that_knows_nothing_better_ends_the_session_with_what_there_is(stack: Stack) -> None:
+async def test_a_session_without_further_proposals_delivers_its_best_policy(stack: Stack) -> None:
     def answer(task: agent_pb.Task) -> agent_pb.TaskResult:
         if task.HasField("reviser"):
             raise FailedPrecondition("nothing is left to try", reason="TEMPLATE_NO_REVISION")
@@ -266,4 +266,4 @@ async def test_an_author_that_knows_nothing_better_ends_the_session_with_what_th
     assert again == session
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=spec()))
-    assert code(refused.value) == "FAILED_PRECONDITION" and "only reads" in refused.value.details()
+    assert code(refused.value) == "FAILED_PRECONDITION" and "read-only" in refused.value.details()

@@ -60,7 +60,7 @@ def test_validation_would_notice_a_mistake() -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_every_object_is_named_once_and_lies_in_the_namespace(scenario: str) -> None:
+def test_every_object_has_a_unique_name_in_the_namespace(scenario: str) -> None:
     names = [(entry["kind"], entry["metadata"]["name"]) for entry in rendered(scenario)]
     assert len(names) == len(set(names))
     assert {entry["metadata"]["namespace"] for entry in rendered(scenario)} == {NAMESPACE}

@@ -64,7 +64,7 @@ def _outside(scenario: str) -> dict[str, list[tuple[list[str], list[int]]]]:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("direction", ["ingress", "egress"])
-def test_arrows_are_exactly_these_from_both_ends(scenario: str, direction: str) -> None:
+def test_network_policies_allow_exactly_these_connections(scenario: str, direction: str) -> None:
     bundled = scenario != "external-stores"
     expected = ARROWS | (STORE_ARROWS | DATABASE_ARROWS if bundled else set())
     assert _arrows(scenario, direction) == expected

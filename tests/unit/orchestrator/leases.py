@@ -117,8 +117,8 @@ def failed(reason: str, cause: work.AssignmentFailure.Cause.ValueType) -> work.A
 def state_of(database: Database, name: str) -> tuple[str, int]:
     """An assignment's state in lower case and its failures."""
     with database.begin() as tx:
-        found = assignments.get(tx, name).assignment
-    return v1.AssignmentState.Name(found.state).removeprefix("ASSIGNMENT_STATE_").lower(), found.failures
+        stored = assignments.get(tx, name).assignment
+    return v1.AssignmentState.Name(stored.state).removeprefix("ASSIGNMENT_STATE_").lower(), stored.failures
 
 
 def run_state(database: Database, run: str) -> str:

@@ -81,7 +81,7 @@ class Server:
 
 
 class Bench:
-    """A launcher with all that it tells."""
+    """A launcher that records its results and notices."""
 
     def __init__(self, server: Server, *, hello: float = 100.0, relist: float = 1.0) -> None:
         self.server = server
@@ -134,18 +134,18 @@ class Bench:
         self.server.tell("pods", {"metadata": metadata, "spec": {"nodeName": "n"}, "status": status})
 
     def finish(self, job: str, kind: str, reason: str) -> None:
-        found = dict(self.server.objects["jobs"][job])
-        found["metadata"] = dict(found["metadata"])
-        found["status"] = {"conditions": [{"type": kind, "status": "True", "reason": reason}]}
-        self.server.tell("jobs", found)
+        jobs = dict(self.server.objects["jobs"][job])
+        jobs["metadata"] = dict(jobs["metadata"])
+        jobs["status"] = {"conditions": [{"type": kind, "status": "True", "reason": reason}]}
+        self.server.tell("jobs", jobs)
 
 
 @pytest.fixture
 async def bench() -> AsyncIterator[Bench]:
-    made = Bench(Server())
-    await made.launcher.start()
-    yield made
-    await made.launcher.close()
+    launched = Bench(Server())
+    await launched.launcher.start()
+    yield launched
+    await launched.launcher.close()
 
 
 async def until(true: Callable[[], Any], seconds: float = 20.0) -> None:
@@ -161,7 +161,7 @@ def running(started: str = "2026-01-01T00:00:00Z") -> dict[str, Any]:
     }
 
 
-async def test_a_run_becomes_one_job_and_its_end_is_told_once(bench: Bench) -> None:
+async def test_a_run_becomes_one_job_with_one_result(bench: Bench) -> None:
     name = bench.submit()
     assert bench.submit() == name  # the same attempt again is left as it is
     await until(lambda: name in bench.server.objects["jobs"])
@@ -180,7 +180,7 @@ async def test_a_run_becomes_one_job_and_its_end_is_told_once(bench: Bench) -> N
     assert len(bench.ended) == 1 and bench.server.requests.count("create") == 1
 
 
-async def test_an_end_is_told_again_while_the_listener_fails(bench: Bench) -> None:
+async def test_a_result_is_reported_until_the_listener_succeeds(bench: Bench) -> None:
     name = bench.submit()
     await until(lambda: name in bench.server.objects["jobs"])
     bench.broken = 1
@@ -188,7 +188,7 @@ async def test_an_end_is_told_again_while_the_listener_fails(bench: Bench) -> No
     await until(lambda: bench.ended)
 
 
-async def test_what_runs_is_adopted_and_what_was_abandoned_is_deleted() -> None:
+async def test_running_jobs_are_adopted_and_abandoned_ones_deleted() -> None:
     server = Server()
     first = Bench(server)
     await first.launcher.start()
@@ -209,7 +209,7 @@ async def test_what_runs_is_adopted_and_what_was_abandoned_is_deleted() -> None:
     await second.launcher.close()
 
 
-async def test_a_name_that_exists_is_success(bench: Bench) -> None:
+async def test_an_existing_job_counts_as_created(bench: Bench) -> None:
     other = Bench(bench.server)
     name = bench.submit()
     await until(lambda: name in bench.server.objects["jobs"])
@@ -229,7 +229,7 @@ async def test_a_name_that_exists_is_success(bench: Bench) -> None:
         (ClusterError(503, "busy"), "API_SERVER_UNAVAILABLE"),
     ],
 )
-async def test_what_may_pass_is_told_and_tried_again(bench: Bench, error: ClusterError, kind: str) -> None:
+async def test_transient_errors_are_reported_and_retried(bench: Bench, error: ClusterError, kind: str) -> None:
     bench.server.failures = [error]
     name = bench.submit()
     await until(lambda: bench.notices)
@@ -238,7 +238,7 @@ async def test_what_may_pass_is_told_and_tried_again(bench: Bench, error: Cluste
     assert not bench.ended
 
 
-async def test_what_cannot_pass_ends_the_run(bench: Bench) -> None:
+async def test_a_permanent_error_ends_the_run(bench: Bench) -> None:
     bench.server.failures = [ClusterError(422, "Job.batch is invalid: spec.x")]
     bench.submit()
     bench.submit("sessions/s/runs/r2", pool="tpu")
@@ -260,7 +260,7 @@ async def test_stop_deletes_even_a_job_that_is_being_created(bench: Bench) -> No
     assert not bench.ended  # nobody is told of an end that was asked for
 
 
-async def test_a_job_that_somebody_deletes_is_told_as_an_end_that_counts(bench: Bench) -> None:
+async def test_a_deleted_job_is_a_counted_failure(bench: Bench) -> None:
     name = bench.submit()
     await until(lambda: bench.launcher._jobs.items)
     bench.server.tell("jobs", bench.server.objects["jobs"][name], gone=True, silent=True)  # the watch misses it
@@ -269,7 +269,7 @@ async def test_a_job_that_somebody_deletes_is_told_as_an_end_that_counts(bench: 
     assert not bench.launcher.has_trainer(RUN, 1)
 
 
-async def test_a_silent_trainer_ends_and_one_known_elsewhere_does_not() -> None:
+async def test_an_unresponsive_trainer_is_stopped() -> None:
     bench = Bench(Server(), hello=0.2)
     await bench.launcher.start()
     name = bench.submit()
@@ -298,7 +298,7 @@ async def test_the_rate_of_requests_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("turns", range(6))
-async def test_it_closes_also_when_news_come_at_that_moment(turns: int) -> None:
+async def test_close_ends_although_changes_arrive(turns: int) -> None:
     bench = Bench(Server())
     await bench.launcher.start()
     await asyncio.sleep(0.05)

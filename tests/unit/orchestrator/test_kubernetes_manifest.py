@@ -106,10 +106,10 @@ def test_labels_owner_and_queue() -> None:
     assert selected.items() <= job["spec"]["template"]["metadata"]["labels"].items()
 
 
-def test_the_trainer_understands_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    given_ = {entry["name"]: entry for entry in manifest()["spec"]["template"]["spec"]["containers"][0]["env"]}
-    assert given_["DRESSAGE_RUN_TOKEN"]["value"] == LAUNCH.token  # a pool cannot replace it
-    for name, entry in given_.items():
+def test_the_trainer_parses_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {entry["name"]: entry for entry in manifest()["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert variables["DRESSAGE_RUN_TOKEN"]["value"] == LAUNCH.token  # a pool cannot replace it
+    for name, entry in variables.items():
         # An annotation that is absent, as on a first pod, gives an empty string.
         monkeypatch.setenv(name, entry.get("value", ""))
     settings = TrainerSettings()  # type: ignore[call-arg]
@@ -120,13 +120,13 @@ def test_the_trainer_understands_its_environment(monkeypatch: pytest.MonkeyPatch
     assert TrainerSettings().effective_attempt == 7  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize(("asked", "seconds"), [(0.0, 86340.0), (600.0, 600.0), (90000.0, 86340.0)])
-def test_the_trainer_leaves_before_its_job_is_ended(asked: float, seconds: float) -> None:
-    launch = Launch(RUN, 4, "o:1", "token", "gpu", deadline_seconds=asked)
+@pytest.mark.parametrize(("deadline", "seconds"), [(0.0, 86340.0), (600.0, 600.0), (90000.0, 86340.0)])
+def test_the_trainers_deadline_precedes_that_of_its_job(deadline: float, seconds: float) -> None:
+    launch = Launch(RUN, 4, "o:1", "token", "gpu", deadline_seconds=deadline)
     job = manifest(Pool(image="i", grace_seconds=60), launch)
-    given_ = {e["name"]: e.get("value", "") for e in job["spec"]["template"]["spec"]["containers"][0]["env"]}
+    variables = {e["name"]: e.get("value", "") for e in job["spec"]["template"]["spec"]["containers"][0]["env"]}
     assert job["spec"]["activeDeadlineSeconds"] == 86400
-    assert float(given_["DRESSAGE_RUN_DEADLINE_SECONDS"]) == seconds
+    assert float(variables["DRESSAGE_RUN_DEADLINE_SECONDS"]) == seconds
 
 
 @given(

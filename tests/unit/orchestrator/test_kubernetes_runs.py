@@ -35,12 +35,12 @@ TRAIN = name_of("s", "train")
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    made = Database(sqlite_url(tmp_path / "d.db"))
-    with made.begin() as tx:
+    database = Database(sqlite_url(tmp_path / "d.db"))
+    with database.begin() as tx:
         add_session(tx, "s")
         add_training(tx, "s", "train")
-    yield made
-    made.close()
+    yield database
+    database.close()
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ async def test_the_rows_attempt_follows_the_pods(
     assert not launcher.stopped and len(launcher.launches) == 1
 
 
-async def test_each_pod_that_dies_counts_once_on_its_assignment(
+async def test_each_failed_pod_counts_once_for_its_assignment(
     database: Database, controller: RunController, launcher: Recorder
 ) -> None:
     await controller.ensure("s")
@@ -97,7 +97,7 @@ async def test_each_pod_that_dies_counts_once_on_its_assignment(
     for _ in range(2):  # a restarted server notices the same again
         await controller.handle_notice(notice("OOM_KILLED", counts=True))
     assert state_of(database, TRAIN) == ("pending", 1) and row(database).run.state == v1.RUN_STATE_QUEUED
-    # The next pod says hello, takes the assignment again and dies: that is beyond what is repeated.
+    # The next pod connects, takes the assignment again and fails: the maximum number of failures is exceeded.
     assert hello(database, 2) is Fence.OPEN and take_up(database, RUN) == TRAIN
     await controller.handle_notice(notice("OOM_KILLED", attempt=2, counts=True))
     assert state_of(database, TRAIN) == ("failed", 1)
@@ -105,7 +105,7 @@ async def test_each_pod_that_dies_counts_once_on_its_assignment(
     assert launcher.stopped == [RUN] and notified == ["s", "s", "s"]
 
 
-async def test_pods_that_die_without_a_hello_count_on_the_oldest(
+async def test_pods_that_fail_without_hello_count_for_the_oldest(
     database: Database, controller: RunController, launcher: Recorder
 ) -> None:
     with database.begin() as tx:
@@ -134,7 +134,7 @@ async def test_an_idle_pod_that_is_evicted_is_not_replaced(
     assert row(database).run.state == v1.RUN_STATE_SUCCEEDED and launcher.stopped == [RUN]
 
 
-async def test_conditions_are_written_once_and_told(database: Database, controller: RunController) -> None:
+async def test_conditions_are_stored_once_with_a_warning(database: Database, controller: RunController) -> None:
     await controller.ensure("s")
     for _ in range(2):
         await controller.handle_notice(notice("NODE_NOT_READY", attempt_ended=False))
@@ -142,8 +142,8 @@ async def test_conditions_are_written_once_and_told(database: Database, controll
     conditions = row(database).run.conditions
     assert [condition.message for condition in conditions] == ["attempt 1: seen; do this", "attempt 2: seen; do this"]
     with database.begin() as tx:
-        found = [event.warning.reason for event in events.after(tx, "s", 0) if event.HasField("warning")]
-    assert found == ["NODE_NOT_READY"] * 2
+        recorded = [event.warning.reason for event in events.after(tx, "s", 0) if event.HasField("warning")]
+    assert recorded == ["NODE_NOT_READY"] * 2
     for attempt in range(3, 80):
         await controller.handle_notice(notice("EVICTED", attempt=attempt))
     assert len(row(database).run.conditions) == 50

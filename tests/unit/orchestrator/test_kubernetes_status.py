@@ -17,11 +17,11 @@ TOKEN = "99.3-10002.very-secret"
 def job(queue: str = "", **conditions: str) -> dict[str, Any]:
     """A Job of ours; conditions by type with their reasons."""
     launch = Launch(RUN, 3, "orchestrator:1", TOKEN, "cpu")
-    made = job_manifest(launch, Pool(image="trainer:1", queue=queue), Installation("dressage", "r"))
-    made["status"] = {
+    manifest = job_manifest(launch, Pool(image="trainer:1", queue=queue), Installation("dressage", "r"))
+    manifest["status"] = {
         "conditions": [{"type": kind, "status": "True", "reason": reason} for kind, reason in conditions.items()]
     }
-    return made
+    return manifest
 
 
 def pod(
@@ -79,7 +79,7 @@ WAITS = [
 
 
 @pytest.mark.parametrize(("shown", "kind", "part"), WAITS, ids=[kind + str(i) for i, (_, kind, _) in enumerate(WAITS)])
-def test_what_a_pod_waits_for_is_told_and_does_not_count(shown: dict[str, Any], kind: str, part: str) -> None:
+def test_a_waiting_pod_is_reported_and_not_counted(shown: dict[str, Any], kind: str, part: str) -> None:
     view = observe(job(), [shown])
     assert [notice.type for notice in view.notices] == [kind]
     notice = view.notices[0]
@@ -108,7 +108,7 @@ DEATHS = [
 
 
 @pytest.mark.parametrize(("shown", "kind", "counts"), DEATHS, ids=[f"{k}{i}" for i, (_, k, _) in enumerate(DEATHS)])
-def test_how_a_pod_died_is_told_and_counts_or_not(shown: dict[str, Any], kind: str, counts: bool) -> None:
+def test_reasons_of_failed_pods(shown: dict[str, Any], kind: str, counts: bool) -> None:
     view = observe(job(), [shown])
     assert [(notice.type, notice.counts, notice.attempt_ended) for notice in view.notices] == [(kind, counts, True)]
     assert view.notices[0].remedy and TOKEN not in view.notices[0].message
@@ -159,5 +159,5 @@ def test_how_a_job_ends() -> None:
     assert ended(observe(job(Failed="BackoffLimitExceeded"), [])) == (ExitKind.FAILED, "TRAINER_FAILED", False, 3)
 
 
-def test_a_job_that_is_only_about_to_fail_has_not_ended() -> None:
+def test_a_failure_target_condition_is_not_an_end() -> None:
     assert observe(job(FailureTarget="BackoffLimitExceeded"), [pod("Failed", state=terminated(1))]).ended is None

@@ -32,7 +32,7 @@ def left(store: DirectoryStore, run: str = ASSIGNMENT) -> set[str]:
     return {info.key.removeprefix(f"{run}/") for info in store.list(f"{run}/checkpoints/")}
 
 
-def test_what_is_older_than_the_index_goes(tmp_path: Path) -> None:
+def test_checkpoints_older_than_the_index_are_deleted(tmp_path: Path) -> None:
     # 12 is being uploaded: the index does not name it yet.
     store = store_with(tmp_path, [1, 2, 9, 10, 11, 12], [key(11), key(10), key(9)])
     assert delete_old(store, ASSIGNMENT, key(11)) == 2
@@ -53,7 +53,7 @@ def test_what_is_older_than_the_index_goes(tmp_path: Path) -> None:
     ],
     ids=["not full", "a foreign key", "without the newest", "a number", "no list", "text"],
 )
-def test_an_index_that_does_not_say_so_plainly_deletes_nothing(tmp_path: Path, named: object) -> None:
+def test_an_invalid_index_deletes_nothing(tmp_path: Path, named: object) -> None:
     store = store_with(tmp_path, [1, 2, 9, 10, 11], named)
     before = left(store)
     assert delete_old(store, ASSIGNMENT, key(11)) == 0

@@ -45,14 +45,14 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
     if not local:
         migrated = request.getfixturevalue("migrated")
         url = request.getfixturevalue("server").database(like=migrated)
-    made = Database(url)
-    with made.begin() as tx:
+    created = Database(url)
+    with created.begin() as tx:
         add_session(tx, "s")
         add_training(tx, "s", "train")
         assert runs.create(tx, "s", pool="cpu").run.name == RUN
         begin(tx, 1)
-    yield made
-    made.close()
+    yield created
+    created.close()
 
 
 def begin(tx: Transaction, attempt: int) -> None:
@@ -88,9 +88,9 @@ def test_events_have_no_gaps_and_no_change_is_lost(database: Database) -> None:
     assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) >= 40
 
 
-def test_a_transaction_that_fails_leaves_no_event_and_tells_nobody(database: Database) -> None:
-    told: list[set[str]] = []
-    database.listener = told.append
+def test_a_failed_transaction_appends_and_publishes_nothing(database: Database) -> None:
+    published: list[set[str]] = []
+    database.listener = published.append
     with database.begin() as tx:
         before = len(events.after(tx, "s", 0))
 
@@ -103,10 +103,10 @@ def test_a_transaction_that_fails_leaves_no_event_and_tells_nobody(database: Dat
         fail()
     with database.begin() as tx:
         assert len(events.after(tx, "s", 0)) == before
-    assert not told
+    assert not published
     with database.begin() as tx:
         events.append(tx, "s", ev.Event(note_added=ev.NoteAdded(note="x")))
-    assert told == [{"sessions/s"}]
+    assert published == [{"sessions/s"}]
 
 
 def test_effects_happen_once_and_etags_move(database: Database) -> None:
@@ -116,7 +116,7 @@ def test_effects_happen_once_and_etags_move(database: Database) -> None:
         assert sessions.change(tx, "s", lambda s: None).etag != before == "1"
 
 
-def test_request_ids_answer_alike_and_refuse_another_request(database: Database) -> None:
+def test_request_ids_repeat_the_response_and_reject_other_requests(database: Database) -> None:
     one, other = v1.SessionSpec(intent="a"), v1.SessionSpec(intent="b")
     with database.begin() as tx:
         request_ids.record(tx, "Create", "r", one, "sessions/s")
@@ -126,7 +126,7 @@ def test_request_ids_answer_alike_and_refuse_another_request(database: Database)
             request_ids.find(tx, "Create", "r", other)
 
 
-def test_notes_are_heeded_by_one_revision(database: Database) -> None:
+def test_notes_are_taken_by_one_revision(database: Database) -> None:
     with database.begin() as tx:
         sessions.add_note(tx, "s", "one")
         assert sessions.take_notes(tx, "s", 2) == ["one"]
@@ -242,9 +242,9 @@ def test_progress_events_are_bounded_in_time(database: Database) -> None:
         for sequence in range(1, 6):
             numbered = work.Report(sequence=sequence, assignment=1, progress=report)
             reports.record(tx, RUN, 1, numbered, Limits(progress_seconds=60, max_failures=1))
-        found = [event.progress for event in events.after(tx, "s", 0) if event.HasField("progress")]
-    assert len(found) == 1 and found[0].seconds_left == pytest.approx(160 / 16)
-    assert found[0].members[0].env_steps == 40 and found[0].assignment == TRAIN
+        result = [event.progress for event in events.after(tx, "s", 0) if event.HasField("progress")]
+    assert len(result) == 1 and result[0].seconds_left == pytest.approx(160 / 16)
+    assert result[0].members[0].env_steps == 40 and result[0].assignment == TRAIN
 
 
 def test_a_stopped_member_gives_a_warning_and_is_not_waited_for(database: Database) -> None:
@@ -255,10 +255,10 @@ def test_a_stopped_member_gives_a_warning_and_is_not_waited_for(database: Databa
         rest = [work.MemberProgress(member="a", env_step=40), work.MemberProgress(member="b", env_step=90)]
         progress = work.ProgressReport(steps_per_second=10, members=rest)
         record(tx, 1, work.Report(sequence=3, assignment=1, progress=progress))
-        found = list(events.after(tx, "s", 0))
-    (warning,) = [event.warning for event in found if event.HasField("warning")]
+        recorded = list(events.after(tx, "s", 0))
+    (warning,) = [event.warning for event in recorded if event.HasField("warning")]
     assert warning.reason == "MEMBER_STOPPED" and warning.message == "a was stopped: reward term 'bad' was not finite"
-    (shown,) = [event.progress for event in found if event.HasField("progress")]
+    (shown,) = [event.progress for event in recorded if event.HasField("progress")]
     assert shown.seconds_left == 1.0
 
 
@@ -276,10 +276,10 @@ def test_policies_wait_for_evaluation_until_one_is_accepted(database: Database) 
 
 def test_candidates_and_improvements_are_results_of_their_assignment(database: Database) -> None:
     evaluate, search = name_of("s", "evaluate"), name_of("s", "search")
-    asked = [work.Candidate(id=ident) for ident in ("c2", "c10")]
+    requested = [work.Candidate(id=ident) for ident in ("c2", "c10")]
     with database.begin() as tx:
         number = assignments.create(
-            tx, work.Assignment(name=evaluate, evaluate=work.EvaluateAssignment(candidates=asked))
+            tx, work.Assignment(name=evaluate, evaluate=work.EvaluateAssignment(candidates=requested))
         ).id
         other = assignments.create(tx, work.Assignment(name=search, search=work.SearchAssignment(budget=9))).id
         rollout = v1.Rollout(artifact="candidates/c10/0.npz")
@@ -294,9 +294,9 @@ def test_candidates_and_improvements_are_results_of_their_assignment(database: D
             )
             item = f"improvement/{evaluated}"
             record(tx, 1, work.Report(sequence=sequence, assignment=other, item=item, improvement=improvement))
-        found = assignments.get(tx, evaluate).assignment
-        assert [entry.id for entry in found.candidates] == ["c2", "c10"]
-        assert found.candidates[0].rollouts[0].artifact == f"{evaluate}/candidates/c10/0.npz"
+        stored = assignments.get(tx, evaluate).assignment
+        assert [entry.id for entry in stored.candidates] == ["c2", "c10"]
+        assert stored.candidates[0].rollouts[0].artifact == f"{evaluate}/candidates/c10/0.npz"
         searched = assignments.get(tx, search).assignment.search
         assert [(entry.evaluated, entry.score) for entry in searched.improvements] == [(1, 3.0), (4, 5.0)]
         assert list(searched.best_parameters) == [5.0, 4.0] and searched.best_score == 5.0
@@ -307,7 +307,7 @@ def test_candidates_and_improvements_are_results_of_their_assignment(database: D
         assert searched.evaluated == 9 and len(searched.improvements) == 2
         kinds = [event.WhichOneof("payload") for event in events.after(tx, "s", 0)]
         assert kinds.count("candidate_evaluated") == 2 and kinds.count("search_improved") == 2
-        # Two candidates of thirty steps each, and what the search says.
+        # Two candidates of thirty steps each, and the steps that the search reports.
         assert assignments.env_steps(tx, "s") == 60 + 900
 
 
@@ -320,15 +320,15 @@ def test_candidates_and_improvements_are_results_of_their_assignment(database: D
         (work.AssignmentFailure.CAUSE_UNSPECIFIED, v1.ASSIGNMENT_STATE_PENDING, False),
     ],
 )
-def test_the_cause_of_a_failure_says_whether_it_is_repeated(
+def test_the_cause_of_a_failure_determines_the_retry(
     database: Database, cause: work.AssignmentFailure.Cause.ValueType, state: int, generated: bool
 ) -> None:
     with database.begin() as tx:
         result = failed("BROKEN", cause)
         assert record(tx, 1, work.Report(sequence=1, assignment=1, item="result", result=result)) is Fence.OPEN
-        found = assignments.get(tx, TRAIN).assignment
+        stored = assignments.get(tx, TRAIN).assignment
         repeated = state == v1.ASSIGNMENT_STATE_PENDING
-        assert (found.state, found.generated_code_fault, found.failures) == (state, generated, int(repeated))
+        assert (stored.state, stored.generated_code_fault, stored.failures) == (state, generated, int(repeated))
         # An attempt whose machine failed is fenced off; one whose assignment failed takes the next.
         fence = reports.fence(runs.get(tx, RUN), 1)
         assert fence is (Fence.SUPERSEDED if repeated else Fence.OPEN)
@@ -336,9 +336,9 @@ def test_the_cause_of_a_failure_says_whether_it_is_repeated(
             begin(tx, 2)
             again = work.Report(sequence=1, assignment=1, item="result", result=result)
             record(tx, 2, again)
-            found = assignments.get(tx, TRAIN).assignment
-        assert found.state == v1.ASSIGNMENT_STATE_FAILED
-        assert found.failure.message == "BROKEN in the trainer's words"
+            stored = assignments.get(tx, TRAIN).assignment
+        assert stored.state == v1.ASSIGNMENT_STATE_FAILED
+        assert stored.failure.message == "BROKEN in the trainer's words"
 
 
 def test_create_is_idempotent_by_name_and_numbers_are_the_sessions(database: Database) -> None:

@@ -108,9 +108,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    made = opened(tmp_path)
-    yield made
-    made.close()
+    database = opened(tmp_path)
+    yield database
+    database.close()
 
 
 def opened(folder: Path) -> Database:
@@ -177,7 +177,7 @@ def test_full_disk_at_commit_is_retryable(small_disk: Path) -> None:
 def test_full_disk_in_a_statement_is_retryable(small_disk: Path) -> None:
     database = opened(small_disk)
     filler = fill(small_disk)
-    where: list[str] = []
+    stages: list[str] = []
 
     def attempt(size: int) -> None:
         with database.begin() as tx:
@@ -185,12 +185,12 @@ def test_full_disk_in_a_statement_is_retryable(small_disk: Path) -> None:
             try:
                 sessions.create(tx, "s", v1.SessionSpec(intent="x" * size))
             except sa.exc.OperationalError:
-                where.append("statement")
+                stages.append("statement")
                 raise
 
     with pytest.raises(DatabaseLost, match="database or disk is full"):
         attempt(1_000_000)
-    assert where == ["statement"] and count(database) == 0
+    assert stages == ["statement"] and count(database) == 0
     filler.unlink()
     attempt(100_000)
     assert count(database) == 1
@@ -262,7 +262,7 @@ def test_writers_of_this_process_wait_for_each_other_for_a_while(database: Datab
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_a_reader_sees_one_state_and_holds_no_writer_up(kind: str, tmp_path: Path) -> None:
+def test_a_reader_sees_one_state_and_blocks_no_writer(kind: str, tmp_path: Path) -> None:
     with opened_on(kind, tmp_path) as database:
         create(database, "a")
         with database.read() as tx:
@@ -307,7 +307,7 @@ def test_programming_errors_are_not_retryable(database: Database, statement: str
 
 
 @root_only
-def test_read_only_file_is_retryable_and_opened_anew(tmp_path: Path) -> None:
+def test_read_only_file_is_retryable_and_reopened(tmp_path: Path) -> None:
     path = tmp_path / "d.db"
     database = opened(tmp_path)
     create(database, "before")
@@ -356,7 +356,7 @@ def test_damaged_file_is_not_retryable(tmp_path: Path, offset: int, words: str) 
 
 
 @root_only
-def test_full_disk_holds_a_workflow_up_and_does_not_end_it(small_disk: Path) -> None:
+def test_full_disk_delays_a_workflow_and_does_not_end_it(small_disk: Path) -> None:
     arguments = [sys.executable, "-c", WORKFLOWS, str(small_disk)]
     pipe = subprocess.PIPE
     with subprocess.Popen(arguments, text=True, stdin=pipe, stdout=pipe, stderr=pipe) as process:
@@ -408,7 +408,7 @@ async def test_gauges_survive_an_outage(database: Database, monkeypatch: pytest.
     assert flaky.left == 0
 
 
-async def test_launcher_reports_an_end_again_after_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_launcher_repeats_a_report_after_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_REPORT_PAUSE_SECONDS", 0.01)
     ends: list[AttemptResult] = []
 
@@ -443,7 +443,7 @@ class NoWorkflows:
 
 
 @pytest.mark.parametrize("programming", [False, True])
-async def test_an_outage_after_the_commit_is_not_the_callers(database: Database, *, programming: bool) -> None:
+async def test_an_outage_after_the_commit_does_not_fail_the_request(database: Database, *, programming: bool) -> None:
     error: Exception = RuntimeError("a fault of ours") if programming else DatabaseLost("full")
     service = Sessions(
         settings=None, database=database, agent=None, workflows=NoWorkflows(error), methods=METHODS, pools=[]
@@ -464,10 +464,10 @@ async def test_an_outage_after_the_commit_is_not_the_callers(database: Database,
 
 async def test_an_outage_fails_no_case_of_a_benchmark(database: Database) -> None:
     service = Sessions(settings=None, database=database, agent=None, workflows=None, methods=METHODS, pools=[])  # type: ignore[arg-type]
-    made: list[str] = []
+    created: list[str] = []
 
     async def create_session(request: pb.CreateSessionRequest) -> v1.Session:
-        made.append(request.session_id)
+        created.append(request.session_id)
         with database.begin() as tx:
             sessions.create(tx, request.session_id, request.spec)
             return sessions.change(tx, request.session_id, succeed)
@@ -482,12 +482,12 @@ async def test_an_outage_fails_no_case_of_a_benchmark(database: Database) -> Non
     benchmarks = Benchmarks(service, Notifier(asyncio.get_running_loop()), parallel=1)
     benchmark = await benchmarks.create(bench_pb.CreateBenchmarkRequest(cases=[bench_pb.BenchmarkCase(intent="run")]))
     await until(lambda: not benchmarks._drivers)
-    assert flaky.left == 0 and not made
+    assert flaky.left == 0 and not created
     await benchmarks.recover()
     await until(lambda: not benchmarks._drivers)
     with database.read() as tx:
         row = rows.get(tx, benchmark.name)
-    assert made and row.passed == row.completed == 1
+    assert created and row.passed == row.completed == 1
     await benchmarks.close()
 
 

@@ -36,11 +36,11 @@ def test_more_steps_take_longer_and_more_cores_never_do(environment, steps, core
     assert seconds(environment, steps=steps, cores=cores + 1) <= one
 
 
-def test_earlier_runs_of_the_kind_tell_better():
+def test_recorded_speeds_replace_presets():
     assert seconds("Ant-v5", steps=1000, known=100.0) == pytest.approx(10 + 10)
 
 
-def test_kinds_of_runs_are_told_apart_by_environment_and_by_who_trains():
+def test_kinds_of_runs_depend_on_environment_and_backend():
     specs = [
         v1.SessionSpec(environment="environments/Ant-v5"),
         v1.SessionSpec(environment="environments/Hopper-v5"),

@@ -56,9 +56,9 @@ def clock() -> Clock:
 
 @pytest.fixture
 def database(tmp_path: Path, clock: Clock) -> Database:
-    made = Database(sqlite_url(tmp_path / "d.db"))
-    made.clock = clock
-    return made
+    database = Database(sqlite_url(tmp_path / "d.db"))
+    database.clock = clock
+    return database
 
 
 def test_sessions_by_state_and_method(database: Database) -> None:
@@ -82,7 +82,7 @@ def test_sessions_by_state_and_method(database: Database) -> None:
     assert read("dressage_sessions", state="running", method="code") == 0
 
 
-def test_silence_is_the_longest_of_running_sessions(database: Database, clock: Clock) -> None:
+def test_the_age_of_the_last_event_is_the_maximum(database: Database, clock: Clock) -> None:
     add_session(database, "old", v1.SESSION_STATE_RUNNING)
     add_session(database, "ended", v1.SESSION_STATE_SUCCEEDED)
     clock.now = NOW + timedelta(seconds=100)

@@ -48,7 +48,7 @@ def test_tokens_are_of_one_run_attempt_time_and_secret(tmp_path: Path) -> None:
 
 
 @given(st.text(max_size=60))
-def test_page_tokens_are_ours_or_refused(token: str) -> None:
+def test_invalid_page_tokens_are_rejected(token: str) -> None:
     assert paging.decode(paging.encode([1, "a"], "q", 1), "q", 1) == [1, "a"]
     if token:
         with pytest.raises(InvalidArgument):
@@ -128,7 +128,7 @@ async def test_a_trainer_is_given_its_deadline(tmp_path: Path, deadline: float, 
     assert f"deadline {given_}\n" in next(tmp_path.glob("*.log")).read_text()
 
 
-async def test_a_silent_trainer_is_killed_with_its_children(tmp_path: Path) -> None:
+async def test_an_unresponsive_trainer_is_killed_with_its_children(tmp_path: Path) -> None:
     # One write a process: what print writes in two parts can mix with the other's.
     program = "import os, time; os.fork(); os.write(1, b'%d\\n' % os.getpid()); time.sleep(600)"
     bench = Bench(tmp_path, program, hello=1.0)
@@ -149,7 +149,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def test_places_are_bounded_and_stop_frees_them(tmp_path: Path) -> None:
+async def test_slots_are_bounded_and_stop_frees_them(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "import time; print('up', flush=True); time.sleep(600)", max_parallel=2)
     assert bench.launcher.cores("any") == max(1, len(os.sched_getaffinity(0)) // 2)
     names = [f"sessions/s/runs/r{i}" for i in range(3)]

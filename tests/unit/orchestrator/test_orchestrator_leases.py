@@ -38,11 +38,11 @@ FIRST, SECOND = name_of("s", "first"), name_of("s", "second")
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    made = Database(sqlite_url(tmp_path / "d.db"))
-    with made.begin() as tx:
+    database = Database(sqlite_url(tmp_path / "d.db"))
+    with database.begin() as tx:
         add_session(tx, "s")
-    yield made
-    made.close()
+    yield database
+    database.close()
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def done(database: Database, sequence: int, assignment: int) -> None:
 
 
 async def begun(database: Database, controller: RunController) -> None:
-    """The session's first run with a trainer that has said hello."""
+    """The session's first run with a connected trainer."""
     await controller.ensure("s")
     assert await controller.starting(R1, 1)
     assert say_hello(database, R1, 1) is Fence.OPEN
@@ -98,7 +98,7 @@ def gone(launcher: Recorder, attempt: int = 1, run: str = R1) -> None:
 # Beginning
 
 
-async def test_a_run_is_made_once_and_only_for_work(
+async def test_a_run_is_created_once_and_only_for_open_assignments(
     database: Database, controller: RunController, launcher: Recorder
 ) -> None:
     await controller.ensure("s")
@@ -113,7 +113,7 @@ async def test_a_run_is_made_once_and_only_for_work(
     assert launcher.started == [("r1", 1)]
 
 
-async def test_an_attempt_between_its_row_and_its_launch_is_not_repeated(
+async def test_an_attempt_before_its_launch_is_not_repeated(
     database: Database, controller: RunController, launcher: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(database, "first")
@@ -146,7 +146,7 @@ async def test_an_ended_or_cancelled_session_gets_no_trainer(
     assert launcher.started == []
 
 
-async def test_work_without_a_run_is_found_by_looking(
+async def test_assignments_without_a_run_are_found_by_reconcile(
     database: Database, controller: RunController, launcher: Recorder
 ) -> None:
     add(database, "first")  # and its server died before `ensure`
@@ -156,7 +156,7 @@ async def test_work_without_a_run_is_found_by_looking(
     assert await make_controller(database, again).recover() == 1 and again.started == [("r1", 2)]
 
 
-async def test_what_was_cancelled_in_the_queue_starts_no_trainer(
+async def test_a_run_cancelled_in_the_queue_starts_no_trainer(
     database: Database, controller: RunController, launcher: Recorder
 ) -> None:
     name = add(database, "first")
@@ -179,7 +179,7 @@ async def test_assignments_are_served_one_after_another(database: Database, cont
         assert runs.get(tx, R1).run.assignment == FIRST and assignments.get(tx, FIRST).assignment.run == R1
     assert state_of(database, FIRST) == ("running", 0) and state_of(database, SECOND) == ("pending", 0)
     assert next_work(database, controller, served=(1,)) == LeaseState(Fence.OPEN)
-    # A stream that was cut and dialled again is told what the trainer may not have received.
+    # After a reconnect the assignment is sent again, because the trainer may not have received it.
     assert next_work(database, controller).assignment == task
     done(database, 1, 1)
     then = next_work(database, controller, served=(1,))
@@ -235,7 +235,7 @@ async def test_a_cancelled_assignment_is_cancelled_on_the_live_stream(
 # Failures
 
 
-async def test_an_attempt_that_dies_counts_on_its_assignment(
+async def test_a_failed_attempt_counts_for_its_assignment(
     database: Database, controller: RunController, launcher: Recorder
 ) -> None:
     add(database, "first")
@@ -255,13 +255,13 @@ async def test_an_attempt_that_dies_counts_on_its_assignment(
             next_work(database, controller, 2)
     assert state_of(database, FIRST) == ("failed", 1) and state_of(database, SECOND) == ("pending", 0)
     with database.begin() as tx:
-        found = assignments.get(tx, FIRST).assignment
-        assert found.failure.reason == "TRAINER_FAILED" and found.failure.message.endswith("why")
-        assert not found.generated_code_fault
+        stored = assignments.get(tx, FIRST).assignment
+        assert stored.failure.reason == "TRAINER_FAILED" and stored.failure.message.endswith("why")
+        assert not stored.generated_code_fault
     assert launcher.started[-1] == ("r1", 3) and notified == ["s", "s"]  # the run lives on for the second
 
 
-async def test_a_death_counts_on_the_assignment_under_way_not_the_oldest(
+async def test_a_failure_counts_for_the_current_assignment_not_the_oldest(
     database: Database, controller: RunController, launcher: Recorder
 ) -> None:
     for name in ("first", "second"):
@@ -275,7 +275,7 @@ async def test_a_death_counts_on_the_assignment_under_way_not_the_oldest(
     assert state_of(database, FIRST) == ("pending", 0) and state_of(database, SECOND) == ("pending", 1)
 
 
-async def test_a_run_without_hello_counts_on_the_oldest(
+async def test_a_run_without_hello_counts_for_the_oldest_assignment(
     database: Database, controller: RunController, launcher: Recorder
 ) -> None:
     add(database, "first")
@@ -294,7 +294,7 @@ async def test_a_run_without_hello_counts_on_the_oldest(
     assert launcher.started[-1] == ("r2", 1)
 
 
-async def test_a_reported_machine_fault_is_counted_once_and_repeated_elsewhere(
+async def test_a_reported_infrastructure_failure_is_counted_once(
     database: Database, controller: RunController, launcher: Recorder
 ) -> None:
     add(database, "first")
@@ -314,7 +314,7 @@ async def test_a_reported_machine_fault_is_counted_once_and_repeated_elsewhere(
         assert assignments.get(tx, FIRST).assignment.failure.message == "OUT_OF_DISK in the trainer's words"
 
 
-async def test_a_fault_of_generated_code_ends_the_assignment_alone(
+async def test_an_error_of_generated_code_fails_only_the_assignment(
     database: Database, controller: RunController, launcher: Recorder
 ) -> None:
     add(database, "first")
@@ -328,7 +328,7 @@ async def test_a_fault_of_generated_code_ends_the_assignment_alone(
     assert launcher.started == [("r1", 1)]
 
 
-async def test_a_trainer_that_leaves_early_is_counted(
+async def test_a_trainer_that_exits_early_is_counted(
     database: Database, controller: RunController, launcher: Recorder
 ) -> None:
     add(database, "first")
@@ -340,7 +340,7 @@ async def test_a_trainer_that_leaves_early_is_counted(
 
 
 @pytest.mark.parametrize("progressed", [True, False])
-async def test_a_deadline_counts_only_where_nothing_was_kept(
+async def test_a_deadline_counts_only_without_progress(
     database: Database, controller: RunController, launcher: Recorder, progressed: bool
 ) -> None:
     add(database, "first")
@@ -354,7 +354,7 @@ async def test_a_deadline_counts_only_where_nothing_was_kept(
     assert launcher.started[-1] == ("r1", 2)
 
 
-async def test_what_no_attempt_can_do_fails_all_open_assignments(
+async def test_a_final_result_fails_all_open_assignments(
     database: Database, controller: RunController, launcher: Recorder
 ) -> None:
     add(database, "first")
@@ -401,7 +401,7 @@ async def idle(database: Database, controller: RunController) -> None:
     done(database, 1, 1)
 
 
-async def test_an_idle_run_is_given_back_after_its_time(database: Database, launcher: Recorder) -> None:
+async def test_an_idle_run_is_released_after_its_time(database: Database, launcher: Recorder) -> None:
     controller = make_controller(database, launcher, idle_seconds=0.3)
     await idle(database, controller)
     waiting = next_work(database, controller, served=(1,))
@@ -411,16 +411,14 @@ async def test_an_idle_run_is_given_back_after_its_time(database: Database, laun
     assert run_state(database, R1) == "succeeded"
 
 
-async def test_an_idle_run_that_no_stream_serves_is_given_back_by_looking(
-    database: Database, launcher: Recorder
-) -> None:
+async def test_an_idle_run_without_a_stream_is_released_by_reconcile(database: Database, launcher: Recorder) -> None:
     controller = make_controller(database, launcher, idle_seconds=0.0)
     await idle(database, controller)
     await controller.reconcile()
     assert run_state(database, R1) == "succeeded"
 
 
-async def test_release_gives_an_idle_run_back_at_once(database: Database, controller: RunController) -> None:
+async def test_release_ends_an_idle_run_at_once(database: Database, controller: RunController) -> None:
     await idle(database, controller)
     assert next_work(database, controller, served=(1,)).fence is Fence.OPEN
     await controller.release("s")
@@ -429,7 +427,7 @@ async def test_release_gives_an_idle_run_back_at_once(database: Database, contro
     await controller.release("unknown")
 
 
-async def test_release_waits_for_open_assignments_and_is_taken_back_by_new_ones(
+async def test_release_waits_for_open_assignments_and_new_ones_revert_it(
     database: Database, controller: RunController
 ) -> None:
     add(database, "first")
@@ -449,7 +447,7 @@ async def test_release_waits_for_open_assignments_and_is_taken_back_by_new_ones(
     assert next_work(database, controller, served=(3,)).fence is Fence.DONE
 
 
-async def test_release_stops_a_trainer_that_has_not_begun(
+async def test_release_stops_a_trainer_that_has_not_connected(
     database: Database, controller: RunController, launcher: Recorder
 ) -> None:
     name = add(database, "first")
@@ -459,7 +457,7 @@ async def test_release_stops_a_trainer_that_has_not_begun(
     assert run_state(database, R1) == "succeeded" and launcher.stopped == [R1]
 
 
-async def test_another_session_that_waits_for_a_place_gets_the_idle_ones(
+async def test_another_queued_session_gets_the_place_of_an_idle_run(
     database: Database, controller: RunController
 ) -> None:
     await idle(database, controller)
@@ -474,7 +472,7 @@ async def test_another_session_that_waits_for_a_place_gets_the_idle_ones(
     assert next_work(database, controller, served=(1,)).fence is Fence.DONE
 
 
-async def test_a_run_at_work_is_not_given_back_to_others(database: Database, controller: RunController) -> None:
+async def test_a_busy_run_is_not_released_for_others(database: Database, controller: RunController) -> None:
     add(database, "first")
     await begun(database, controller)
     with database.begin() as tx:
@@ -486,7 +484,7 @@ async def test_a_run_at_work_is_not_given_back_to_others(database: Database, con
     assert run_state(database, R1) == "running"
 
 
-async def test_a_queued_run_that_may_still_be_placed_takes_nothing(database: Database, launcher: Recorder) -> None:
+async def test_a_run_queued_within_its_time_releases_no_other(database: Database, launcher: Recorder) -> None:
     controller = make_controller(database, launcher)
     launcher.scheduling_seconds = 0.3
     await idle(database, controller)
@@ -501,7 +499,7 @@ async def test_a_queued_run_that_may_still_be_placed_takes_nothing(database: Dat
 
 
 @pytest.mark.parametrize("released_first", [True, False])
-async def test_an_assignment_added_while_a_run_is_given_back_is_not_lost(
+async def test_an_assignment_added_during_a_release_is_not_lost(
     database: Database, controller: RunController, launcher: Recorder, released_first: bool
 ) -> None:
     await idle(database, controller)
@@ -562,21 +560,21 @@ async def test_cancel_ends_assignments_and_runs_and_stops_trainers(
     assert launcher.started[-1] == ("r2", 1)
 
 
-async def test_events_say_what_became_of_runs_and_assignments(database: Database, controller: RunController) -> None:
+async def test_events_describe_runs_and_assignments(database: Database, controller: RunController) -> None:
     await idle(database, controller)
     await controller.release("s")
     with database.begin() as tx:
-        found = list(events.after(tx, "s", 0))
+        recorded = list(events.after(tx, "s", 0))
     changes = [
         v1.AssignmentState.Name(event.assignment_changed.state).removeprefix("ASSIGNMENT_STATE_")
-        for event in found
+        for event in recorded
         if event.HasField("assignment_changed")
     ]
     assert changes == ["PENDING", "RUNNING", "SUCCEEDED"]
     states = [
         v1.RunState.Name(event.run_changed.state).removeprefix("RUN_STATE_")
-        for event in found
+        for event in recorded
         if event.HasField("run_changed")
     ]
     assert states == ["QUEUED", "STARTING", "RUNNING", "SUCCEEDED"]
-    assert all(event.iteration == 1 for event in found if event.HasField("assignment_changed"))
+    assert all(event.iteration == 1 for event in recorded if event.HasField("assignment_changed"))

@@ -61,8 +61,8 @@ def spec(**more: object) -> v1.SessionSpec:
 
 def test_variants_lie_on_both_sides_of_the_preset() -> None:
     for environment in ("Pendulum-v1", *preset_names()):
-        told = spec(config_variants=True, environment=f"environments/{environment}")
-        base, conservative, aggressive = configs.first_configs(told)
+        session_spec = spec(config_variants=True, environment=f"environments/{environment}")
+        base, conservative, aggressive = configs.first_configs(session_spec)
         assert base.id == "default" and not base.hyperparameters.ByteSize()
         rate = load_preset(environment).ppo.learning_rate
         low, high = (c.hyperparameters.learning_rate for c in (conservative, aggressive))
@@ -71,47 +71,49 @@ def test_variants_lie_on_both_sides_of_the_preset() -> None:
 
 
 def test_variants_of_sac_have_what_sac_has() -> None:
-    told = spec(config_variants=True, environment="environments/Hopper-v5", backend="sb3", algorithm="sac")
+    session_spec = spec(config_variants=True, environment="environments/Hopper-v5", backend="sb3", algorithm="sac")
     rates = []
-    for config in configs.first_configs(told):
+    for config in configs.first_configs(session_spec):
         given = {field.name: value for field, value in config.hyperparameters.ListFields()}
         rates.append(sac.complete(given).learning_rate)
     assert rates == pytest.approx([3e-4, 1.5e-4, 6e-4])
 
 
-def test_the_winner_is_inherited_and_a_proposal_stands_beside_it() -> None:
-    told = spec(config_variants=True, tune_hyperparameters=True)
+def test_the_best_config_is_inherited_and_a_proposal_is_added() -> None:
+    session_spec = spec(config_variants=True, tune_hyperparameters=True)
     parent = v1.Iteration(number=1)
-    parent.reward.configs.extend(configs.first_configs(told))
+    parent.reward.configs.extend(configs.first_configs(session_spec))
     parent.reward.best_config = "aggressive"
     proposed = v1.Hyperparameters(epochs=4)
-    made = configs.next_configs(told, parent, proposed)
-    assert [c.id for c in made] == ["base", "conservative", "aggressive", "proposed"]
+    variants = configs.next_configs(session_spec, parent, proposed)
+    assert [c.id for c in variants] == ["base", "conservative", "aggressive", "proposed"]
     winner = parent.reward.configs[2].hyperparameters
-    assert made[0].hyperparameters == winner
-    assert made[3].hyperparameters.learning_rate == winner.learning_rate and made[3].hyperparameters.epochs == 4
-    assert made[2].hyperparameters.learning_rate == pytest.approx(2 * winner.learning_rate)
+    assert variants[0].hyperparameters == winner
+    assert variants[3].hyperparameters.learning_rate == winner.learning_rate and variants[3].hyperparameters.epochs == 4
+    assert variants[2].hyperparameters.learning_rate == pytest.approx(2 * winner.learning_rate)
 
 
 def test_tuning_off_means_off() -> None:
-    told = spec(config_variants=True)
+    session_spec = spec(config_variants=True)
     parent = v1.Iteration(number=1)
-    parent.reward.configs.extend(configs.first_configs(told))
+    parent.reward.configs.extend(configs.first_configs(session_spec))
     parent.reward.best_config = "aggressive"
-    assert configs.next_configs(told, parent, v1.Hyperparameters(epochs=4)) == configs.first_configs(told)
+    assert configs.next_configs(session_spec, parent, v1.Hyperparameters(epochs=4)) == configs.first_configs(
+        session_spec
+    )
     plain, unknown = spec(), v1.Iteration(reward=v1.RewardProposal(best_config="x"))
     assert configs.next_configs(plain, unknown, v1.Hyperparameters(epochs=4)) == list(plain.reward.configs)
 
 
 def iteration(number: int, score: float, *, parent: int = 0, lesson: str = "", tier: str = "") -> v1.Iteration:
-    made = v1.Iteration(name=f"sessions/s/iterations/{number}", number=number, lesson=lesson, lesson_tier=tier)
-    made.judgment.score = made.score = score
+    iteration = v1.Iteration(name=f"sessions/s/iterations/{number}", number=number, lesson=lesson, lesson_tier=tier)
+    iteration.judgment.score = iteration.score = score
     if parent:
-        made.parent = f"sessions/s/iterations/{parent}"
-    return made
+        iteration.parent = f"sessions/s/iterations/{parent}"
+    return iteration
 
 
-def test_lessons_get_firmer_when_taught_again_and_are_retired_by_what_follows() -> None:
+def test_repeated_lessons_rise_in_tier_and_refuted_ones_are_retired() -> None:
     say = "penalise the pitch rate by a small weight"
     taught = [
         iteration(1, 0.2),
@@ -132,30 +134,30 @@ def test_lessons_get_firmer_when_taught_again_and_are_retired_by_what_follows() 
 
 
 @given(st.integers(0, 60), st.randoms(use_true_random=False))
-def test_lessons_are_bounded_and_firmest_first(count: int, random: object) -> None:
-    made = [
+def test_lessons_are_bounded_and_sorted_by_tier(count: int, random: object) -> None:
+    iterations = [
         iteration(
             n + 1, 0.5, lesson=" ".join(f"w{n}x{i}" for i in range(5)), tier=random.choice(["", "HARD", "STRONG"])
         )  # type: ignore[attr-defined]
         for n in range(count)
     ]
-    held = lessons.lessons(made)
+    held = lessons.lessons(iterations)
     assert len(held) == min(count, lessons.MAX_HELD)
     assert [entry.tier for entry in held] == sorted(entry.tier for entry in held)
 
 
 def member(points: list[tuple[int, float, float | None]], **metrics: float) -> v1.Member:
-    made = v1.Member(config="default", metrics=metrics)
+    member = v1.Member(config="default", metrics=metrics)
     for step, own, score in points:
-        entry = made.evaluations.add(env_step=step, proposed_returns=[own], returns=[own])
+        entry = member.evaluations.add(env_step=step, proposed_returns=[own], returns=[own])
         rollout = entry.rollouts.add(label="median", artifact=f"r{step}")
         if score is not None:
             rollout.judgment.score = score
-    return made
+    return member
 
 
-def reasons(made: v1.Member) -> list[str]:
-    return [entry.reason for entry in diagnostics.diagnose(v1.Iteration(), [made], [])]
+def reasons(created: v1.Member) -> list[str]:
+    return [entry.reason for entry in diagnostics.diagnose(v1.Iteration(), [created], [])]
 
 
 def test_reward_hacking_is_a_return_that_rises_while_the_judgment_falls() -> None:
@@ -172,62 +174,62 @@ def test_plateau_and_dominating_term() -> None:
     assert reasons(member([(1, 0, None)], **shares)) == ["REWARD_TERM_DOMINATES"]
 
 
-def test_the_best_configs_curve_says_of_a_plateau_what_a_members_report_cannot() -> None:
+def test_a_plateau_is_diagnosed_from_the_best_configs_curve() -> None:
     reported = v1.Condition(type="PLATEAU", message="aggressive-s1: the return changed by 0.1")
     flat = member([(1, 0, None), (2, 99, None), (3, 100, None), (4, 99, None)])
-    (found,) = diagnostics.diagnose(v1.Iteration(), [flat], [reported])
-    assert found.reason == "PLATEAU" and "since 2 steps" in found.message and not found.reported
+    (iteration,) = diagnostics.diagnose(v1.Iteration(), [flat], [reported])
+    assert iteration.reason == "PLATEAU" and "since 2 steps" in iteration.message and not iteration.reported
     # Too few evaluations to say so: the trainer's word stands.
-    (found,) = diagnostics.diagnose(v1.Iteration(), [member([(1, 0, None), (2, 99, None)])], [reported])
-    assert found.message == reported.message and found.reported
+    (iteration,) = diagnostics.diagnose(v1.Iteration(), [member([(1, 0, None), (2, 99, None)])], [reported])
+    assert iteration.message == reported.message and iteration.reported
 
 
 @given(st.lists(st.floats(0, 1), max_size=12))
 def test_iterations_without_a_new_best(scores: list[float]) -> None:
-    made = [iteration(n + 1, score) for n, score in enumerate(scores)]
+    iterations = [iteration(n + 1, score) for n, score in enumerate(scores)]
     expected = len(scores) - 1 - scores.index(max(scores)) if scores else 0
-    assert diagnostics.without_best(made) == expected
+    assert diagnostics.without_best(iterations) == expected
 
 
 def answer(pairs: list[tuple[float, float]]) -> tuple[judge_pb.ScoreResponse, dict[str, float]]:
-    made, scores = judge_pb.ScoreResponse(), {}
+    response, scores = judge_pb.ScoreResponse(), {}
     for place, (returned, judged) in enumerate(pairs):
-        entry = made.scored.add(rollout=f"r{place}", steps=10, terms={"speed": returned})
+        entry = response.scored.add(rollout=f"r{place}", steps=10, terms={"speed": returned})
         setattr(entry, "return", returned)
         scores[f"r{place}"] = judged
-    return made, scores
+    return response, scores
 
 
-def test_screening_sends_back_what_is_ordered_backwards_only() -> None:
+def test_screening_rejects_only_inverted_orders() -> None:
     judged = [0.1, 0.2, 0.5, 0.7, 0.9]
     for sign, backwards in ((1.0, False), (-1.0, True)):
-        found = screening.pairs(*answer([(sign * score, score) for score in judged]))
-        result = screening.screen(found, rounds=0)
+        matches = screening.pairs(*answer([(sign * score, score) for score in judged]))
+        result = screening.screen(matches, rounds=0)
         assert result.agreement == pytest.approx(sign) and result.inverted is backwards
-        assert "rank correlation" in screening.failure(found, result).message
+        assert "rank correlation" in screening.failure(matches, result).message
     alike = screening.pairs(*answer([(-score, 0.5) for score in judged]))
     assert not screening.screen(alike, rounds=0).HasField("agreement")
     few = screening.pairs(*answer([(-1.0, 0.1), (1.0, 0.9)]))
     assert not screening.screen(few, rounds=0).inverted
 
 
-def test_a_short_control_counts_as_if_it_went_on_but_a_fall_counts_as_it_is() -> None:
-    made = judge_pb.ScoreResponse()
+def test_returns_of_short_controls_are_extrapolated_except_after_a_fall() -> None:
+    response = judge_pb.ScoreResponse()
     for rollout, steps, terminated, returned in (
         ("a", 100, False, 50.0),
         ("b", 10, False, 10.0),
         ("c", 10, True, 10.0),
     ):
-        entry = made.scored.add(rollout=rollout, steps=steps, terminated=terminated)
+        entry = response.scored.add(rollout=rollout, steps=steps, terminated=terminated)
         setattr(entry, "return", returned)
-    found = {entry.name: entry.returned for entry in screening.pairs(made, {"a": 1.0, "b": 0.5, "c": 0.2})}
-    assert found == {"a": 50.0, "b": 100.0, "c": 10.0}
+    result = {entry.name: entry.returned for entry in screening.pairs(response, {"a": 1.0, "b": 0.5, "c": 0.2})}
+    assert result == {"a": 50.0, "b": 100.0, "c": 10.0}
 
 
-def test_a_persons_label_stands_for_the_judges_score() -> None:
-    made = member([(1, 0, 0.2)])
-    made.evaluations[0].rollouts[0].judgment.verdicts.add(kind=v1.JUDGE_KIND_HUMAN, score=0.9)
-    assert screening.stored({1: [made]}) == {"r1": 0.9}
+def test_a_label_overrides_the_judges_score_in_screening() -> None:
+    trained = member([(1, 0, 0.2)])
+    trained.evaluations[0].rollouts[0].judgment.verdicts.add(kind=v1.JUDGE_KIND_HUMAN, score=0.9)
+    assert screening.stored({1: [trained]}) == {"r1": 0.9}
     unjudged = member([(1, 0, None)])
     unjudged.evaluations[0].rollouts[0].judgment.verdicts.add(kind=v1.JUDGE_KIND_HUMAN, score=0.9)
     assert aggregate.checkpoint_score(unjudged.evaluations[0]) is None
@@ -245,32 +247,39 @@ def test_shares_of_a_budget_never_exceed_it(shares: int, tokens: int) -> None:
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy")), min_size=1, max_size=90), st.integers(1, 4))
 def test_stages_hold_all_cases_and_are_bounded(kinds: list[tuple[str, str]], parallel: int) -> None:
     cases = [bench_pb.BenchmarkCase(environment=e, difficulty=d) for e, d in kinds]
-    found = benchmark_table.stages(cases, parallel=parallel)
-    assert sorted(set(found)) == list(range(1, max(found) + 1)) and max(found) <= benchmark_table.MAX_STAGES
-    sizes = [found.count(stage) for stage in sorted(set(found))]
+    result = benchmark_table.stages(cases, parallel=parallel)
+    assert sorted(set(result)) == list(range(1, max(result) + 1)) and max(result) <= benchmark_table.MAX_STAGES
+    sizes = [result.count(stage) for stage in sorted(set(result))]
     assert min(sizes[:-1], default=parallel) >= parallel
 
 
 def test_groups_count_what_ended_and_leave_unknown_prices_unknown() -> None:
-    made = bench_pb.Benchmark()
-    passed = made.cases.add(environment="environments/A", category="run", state=v1.SESSION_STATE_SUCCEEDED, score=0.9)
+    benchmark = bench_pb.Benchmark()
+    passed = benchmark.cases.add(
+        environment="environments/A", category="run", state=v1.SESSION_STATE_SUCCEEDED, score=0.9
+    )
     passed.iterations = 2
     passed.cost.CopyFrom(v1.Cost(requests=3, dollars=0.5))
-    made.cases.add(environment="environments/A", category="jump", state=v1.SESSION_STATE_FAILED).cost.requests = 1
-    made.cases.add(environment="environments/B", category="jump")
-    benchmark_table.fill_groups(made)
-    by = {(group.kind, group.value): group for group in made.groups}
+    benchmark.cases.add(environment="environments/A", category="jump", state=v1.SESSION_STATE_FAILED).cost.requests = 1
+    benchmark.cases.add(environment="environments/B", category="jump")
+    benchmark_table.fill_groups(benchmark)
+    by = {(group.kind, group.value): group for group in benchmark.groups}
     whole = by["all", "all"]
     assert (whole.total, whole.completed, whole.passed, whole.success_rate) == (3, 2, 1, 0.5)
     assert whole.mean_score == pytest.approx(0.45) and whole.iterations_to_pass == 2
     assert not whole.cost.HasField("dollars") and whole.cost.requests == 4
     assert not by["environment", "B"].HasField("success_rate")
-    assert not any(group.kind in ("difficulty", "stage") for group in made.groups)
+    assert not any(group.kind in ("difficulty", "stage") for group in benchmark.groups)
 
 
 def test_the_tree_and_the_ledger() -> None:
-    made = [iteration(1, 0.2), iteration(2, 0.5, parent=1), iteration(3, 0.1, parent=2), iteration(4, 0.6, parent=1)]
-    history = History(made, best=made[3].name)
+    iterations = [
+        iteration(1, 0.2),
+        iteration(2, 0.5, parent=1),
+        iteration(3, 0.1, parent=2),
+        iteration(4, 0.6, parent=1),
+    ]
+    history = History(iterations, best=iterations[3].name)
     assert tools.tree(history).splitlines() == ["1 0.20", "  2 0.50", "    3 0.10", "  4 0.60 *"]
     assert [(row["iteration"], row["based_on"], row["delta"]) for row in tools.changes(history)] == [
         (2, 1, 0.3),
@@ -279,7 +288,7 @@ def test_the_tree_and_the_ledger() -> None:
     ]
 
 
-def test_directions_are_taken_once_and_alike_when_asked_again(tmp_path: Path) -> None:
+def test_directions_are_taken_once_and_repeatably(tmp_path: Path) -> None:
     database = Database(sqlite_url(tmp_path / "d.db"))
     with database.begin() as tx:
         add(tx, "s", PROPOSAL, "first")

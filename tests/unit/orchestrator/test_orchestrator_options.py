@@ -17,20 +17,20 @@ def test_options_arrive_in_the_simulation() -> None:
     spec = make_spec(SpecOptions("hop", "Hopper-v5", environment_options=texts))
     _check_options("Hopper-v5", spec.environment_options)
     task = run_service_pb2.TrainAssignment(environment="Hopper-v5", options=spec.environment_options)
-    told = train_spec(task).options
-    assert told == {"max_episode_steps": 6, "terminate_when_unhealthy": False, "reset_noise_scale": 0.0}
-    batch = make_batch("Hopper-v5", 2, num_threads=1, options=EnvOptions.from_dict(told))
+    session_spec = train_spec(task).options
+    assert session_spec == {"max_episode_steps": 6, "terminate_when_unhealthy": False, "reset_noise_scale": 0.0}
+    batch = make_batch("Hopper-v5", 2, num_threads=1, options=EnvOptions.from_dict(session_spec))
     observation = batch.reset([1, 2])
     assert np.array_equal(observation[0], observation[1])  # no noise
     ends = [batch.step(np.ones((2, 3))).truncated.all() for _ in range(6)]
     assert ends == [False] * 5 + [True]
 
 
-def test_an_option_that_is_not_set_is_left_to_the_environment() -> None:
+def test_options_that_are_not_set_keep_the_environments_defaults() -> None:
     assert options_of(make_spec(SpecOptions("hop", "Hopper-v5")).environment_options) == {}
 
 
-def test_an_option_that_the_environment_does_not_have_is_refused_before_anything_is_trained() -> None:
+def test_an_unsupported_environment_option_is_rejected_at_creation() -> None:
     spec = make_spec(SpecOptions("run", "HalfCheetah-v5", environment_options=["terminate_when_unhealthy=false"]))
     expected = (
         r"spec\.environment_options\.terminate_when_unhealthy: .*got False.*HalfCheetah-v5, which has max_episode"

@@ -57,9 +57,9 @@ def differences(url: str) -> list[object]:
     engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
-        found = compare_metadata(context, METADATA)
+        differences = compare_metadata(context, METADATA)
     engine.dispose()
-    return found
+    return differences
 
 
 def test_the_migrated_tables_are_the_ones_the_code_uses(tmp_path: Path, shared: str) -> None:
@@ -68,7 +68,7 @@ def test_the_migrated_tables_are_the_ones_the_code_uses(tmp_path: Path, shared: 
     assert differences(url) == [] and differences(shared) == []
 
 
-def test_tables_of_no_version_are_asked_to_migrate(tmp_path: Path) -> None:
+def test_a_database_without_tables_requires_a_migration(tmp_path: Path) -> None:
     url = sqlite_url(tmp_path / "empty.db")
     with pytest.raises(FailedPrecondition, match="migrate"):
         Database(url, upgrade=False)
@@ -78,7 +78,7 @@ def test_tables_of_no_version_are_asked_to_migrate(tmp_path: Path) -> None:
     assert differences(url) == []
 
 
-def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_newer_database_is_rejected_and_unchanged(tmp_path: Path) -> None:
     url = sqlite_url(tmp_path / "newer.db")
     Database(url).close()
     engine = sa.create_engine(url)
@@ -91,17 +91,17 @@ def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> None:
     engine.dispose()
 
 
-def test_an_address_that_is_none_or_where_nobody_is() -> None:
+def test_invalid_and_unreachable_addresses() -> None:
     for bad in ("nonsense", "mysql://u:secret@h/d"):
-        with pytest.raises(InvalidArgument, match="database_url") as told:
+        with pytest.raises(InvalidArgument, match="database_url") as error_info:
             Database(bad)
-        assert "secret" not in told.value.message
-    with pytest.raises(Unavailable, match="cannot use the database") as told_:
+        assert "secret" not in error_info.value.message
+    with pytest.raises(Unavailable, match="cannot use the database") as caught:
         Database(f"postgresql://u:secret@127.0.0.1:{free_ports(1)[0]}/d", patience=0.1)
-    assert "secret" not in told_.value.message and isinstance(told_.value, DatabaseLost)
+    assert "secret" not in caught.value.message and isinstance(caught.value, DatabaseLost)
 
 
-def test_all_servers_of_a_database_know_one_secret(shared: str) -> None:
+def test_all_servers_of_a_database_share_one_secret(shared: str) -> None:
     first, second = Database(shared, upgrade=False), Database(shared, upgrade=False)
     with first.begin() as tx:
         one = shared_secret(tx, "x", lambda: b"1" * 32)
@@ -136,7 +136,7 @@ class Bench:
         )
 
 
-def test_a_silent_server_is_taken_over_and_can_do_nothing_more(server: Postgres, shared: str) -> None:
+def test_a_server_without_heartbeats_is_taken_over_and_fenced(server: Postgres, shared: str) -> None:
     bench = Bench(shared)
     a, b = bench.replica("a"), bench.replica("b")
     bench.owners = {a.id, b.id}
@@ -174,7 +174,7 @@ def test_a_silent_server_is_taken_over_and_can_do_nothing_more(server: Postgres,
         database.close()
 
 
-def test_of_several_that_see_a_death_one_declares_it(shared: str) -> None:
+def test_one_of_several_servers_expires_another(shared: str) -> None:
     database = Database(shared, upgrade=False)
     with database.begin() as tx:
         id_ = executors.register(tx, "dying")
@@ -185,7 +185,7 @@ def test_of_several_that_see_a_death_one_declares_it(shared: str) -> None:
     database.close()
 
 
-def test_a_clash_is_told_as_one(shared: str) -> None:
+def test_an_integrity_error_is_aborted(shared: str) -> None:
     database = Database(shared, upgrade=False)
     rows = [{"session": "s", "name": "twice"}] * 2
     with pytest.raises(Aborted), database.begin() as tx:
@@ -193,7 +193,7 @@ def test_a_clash_is_told_as_one(shared: str) -> None:
     database.close()
 
 
-async def test_runs_of_the_dead_and_idle_ones_of_its_own_get_a_trainer(shared: str) -> None:
+async def test_runs_of_expired_servers_and_idle_runs_get_a_trainer(shared: str) -> None:
     """The dead one's at the first look; its own, whose workflow may be another server's, at the second."""
     database = Database(shared, upgrade=False)
     with database.begin() as tx:
@@ -217,7 +217,7 @@ async def test_runs_of_the_dead_and_idle_ones_of_its_own_get_a_trainer(shared: s
     database.close()
 
 
-async def test_of_two_servers_one_makes_the_run(shared: str) -> None:
+async def test_one_of_two_servers_creates_the_run(shared: str) -> None:
     first, second = Database(shared, upgrade=False), Database(shared, upgrade=False)
     with first.begin() as tx:
         one, two = (executors.register(tx, f"race-{name}") for name in ("one", "two"))
@@ -226,9 +226,9 @@ async def test_of_two_servers_one_makes_the_run(shared: str) -> None:
     launchers = [Recorder(), Recorder()]
     controllers = []
     for database, executor, launcher in ((first, one, launchers[0]), (second, two, launchers[1])):
-        made = RunController(database, RunTokens(b"k" * 16), token_seconds=60, max_failures=1, executor=executor)
-        made.launcher = launcher
-        controllers.append(made)
+        created = RunController(database, RunTokens(b"k" * 16), token_seconds=60, max_failures=1, executor=executor)
+        created.launcher = launcher
+        controllers.append(created)
     await asyncio.gather(*(controller.ensure("race") for controller in controllers for _ in range(4)))
     assert [launch.attempt for launcher in launchers for launch in launcher.launches] == [1]
     with first.begin() as tx:
@@ -246,9 +246,9 @@ async def test_releases_and_new_work_of_two_servers_lose_no_assignment(shared: s
         first = add_training(tx, "lease", "first")
         ids = [executors.register(tx, f"lease-{number}") for number in range(2)]
     for database, executor in zip(databases, ids, strict=True):
-        made = RunController(database, RunTokens(b"k" * 16), token_seconds=60, max_failures=1, executor=executor)
-        made.launcher = launcher
-        controllers.append(made)
+        controller = RunController(database, RunTokens(b"k" * 16), token_seconds=60, max_failures=1, executor=executor)
+        controller.launcher = launcher
+        controllers.append(controller)
     await controllers[0].ensure("lease")
     with databases[0].begin() as tx:
         assignments.end(tx, first, v1.ASSIGNMENT_STATE_SUCCEEDED)

@@ -39,14 +39,14 @@ def test_the_interval_agrees_with_scipy() -> None:
 
 
 def member(config: str, seed: int, scores: list[float], *, failed: bool = False) -> v1.Member:
-    made = v1.Member(config=config, seed=seed)
-    evaluation = made.evaluations.add(env_step=1)
+    member = v1.Member(config=config, seed=seed)
+    evaluation = member.evaluations.add(env_step=1)
     for score in scores:
         evaluation.rollouts.add().judgment.CopyFrom(v1.Judgment(score=score, diagnosis=f"scored {score}"))
     if failed:
-        made.failure.message = "diverged"
-    made.judgment.CopyFrom(aggregate.member_judgment(made, threshold=0.7))
-    return made
+        member.failure.message = "diverged"
+    member.judgment.CopyFrom(aggregate.member_judgment(member, threshold=0.7))
+    return member
 
 
 def test_a_lucky_seed_does_not_pass_a_config_and_a_broken_one_counts() -> None:
@@ -61,26 +61,28 @@ def test_a_lucky_seed_does_not_pass_a_config_and_a_broken_one_counts() -> None:
 
 
 def judged(code: float, merged: float | None = None) -> v1.Judgment:
-    made = v1.Judgment(score=code if merged is None else merged, diagnosis="seen" if merged is not None else "measured")
-    made.verdicts.add(kind=v1.JUDGE_KIND_CODE, score=code)
+    judgment = v1.Judgment(
+        score=code if merged is None else merged, diagnosis="seen" if merged is not None else "measured"
+    )
+    judgment.verdicts.add(kind=v1.JUDGE_KIND_CODE, score=code)
     if merged is not None:
-        made.verdicts.add(kind=v1.JUDGE_KIND_VIDEO, score=0.0)
-    return made
+        judgment.verdicts.add(kind=v1.JUDGE_KIND_VIDEO, score=0.0)
+    return judgment
 
 
-def test_what_video_overruled_in_the_median_is_no_pass_for_the_episodes_that_nobody_looked_at() -> None:
-    made = v1.Member(config="a")
-    evaluation = made.evaluations.add(env_step=1)
+def test_a_correction_by_video_applies_to_rollouts_without_video() -> None:
+    member = v1.Member(config="a")
+    evaluation = member.evaluations.add(env_step=1)
     for entry in (judged(1.0), judged(1.0, 0.6), judged(0.9)):
         evaluation.rollouts.add().judgment.CopyFrom(entry)
-    verdict = aggregate.member_judgment(made, threshold=0.7)
+    verdict = aggregate.member_judgment(member, threshold=0.7)
     assert verdict.score == pytest.approx((0.6 + 0.6 + 0.5) / 3) and not verdict.passed
     assert list(verdict.samples) == pytest.approx([0.6, 0.6, 0.5])
     assert [rollout.judgment.score for rollout in evaluation.rollouts] == [1.0, 0.6, 0.9]  # what was judged stays
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=4), st.floats(0, 1), st.floats(0, 1))
-def test_carrying_over_keeps_scores_in_range_and_the_order_of_those_not_looked_at(
+def test_the_video_correction_keeps_scores_in_range_and_in_order(
     codes: list[float], code: float, merged: float
 ) -> None:
     before = [judged(value) for value in codes]
@@ -91,7 +93,7 @@ def test_carrying_over_keeps_scores_in_range_and_the_order_of_those_not_looked_a
     assert [entry.score for entry in aggregate.with_video_correction(before)] == codes
 
 
-def test_of_equals_the_diagnosis_says_what_was_seen() -> None:
+def test_among_equal_scores_the_diagnosis_of_the_video_is_used() -> None:
     assert aggregate.pooled([judged(0.6), judged(1.0, 0.6)], threshold=0.7).diagnosis == "seen"
     assert aggregate.pooled([judged(0.5), judged(1.0, 0.6)], threshold=0.7).diagnosis == "measured"
 
@@ -100,10 +102,10 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def session(**limits: object) -> v1.Session:
-    made = v1.Session(env_steps=100, cost=v1.Cost(requests=2, input_tokens=60, output_tokens=40, dollars=0.5))
-    made.spec.budget.CopyFrom(v1.Budget(**limits))
-    made.start_time.FromDatetime(NOW - timedelta(seconds=60))
-    return made
+    session = v1.Session(env_steps=100, cost=v1.Cost(requests=2, input_tokens=60, output_tokens=40, dollars=0.5))
+    session.spec.budget.CopyFrom(v1.Budget(**limits))
+    session.start_time.FromDatetime(NOW - timedelta(seconds=60))
+    return session
 
 
 @pytest.mark.parametrize(
