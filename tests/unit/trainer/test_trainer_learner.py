@@ -298,7 +298,7 @@ def test_without_a_usable_checkpoint_training_restarts_with_a_warning(tmp_path):
         tmp_path / "run", spec("InvertedPendulum-v5", PENDULUM, steps=256, resume="checkpoints/7.safetensors")
     )
     assert [m.reason for m in of_type(messages, "warning")] == ["CHECKPOINT_CORRUPT", "CHECKPOINT_FALLBACK"]
-    assert "anew" in of_type(messages, "warning")[1].message
+    assert "restarts" in of_type(messages, "warning")[1].message
     assert_same_policies(whole[-1].policies, messages[-1].policies)
 
 
