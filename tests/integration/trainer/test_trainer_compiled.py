@@ -110,10 +110,10 @@ def test_the_warm_up_fills_what_a_learner_reads_and_cannot_write(tmp_path):
     assert cache.find(key) is None
     assert cache.fill(key, request, scratch=tmp_path / "warmup", seconds=240.0)
     folder = cache.find(key)
-    made = {path.name: path.stat() for path in folder.iterdir()}
-    assert {name.split("-")[0] for name in made} >= {"jit_update_prepare", "jit_update_epochs"}
+    files = {path.name: path.stat() for path in folder.iterdir()}
+    assert {name.split("-")[0] for name in files} >= {"jit_update_prepare", "jit_update_epochs"}
     assert not (tmp_path / "warmup").exists()
-    os.utime(folder / next(iter(made)), (1, 1))
+    os.utime(folder / next(iter(files)), (1, 1))
     before = {path.name: path.stat().st_mtime for path in folder.iterdir()}
 
     scratch = tmp_path / "run"
@@ -127,6 +127,6 @@ def test_the_warm_up_fills_what_a_learner_reads_and_cannot_write(tmp_path):
             assert message.type != "failed", message
         ended = process.wait(30)
     assert time.monotonic() - begun < 250
-    # What was compiled ahead is what the learner asks for: had it compiled the update anew, it would have said so here.
+    # The learner loads what the warm-up compiled: if it compiled the update again, JAX would have logged a miss.
     assert "MISS for 'jit_update" not in ended.stderr_tail, ended.stderr_tail
     assert {path.name: path.stat().st_mtime for path in folder.iterdir()} == before

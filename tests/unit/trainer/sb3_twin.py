@@ -74,8 +74,8 @@ class Twin:
     """Both trainings of one member.
 
     :param patch: changes SB3's modules, for as long as the test lasts.
-    :param follow: SB3's environments take each step from the state of ours, with our actions (`largest_action_difference`
-        tells how far its own are from these): contacts magnify rounding within a rollout beyond all bounds.
+    :param follow: SB3's environments take each step from the state of ours, with our actions: contacts magnify rounding
+        within a rollout beyond all bounds. `largest_action_difference` is the distance of its own actions from these.
     :param dtype: of both; float32 as trainings are run, or float64.
     """
 
@@ -211,12 +211,12 @@ class Twin:
 
     def _statistics(self) -> list[tuple[str, Any]]:
         """SB3's running moments, by the name that ours have in a snapshot."""
-        found = []
+        statistics = []
         if self._h.normalize_observation:
-            found.append(("observations", self.normalizer.obs_rms))
+            statistics.append(("observations", self.normalizer.obs_rms))
         if self._h.normalize_reward:
-            found.append(("returns", self.normalizer.ret_rms))
-        return found
+            statistics.append(("returns", self.normalizer.ret_rms))
+        return statistics
 
     def _load_weights(self, state: dict[str, np.ndarray]) -> None:
         theirs = self.model.policy.state_dict()

@@ -119,7 +119,7 @@ def test_a_member_learns_the_same_alone_and_in_company():
         assert own["approx_kl"] == pytest.approx(rows[index]["approx_kl"], abs=1e-8)
 
 
-def test_seeds_differ_and_training_seeds_are_disjoint_from_evaluation_seeds():
+def test_training_seeds_differ_and_are_no_evaluation_seeds():
     first, second = member_streams(1, 8), member_streams(2, 8)
     assert first.env_seeds != second.env_seeds
     assert first.env_seeds == member_streams(1, 8).env_seeds
@@ -135,7 +135,7 @@ def test_generators_survive_packing():
     )
 
 
-def test_generators_of_earlier_checkpoints_go_on():
+def test_generators_of_earlier_checkpoints_continue():
     # `default_rng(3)` after five float32 normals, as checkpoints hold it that were written by the learner's own packing.
     words = [7696912151437735607, 8532451447757993980, 12034810169469137754, 3375601353159786015, 1, 3441447623]
     generator = unpack_generator(np.array(words, np.uint64))
@@ -148,16 +148,16 @@ def test_generators_of_earlier_checkpoints_go_on():
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("where", ["reward", "observation"])
-def test_a_broken_member_stops_and_the_others_go_on(where, bad):
+@pytest.mark.parametrize("place", ["reward", "observation"])
+def test_a_broken_member_stops_and_the_others_continue(place, bad):
     broken_rows = slice(N, 2 * N)  # the second member's
 
     def spoil_terms(call, terms):
-        if where == "reward" and call == 20:
+        if place == "reward" and call == 20:
             terms["effort"][N + 1] = bad
 
     def spoil_observation(count, observation):
-        if where == "observation" and count == 20:
+        if place == "observation" and count == 20:
             observation[broken_rows][2, 1] = bad
 
     ppo = group(variants(), reward=FakeReward(spoil_terms))
@@ -168,8 +168,8 @@ def test_a_broken_member_stops_and_the_others_go_on(where, bad):
             before = policy(ppo, 1)
         rows = ppo.iterate()
     (stop,) = ppo.env.faults.stops.values()
-    assert (stop.member, stop.cause, stop.step) == (1, where, 20 * N)
-    assert stop.term == ("effort" if where == "reward" else "")
+    assert (stop.member, stop.cause, stop.step) == (1, place, 20 * N)
+    assert stop.term == ("effort" if place == "reward" else "")
     for name, value in policy(ppo, 1).items():
         assert np.isfinite(value).all(), name
         if not name.startswith("obs_"):
@@ -200,29 +200,29 @@ def test_a_row_whose_reward_raised_stops_its_member_by_the_exception():
 
 
 @pytest.mark.parametrize("bad", [1e160, -1e308])
-@pytest.mark.parametrize("where", ["reward", "observation", "first observation"])
-def test_a_finite_value_too_large_for_the_statistics_stops_its_member_only(where, bad):
+@pytest.mark.parametrize("place", ["reward", "observation", "first observation"])
+def test_a_value_too_large_for_the_statistics_stops_only_its_member(place, bad):
     def spoil_terms(call, terms):
-        if where == "reward" and call == 20:
+        if place == "reward" and call == 20:
             terms["effort"][N + 1] = bad
 
     def spoil_observation(count, observation):
-        if where == "observation" and count == 20:
+        if place == "observation" and count == 20:
             observation[N + 1, 1] = bad
 
     ppo, undisturbed = group(variants(), reward=FakeReward(spoil_terms)), group(variants())
     environment = ppo.env.environment
     environment.corrupt = spoil_observation
-    if where == "first observation":
+    if place == "first observation":
         environment.start = environment.start.copy()
         environment.start[N + 1, 1] = bad
     with np.errstate(over="ignore", invalid="ignore"):
         for _ in range(3):
             rows, expected = ppo.iterate(), undisturbed.iterate()
     (stop,) = ppo.env.faults.stops.values()
-    step = 0 if where == "first observation" else 20 * N
-    what = "returns" if where == "reward" else "observations"
-    assert (stop.member, stop.cause, stop.step) == (1, where.split()[-1], step)
+    step = 0 if place == "first observation" else 20 * N
+    what = "returns" if place == "reward" else "observations"
+    assert (stop.member, stop.cause, stop.step) == (1, place.split()[-1], step)
     assert f"the running variance of {what} overflowed at environment step {step}" in stop.message
     assert stop.message.endswith(f" was {abs(bad):.3g}")
     statistics = ("collector/observations", "collector/returns", "collector/current")
@@ -235,7 +235,7 @@ def test_a_finite_value_too_large_for_the_statistics_stops_its_member_only(where
         assert rows[index]["value_loss"] == expected[index]["value_loss"]
 
 
-def test_large_values_that_the_statistics_hold_stop_nobody():
+def test_large_values_within_the_statistics_range_stop_no_member():
     def large(call, terms):
         terms["effort"][N + 1] = 1e140
 
@@ -244,7 +244,7 @@ def test_large_values_that_the_statistics_hold_stop_nobody():
     assert not ppo.env.faults.stops
 
 
-def test_a_non_finite_gradient_stops_its_member_only():
+def test_a_non_finite_gradient_stops_only_its_member():
     # The square of its norm is beyond single precision.
     members = [variants()[0], MemberSpec("x", Hyperparameters.from_dict({"value_coef": 1e30}, base=SMALL), 4)]
     ppo = group(members, dtype=np.float32)

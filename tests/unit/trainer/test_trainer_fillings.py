@@ -1,4 +1,4 @@
-"""Compiling for later assignments beside other work: one at a time, told of when done, given up when there is no time."""
+"""Compilation for later assignments in the background: one at a time, with a report at the end, cancelled for want of time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REQUEST = {"environment": "Hopper-v5", "threads": 1}
 
 
 class Cache:
-    """Fills once it may, or gives up when asked to."""
+    """Fills once it may, or ends when it is cancelled."""
 
     def __init__(self) -> None:
         self.begun, self.may_end = 0, threading.Event()
@@ -30,7 +30,7 @@ class Cache:
         raise AssertionError
 
 
-async def test_one_at_a_time_is_filled_and_what_is_new_is_told_of(tmp_path: Path):
+async def test_one_at_a_time_is_filled_and_reported(tmp_path: Path):
     cache, filled = Cache(), []
     fillings = Fillings(cache, scratch=tmp_path, filled=lambda: filled.append(1))  # type: ignore[arg-type]
     fillings.start(REQUEST)

@@ -1,4 +1,4 @@
-"""How members are shared out among cores."""
+"""Distribution of members over cores."""
 
 import heapq
 
@@ -46,7 +46,7 @@ def test_large_networks_keep_their_caches_for_one_member():
 
 
 @given(lanes=MEMBERS, threads=THREADS, epochs=EPOCHS)
-def test_every_epoch_of_every_lane_is_in_one_piece_and_in_order(lanes, threads, epochs):
+def test_every_epoch_of_every_lane_is_in_one_piece_in_order(lanes, threads, epochs):
     seen = {lane: 0 for lane in range(lanes)}
     for piece in pieces(lanes, threads=threads, epochs=epochs):
         assert piece.first == seen[piece.lane]
@@ -56,7 +56,7 @@ def test_every_epoch_of_every_lane_is_in_one_piece_and_in_order(lanes, threads, 
 
 
 @given(lanes=MEMBERS, threads=THREADS, epochs=EPOCHS)
-def test_all_threads_together_need_no_longer_than_the_best_schedule_but_for_an_epoch(lanes, threads, epochs):
+def test_threads_take_at_most_an_epoch_longer_than_the_best_schedule(lanes, threads, epochs):
     assert makespan(lanes, threads=threads, epochs=epochs) <= max(lanes * epochs / threads, epochs) + 1
 
 

@@ -184,7 +184,7 @@ def test_two_updates_equal_sb3_alone_and_stacked(dtype, tolerance, minibatch_siz
                     )
             assert not np.any(seen["not_finite"])
     if len(indices) == 3:
-        # The third member must have stopped by KL, or the test says nothing about stopping.
+        # The third member must have stopped by KL, or the test does not cover stopping.
         full = 4 * -(-T * N // minibatch_size)
         assert float(seen["steps"][2]) < full == float(seen["steps"][0])
         logged = references[0].model.logger.name_to_value

@@ -1,4 +1,4 @@
-"""Whole trainings are Stable-Baselines3's: environments, collection, normalisers, updates and all that lies between them.
+"""Whole trainings equal Stable-Baselines3's: environments, collection, normalisers, updates and all in between.
 
 Given the same first weights, noise and minibatch orders, both must have the same weights, optimiser, normalisers and
 observations after every update, up to rounding. Trainings magnify rounding two- to tenfold an update.
@@ -66,7 +66,7 @@ def test_updates_in_a_row_equal_sb3(case, monkeypatch):
         differences.append(twin.difference())
         lengths.extend(twin.ours.env.episodes.arrays()["recent"][0, :, 2])
     assert np.max(differences) < 1e-8, differences
-    # What a case is about must have happened, or it says nothing.
+    # What a case is about must have happened, or it proves nothing.
     assert np.nanmax(lengths) == options.max_episode_steps
     assert np.nanmin(lengths) < options.max_episode_steps or environment == "Swimmer-v5"  # which cannot fall
     assert twin.model._n_updates < UPDATES * h.epochs or h.target_kl is None  # SB3 counts epochs
@@ -88,16 +88,16 @@ def test_a_whole_training_equals_sb3(environment, monkeypatch):
 
 
 def test_a_pair_in_single_precision_ends_alike():
-    found = same_chance.pair("Hopper-v5", 1, steps=8192, episodes=2)
-    assert len(found["state"]) == 2
-    assert max(found["state"]) < 1e-5
-    assert max(found["actions"]) < 1e-5
-    np.testing.assert_allclose(found["returns"]["jax"], found["returns"]["sb3"], rtol=1e-3)
+    pair = same_chance.pair("Hopper-v5", 1, steps=8192, episodes=2)
+    assert len(pair["state"]) == 2
+    assert max(pair["state"]) < 1e-5
+    assert max(pair["actions"]) < 1e-5
+    np.testing.assert_allclose(pair["returns"]["jax"], pair["returns"]["sb3"], rtol=1e-3)
 
 
 def test_pairs_are_compared_by_what_differs_within_them():
     # Seeds lie far apart; within a pair ours is 5 % lower.
     theirs = np.linspace(100.0, 1000.0, 10)
-    found = same_chance.compare(0.95 * theirs, theirs, np.random.default_rng(0))
-    assert found["difference"] == pytest.approx(-0.05)
-    assert -0.10 < found["low"] < -0.05 < found["high"] < 0.0
+    comparison = same_chance.compare(0.95 * theirs, theirs, np.random.default_rng(0))
+    assert comparison["difference"] == pytest.approx(-0.05)
+    assert -0.10 < comparison["low"] < -0.05 < comparison["high"] < 0.0
