@@ -1,8 +1,8 @@
-"""`dressage run` and `dressage train`: say what it will spend, do it, show it, sum it up.
+"""`dressage run` and `dressage train`: print the plan, run the session, follow it, print the summary.
 
-Ctrl-C means what the user can still get: a session of this process's own stack is cancelled (nobody else would go on with
-it), one of a running server is left to it. A second Ctrl-C leaves at once. SIGTERM stops without cancelling: the next server on
-the data folder takes the session up where it was.
+Ctrl-C cancels a session that runs in this process, because no other process would continue it; a session of a running server
+continues there. A second Ctrl-C ends the command at once. SIGTERM stops without cancelling: the next server on the data
+folder resumes the session.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from typing import Any
 from dressage import errors
 from dressage.api.v1 import session_pb2
 from dressage.cli import output, plan, summary
-from dressage.local.connection import Connection, connect
-from dressage.local.connection import ServerOptions as Where
+from dressage.local.connection import Connection, ServerOptions, connect
 from dressage.sdk import progress
 from dressage.sdk.curve_file import Picture
 
@@ -31,54 +30,56 @@ _TERMINATED = 143
 
 
 @dataclass(frozen=True)
-class Manner:
-    """How a command behaves towards the person who typed it."""
+class OutputOptions:
+    """How a command interacts with the user."""
 
     yes: bool = False
     detach: bool = False
     as_json: bool = False
 
 
-def run(spec: session_pb2.SessionSpec, where: Where, manner: Manner) -> int:
-    """Runs a session; returns the exit code."""
-    return asyncio.run(_run(spec, where, manner))
+def run(spec: session_pb2.SessionSpec, server: ServerOptions, output_options: OutputOptions) -> int:
+    """Run a session and return the exit code."""
+    return asyncio.run(_run(spec, server, output_options))
 
 
-async def _run(spec: session_pb2.SessionSpec, where: Where, manner: Manner) -> int:
-    async with connect(where, start="full") as connection:
-        if where.api_base and connection.kind != "stack":
+async def _run(spec: session_pb2.SessionSpec, server: ServerOptions, output_options: OutputOptions) -> int:
+    async with connect(server, start="full") as connection:
+        if server.api_base and connection.kind != "stack":
             raise errors.InvalidArgument(
                 field="--api-base",
-                value=where.api_base,
-                expected="to be given to `dressage serve`: a server runs already",
+                problem="not supported with a running server",
+                value=server.api_base,
+                remedy="Set it for `dressage serve`.",
             )
-        if where.recordings and connection.kind == "remote":
+        if server.recordings and connection.kind == "remote":
             raise errors.InvalidArgument(
                 field="--replay",
-                value=str(where.recordings),
-                expected="no --address: start that server with `dressage serve --recordings`, and name --model recorded/NAME",
+                problem="not supported with --address",
+                value=str(server.recordings),
+                remedy="Start the server with `dressage serve --recordings`, and use --model recorded/NAME.",
             )
-        if manner.detach and connection.kind == "stack":
+        if output_options.detach and connection.kind == "stack":
             raise errors.FailedPrecondition(
-                "--detach: no server runs that could go on with the session; start one with `dressage serve`",
+                "--detach: no server runs. Start one with `dressage serve`.",
                 reason="NO_SERVER",
             )
         estimate = await connection.client.estimate_session(spec)
         document = {"plan": plan.plan_dict(estimate)}
-        if not manner.as_json:
+        if not output_options.as_json:
             output.console().print(plan.plan_text(estimate))
-        if not manner.yes and not plan.agreed(estimate, ask=_asker(manner)):
+        if not output_options.yes and not plan.confirmed(estimate, ask=_asker(output_options)):
             return 1
-        if manner.detach:
-            return _detached(await connection.client.create_session(spec), connection, document, manner)
-        # Before there is a session, Ctrl-C may just end everything.
+        if output_options.detach:
+            return _detached(await connection.client.create_session(spec), connection, document, output_options)
+        # Before the session exists, Ctrl-C simply ends the process.
         async with _signals() as signals:
             session = await connection.client.create_session(spec)
-            ended, code = await follow(session.name, connection, manner, signals=signals)
+            ended, code = await follow(session.name, connection, output_options, signals=signals)
         if code == _TERMINATED and connection.kind == "stack":
-            connection = replace(connection, only_looks=True)  # nothing goes on with it once this process is gone
+            connection = replace(connection, read_only=True)  # no process continues it after this one
         result = await summary.collect(ended, connection, curve=await curve(ended, connection))
-        if manner.as_json:
+        if output_options.as_json:
             output.print_json(document | result)
         else:
             output.console().print(summary.text(result))
@@ -86,7 +87,7 @@ async def _run(spec: session_pb2.SessionSpec, where: Where, manner: Manner) -> i
 
 
 async def curve(session: session_pb2.Session, connection: Connection) -> Picture | None:
-    """The picture of the best training's learning curves, drawn now; None where there is no policy."""
+    """Draw the learning curves of the best training; None if there is no policy."""
     if not session.best_policy:
         return None
     from dressage.sdk import curves
@@ -94,68 +95,70 @@ async def curve(session: session_pb2.Session, connection: Connection) -> Picture
     return await curves.save(session, connection)
 
 
-def _asker(manner: Manner) -> Callable[[str], bool] | None:
-    """How to ask the user; None where nobody is there to answer."""
-    if manner.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+def _asker(output_options: OutputOptions) -> Callable[[str], bool] | None:
+    """Return a function that asks the user; None without a terminal."""
+    if output_options.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return None
     import typer
 
     return lambda question: typer.confirm(question, default=True)
 
 
-def _detached(session: session_pb2.Session, connection: Connection, document: dict[str, Any], manner: Manner) -> int:
-    if manner.as_json:
+def _detached(
+    session: session_pb2.Session, connection: Connection, document: dict[str, Any], output_options: OutputOptions
+) -> int:
+    if output_options.as_json:
         output.print_json(document | {"session": output.message_dict(session)})
     else:
-        print(f"{session.name} has begun\n{hints(session.name, connection)}")
+        print(f"{session.name} started\n{hints(session.name, connection)}")
     return 0
 
 
 def hints(session: str, connection: Connection) -> str:
-    """How to come back to a session that goes on without this command."""
+    """Return the commands for a session that continues without this one."""
     name, at = progress.short(session), connection.flags
-    return f"  watch it:  dressage sessions watch {name}{at}\n  cancel it: dressage sessions cancel {name}{at}"
+    return f"  follow: dressage sessions watch {name}{at}\n  cancel: dressage sessions cancel {name}{at}"
 
 
 async def follow(
-    name: str, connection: Connection, manner: Manner, *, signals: asyncio.Queue[int]
+    name: str, connection: Connection, output_options: OutputOptions, *, signals: asyncio.Queue[int]
 ) -> tuple[session_pb2.Session, int | None]:
-    """Shows a session until it ends or the user leaves; returns the session and, if it was left, the exit code."""
-    watching = asyncio.create_task(show(name, connection, as_json=manner.as_json))
+    """Follow a session until it ends or a signal arrives; return the session and, after a signal, the exit code."""
+    watching = asyncio.create_task(show(name, connection, as_json=output_options.as_json))
     try:
         signalled = await _first(watching, signals, timeout=None)
         if signalled is None:
             watching.result()
             return await connection.client.get_session(name), None
-        return await _leave(name, connection, watching, signals, signalled)
+        return await _interrupted(name, connection, watching, signals, signalled)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
 
 
-async def _leave(
+async def _interrupted(
     name: str, connection: Connection, watching: asyncio.Task[None], signals: asyncio.Queue[int], signalled: int
 ) -> tuple[session_pb2.Session, int]:
     if signalled == signal.SIGTERM or connection.kind != "stack":
         if connection.kind == "stack":
-            say(f"\nstopping; {name} goes on when a server runs on this data folder (dressage serve)")
+            print_remark(f"\nstopping; `dressage serve` on this data folder resumes {name}")
         else:
-            say(f"\n{name} goes on at {connection.client.address}\n{hints(name, connection)}")
+            print_remark(f"\n{name} continues at {connection.client.address}\n{hints(name, connection)}")
         code = _TERMINATED if signalled == signal.SIGTERM else _INTERRUPTED
         return await connection.client.get_session(name), code
-    say("\ncancelling the session; Ctrl-C again leaves at once")
+    print_remark("\ncancelling the session; press Ctrl-C again to exit at once")
     await connection.client.cancel_session(name, reason="cancelled by Ctrl-C")
     await _first(watching, signals, timeout=_CANCEL_SECONDS)
     return await connection.client.get_session(name), _INTERRUPTED
 
 
-def say(text: str) -> None:
-    """A remark to the person, beside the results."""
+def print_remark(text: str) -> None:
+    """Print to standard error, which has no results."""
     print(text, file=sys.stderr, flush=True)
 
 
 async def _first(watching: asyncio.Task[None], signals: asyncio.Queue[int], *, timeout: float | None) -> int | None:
-    """The first signal, or None once the watch ended or time is up."""
+    """Return the first signal; None if the watch ends first or the timeout expires."""
     signalled = asyncio.create_task(signals.get())
     try:
         await asyncio.wait({watching, signalled}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -166,16 +169,16 @@ async def _first(watching: asyncio.Task[None], signals: asyncio.Queue[int], *, t
 
 @asynccontextmanager
 async def _signals() -> AsyncIterator[asyncio.Queue[int]]:
-    """SIGINT and SIGTERM as a queue instead of an exception, as long as a session is under way."""
+    """Deliver SIGINT and SIGTERM to a queue instead of raising, while a session runs."""
     loop, queue = asyncio.get_running_loop(), asyncio.Queue[int](maxsize=8)
 
-    def arrived(number: int) -> None:
+    def enqueue(number: int) -> None:
         if not queue.full():
             queue.put_nowait(number)
 
     numbers = (signal.SIGINT, signal.SIGTERM)
     for number in numbers:
-        loop.add_signal_handler(number, arrived, number)
+        loop.add_signal_handler(number, enqueue, number)
     try:
         yield queue
     finally:
@@ -184,9 +187,9 @@ async def _signals() -> AsyncIterator[asyncio.Queue[int]]:
 
 
 async def show(name: str, connection: Connection, *, as_json: bool) -> None:
-    """Shows a session's events until it ends: a live picture on a terminal, lines elsewhere."""
+    """Show the events of a session until it ends: a live display on a terminal, else one line for each event."""
     session = await connection.client.get_session(name)
-    # A session that is joined late has run for a while; a clock that differs must not make that negative.
+    # The session may have started earlier; a clock that differs must not make the duration negative.
     ran = max(0.0, time.time() - session.start_time.ToSeconds()) if session.HasField("start_time") else 0.0
     view = progress.View(
         session=name,
@@ -224,15 +227,15 @@ def _live(view: progress.View) -> Iterator[Update]:
 
 @contextmanager
 def _lines(as_json: bool) -> Iterator[Update]:
-    """One line for each event, on standard error if standard output is for a document; progress at most every 10 s."""
+    """Print one line for each event, to standard error with --json; progress at most every 10 s."""
     stream = sys.stderr if as_json else sys.stdout
-    said, last = [float("-inf")], [""]
+    printed_at, last = [float("-inf")], [""]
 
     def update(view: progress.View, event: Any) -> None:
         if event.WhichOneof("payload") == "progress":
-            if time.monotonic() - said[0] < _PROGRESS_LINE_SECONDS:
+            if time.monotonic() - printed_at[0] < _PROGRESS_LINE_SECONDS:
                 return
-            said[0] = time.monotonic()
+            printed_at[0] = time.monotonic()
         text = progress.line(event, method=view.method)
         if text and text != last[0]:
             last[0] = text

@@ -55,8 +55,8 @@ class Connection:
     artifacts: Path | None
     """The folder of the artifact store, if it is on this machine."""
     flags: str = ""
-    """Options, with a space before, by which another command reaches the same sessions."""
-    only_looks: bool = False
+    """Options, with a leading space, with which another command uses the same server."""
+    read_only: bool = False
     """No server runs on the data folder but the one in this process, and that one continues no session."""
 
     def local_path(self, key: str) -> Path | None:
@@ -108,14 +108,14 @@ async def _local(server: ServerOptions, start: Start) -> tuple[Connection, Calla
         return Connection(client, "joined", folder / "artifacts", flags), _nothing
     if start == "no":
         raise errors.FailedPrecondition(
-            f"no server runs on {folder}: start one with `dressage serve`, or name one with --address",
+            f"no server runs on {folder}: start one with `dressage serve`, or give one with --address",
             reason="NO_SERVER",
         )
     from dressage.local.stack import LocalStack
 
     stack = await LocalStack.start(folder, full=start == "full", api_base=server.api_base, recordings=server.recordings)
     client = AsyncClient.connect(stack.address, stack.token)
-    return Connection(client, "stack", stack.artifacts, flags, only_looks=start == "records"), stack.stop
+    return Connection(client, "stack", stack.artifacts, flags, read_only=start == "records"), stack.stop
 
 
 async def _nothing() -> None:
@@ -123,10 +123,10 @@ async def _nothing() -> None:
 
 
 def execute(server: ServerOptions, work: Callable[[Connection], Awaitable[T]], *, start: Start = "records") -> T:
-    """The result of some work with a connection."""
+    """Run work with a connection and return its result."""
 
-    async def whole() -> T:
+    async def connected() -> T:
         async with connect(server, start=start) as connection:
             return await work(connection)
 
-    return asyncio.run(whole())
+    return asyncio.run(connected())
