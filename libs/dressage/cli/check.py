@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 from dressage.cli import output
@@ -17,19 +16,12 @@ def check(path: Path, environment: str, *, allow_unsandboxed: bool, as_json: boo
     :raises NotFound: for an unknown environment.
     :raises FailedPrecondition: if this kernel has no sandbox and running without is not allowed.
     """
-    from dressage.contracts import check_reward_in_sandbox
-    from dressage.envs.cards import load_card
-    from dressage.envs.trajectory import load_check_trajectories
+    from dressage.sdk.checking import check_source
 
-    source = read_source(path, field="REWARD.py")
-    card = load_card(short(environment))
-    episodes = [episode for group in load_check_trajectories(card.id).values() for episode in group]
-    with tempfile.TemporaryDirectory(prefix="dressage-check-") as scratch:
-        report = check_reward_in_sandbox(
-            source, card, episodes, scratch=Path(scratch), allow_unsandboxed=allow_unsandboxed
-        )
+    source, environment = read_source(path, field="REWARD.py"), short(environment)
+    report = check_source(source, environment, allow_unsandboxed=allow_unsandboxed)
     if as_json:
-        output.print_json({"file": str(path), "environment": card.id, **report.to_dict()})
+        output.print_json({"file": str(path), "environment": environment, **report.to_dict()})
     elif report.ok:
         print(f"{path}: passed ({report.style}, {report.milliseconds_per_step:.2f} ms for a step of 1000 environments)")
         output.print_table(("term", "meaning"), report.terms.items())

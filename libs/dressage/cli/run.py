@@ -10,21 +10,18 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dressage import errors
 from dressage.api.v1 import session_pb2
 from dressage.cli import output, plan, summary
-from dressage.local.connection import Connection, ServerOptions, connect
-from dressage.sdk import progress
+from dressage.local.connection import Connection, ServerOptions, connect, refuse_unusable
+from dressage.sdk import progress, screen
 from dressage.sdk.curve_file import Picture
 
 _CANCEL_SECONDS = 60.0
-_PROGRESS_LINE_SECONDS = 10.0
 _INTERRUPTED = 130
 _TERMINATED = 143
 
@@ -45,25 +42,7 @@ def run(spec: session_pb2.SessionSpec, server: ServerOptions, output_options: Ou
 
 async def _run(spec: session_pb2.SessionSpec, server: ServerOptions, output_options: OutputOptions) -> int:
     async with connect(server, start="full") as connection:
-        if server.api_base and connection.kind != "stack":
-            raise errors.InvalidArgument(
-                field="--api-base",
-                problem="not supported with a running server",
-                value=server.api_base,
-                remedy="Set it for `dressage serve`.",
-            )
-        if server.recordings and connection.kind == "remote":
-            raise errors.InvalidArgument(
-                field="--replay",
-                problem="not supported with --address",
-                value=str(server.recordings),
-                remedy="Start the server with `dressage serve --recordings`, and use --model recorded/NAME.",
-            )
-        if output_options.detach and connection.kind == "stack":
-            raise errors.FailedPrecondition(
-                "--detach: no server runs. Start one with `dressage serve`.",
-                reason="NO_SERVER",
-            )
+        refuse_unusable(server, connection, detach=output_options.detach)
         estimate = await connection.client.estimate_session(spec)
         document = {"plan": plan.plan_dict(estimate)}
         if not output_options.as_json:
@@ -188,57 +167,8 @@ async def _signals() -> AsyncIterator[asyncio.Queue[int]]:
 
 async def show(name: str, connection: Connection, *, as_json: bool) -> None:
     """Show the events of a session until it ends: a live display on a terminal, else one line for each event."""
-    session = await connection.client.get_session(name)
-    # The session may have started earlier; a clock that differs must not make the duration negative.
-    ran = max(0.0, time.time() - session.start_time.ToSeconds()) if session.HasField("start_time") else 0.0
-    view = progress.View(
-        session=name,
-        started=time.monotonic() - ran,
-        max_iterations=session.spec.max_iterations,
-        method=session.method,
-        goal=session.goal,
-    )
-    screen = _lines(as_json) if as_json or not sys.stdout.isatty() else _live(view)
-    with screen as update:
+    view = screen.first_view(await connection.client.get_session(name))
+    with screen.opened(view, stream=sys.stderr if as_json else None) as update:
         async for response in connection.client.watch_session(name):
             view = progress.advance(view, response.event)
             update(view, response.event)
-
-
-Update = Callable[[progress.View, Any], None]
-
-
-@contextmanager
-def _live(view: progress.View) -> Iterator[Update]:
-    from rich.live import Live
-
-    from dressage.sdk.picture import render
-
-    current = [view]
-
-    def update(new: progress.View, _: Any) -> None:
-        current[0] = new
-
-    with Live(
-        get_renderable=lambda: render(current[0], now=time.monotonic()), console=output.console(), refresh_per_second=4
-    ):
-        yield update
-
-
-@contextmanager
-def _lines(as_json: bool) -> Iterator[Update]:
-    """Print one line for each event, to standard error with --json; progress at most every 10 s."""
-    stream = sys.stderr if as_json else sys.stdout
-    printed_at, last = [float("-inf")], [""]
-
-    def update(view: progress.View, event: Any) -> None:
-        if event.WhichOneof("payload") == "progress":
-            if time.monotonic() - printed_at[0] < _PROGRESS_LINE_SECONDS:
-                return
-            printed_at[0] = time.monotonic()
-        text = progress.line(event, method=view.method)
-        if text and text != last[0]:
-            last[0] = text
-            print(text, file=stream, flush=True)
-
-    yield update

@@ -277,11 +277,11 @@ def _apply(
         failure = failure_of(error)
         raise kind(failure.rule, failure.message, line=failure.line, seen=failure.seen) from error
     if "failure" in reply:
-        raise _reported_error(reply, kind)
+        raise reported_error(reply, kind)
     return reply
 
 
-def _reported_error(reply: Mapping[str, Any], kind: type[GeneratedCodeError]) -> GeneratedCodeError:
+def reported_error(reply: Mapping[str, Any], kind: type[GeneratedCodeError]) -> GeneratedCodeError:
     """Return the error that the sandbox reported."""
     try:
         failure = CheckFailure(**reply["failure"])

@@ -56,6 +56,8 @@ class Connection:
     """The folder of the artifact store, if it is on this machine."""
     flags: str = ""
     """Options, with a leading space, with which another command uses the same server."""
+    token: str | None = None
+    """The bearer token that the client sends."""
     read_only: bool = False
     """No server runs on the data folder but the one in this process, and that one continues no session."""
 
@@ -77,7 +79,7 @@ async def connect(server: ServerOptions, *, start: Start = "records") -> AsyncIt
     """
     if server.address:
         async with AsyncClient.connect(server.address, server.token) as client:
-            yield Connection(client, "remote", None, f" --address {client.address}")
+            yield Connection(client, "remote", None, f" --address {client.address}", server.token)
         return
     deadline = time.monotonic() + _LOCKED_SECONDS
     while True:
@@ -96,6 +98,33 @@ async def connect(server: ServerOptions, *, start: Start = "records") -> AsyncIt
         await stop()
 
 
+def refuse_unusable(server: ServerOptions, connection: Connection, *, detach: bool) -> None:
+    """Refuse options that this connection cannot honour.
+
+    :raises InvalidArgument: for an endpoint or a folder of recordings that the running server was not started with.
+    :raises FailedPrecondition: for ``--detach`` where no server would continue the session.
+    """
+    if server.api_base and connection.kind != "stack":
+        raise errors.InvalidArgument(
+            field="--api-base",
+            problem="not supported with a running server",
+            value=server.api_base,
+            remedy="Set it for `dressage serve`.",
+        )
+    if server.recordings and connection.kind == "remote":
+        raise errors.InvalidArgument(
+            field="--replay",
+            problem="not supported with --address",
+            value=str(server.recordings),
+            remedy="Start the server with `dressage serve --recordings`, and use --model recorded/NAME.",
+        )
+    if detach and connection.kind == "stack":
+        raise errors.FailedPrecondition(
+            "--detach: no server runs. Start one with `dressage serve`.",
+            reason="NO_SERVER",
+        )
+
+
 async def _local(server: ServerOptions, start: Start) -> tuple[Connection, Callable[[], Awaitable[None]]]:
     """A connection to the server of the data folder, which is started if need be, and how to end it."""
     folder = server.folder
@@ -105,7 +134,7 @@ async def _local(server: ServerOptions, start: Start) -> tuple[Connection, Calla
     running = await asyncio.to_thread(find_local_server, folder)
     if running is not None:
         client = AsyncClient.connect(running.address, server.token)
-        return Connection(client, "joined", folder / "artifacts", flags), _nothing
+        return Connection(client, "joined", folder / "artifacts", flags, server.token), _nothing
     if start == "no":
         raise errors.FailedPrecondition(
             f"no server runs on {folder}: start one with `dressage serve`, or give one with --address",

@@ -178,23 +178,37 @@ def _seeds(returns: Returns) -> str:
     return f"{numbers[0]} seed{'s' if numbers[0] > 1 else ''}"
 
 
+async def load_curves(session: pb.Session, connection: Connection) -> dict[str, Returns] | None:
+    """Load the curves of the training that the best policy is from, by config; None where there is no such training."""
+    match = _POLICY.match(session.best_policy)
+    return None if match is None else await _load(match["members"], connection)
+
+
+def title(session: pb.Session) -> str:
+    """The title of the picture."""
+    environment = session.spec.environment.removeprefix("environments/")
+    return f"{_shortened(session.spec.intent)} · {environment}"
+
+
 async def save(session: pb.Session, connection: Connection) -> Picture | None:
     """Draw the curves of the training of the best policy; None if there is no such training.
 
     The picture is written next to the policy if the artifacts are on this machine, else to the current folder.
     """
-    match = _POLICY.match(session.best_policy)
-    if match is None:
+    curves = await load_curves(session, connection)
+    if curves is None:
         return None
+    policy = connection.local_path(session.best_policy)
+    name = f"learning-curve-{short(session.name)}.png"
+    return draw_to(curves, policy.parent / CURVE_FILE if policy is not None else Path(name).absolute(), session)
+
+
+def draw_to(curves: Mapping[str, Returns], path: Path, session: pb.Session) -> Picture:
+    """Draw the picture into a file; why there is none is in the result."""
+    if not curves:
+        return Picture(missing=_NOTHING)
     try:
-        curves = await _load(match["members"], connection)
-        if not curves:
-            return Picture(missing=_NOTHING)
-        policy = connection.local_path(session.best_policy)
-        name = short(session.name)
-        path = policy.parent / CURVE_FILE if policy is not None else Path(f"learning-curve-{name}.png").absolute()
-        environment = session.spec.environment.removeprefix("environments/")
-        draw(curves, path, title=f"{_shortened(session.spec.intent)} · {environment}")
+        draw(curves, path, title=title(session))
     except FailedPrecondition as error:
         if error.reason != "MISSING_PACKAGE":
             raise

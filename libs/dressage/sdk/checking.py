@@ -1,0 +1,99 @@
+"""`dressage.check`: the check of a reward that a session makes, in the sandbox of this machine."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+
+from dressage.contracts import CheckFailure, CheckReport
+from dressage.sdk.arguments import environment_id, own_environments
+from dressage.sdk.reward_source import Reward, reward_source
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The result of checking a reward. It is true if the reward passed."""
+
+    ok: bool
+    problems: tuple[CheckFailure, ...]
+    """Each with ``rule``, ``line`` (of `source`; 0: of all), ``message`` and ``seen``."""
+    environment: str
+    style: str
+    """``vectorised`` or ``per_step``; empty if the source could not be read."""
+    terms: Mapping[str, str]
+    """Terms of the reward and their meanings."""
+    latex: str
+    milliseconds_per_step: float
+    """Time of one call for 1000 environments."""
+    source: str = field(repr=False)
+    """What was checked."""
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __str__(self) -> str:
+        if self.ok:
+            return f"passed ({self.style}, {self.milliseconds_per_step:.2f} ms for a step of 1000 environments)"
+        return "\n".join(map(str, self.problems))
+
+    def _repr_html_(self) -> str:
+        if self.ok:
+            rows = "".join(f"<tr><td>{escape(k)}</td><td>{escape(v)}</td></tr>" for k, v in self.terms.items())
+            return f"<b>passed</b> in {escape(self.environment)}<table>{rows}</table>"
+        items = "".join(f"<li>{escape(str(problem))}</li>" for problem in self.problems)
+        return f"<b>failed</b> in {escape(self.environment)}<ul>{items}</ul>"
+
+
+def check(
+    reward: Reward,
+    env: str,
+    *,
+    allow_unsandboxed: bool = False,
+    data_dir: str | os.PathLike[str] | None = None,
+) -> CheckResult:
+    """Check a reward as a session does, without training.
+
+    :param reward: source text, a path, or a function or class of the contract.
+    :param env: environment id, such as ``Hopper-v5``.
+    :param allow_unsandboxed: run the code even if this kernel has no sandbox; only for code that you have read.
+    :param data_dir: data folder of this machine; by default ``$DRESSAGE_HOME``, else the platform's folder.
+    :returns: the result; what is wrong with the code is in it, never an exception.
+    :raises InvalidArgument: for a reward that cannot be read.
+    :raises NotFound: for an unknown environment.
+    :raises FailedPrecondition: if this kernel has no sandbox and ``allow_unsandboxed`` is not set.
+    """
+    source, environment = reward_source(reward), environment_id(env)
+    with own_environments(data_dir):
+        report = check_source(source, environment, allow_unsandboxed=allow_unsandboxed)
+    return CheckResult(
+        ok=report.ok,
+        problems=tuple(report.failures),
+        environment=environment,
+        style=report.style,
+        terms=report.terms,
+        latex=report.latex,
+        milliseconds_per_step=report.milliseconds_per_step,
+        source=source,
+    )
+
+
+def check_source(source: str, environment: str, *, allow_unsandboxed: bool) -> CheckReport:
+    """Check a source on the recorded episodes of an environment.
+
+    :raises NotFound: for an unknown environment.
+    :raises FailedPrecondition: if this kernel has no sandbox and ``allow_unsandboxed`` is not set.
+    """
+    from dressage.contracts import check_reward_in_sandbox
+    from dressage.envs.cards import load_card
+    from dressage.envs.trajectory import load_check_trajectories
+
+    card = load_card(environment)
+    episodes = [episode for group in load_check_trajectories(card.id).values() for episode in group]
+    with tempfile.TemporaryDirectory(prefix="dressage-check-") as scratch:
+        return check_reward_in_sandbox(
+            source, card, episodes, scratch=Path(scratch), allow_unsandboxed=allow_unsandboxed
+        )

@@ -1,0 +1,234 @@
+"""Typed results of sessions: what `dressage.run`, `dressage.train` and `dressage.result` return."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dressage.api.v1 import session_pb2 as pb
+from dressage.client import Client
+from dressage.errors import DressageError, FailedPrecondition
+from dressage.local.connection import Connection
+from dressage.policies import Policy, load
+
+if TYPE_CHECKING:
+    from dressage.sdk.curves import Curve
+
+_NO_POLICY = "NO_POLICY"
+
+
+@dataclass(frozen=True)
+class Judgment:
+    """A judge's result."""
+
+    score: float
+    """0 to 1; the mean over seeds where there are several."""
+    passed: bool
+    criteria: Mapping[str, float]
+    """Score of each criterion, 0 to 1."""
+    samples: tuple[float, ...]
+    """Score of each seed."""
+    interval: tuple[float, float] | None
+    """95 % interval of the score; None without samples."""
+    diagnosis: str
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What calls of language models have cost."""
+
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    dollars: float | None
+    """None where the price of a model is unknown."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Returns of one config under the trained reward, over its seeds."""
+
+    steps: list[float]
+    """Environment steps of each member."""
+    mean: list[float]
+    deviation: list[float]
+    """Standard deviation over seeds; 0 for one seed."""
+    seeds: int
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """The learning curves of a training, by config."""
+
+    training: Mapping[str, Series]
+    """Episodes of training, with sampled actions."""
+    evaluation: Mapping[str, Series]
+    """Evaluations of the deterministic policy."""
+    picture: Path | None
+    """The curves as a PNG file; None where matplotlib is not installed, or nothing can be drawn."""
+
+    def _repr_html_(self) -> str:
+        from dressage.sdk.display import image
+
+        return image(self.picture) or "no picture"
+
+
+class SessionFailed(DressageError):
+    """A session ended without a policy because something failed."""
+
+    default_reason = "SESSION_FAILED"
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where the artifacts of a session are."""
+
+    store: Path | None
+    """Folder of the artifact store, if it is on this machine."""
+    address: str
+    token: str | None
+
+    def fetch(self, key: str) -> Path:
+        """Return a file or a folder of the store; it is downloaded into a temporary folder where it is not on this machine.
+
+        :raises NotFound: if there is no such artifact.
+        :raises Unavailable: if the server cannot be reached.
+        """
+        if self.store is not None and (self.store / key).exists():
+            return self.store / key
+        folder = Path(tempfile.mkdtemp(prefix="dressage-"))
+        with Client.connect(self.address, self.token) as client:
+            written = client.download_artifacts(key, folder)
+        return written[0] if written == [folder / key.rpartition("/")[2]] else folder
+
+
+@dataclass(frozen=True)
+class Result:
+    """A session's result. In a notebook it shows its score, its judgment, its learning curve and its video."""
+
+    session: str
+    """Name of the session, ``sessions/ID``."""
+    state: str
+    """``succeeded``, ``exhausted`` (a budget or the iterations are used up), ``cancelled``; ``running`` with ``detach``."""
+    state_reason: str
+    intent: str
+    environment: str
+    method: str
+    score: float | None
+    """Score of the best iteration; None before the first one, and for `dressage.train`."""
+    goal: str
+    """The score to reach."""
+    passed: bool
+    """Whether the session reached its goal, also on fresh seeds."""
+    judgment: Judgment | None
+    """Of the best iteration; None without a judge."""
+    confirmation: Judgment | None
+    """Of the same policy on fresh seeds."""
+    reward_source: str
+    """Source of the best iteration's reward; empty for a method without one."""
+    stock_return: float | None
+    """Mean return of the policy over its evaluation, by the environment's own reward."""
+    env_steps: int
+    seconds: float | None
+    cost: Cost
+    curve: LearningCurve | None
+    policy_key: str = field(repr=False)
+    """Key of the policy's bundle in the artifact store; empty if there is none."""
+    video_key: str = field(repr=False)
+    files: Files = field(repr=False)
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The best policy, loaded when it is first used.
+
+        :raises FailedPrecondition: if the session has none.
+        """
+        if not self.policy_key:
+            raise FailedPrecondition(f"{self.session} has no policy (it is {self.state})", reason=_NO_POLICY)
+        return load(self.files.fetch(self.policy_key))
+
+    @cached_property
+    def video(self) -> Path | None:
+        """An MP4 of the best policy, downloaded when it is first used; None if the session has none."""
+        return self.files.fetch(self.video_key) if self.video_key else None
+
+    def __str__(self) -> str:
+        score = "no score" if self.score is None else f"score {self.score:.2f}"
+        return f"{self.session}: {self.state}, {score}, {self.environment}"
+
+    def _repr_html_(self) -> str:
+        from dressage.sdk.display import result_html
+
+        return result_html(self)
+
+
+def collect(session: pb.Session, client: Client, connection: Connection, curve: LearningCurve | None) -> Result:
+    """The typed result of a session as it is now."""
+    judgment = _judgment(session.best_judgment) if session.HasField("best_judgment") else None
+    score = session.best_score if session.HasField("best_score") else judgment.score if judgment else None
+    ended = session.HasField("start_time") and session.HasField("end_time")
+    return Result(
+        session=session.name,
+        state=pb.SessionState.Name(session.state).removeprefix("SESSION_STATE_").lower(),
+        state_reason=session.state_reason,
+        intent=session.spec.intent,
+        environment=session.spec.environment.removeprefix("environments/"),
+        method=session.method or "reward",
+        score=score,
+        goal=session.goal,
+        passed=session.state == pb.SESSION_STATE_SUCCEEDED and score is not None,
+        judgment=judgment,
+        confirmation=_judgment(session.confirmation) if session.HasField("confirmation") else None,
+        reward_source=_reward_source(session, client),
+        stock_return=session.returns.mean if session.HasField("returns") else None,
+        env_steps=session.env_steps,
+        seconds=(session.end_time.ToDatetime() - session.start_time.ToDatetime()).total_seconds() if ended else None,
+        cost=_cost(session.cost),
+        curve=curve,
+        policy_key=session.best_policy,
+        video_key=session.best_video,
+        files=Files(connection.artifacts, connection.client.address, connection.token),
+    )
+
+
+def failure(session: pb.Session) -> SessionFailed:
+    """The error of a session that failed."""
+    parts = [session.failure.message or session.state_reason or "it failed", session.failure.remedy]
+    text = f"{session.name} failed: {' '.join(filter(None, parts))}"
+    return SessionFailed(text, reason=session.failure.reason or None, metadata={"session": session.name})
+
+
+def series(curves: Mapping[str, Curve | None]) -> dict[str, Series]:
+    """Curves as plain lists, by config; those that do not exist are left out."""
+    return {
+        name: Series(curve.steps.tolist(), curve.mean.tolist(), curve.deviation.tolist(), curve.seeds)
+        for name, curve in curves.items()
+        if curve is not None
+    }
+
+
+def _judgment(message: pb.Judgment) -> Judgment:
+    samples: Sequence[float] = message.samples
+    return Judgment(
+        score=message.score,
+        passed=message.passed,
+        criteria={criterion.name: criterion.score for criterion in message.criteria},
+        samples=tuple(samples),
+        interval=(message.interval_low, message.interval_high) if samples else None,
+        diagnosis=message.diagnosis,
+    )
+
+
+def _cost(message: pb.Cost) -> Cost:
+    dollars = message.dollars if message.HasField("dollars") else None
+    return Cost(message.requests, message.input_tokens, message.output_tokens, dollars)
+
+
+def _reward_source(session: pb.Session, client: Client) -> str:
+    if not session.best_iteration:
+        return session.spec.reward.reward_source
+    return client.get_iteration(session.best_iteration).reward.source or session.spec.reward.reward_source
