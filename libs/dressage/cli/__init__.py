@@ -1,5 +1,5 @@
-"""The command line. `main` holds the application; commands import what they need when they run.
+"""The command line. `main` has the application; commands import what they need when they run.
 
-`dressage --help` must answer at once, so no module here imports gRPC, protobuf, numpy or a service at its top, unless it is
-itself imported only by a running command.
+`dressage --help` must be fast: modules that declare options import no gRPC, protobuf, numpy or service at their top. The
+modules that do the work are imported by the running command only.
 """

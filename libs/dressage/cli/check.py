@@ -1,4 +1,4 @@
-"""`dressage check`: the reward check that a session makes, here and now, in the sandbox."""
+"""`dressage check`: the reward check of a session, in the sandbox, on this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dressage.sdk.progress import short
 
 
 def check(path: Path, environment: str, *, allow_unsandboxed: bool, as_json: bool) -> int:
-    """Checks a reward file; returns the exit code: 1 if it fails.
+    """Check a reward file and return the exit code: 1 if the check fails.
 
     :raises InvalidArgument: if the file cannot be read.
     :raises NotFound: for an unknown environment.

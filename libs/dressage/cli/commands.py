@@ -1,4 +1,4 @@
-"""The commands at the top level: their options here, their work in modules that are imported when they run."""
+"""The commands at the top level: their options are declared here, and the modules that do the work are imported on use."""
 
 from __future__ import annotations
 
@@ -7,294 +7,139 @@ from typing import Annotated
 
 import typer
 
-from dressage.cli.options import Address, DataDir, Json, Token, parse_count
-
-EnvId = Annotated[str, typer.Option("--env", metavar="ID", help="Environment; `dressage envs list` shows them.")]
-Seeds = Annotated[int | None, typer.Option(metavar="N", min=1, max=100, help="Seeds for each config [3].")]
-Seed = Annotated[int, typer.Option(metavar="N", min=0, max=10**9, help="First training seed.")]
-Steps = Annotated[
-    int | None,
-    typer.Option(parser=parse_count, metavar="N", help="Environment steps for each seed, e.g. 600k [preset]."),
-]
-Configs = Annotated[
-    list[str] | None,
-    typer.Option("--config", metavar="ID:NAME=VALUE,…", help="Hyperparameters to try beside others; repeatable."),
-]
-Backend = Annotated[
-    str, typer.Option(metavar="NAME", help="jax: stacked PPO; sb3: Stable-Baselines3, where it is installed [jax].")
-]
-Algorithm = Annotated[str, typer.Option(metavar="NAME", help="ppo, or sac (backend sb3) [ppo].")]
-Pool = Annotated[
-    str, typer.Option(metavar="NAME", help="Pool of trainers, on a cluster that has several [its default].")
-]
-EnvOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--env-option",
-        metavar="NAME=VALUE",
-        help="max_episode_steps, terminate_when_unhealthy or reset_noise_scale of the environment; repeatable.",
-    ),
-]
-Method = Annotated[
-    str,
-    typer.Option(metavar="NAME", help="How policies are found; another one's settings are given by --set [reward]."),
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="A setting of the method; repeatable, also for lists."),
-]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before model calls that cost money.")]
-Detach = Annotated[bool, typer.Option("--detach", help="Leave once the session has begun (needs a running server).")]
+from dressage.cli.options import (
+    ApiBase,
+    Bundle,
+    CaseOptions,
+    CommonOptions,
+    DataDir,
+    Detach,
+    Environment,
+    Intent,
+    Json,
+    Model,
+    RewardFile,
+    RunOptions,
+    Token,
+    TrainOptions,
+    Yes,
+    given,
+    grouped,
+)
 
 
+@grouped
 def run(
-    intent: Annotated[str, typer.Argument(metavar="INTENT", help="The behaviour, in words; not with --replay.")] = "",
-    env: Annotated[
-        str, typer.Option(metavar="ID", help="Environment, such as HalfCheetah-v5; not with --replay.")
-    ] = "",
-    env_option: EnvOption = None,
-    model: Annotated[
-        str, typer.Option(metavar="NAME", help="Language model as litellm names it; template/v1: none.")
-    ] = "",
-    api_base: Annotated[str | None, typer.Option(metavar="URL", help="Endpoint of the model's provider.")] = None,
-    method: Method = "",
-    set_: Set = None,
-    seeds: Seeds = None,
-    seed: Seed = 0,
-    steps: Steps = None,
-    iterations: Annotated[
-        int | None, typer.Option(metavar="N", min=1, max=1000, help="Iterations at most [5].")
-    ] = None,
-    threshold: Annotated[
-        float | None, typer.Option(metavar="X", min=0.001, max=1.0, help="Score that counts as achieved [0.7].")
-    ] = None,
-    config: Configs = None,
-    backend: Backend = "",
-    algorithm: Algorithm = "",
-    pool: Pool = "",
-    reward: Annotated[Path | None, typer.Option(metavar="FILE", help="First reward, instead of an author's.")] = None,
-    judge: Annotated[Path | None, typer.Option(metavar="FILE", help="Judge, instead of an author's.")] = None,
-    criteria: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Criteria as `dressage elicit --out` writes them, edited.")
-    ] = None,
-    budget_dollars: Annotated[
-        float | None, typer.Option(metavar="X", min=0.0, help="Bound on what model calls may cost.")
-    ] = None,
+    options: RunOptions,
+    common: CommonOptions,
+    intent: Annotated[str, typer.Argument(metavar="INTENT", help="The behaviour, in words.")] = "",
+    api_base: ApiBase = None,
     replay: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="A recorded session: its replies again, trained and judged anew."),
+        typer.Option(
+            "--replay",
+            metavar="DIR",
+            help="Folder of a recorded session: use its intent, environment and model replies; train and judge again.",
+        ),
     ] = None,
-    budget_tokens: Annotated[
-        int | None, typer.Option(parser=parse_count, metavar="N", help="Bound on the tokens of model calls.")
-    ] = None,
-    budget_steps: Annotated[
-        int | None, typer.Option(parser=parse_count, metavar="N", help="Bound on environment steps of all iterations.")
-    ] = None,
-    budget_minutes: Annotated[
-        float | None, typer.Option(metavar="X", min=0.01, help="Bound on the wall-clock time.")
-    ] = None,
-    variants: Annotated[
-        bool, typer.Option(help="Try a conservative and an aggressive config beside the base.")
-    ] = False,
-    tune: Annotated[
-        bool, typer.Option(help="Let a model change hyperparameters; an iteration inherits its parent's winner's.")
-    ] = False,
-    approve: Annotated[bool, typer.Option(help="Wait for `dressage sessions approve` before each evaluation.")] = False,
-    video: Annotated[
-        str, typer.Option(metavar="deciding|none|all", help="Rollouts that a model with eyes looks at.")
-    ] = "deciding",
     yes: Yes = False,
     detach: Detach = False,
-    as_json: Json = False,
-    data_dir: DataDir = None,
-    address: Address = None,
-    token: Token = None,
 ) -> None:
     """Train a policy for a behaviour described in words."""
-    from dressage.cli import run as work
-    from dressage.local.connection import ServerOptions as Where
+    from dressage.cli.run import OutputOptions
+    from dressage.cli.run import run as run_session
     from dressage.sdk.specs import SpecOptions, make_spec, recorded
 
-    if replay is None:
-        for name, given in (("argument 'INTENT'", intent), ("option '--env'", env)):
-            if not given:
-                raise typer.BadParameter(f"Missing {name} (or --replay with a recorded session).")
-    recording = None if replay is None else recorded(replay, intent=intent, environment=env, model=model, method=method)
-    spec = make_spec(
-        SpecOptions(
-            intent=intent,
-            environment=env,
-            environment_options=env_option or (),
-            model=model,
-            seeds=seeds or 0,
-            seed=seed,
-            steps=steps or 0,
-            iterations=iterations or 0,
-            threshold=threshold or 0.0,
-            configs=config or (),
-            backend=backend,
-            algorithm=algorithm,
-            pool=pool,
-            reward=reward,
-            judge=judge,
-            criteria=criteria,
-            budget_dollars=budget_dollars,
-            budget_tokens=budget_tokens or 0,
-            budget_steps=budget_steps or 0,
-            budget_minutes=budget_minutes,
-            variants=variants,
-            tune=tune,
-            approve=approve,
-            video=video,
-            method=method,
-            settings=set_ or (),
-        ),
-        recording,
-    )
-    where = Where(address, token, data_dir, api_base, None if replay is None else replay.absolute().parent)
-    raise typer.Exit(work.run(spec, where, work.Manner(yes=yes, detach=detach, as_json=as_json)))
+    recording = None
+    if replay is not None:
+        recording = recorded(
+            replay, intent=intent, environment=options.environment, model=options.model, method=options.method
+        )
+    for name, value in (("argument 'INTENT'", intent), ("option '--env'", options.environment)):
+        if replay is None and not value:
+            raise typer.BadParameter(f"Missing {name}; only --replay works without it.")
+    spec = make_spec(SpecOptions(intent=intent, **given(options)), recording)
+    server = common.server(api_base=api_base, recordings=None if replay is None else replay.absolute().parent)
+    raise typer.Exit(run_session(spec, server, OutputOptions(yes=yes, detach=detach, as_json=common.as_json)))
 
 
+@grouped
 def elicit(
-    intent: Annotated[str, typer.Argument(metavar="INTENT", help="The behaviour, in words.")],
-    env: EnvId,
-    model: Annotated[
-        str, typer.Option(metavar="NAME", help="Language model as litellm names it; template/v1: none.")
-    ] = "",
-    api_base: Annotated[str | None, typer.Option(metavar="URL", help="Endpoint of the model's provider.")] = None,
+    intent: Intent,
+    env: Environment,
+    common: CommonOptions,
+    model: Model = "",
+    api_base: ApiBase = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write them, to be edited: .json or .yaml.")
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="File for the criteria: .json or .yaml.")
     ] = None,
-    as_json: Json = False,
-    data_dir: DataDir = None,
-    address: Address = None,
-    token: Token = None,
 ) -> None:
-    """Propose measurable criteria for a behaviour, and say what it leaves open."""
-    from dressage.cli import criteria
-    from dressage.local.connection import ServerOptions as Where
+    """Propose measurable criteria for a behaviour.
 
-    criteria.elicit(intent, env, Where(address, token, data_dir, api_base), model=model, out=out, as_json=as_json)
+    Also prints the questions that the intent leaves open.
+    """
+    from dressage.cli.criteria import elicit
+
+    elicit(intent, env, common.server(api_base=api_base), model=model, out=out, as_json=common.as_json)
 
 
+@grouped
 def train(
-    reward: Annotated[
-        Path, typer.Argument(metavar="REWARD.py", help="A reward; functions and RewardFunction classes.")
-    ],
-    env: EnvId,
-    env_option: EnvOption = None,
-    seeds: Seeds = None,
-    seed: Seed = 0,
-    steps: Steps = None,
-    config: Configs = None,
-    backend: Backend = "",
-    algorithm: Algorithm = "",
-    pool: Pool = "",
-    detach: Detach = False,
-    as_json: Json = False,
-    data_dir: DataDir = None,
-    address: Address = None,
-    token: Token = None,
+    reward: RewardFile, env: Environment, options: TrainOptions, common: CommonOptions, detach: Detach = False
 ) -> None:
-    """Train on a reward file: no author, no judge, one training."""
-    from dressage.cli import run as work
-    from dressage.local.connection import ServerOptions as Where
+    """Train with a reward file, without model and judge."""
+    from dressage.cli.run import OutputOptions, run
     from dressage.sdk.specs import SpecOptions, make_spec
 
-    spec = make_spec(
-        SpecOptions(
-            intent=f"train on {reward.name}",
-            environment=env,
-            environment_options=env_option or (),
-            seeds=seeds or 0,
-            seed=seed,
-            steps=steps or 0,
-            iterations=1,
-            configs=config or (),
-            backend=backend,
-            algorithm=algorithm,
-            pool=pool,
-            reward=reward,
-            train_only=True,
-        )
-    )
-    where = Where(address, token, data_dir)
-    raise typer.Exit(work.run(spec, where, work.Manner(yes=True, detach=detach, as_json=as_json)))
+    intent = f"train on {reward.name}"
+    spec = make_spec(SpecOptions(intent, env, iterations=1, reward=reward, train_only=True, **given(options)))
+    raise typer.Exit(run(spec, common.server(), OutputOptions(yes=True, detach=detach, as_json=common.as_json)))
 
 
+@grouped
 def bench(
+    options: CaseOptions,
+    common: CommonOptions,
     cases: Annotated[
-        Path | None, typer.Argument(metavar="CASES.csv", help="Columns env_id, instruction, category, difficulty.")
+        Path | None,
+        typer.Argument(metavar="CASES.csv", help="Columns env_id, instruction, category, difficulty; or CASES.json."),
     ] = None,
     staged: Annotated[
-        bool, typer.Option("--staged/--flat", help="Stage by stage, each gated by the mean score so far.")
+        bool, typer.Option("--staged/--flat", help="Run stages in order; each starts if the mean score reaches --gate.")
     ] = True,
-    gate: Annotated[float, typer.Option(min=0.0, max=1.0, help="Mean score that lets the next stage begin.")] = 0.7,
-    model: Annotated[
-        str, typer.Option(metavar="NAME", help="Language model as litellm names it; template/v1: none.")
-    ] = "",
-    api_base: Annotated[str | None, typer.Option(metavar="URL", help="Endpoint of the model's provider.")] = None,
-    seeds: Seeds = None,
-    seed: Seed = 0,
-    steps: Steps = None,
-    iterations: Annotated[
-        int | None, typer.Option(metavar="N", min=1, max=1000, help="Iterations at most [5].")
-    ] = None,
-    threshold: Annotated[
-        float | None, typer.Option(metavar="X", min=0.001, max=1.0, help="Score that counts as achieved [0.7].")
-    ] = None,
-    variants: Annotated[
-        bool, typer.Option(help="Try a conservative and an aggressive config beside the base.")
-    ] = False,
-    tune: Annotated[bool, typer.Option(help="Let hyperparameters change between iterations.")] = False,
-    budget_dollars: Annotated[float | None, typer.Option(metavar="X", min=0.0, help="Bound for each case.")] = None,
-    budget_tokens: Annotated[
-        int | None, typer.Option(parser=parse_count, metavar="N", help="Bound for each case.")
-    ] = None,
-    resume: Annotated[str, typer.Option(metavar="BENCHMARK", help="Go on with this one instead.")] = "",
+    gate: Annotated[
+        float, typer.Option(metavar="X", min=0.0, max=1.0, help="Mean score from which the next stage starts.")
+    ] = 0.7,
+    api_base: ApiBase = None,
+    resume: Annotated[str, typer.Option(metavar="BENCHMARK", help="Resume this benchmark; without CASES.")] = "",
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of the report.")] = Path("benchmark"),
-    as_json: Json = False,
-    data_dir: DataDir = None,
-    address: Address = None,
-    token: Token = None,
 ) -> None:
-    """Run a session for each case of a CSV; report success rates, scores, cost and learning curves."""
-    from dressage.api.v1 import session_pb2
-    from dressage.cli import bench as work
-    from dressage.local.connection import ServerOptions as Where
+    """Run a session for each case of a file and write a report.
 
-    template = session_pb2.SessionSpec(
-        model=model,
-        seed=seed,
-        max_iterations=iterations or 0,
-        pass_threshold=threshold or 0.0,
-        reward=session_pb2.RewardSpec(
-            seeds=seeds or 0, steps_per_member=steps or 0, config_variants=variants, tune_hyperparameters=tune
-        ),
-    )
-    if budget_dollars is not None:
-        template.budget.dollars = budget_dollars
-    template.budget.tokens = budget_tokens or 0
-    plan = work.Plan(template=template, staged=staged, gate=gate, resume=resume, out=out)
-    raise typer.Exit(work.run(cases, Where(address, token, data_dir, api_base), plan, as_json=as_json))
+    The report has success rates, scores, cost and learning curves.
+    """
+    from dressage.cli import benchmarks
+
+    plan = benchmarks.Plan(template=benchmarks.template(options), staged=staged, gate=gate, resume=resume, out=out)
+    raise typer.Exit(benchmarks.bench(cases, common.server(api_base=api_base), plan, as_json=common.as_json))
 
 
 def serve(
     data_dir: DataDir = None,
-    address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen.")] = "127.0.0.1:7400",
+    address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to listen on.")] = "127.0.0.1:7400",
     token: Token = None,
-    api_base: Annotated[str | None, typer.Option(metavar="URL", help="Endpoint of the model's provider.")] = None,
-    metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where Prometheus finds metrics.")] = None,
+    api_base: ApiBase = None,
+    metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Address of the Prometheus metrics.")] = None,
     recordings: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of recorded sessions, for models recorded/NAME.")
     ] = None,
 ) -> None:
-    """Run the whole stack on this machine until Ctrl-C."""
-    from dressage import places
-    from dressage.cli import serve as work
+    """Run all services on this machine until Ctrl-C."""
+    from dressage.cli.serve import serve
+    from dressage.places import data_dir as folder_in_use
 
-    work.serve(
-        places.data_dir(data_dir),
+    serve(
+        folder_in_use(data_dir),
         address=address,
         token=token,
         api_base=api_base,
@@ -304,81 +149,84 @@ def serve(
 
 
 def check(
-    reward: Annotated[Path, typer.Argument(metavar="REWARD.py", help="The reward to check.")],
-    env: EnvId,
+    reward: RewardFile,
+    env: Environment,
     allow_unsandboxed: Annotated[
-        bool, typer.Option(help="Run the file even if this kernel has no sandbox; only for code that you have read.")
+        bool,
+        typer.Option(
+            "--allow-unsandboxed", help="Run the file even if this kernel has no sandbox; only for code you have read."
+        ),
     ] = False,
     as_json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
     """Check a reward in the sandbox, without training."""
-    from dressage.cli import check as work
+    from dressage.cli.check import check
 
-    raise typer.Exit(work.check(reward, env, allow_unsandboxed=allow_unsandboxed, as_json=as_json))
+    raise typer.Exit(check(reward, env, allow_unsandboxed=allow_unsandboxed, as_json=as_json))
 
 
+@grouped
 def evaluate(
-    bundle: Annotated[str, typer.Argument(metavar="BUNDLE", help="Folder of a policy bundle, or a session.")],
-    episodes: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="Episodes to run.")] = 20,
+    bundle: Bundle,
+    common: CommonOptions,
+    episodes: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="Number of episodes.")] = 20,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the first episode.")] = 3_000_000,
-    as_json: Json = False,
-    data_dir: DataDir = None,
-    address: Address = None,
-    token: Token = None,
 ) -> None:
-    """Evaluate a policy on stock Gymnasium, beside the random policy."""
+    """Evaluate a policy on stock Gymnasium.
+
+    The output compares it with random actions on the same seeds.
+    """
     from dressage.cli import policies
-    from dressage.local.connection import ServerOptions as Where
 
-    policies.evaluate(bundle, Where(address, token, data_dir), episodes=episodes, seed=seed, as_json=as_json)
+    policies.evaluate(bundle, common.server(), episodes=episodes, seed=seed, as_json=common.as_json)
 
 
+@grouped
 def render(
-    what: Annotated[str, typer.Argument(metavar="SESSION|ROLLOUT.npz", help="A session, or a recorded trajectory.")],
+    source: Annotated[str, typer.Argument(metavar="SESSION|ROLLOUT.npz", help="A session, or a recorded rollout.")],
+    common: CommonOptions,
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="The video to write.")] = None,
-    as_json: Json = False,
-    data_dir: DataDir = None,
-    address: Address = None,
-    token: Token = None,
 ) -> None:
-    """Fetch the video of a session's best policy, or draw a recorded trajectory."""
+    """Write the video of a session or of a recorded rollout."""
     from dressage.cli import videos
-    from dressage.local.connection import ServerOptions as Where
 
-    videos.render(what, Where(address, token, data_dir), out=out, as_json=as_json)
+    videos.render(source, common.server(), out=out, as_json=common.as_json)
 
 
+@grouped
 def export(
-    bundle: Annotated[str, typer.Argument(metavar="BUNDLE", help="Folder of a policy bundle, or a session.")],
-    form: Annotated[str, typer.Option("--format", metavar="sb3|onnx", help="sb3: policy.zip and vecnormalize.pkl.")],
+    bundle: Bundle,
+    form: Annotated[
+        str,
+        typer.Option("--format", metavar="sb3|onnx", help="sb3: policy.zip and vecnormalize.pkl; onnx: one file."),
+    ],
+    common: CommonOptions,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="PATH", help="Folder (sb3) or file (onnx).")
     ] = None,
-    as_json: Json = False,
-    data_dir: DataDir = None,
-    address: Address = None,
-    token: Token = None,
 ) -> None:
-    """Export a policy for other programs."""
+    """Export a policy to Stable-Baselines3 or ONNX."""
     if form not in ("sb3", "onnx"):
         raise typer.BadParameter(f"{form!r} is not one of sb3, onnx", param_hint="--format")
     from dressage.cli import policies
-    from dressage.local.connection import ServerOptions as Where
 
-    policies.export(bundle, Where(address, token, data_dir), form=form, out=out, as_json=as_json)
+    policies.export(bundle, common.server(), form=form, out=out, as_json=common.as_json)
 
 
 def doctor(as_json: Json = False, data_dir: DataDir = None) -> None:
-    """Say what is installed, what works here, what is missing and how to get it."""
-    from dressage import places
-    from dressage.cli import doctor as work
+    """Check the installation.
 
-    raise typer.Exit(work.doctor(places.data_dir(data_dir), as_json=as_json))
+    Lists what is installed, what works, what is missing and how to get it.
+    """
+    from dressage.cli.doctor import doctor
+    from dressage.places import data_dir as folder_in_use
+
+    raise typer.Exit(doctor(folder_in_use(data_dir), as_json=as_json))
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands to the application, in the order in which help shows them."""
+    """Add the commands to the application, in the order of the help."""
     app.command()(run)
     app.command()(bench)
     app.command()(elicit)

@@ -1,8 +1,4 @@
-"""`dressage elicit`, and the file of criteria that goes from it, edited, to `dressage run --criteria`.
-
-The file is JSON, or YAML where its name ends in .yaml or .yml: an object with ``criteria``, each with ``title``,
-``description``, ``category`` and ``on``. What is off is kept in the file and not passed on.
-"""
+"""`dressage elicit`: asks for criteria and writes the file that `dressage run --criteria` reads (`dressage.sdk.criteria`)."""
 
 from __future__ import annotations
 
@@ -15,57 +11,62 @@ from typing import Any
 from dressage import errors
 from dressage.api.v1 import intent_service_pb2
 from dressage.cli import output
-from dressage.local.connection import ServerOptions as Where
-from dressage.local.connection import connect
+from dressage.local.connection import ServerOptions, connect
 from dressage.sdk.criteria import YAML, yaml_module
 
 
-def elicit(intent: str, environment: str, where: Where, *, model: str, out: Path | None, as_json: bool) -> None:
-    """Asks for criteria and prints them; writes them to a file if one is named.
+def elicit(
+    intent: str, environment: str, server: ServerOptions, *, model: str, out: Path | None, as_json: bool
+) -> None:
+    """Request criteria, print them, and write them to ``out`` if it is given.
 
     :raises InvalidArgument: for an empty intent, or a file that cannot be written.
     """
     if out is not None:
         _check_suffix(out)
-    answer = asyncio.run(_ask(intent, environment, where, model))
-    document = to_document(intent, environment, answer)
+    response = asyncio.run(_request(intent, environment, server, model))
+    document = to_document(intent, environment, response)
     if out is not None:
         write_criteria(out, document)
     if as_json:
-        output.print_json(document | {"cost": output.message_dict(answer.cost)})
+        output.print_json(document | {"cost": output.message_dict(response.cost)})
         return
-    rows = [("on" if c.default_on else "off", c.title, c.category, c.description) for c in answer.criteria]
-    output.print_table(("", "criterion", "category", "what is measured"), rows)
-    for question in answer.questions:
+    rows = [("on" if c.default_on else "off", c.title, c.category, c.description) for c in response.criteria]
+    output.print_table(("", "criterion", "category", "measurement"), rows)
+    for question in response.questions:
         print(f"? {question}")
-    if answer.questions:
-        print("The intent leaves this open; say it in the intent, or edit the criteria.")
+    if response.questions:
+        print("The intent leaves these questions open. Answer them in the intent, or edit the criteria.")
     if out is not None:
         quoted = shlex.quote(intent)
-        print(f"{out}: edit it, then  dressage run {quoted} --env {environment} --criteria {shlex.quote(str(out))}")
+        print(
+            f"wrote {out}; edit it, then run:  dressage run {quoted} --env {environment} --criteria {shlex.quote(str(out))}"
+        )
 
 
-async def _ask(intent: str, environment: str, where: Where, model: str) -> intent_service_pb2.ElicitResponse:
-    async with connect(where, start="full") as connection:
+async def _request(
+    intent: str, environment: str, server: ServerOptions, model: str
+) -> intent_service_pb2.ElicitResponse:
+    async with connect(server, start="full") as connection:
         return await connection.client.elicit(intent, environment, model=model)
 
 
-def to_document(intent: str, environment: str, answer: intent_service_pb2.ElicitResponse) -> dict[str, Any]:
-    """The criteria as the file holds them."""
+def to_document(intent: str, environment: str, response: intent_service_pb2.ElicitResponse) -> dict[str, Any]:
+    """Return the contents of the file."""
     criteria = [
         {"title": c.title, "description": c.description, "category": c.category, "on": c.default_on}
-        for c in answer.criteria
+        for c in response.criteria
     ]
     return {
         "intent": intent,
         "environment": environment,
         "criteria": criteria,
-        "questions": list(answer.questions),
+        "questions": list(response.questions),
     }
 
 
 def write_criteria(path: Path, document: dict[str, Any]) -> None:
-    """Writes the file.
+    """Write the file.
 
     :raises InvalidArgument: if it cannot be written.
     """
@@ -77,7 +78,10 @@ def write_criteria(path: Path, document: dict[str, Any]) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise errors.InvalidArgument(
-            field="--out", value=str(path), expected=f"a file that can be written ({error.strerror})"
+            field="--out",
+            problem=f"cannot be written: {error.strerror}",
+            value=str(path),
+            expected="a path that can be written to",
         ) from error
 
 

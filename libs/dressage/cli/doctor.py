@@ -1,7 +1,7 @@
-"""`dressage doctor`: what is installed, what works here, what is missing and how to get it.
+"""`dressage doctor`: checks what is installed, what works, what is missing and how to get it.
 
-Every finding comes from trying: a version is read from the installed package, EGL draws in a child process, the kernel
-is asked for its sandbox. API keys are named, never shown.
+Every check tries the component: it reads the version of a package, renders with EGL in a child process, queries the kernel for
+sandbox features. API keys are listed by name, without their values.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ KEYS = (
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found of one component."""
+    """The result of checking one component."""
 
     component: str
-    found: str
+    status: str
     works: bool
     remedy: str = ""
     required: bool = True
 
 
 def doctor(data_dir: Path, *, as_json: bool) -> int:
-    """Prints the findings; returns 1 if something that one machine needs is missing."""
+    """Print the findings; return 1 if a required component is missing."""
     findings = examine(data_dir, os.environ)
     healthy = all(finding.works for finding in findings if finding.required)
     if as_json:
         output.print_json({"ok": healthy, "findings": [asdict(finding) for finding in findings]})
     else:
-        rows = [(each.component, each.found, _mark(each), "" if each.works else each.remedy) for each in findings]
-        output.print_table(("component", "found", "works", "how to get it"), rows)
-        print("\nready" if healthy else "\nnot ready: see what is marked 'no'")
+        rows = [(each.component, each.status, _mark(each), "" if each.works else each.remedy) for each in findings]
+        output.print_table(("component", "status", "works", "remedy"), rows)
+        print("\nready" if healthy else "\nnot ready: see the components marked 'no'")
     return 0 if healthy else 1
 
 
@@ -69,7 +69,7 @@ def _mark(finding: Finding) -> str:
 
 
 def examine(data_dir: Path, environ: Mapping[str, str]) -> list[Finding]:
-    """All findings, in the order in which they are shown. A check that breaks is itself a finding."""
+    """Return all findings in the order of the output. A check that raises is a finding too."""
     checks: list[Callable[[], Finding]] = [
         _python,
         _uv,
@@ -89,13 +89,13 @@ def examine(data_dir: Path, environ: Mapping[str, str]) -> list[Finding]:
         _cores,
         lambda: _server(data_dir),
     ]
-    return [_tried(check) for check in checks]
+    return [_run_check(check) for check in checks]
 
 
-def _tried(check: Callable[[], Finding]) -> Finding:
+def _run_check(check: Callable[[], Finding]) -> Finding:
     try:
         return check()
-    except Exception as error:  # the doctor reports what breaks; it does not break with it
+    except Exception as error:  # a failing check must not end the others
         name = getattr(check, "__name__", "check").strip("_")
         return Finding(name, f"{type(error).__name__}: {error}"[:200], works=False, remedy="please report this")
 
@@ -114,7 +114,7 @@ def _uv() -> Finding:
 
 
 def _package(name: str, remedy: str, *, least: tuple[int, ...] = (), required: bool = True) -> Finding:
-    """A Python package by its metadata; it is not imported, since some take seconds."""
+    """Check a Python package by its metadata, without the import, which may take seconds."""
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -124,11 +124,11 @@ def _package(name: str, remedy: str, *, least: tuple[int, ...] = (), required: b
 
 
 def _methods() -> Finding:
-    """The methods that are registered; a plug-in that cannot be imported would keep a server from starting."""
+    """Check the registered methods; a server does not start with a plug-in that cannot be imported."""
     names = sorted(entry.name for entry in metadata.entry_points(group=methods.GROUP))
     broken = methods.broken_plugins()
-    found = ", ".join(names) + (f"; cannot be imported: {'; '.join(broken)}" if broken else "")
-    return Finding("methods", found or "none", bool(names) and not broken, "repair or uninstall the plug-in")
+    status = ", ".join(names) + (f"; cannot be imported: {'; '.join(broken)}" if broken else "")
+    return Finding("methods", status or "none", bool(names) and not broken, "repair or uninstall the plug-in")
 
 
 def _egl() -> Finding:
@@ -136,16 +136,17 @@ def _egl() -> Finding:
         return Finding("EGL", "not tried: the renderer is not installed", works=False, remedy=_LOCAL)
     from dressage_renderer.probe import probe_egl
 
-    fault = probe_egl(timeout=_SECONDS)
-    return Finding("EGL", "draws without a display" if fault is None else "does not work", fault is None, fault or "")
+    problem = probe_egl(timeout=_SECONDS)
+    status = "renders without a display" if problem is None else "does not work"
+    return Finding("EGL", status, problem is None, problem or "")
 
 
 def _sandbox() -> Finding:
     from dressage.sandbox.capabilities import capabilities
 
-    found = capabilities()
-    shown = f"Landlock ABI {found.landlock_abi or 'none'}, seccomp {'yes' if found.seccomp else 'no'}"
-    return Finding("sandbox", shown, found.sufficient, found.remedy)
+    features = capabilities()
+    status = f"Landlock ABI {features.landlock_abi or 'none'}, seccomp {'yes' if features.seccomp else 'no'}"
+    return Finding("sandbox", status, features.sufficient, features.remedy)
 
 
 def _video() -> Finding:
@@ -158,9 +159,9 @@ def _video() -> Finding:
 
 
 def _keys(environ: Mapping[str, str]) -> Finding:
-    found = [name for name in KEYS if environ.get(name)]
+    names = [name for name in KEYS if environ.get(name)]
     remedy = "export a provider's key, e.g. OPENAI_API_KEY (optional: template/v1 needs none)"
-    return Finding("API keys", ", ".join(found) or "none", bool(found), remedy, required=False)
+    return Finding("API keys", ", ".join(names) or "none", bool(names), remedy, required=False)
 
 
 def _disk(data_dir: Path) -> Finding:
@@ -168,12 +169,12 @@ def _disk(data_dir: Path) -> Finding:
     free = shutil.disk_usage(folder).free
     writable = os.access(folder, os.W_OK)
     shown = f"{free / 1e9:.1f} GB free at {data_dir}" + ("" if writable else ", not writable")
-    return Finding("disk", shown, free >= _FREE_BYTES and writable, "free some space, or choose another --data-dir")
+    return Finding("disk", shown, free >= _FREE_BYTES and writable, "free disk space, or choose another --data-dir")
 
 
 def _cores() -> Finding:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Finding("cores", str(usable), usable >= 2, "2 or more make training pleasant", required=False)
+    return Finding("cores", str(usable), usable >= 2, "training needs 2 or more cores to be fast", required=False)
 
 
 def _server(data_dir: Path) -> Finding:
@@ -181,5 +182,5 @@ def _server(data_dir: Path) -> Finding:
 
     running = find_local_server(data_dir)
     if running is None:
-        return Finding("server", "none runs", works=False, remedy="dressage serve (optional)", required=False)
+        return Finding("server", "not running", works=False, remedy="dressage serve (optional)", required=False)
     return Finding("server", f"{running.address} (process {running.pid})", works=True, required=False)

@@ -1,4 +1,4 @@
-"""What `dressage sessions steer|approve|label|rollouts|diff` ask for and how it is shown."""
+"""Requests and output of `dressage sessions steer|label|rollouts|diff`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dressage import errors
 from dressage.api.v1 import session_pb2 as pb
 from dressage.api.v1 import session_service_pb2 as sessions_pb
 from dressage.cli import output
 from dressage.client.names import session_name
 from dressage.local.connection import Connection
+from dressage.sdk.criteria import read_criteria
 from dressage.sdk.files import read_source
 from dressage.sdk.progress import return_text, score_text
 
@@ -22,8 +22,8 @@ _KINDS = {pb.JUDGE_KIND_CODE: "code", pb.JUDGE_KIND_VIDEO: "video", pb.JUDGE_KIN
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a person says to a session."""
+class SteerOptions:
+    """Directions for the next iteration of a session."""
 
     note: str = ""
     reward: Path | None = None
@@ -31,52 +31,25 @@ class Told:
     rebase_to: int = 0
 
 
-def steer(session: str, told: Told) -> Callable[[Any], Awaitable[pb.Session]]:
-    """Says it, and gets the session."""
-    source = read_source(told.reward, field="--reward") if told.reward is not None else ""
-    criteria = read_criteria(told.criteria) if told.criteria is not None else []
+def steer(session: str, options: SteerOptions) -> Callable[[Any], Awaitable[pb.Session]]:
+    """Send the directions and return the session."""
+    source = read_source(options.reward, field="--reward") if options.reward is not None else ""
+    criteria = read_criteria(options.criteria) if options.criteria is not None else []
 
-    async def give(client: Any) -> pb.Session:
+    async def send(client: Any) -> pb.Session:
         await client.steer_session(
-            session, told.note, proposal_source=source, criteria=criteria, rebase_to=told.rebase_to
+            session, options.note, proposal_source=source, criteria=criteria, rebase_to=options.rebase_to
         )
-        found: pb.Session = await client.get_session(session)
-        return found
+        steered: pb.Session = await client.get_session(session)
+        return steered
 
-    return give
-
-
-def read_criteria(path: Path) -> list[pb.IntentCriterion]:
-    """Criteria from a JSON list of {title, description?, category?}.
-
-    :raises InvalidArgument: naming the criterion and what is wrong with it.
-    """
-    from google.protobuf.json_format import ParseDict, ParseError
-
-    try:
-        entries = json.loads(read_source(path, field="--criteria"))
-    except ValueError as error:
-        raise errors.InvalidArgument(field="--criteria", value=str(path), expected=f"JSON ({error})") from error
-    if not isinstance(entries, list) or not entries:
-        raise errors.InvalidArgument(
-            field="--criteria", value=str(path), expected="a JSON list of at least one criterion"
-        )
-    found = []
-    for number, entry in enumerate(entries, start=1):
-        try:
-            found.append(ParseDict(entry, pb.IntentCriterion()))
-        except (ParseError, AttributeError, TypeError) as error:
-            expected = f"{{title, description, category}} ({error})"
-            raise errors.InvalidArgument(field=f"--criteria[{number}]", value=entry, expected=expected) from error
-        if not found[-1].title:
-            raise errors.InvalidArgument(field=f"--criteria[{number}].title", value="", expected="a few words")
-    return found
+    return send
 
 
 def label(
     rollout: str, score: float, comment: str
 ) -> Callable[[Connection], Awaitable[sessions_pb.LabelRolloutResponse]]:
-    """Records a score."""
+    """Record a score."""
 
     async def work(connection: Connection) -> sessions_pb.LabelRolloutResponse:
         judgment = await connection.client.label_rollout(rollout, score, comment=comment)
@@ -87,7 +60,7 @@ def label(
 
 
 def print_label(answer: sessions_pb.LabelRolloutResponse, *, as_json: bool) -> None:
-    """The verdicts side by side, and how labels and judges agree."""
+    """Print the verdicts of judges and people, and their agreement."""
     if as_json:
         output.print_json(output.message_dict(answer))
         return
@@ -99,23 +72,23 @@ def print_label(answer: sessions_pb.LabelRolloutResponse, *, as_json: bool) -> N
     print(agreement(answer.agreement))
 
 
-def agreement(found: pb.Agreement) -> str:
-    """How labels and judges agree, in a line."""
-    rank = f"{found.spearman:.2f}" if found.HasField("spearman") else "too few to tell"
-    kappa = f"{found.kappa:.2f}" if found.HasField("kappa") else "too few to tell"
-    return f"{found.rollouts} labelled rollouts: rank correlation {rank}, kappa of passing {kappa}"
+def agreement(value: pb.Agreement) -> str:
+    """Return the agreement of labels and judges in one line."""
+    rank = f"{value.spearman:.2f}" if value.HasField("spearman") else "unknown (too few labels)"
+    kappa = f"{value.kappa:.2f}" if value.HasField("kappa") else "unknown (too few labels)"
+    return f"{value.rollouts} labelled rollouts: rank correlation {rank}, kappa of pass and fail {kappa}"
 
 
 def rollouts(session: str) -> Callable[[Connection], Awaitable[list[dict[str, Any]]]]:
-    """All recorded rollouts of a session, in order."""
+    """Return a function that lists the recorded rollouts of a session, in order."""
 
     async def work(connection: Connection) -> list[dict[str, Any]]:
-        found = []
+        entries = []
         async for assignment in connection.client.list_assignments(session_name(session)):
             for member in assignment.members:
                 for evaluation in member.evaluations:
-                    found += [_rollout(entry, evaluation.env_step) for entry in evaluation.rollouts]
-        return found
+                    entries += [_rollout(entry, evaluation.env_step) for entry in evaluation.rollouts]
+        return entries
 
     return work
 
@@ -132,10 +105,10 @@ def _rollout(entry: pb.Rollout, step: int) -> dict[str, Any]:
     }
 
 
-def print_rollouts(found: list[dict[str, Any]], *, as_json: bool) -> None:
-    """A table of rollouts."""
+def print_rollouts(entries: list[dict[str, Any]], *, as_json: bool) -> None:
+    """Print a table of rollouts."""
     if as_json:
-        output.print_json({"rollouts": found})
+        output.print_json({"rollouts": entries})
         return
 
     def number(value: float | None) -> str:
@@ -144,24 +117,24 @@ def print_rollouts(found: list[dict[str, Any]], *, as_json: bool) -> None:
     kinds = ("score", *_KINDS.values())
     rows = [
         (entry["rollout"], return_text(entry["return"], decimals=1), *(number(entry[kind]) for kind in kinds))
-        for entry in found
+        for entry in entries
     ]
     output.print_table(("rollout", "return", *kinds), rows, empty="no rollouts yet")
 
 
 def pair(session: str, first: int, second: int) -> Callable[[Connection], Awaitable[tuple[pb.Iteration, pb.Iteration]]]:
-    """Two iterations."""
+    """Return a function that gets two iterations."""
 
     async def work(connection: Connection) -> tuple[pb.Iteration, pb.Iteration]:
         names = [f"{session_name(session)}/iterations/{number}" for number in (first, second)]
-        found = [await connection.client.get_iteration(name) for name in names]
-        return found[0], found[1]
+        iterations = [await connection.client.get_iteration(name) for name in names]
+        return iterations[0], iterations[1]
 
     return work
 
 
 def print_diff(first: pb.Iteration, second: pb.Iteration, *, as_json: bool) -> None:
-    """Scores, hyperparameters and the diff of two iterations."""
+    """Print scores, hyperparameters and the diff of two iterations."""
     lines = difflib.unified_diff(
         _proposal(first).splitlines(),
         _proposal(second).splitlines(),
@@ -180,7 +153,7 @@ def print_diff(first: pb.Iteration, second: pb.Iteration, *, as_json: bool) -> N
     for name in sorted(set(sides[0]["hyperparameters"]) | set(sides[1]["hyperparameters"])):
         rows.append((name, *(str(side["hyperparameters"].get(name, "preset")) for side in sides)))
     output.print_table(("", str(first.number), str(second.number)), rows)
-    print(text or "the proposals are the same")
+    print(text or "the proposals are equal")
 
 
 def _score(iteration: pb.Iteration) -> float | None:
@@ -190,7 +163,7 @@ def _score(iteration: pb.Iteration) -> float | None:
 
 
 def _proposal(iteration: pb.Iteration) -> str:
-    """What an iteration evaluates, as text: its source, else its message as JSON."""
+    """Return the proposal of an iteration as text: its source, else its message as JSON."""
     chosen = iteration.WhichOneof("proposal")
     if chosen is None:
         return ""
@@ -203,13 +176,13 @@ def _side(iteration: pb.Iteration) -> dict[str, Any]:
 
     reward = iteration.reward
     best = [config for config in reward.configs if config.id == reward.best_config] or list(reward.configs)[:1]
-    told = MessageToDict(best[0].hyperparameters, preserving_proto_field_name=True) if best else {}
+    hyperparameters = MessageToDict(best[0].hyperparameters, preserving_proto_field_name=True) if best else {}
     return {
         "iteration": iteration.number,
         "score": _score(iteration),
         "criteria": {entry.name: entry.score for entry in iteration.judgment.criteria},
         "config": reward.best_config,
-        "hyperparameters": told,
+        "hyperparameters": hyperparameters,
     }
 
 

@@ -1,4 +1,4 @@
-"""What `dressage sessions …` asks for and how it is shown."""
+"""Requests and output of `dressage sessions list|show|watch|resume|lineage`."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ class Listed:
 
     session: pb.Session
     state: str
-    """As shown to people; see `summary.state_now`."""
+    """See `summary.state_now`."""
     flags: str
-    """Options by which another command reaches it."""
+    """Options with which another command uses the same server."""
 
 
 def sessions(*, show_deleted: bool, limit: int) -> Callable[[Connection], Awaitable[list[Listed]]]:
-    """Asks for sessions."""
+    """Return a function that lists sessions."""
 
     async def work(connection: Connection) -> list[Listed]:
-        found: list[Listed] = []
+        entries: list[Listed] = []
         async for session in connection.client.list_sessions(show_deleted=show_deleted, page_size=min(limit, 1000)):
-            found.append(Listed(session, summary.state_now(session, connection), connection.flags))
-            if len(found) == limit:
+            entries.append(Listed(session, summary.state_now(session, connection), connection.flags))
+            if len(entries) == limit:
                 break
-        return found
+        return entries
 
     return work
 
 
-def print_sessions(found: list[Listed], *, as_json: bool) -> None:
-    """A table of sessions; below it, how to go on with one that was interrupted."""
+def print_sessions(entries: list[Listed], *, as_json: bool) -> None:
+    """Print a table of sessions, and how to resume an interrupted one."""
     if as_json:
-        output.print_json({"sessions": [output.message_dict(listed.session) for listed in found]})
+        output.print_json({"sessions": [output.message_dict(listed.session) for listed in entries]})
         return
     rows = [
         (
@@ -58,17 +58,17 @@ def print_sessions(found: list[Listed], *, as_json: bool) -> None:
             _best_score(session),
             session.create_time.ToDatetime().strftime("%Y-%m-%d %H:%M"),
         )
-        for listed in found
+        for listed in entries
         for session in (listed.session,)
     ]
     columns = ("session", "state", "environment", "intent", "iteration", "score", "created (UTC)")
     output.print_table(
         columns, rows, empty='no sessions yet; try: dressage run "run forward fast" --env HalfCheetah-v5'
     )
-    interrupted = next((listed for listed in found if listed.state == "interrupted"), None)
+    interrupted = next((listed for listed in entries if listed.state == "interrupted"), None)
     if interrupted is not None:
         name = short(interrupted.session.name)
-        print(f"\ninterrupted: no server runs here; to go on: dressage sessions watch {name}{interrupted.flags}")
+        print(f"\ninterrupted: no server runs here; resume with: dressage sessions watch {name}{interrupted.flags}")
 
 
 def _best_score(session: pb.Session) -> str:
@@ -78,7 +78,7 @@ def _best_score(session: pb.Session) -> str:
 
 
 def _score(iteration: dict[str, Any]) -> str:
-    """An iteration's score in its method's terms, as JSON has it."""
+    """Return the score of an iteration in the terms of its method."""
     score = iteration.get("score", iteration.get("judgment", {}).get("score"))
     if score is None:
         return "0.00" if "judgment" in iteration else ""
@@ -86,7 +86,7 @@ def _score(iteration: dict[str, Any]) -> str:
 
 
 def _change(iteration: dict[str, Any]) -> str:
-    """What an iteration set out to change, else the proposal where it fits into a line."""
+    """Return the planned change of an iteration, else its proposal if it fits in one line."""
     custom = {name: value for name, value in iteration.get("custom", {}).items() if name != "@type"}
     values = iteration.get("parameters", {}).get("values", [])
     return (
@@ -98,17 +98,16 @@ def _change(iteration: dict[str, Any]) -> str:
 
 
 def cut(text: str) -> str:
-    """The beginning of a text, on one line."""
+    """Return the beginning of a text, on one line."""
     joined = " ".join(text.split())
     return joined if len(joined) <= _INTENT_SHOWN else joined[: _INTENT_SHOWN - 1] + "…"
 
 
 def session(name: str) -> Callable[[Connection], Awaitable[dict[str, Any]]]:
-    """Asks for all there is to show of a session."""
+    """Return a function that gets a session with its iterations."""
 
     async def work(connection: Connection) -> dict[str, Any]:
-        found = await connection.client.get_session(name)
-        facts = await summary.collect(found, connection)
+        facts = await summary.collect(await connection.client.get_session(name), connection)
         iterations = [iteration async for iteration in connection.client.list_iterations(name)]
         facts["iterations"] = [output.message_dict(iteration) for iteration in iterations]
         return facts
@@ -117,13 +116,13 @@ def session(name: str) -> Callable[[Connection], Awaitable[dict[str, Any]]]:
 
 
 def print_session(facts: dict[str, Any], *, as_json: bool) -> None:
-    """A session with its iterations."""
+    """Print a session with its iterations."""
     if as_json:
         output.print_json(facts)
         return
     spec = facts["session"].get("spec", {})
     print(
-        f"{spec.get('intent', '')}  in {short(spec.get('environment', ''))}, by {spec.get('model') or 'the default model'}\n"
+        f"{spec.get('intent', '')}  in {short(spec.get('environment', ''))}, model {spec.get('model') or 'default'}\n"
     )
     output.console().print(summary.text(facts))
     rows = [
@@ -145,23 +144,23 @@ def print_session(facts: dict[str, Any], *, as_json: bool) -> None:
 
 
 def watch(name: str, *, as_json: bool) -> Callable[[Connection], Awaitable[None]]:
-    """Follows a session; as JSON, an array of its events, one on each line."""
+    """Return a function that follows a session; as JSON, it prints an array of events, one a line."""
 
     async def work(connection: Connection) -> None:
         if as_json:
             await _print_events(name, connection)
             return
-        found = await connection.client.get_session(name)
+        session = await connection.client.get_session(name)
         try:
-            await run.show(found.name, connection, as_json=False)
+            await run.show(session.name, connection, as_json=False)
         except asyncio.CancelledError:
             if connection.kind == "stack":
-                run.say(f"\nstopping; {found.name} goes on when a server runs on this data folder (dressage serve)")
+                run.print_remark(f"\nstopping; `dressage serve` on this data folder resumes {session.name}")
             else:
-                run.say(f"\n{found.name} goes on\n{run.hints(found.name, connection)}")
+                run.print_remark(f"\n{session.name} continues\n{run.hints(session.name, connection)}")
             raise
-        found = await connection.client.get_session(name)
-        facts = await summary.collect(found, connection, curve=await run.curve(found, connection))
+        session = await connection.client.get_session(name)
+        facts = await summary.collect(session, connection, curve=await run.curve(session, connection))
         output.console().print(summary.text(facts))
 
     return work
@@ -175,14 +174,14 @@ async def _print_events(name: str, connection: Connection) -> None:
             sys.stdout.write(("[" if first else ",\n") + text)
             sys.stdout.flush()
             first = False
-    finally:  # also after Ctrl-C: what was printed stays a whole document
+    finally:  # also after Ctrl-C, so that the output is a complete document
         sys.stdout.write("[]\n" if first else "]\n")
 
 
 def resume(
     name: str, *, iterations: int, budget: pb.Budget | None = None, as_json: bool
 ) -> Callable[[Connection], Awaitable[int]]:
-    """Resumes a session; follows it if it lives in this process, and gives its exit code."""
+    """Return a function that resumes a session, follows it if it runs in this process, and returns the exit code."""
 
     async def work(connection: Connection) -> int:
         resumed = await connection.client.resume_session(name, additional_iterations=iterations, budget=budget)
@@ -190,7 +189,7 @@ def resume(
             if as_json:
                 output.print_json(output.message_dict(resumed))
             else:
-                print(f"{resumed.name} goes on\n{run.hints(resumed.name, connection)}")
+                print(f"{resumed.name} continues\n{run.hints(resumed.name, connection)}")
             return 0
         await run.show(resumed.name, connection, as_json=as_json)
         ended = await connection.client.get_session(name)
@@ -205,7 +204,7 @@ def resume(
 
 
 def _lineage_parts(node: sessions_pb.LineageNode) -> list[str]:
-    """What is said of an iteration in the tree, beside its number and score."""
+    """Return the facts about an iteration that the tree shows after its number and score."""
     interval = f"[{node.interval_low:.2f}, {node.interval_high:.2f}]" if node.HasField("interval_low") else ""
     return [
         interval,
@@ -220,7 +219,7 @@ def _lineage_parts(node: sessions_pb.LineageNode) -> list[str]:
 
 
 def print_lineage(tree: sessions_pb.Lineage, *, as_json: bool) -> None:
-    """The tree of iterations, children below their parents."""
+    """Print the tree of iterations, children below their parents."""
     if as_json:
         output.print_json(output.message_dict(tree))
         return

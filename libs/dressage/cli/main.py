@@ -1,7 +1,7 @@
-"""`dressage`: the application, and the one place where an error becomes a line and an exit code.
+"""`dressage`: the application, and the mapping of errors to messages and exit codes.
 
-Exit codes: 0 done, 1 an error of the domain (it says what, where and what would be right), 2 wrong usage, 130 cancelled by
-Ctrl-C. A traceback is shown only with DRESSAGE_DEBUG=1.
+Exit codes: 0 success, 1 error, 2 wrong usage, 130 interrupted by Ctrl-C, 143 ended by SIGTERM. A traceback is shown only with
+DRESSAGE_DEBUG=1.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import typer
 
-from dressage.cli import commands, output, runs, sessions, stores
+from dressage.cli import commands, output, resources, runs, sessions
 from dressage.cli.options import ENVIRONMENTS
 from dressage.errors import DressageError
 
@@ -24,25 +24,25 @@ app = typer.Typer(
     epilog='Start with:  dressage run "run forward fast" --env HalfCheetah-v5',
     no_args_is_help=True,
     add_completion=False,
-    # Plain help: rich's takes half a second to import.
+    # Plain help, because importing rich takes half a second.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 commands.register(app)
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(runs.app, name="runs")
-app.add_typer(stores.environments, name="envs")
-app.add_typer(stores.artifacts, name="artifacts")
-app.add_typer(stores.benchmarks, name="benchmarks")
+app.add_typer(resources.environments, name="envs")
+app.add_typer(resources.artifacts, name="artifacts")
+app.add_typer(resources.benchmarks, name="benchmarks")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point: runs a command line and exits with its code."""
+    """Entry point: run a command line and exit with its code."""
     sys.exit(invoke(sys.argv[1:] if arguments is None else arguments))
 
 
 def invoke(arguments: Sequence[str]) -> int:
-    """Runs a command line; returns its exit code."""
+    """Run a command line and return its exit code."""
     as_json = "--json" in arguments
     before = os.environ.get(ENVIRONMENTS)
     try:
@@ -55,18 +55,18 @@ def invoke(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)
         return _INTERRUPTED
-    except BrokenPipeError:  # the reader of a pipe has seen enough
+    except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
-        if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # a usage error, of whatever click
+        if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # a usage error of any version of click
             return output.fail_usage(error, as_json=as_json)
         if _debugging():
             raise
         output.fail_unexpected(error, as_json=as_json)
         return 1
     finally:
-        if not before:  # it was a command's, see `options.DataDir`
+        if not before:  # a command set it, see `options.DataDir`
             os.environ.pop(ENVIRONMENTS, None)
     return code if isinstance(code, int) else 0
 

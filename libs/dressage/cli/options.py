@@ -1,34 +1,153 @@
-"""Options that commands share, and the parsing of their values."""
+"""Options of the commands: each is declared once here, and commands that share several take them as a group.
+
+A group is a dataclass whose fields are options. `grouped` shows them to typer one by one and gives the command the filled
+dataclass. This module imports nothing heavy, because `dressage --help` imports it.
+"""
 
 from __future__ import annotations
 
+import inspect
 import os
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
 from decimal import Decimal, DecimalException
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from dressage.places import data_dir
+from dressage.places import data_dir as folder_in_use
+
+if TYPE_CHECKING:
+    from dressage.local.connection import ServerOptions
 
 ENVIRONMENTS = "DRESSAGE_ENVIRONMENTS"
-"""Variable that names the folder of the user's own environments; what this process starts inherits it."""
+"""Variable with the folder of custom environments; processes that a command starts inherit it."""
+
+_SUFFIXES = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 
 
-def _with_environments(given: Path | None) -> Path | None:
-    """Own environments are those of the data folder in use, unless the user names another folder of them."""
+def parse_count(text: str | int) -> int:
+    """Return a positive count; `600k` and `1.5M` are accepted.
+
+    :raises typer.BadParameter: for anything else.
+    """
+    lowered = str(text).strip().lower().replace("_", "").replace(",", "")
+    factor = _SUFFIXES.get(lowered[-1:], 1)
+    try:
+        # Not a float: 4.1 times a million is no whole number there.
+        number = Decimal(lowered[:-1] if factor > 1 else lowered) * factor
+    except DecimalException:
+        number = Decimal(-1)
+    if not number.is_finite() or not 0 < number <= 10**11 or number != int(number):
+        raise typer.BadParameter(f"{str(text)!r} is not a positive whole number (for example 500000, 600k or 1.5M)")
+    return int(number)
+
+
+def _with_environments(folder: Path | None) -> Path | None:
+    """Use the custom environments of the data folder, unless the variable names another folder."""
     if not os.environ.get(ENVIRONMENTS):
-        os.environ[ENVIRONMENTS] = str(data_dir(given) / "environments")
-    return given
+        os.environ[ENVIRONMENTS] = str(folder_in_use(folder) / "environments")
+    return folder
 
 
+# Names: sessions, benchmarks, environments, models.
+Intent = Annotated[str, typer.Argument(metavar="INTENT", help="The behaviour, in words.")]
+SessionName = Annotated[str, typer.Argument(metavar="SESSION", help="Id of a session, or sessions/ID.")]
+BenchmarkName = Annotated[str, typer.Argument(metavar="BENCHMARK", help="Id of a benchmark, or benchmarks/ID.")]
+Bundle = Annotated[str, typer.Argument(metavar="BUNDLE", help="Folder of a policy bundle, or a session.")]
+RewardFile = Annotated[Path, typer.Argument(metavar="REWARD.py", help="File with a reward function.")]
+Environment = Annotated[
+    str, typer.Option("--env", metavar="ID", help="Environment, such as Hopper-v5; see `dressage envs list`.")
+]
+Model = Annotated[
+    str,
+    typer.Option("--model", metavar="NAME", help="Language model as litellm names it, or template/v1 for none."),
+]
+ApiBase = Annotated[
+    str | None, typer.Option("--api-base", metavar="URL", help="API endpoint of the language model's provider.")
+]
+
+# Training.
+EnvironmentOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env-option",
+        metavar="NAME=VALUE",
+        help="Option of the environment: max_episode_steps, terminate_when_unhealthy or reset_noise_scale; repeatable.",
+    ),
+]
+Seeds = Annotated[
+    int | None, typer.Option("--seeds", metavar="N", min=1, max=100, help="Number of seeds for each config [3].")
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, max=10**9, help="First training seed.")]
+Steps = Annotated[
+    int | None,
+    typer.Option(
+        "--steps", parser=parse_count, metavar="N", help="Environment steps for each seed, such as 600k [preset]."
+    ),
+]
+Configs = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="ID:NAME=VALUE,…", help="Further hyperparameters to train with; repeatable."),
+]
+Backend = Annotated[
+    str,
+    typer.Option("--backend", metavar="NAME", help="jax: stacked PPO; sb3: Stable-Baselines3, if installed [jax]."),
+]
+Algorithm = Annotated[str, typer.Option("--algorithm", metavar="NAME", help="ppo, or sac with the backend sb3 [ppo].")]
+Pool = Annotated[
+    str, typer.Option("--pool", metavar="NAME", help="Pool of trainers, on a cluster with several [its default].")
+]
+
+# Sessions.
+Method = Annotated[
+    str,
+    typer.Option("--method", metavar="NAME", help="Method that proposes and scores policies; see --set [reward]."),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="Setting of the method; repeatable, also for lists."),
+]
+Iterations = Annotated[
+    int | None,
+    typer.Option("--iterations", metavar="N", min=1, max=1000, help="Maximum number of iterations [5]."),
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option("--threshold", metavar="X", min=0.001, max=1.0, help="Score from which a session succeeds [0.7]."),
+]
+Variants = Annotated[
+    bool,
+    typer.Option("--variants/--no-variants", help="Also train with a conservative and an aggressive config."),
+]
+Tune = Annotated[
+    bool,
+    typer.Option("--tune/--no-tune", help="Let the language model change hyperparameters between iterations."),
+]
+BudgetDollars = Annotated[
+    float | None,
+    typer.Option("--budget-dollars", metavar="X", min=0.0, help="Limit for the cost of model calls, in dollars."),
+]
+BudgetTokens = Annotated[
+    int | None,
+    typer.Option("--budget-tokens", parser=parse_count, metavar="N", help="Limit for the tokens of model calls."),
+]
+BudgetSteps = Annotated[
+    int | None,
+    typer.Option(
+        "--budget-steps", parser=parse_count, metavar="N", help="Limit for the environment steps of all iterations."
+    ),
+]
+BudgetMinutes = Annotated[
+    float | None,
+    typer.Option("--budget-minutes", metavar="X", min=0.01, help="Limit for the wall-clock time, in minutes."),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before model calls that cost money.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Return when the session has started; needs a running server.")]
+
+# Output and server.
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
-Address = Annotated[
-    str | None, typer.Option("--address", metavar="HOST:PORT", envvar="DRESSAGE_ADDRESS", help="Server to speak to.")
-]
-Token = Annotated[
-    str | None, typer.Option("--token", metavar="TOKEN", envvar="DRESSAGE_TOKEN", help="Bearer token for the server.")
-]
 DataDir = Annotated[
     Path | None,
     typer.Option(
@@ -39,22 +158,145 @@ DataDir = Annotated[
         callback=_with_environments,
     ),
 ]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address", metavar="HOST:PORT", envvar="DRESSAGE_ADDRESS", help="Server to use [one on this machine]."
+    ),
+]
+Token = Annotated[
+    str | None,
+    typer.Option("--token", metavar="TOKEN", envvar="DRESSAGE_TOKEN", help="Bearer token of the server."),
+]
 
-_SUFFIXES = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
+
+@dataclass(frozen=True)
+class CommonOptions:
+    """Output and server, as most commands take them."""
+
+    as_json: Json = False
+    data_dir: DataDir = None
+    address: Address = None
+    token: Token = None
+
+    def server(self, *, api_base: str | None = None, recordings: Path | None = None) -> ServerOptions:
+        """Return the options of the connection; imports gRPC."""
+        from dressage.local.connection import ServerOptions
+
+        return ServerOptions(self.address, self.token, self.data_dir, api_base, recordings)
 
 
-def parse_count(text: str | int) -> int:
-    """A positive count; `600k` and `1.5M` are understood.
+@dataclass(frozen=True)
+class TrainOptions:
+    """Options of one training; the names are those of `SpecOptions`."""
 
-    :raises typer.BadParameter: if it is none.
+    environment_options: EnvironmentOptions = None
+    seeds: Seeds = None
+    seed: Seed = 0
+    steps: Steps = None
+    configs: Configs = None
+    backend: Backend = ""
+    algorithm: Algorithm = ""
+    pool: Pool = ""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of a session; the names are those of `SpecOptions`."""
+
+    environment: Environment = ""
+    environment_options: EnvironmentOptions = None
+    model: Model = ""
+    method: Method = ""
+    settings: Settings = None
+    iterations: Iterations = None
+    threshold: Threshold = None
+    seeds: Seeds = None
+    seed: Seed = 0
+    steps: Steps = None
+    configs: Configs = None
+    variants: Variants = False
+    tune: Tune = False
+    backend: Backend = ""
+    algorithm: Algorithm = ""
+    pool: Pool = ""
+    reward: Annotated[
+        Path | None, typer.Option("--reward", metavar="FILE", help="First reward [a model writes it].")
+    ] = None
+    judge: Annotated[Path | None, typer.Option("--judge", metavar="FILE", help="Judge [a model writes it].")] = None
+    criteria: Annotated[
+        Path | None,
+        typer.Option("--criteria", metavar="FILE", help="Criteria, as `dressage elicit --out` writes them."),
+    ] = None
+    video: Annotated[
+        str, typer.Option("--video", metavar="deciding|none|all", help="Rollouts that a vision model judges.")
+    ] = "deciding"
+    approve: Annotated[
+        bool,
+        typer.Option("--approve/--no-approve", help="Wait for `dressage sessions approve` before each evaluation."),
+    ] = False
+    budget_dollars: BudgetDollars = None
+    budget_tokens: BudgetTokens = None
+    budget_steps: BudgetSteps = None
+    budget_minutes: BudgetMinutes = None
+
+
+@dataclass(frozen=True)
+class CaseOptions:
+    """Options of each session of a benchmark."""
+
+    model: Model = ""
+    iterations: Iterations = None
+    threshold: Threshold = None
+    seeds: Seeds = None
+    seed: Seed = 0
+    steps: Steps = None
+    variants: Variants = False
+    tune: Tune = False
+    budget_dollars: BudgetDollars = None
+    budget_tokens: BudgetTokens = None
+
+
+def given(group: TrainOptions | RunOptions) -> dict[str, Any]:
+    """Return the options of a group that have a value."""
+    return {name: value for name, value in vars(group).items() if value is not None}
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with each parameter that is a dataclass replaced by its fields, as options for typer.
+
+    `CommonOptions` come last in the help.
     """
-    lowered = str(text).strip().lower().replace("_", "").replace(",", "")
-    factor = _SUFFIXES.get(lowered[-1:], 1)
-    try:
-        # Not a float: 4.1 times a million is no whole number there.
-        number = Decimal(lowered[:-1] if factor > 1 else lowered) * factor
-    except DecimalException:
-        number = Decimal(-1)
-    if not number.is_finite() or not 0 < number <= 10**11 or number != int(number):
-        raise typer.BadParameter(f"{str(text)!r} is no positive whole number (for example 500000, 600k or 1.5M)")
-    return int(number)
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        if parameter.name not in groups:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[parameter.name]))
+            continue
+        group = groups[parameter.name]
+        annotations = get_type_hints(group, include_extras=True)
+        parameters += [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=annotations[field.name],
+            )
+            for field in fields(group)
+        ]
+
+    last = {field.name for field in fields(CommonOptions)}
+    parameters.sort(key=lambda parameter: parameter.name in last)
+
+    def flat(**values: Any) -> None:
+        filled = {
+            name: group(**{field.name: values.pop(field.name) for field in fields(group)})
+            for name, group in groups.items()
+        }
+        command(**values, **filled)
+
+    flat.__name__, flat.__doc__, flat.__module__ = command.__name__, command.__doc__, command.__module__
+    flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return flat

@@ -1,6 +1,6 @@
-"""What commands print: tables for people, one JSON document for programs, one line for an error.
+"""Output of commands: tables, or one JSON document with --json, and one line for an error.
 
-Results go to standard output, everything else to standard error. Rich is imported only by a command that prints for people.
+Results go to standard output, everything else to standard error. Only commands that print tables import rich.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _RED, _RESET = "\033[31m", "\033[0m"
 
 
 def message_dict(message: Message) -> dict[str, Any]:
-    """A protobuf message as JSON values, field names as in the protos; 64-bit integers as numbers."""
+    """Return a protobuf message as JSON values, with the field names of the protos and 64-bit integers as numbers."""
     from google.protobuf.descriptor import FieldDescriptor
     from google.protobuf.json_format import MessageToDict
 
     try:
         plain: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
-    except TypeError:  # a plug-in's message, of which this process knows no descriptor yet
+    except TypeError:  # the descriptor of a plug-in's message is not loaded yet
         plain = MessageToDict(_readable(message), preserving_proto_field_name=True)
     wide = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
 
-    # proto3's JSON writes 64-bit integers as strings, for JavaScript's sake; readers here expect numbers.
-    def mend(values: dict[str, Any], descriptor: Any) -> None:
+    # proto3's JSON writes 64-bit integers as strings, for JavaScript; programs in other languages expect numbers.
+    def convert(values: dict[str, Any], descriptor: Any) -> None:
         for name, field in descriptor.fields_by_name.items():
             if name not in values:
                 continue
@@ -46,14 +46,14 @@ def message_dict(message: Message) -> dict[str, Any]:
                 if field.message_type.GetOptions().map_entry:
                     continue
                 for item in value if isinstance(value, list) else [value]:
-                    mend(item, field.message_type)
+                    convert(item, field.message_type)
 
-    mend(plain, message.DESCRIPTOR)
+    convert(plain, message.DESCRIPTOR)
     return plain
 
 
 def _readable(message: Message) -> Message:
-    """A copy in which messages of plug-ins can be read; one that is not installed here is shown by its type and its bytes."""
+    """Return a copy with readable messages of plug-ins; one of an unknown plug-in has its type and bytes instead."""
     from google.protobuf import descriptor_pool
     from google.protobuf.any_pb2 import Any as AnyMessage
     from google.protobuf.struct_pb2 import Struct
@@ -64,7 +64,7 @@ def _readable(message: Message) -> Message:
     copy = type(message)()
     copy.CopyFrom(message)
 
-    def mend(part: Message) -> None:
+    def convert(part: Message) -> None:
         for field, value in part.ListFields():
             if field.message_type is None or field.message_type.GetOptions().map_entry:
                 continue
@@ -72,7 +72,7 @@ def _readable(message: Message) -> Message:
                 if isinstance(entry, AnyMessage):
                     _show_unknown(entry)
                 else:
-                    mend(entry)
+                    convert(entry)
 
     def _show_unknown(entry: AnyMessage) -> None:
         try:
@@ -82,12 +82,12 @@ def _readable(message: Message) -> Message:
             shown.update({"type": entry.TypeName(), "base64": base64.b64encode(entry.value).decode()})
             entry.Pack(shown)
 
-    mend(copy)
+    convert(copy)
     return copy
 
 
 def print_json(document: Any) -> None:
-    """One JSON document on standard output. NaN and infinities become null: JSON has no word for them."""
+    """Print one JSON document to standard output. NaN and infinities, which JSON lacks, become null."""
     print(json.dumps(_finite(document), indent=2, ensure_ascii=False), flush=True)
 
 
@@ -102,7 +102,7 @@ def _finite(value: Any) -> Any:
 
 
 def console(*, error: bool = False) -> Console:
-    """A console on standard output, or on standard error; wide where no terminal sets bounds, so that paths stay whole."""
+    """Return a console on standard output or error; without a terminal it is wide, so that paths are not broken."""
     from rich.console import Console
 
     stream = sys.stderr if error else sys.stdout
@@ -111,7 +111,7 @@ def console(*, error: bool = False) -> Console:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", empty: str = "") -> None:
-    """A table on standard output; without rows, the sentence `empty`."""
+    """Print a table to standard output; without rows, the text `empty`."""
     from rich.table import Table
     from rich.text import Text
 
@@ -129,7 +129,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, tit
 
 
 def fail(error: DressageError, *, as_json: bool) -> None:
-    """Says on standard error what is wrong: one line, or a JSON document."""
+    """Print an error to standard error: one line, or a JSON document."""
     document: dict[str, Any] = {"reason": error.reason, "message": error.message}
     if isinstance(error, InvalidArgument):
         document |= {"field": error.field, "expected": error.expected}
@@ -140,29 +140,29 @@ def fail(error: DressageError, *, as_json: bool) -> None:
 
 @contextmanager
 def writing(field: str, place: object, *, expected: str = "a path that can be written to") -> Iterator[None]:
-    """Around work that writes to a place that the user has named.
+    """Convert errors of writing to a path that the user named.
 
-    :raises InvalidArgument: naming the field and the place, where the system does not let it be written to.
+    :raises InvalidArgument: naming the field and the path, if it cannot be written.
     """
     try:
         yield
     except OSError as error:
-        if isinstance(error, ConnectionError | TimeoutError):  # of a server, or of a pipe's reader
+        if isinstance(error, ConnectionError | TimeoutError):  # of a connection, or of a pipe
             raise
         problem = f"cannot be written: {error.strerror or type(error).__name__}"
-        message = f"{field}: {problem} (got {str(place)!r}); expected {expected}"  # the whole path, however long
+        message = f"{field}: {problem} (got {str(place)!r}); expected {expected}"  # with the complete path
         raise InvalidArgument(message, field=field, expected=expected) from error
 
 
 def fail_unexpected(error: BaseException, *, as_json: bool) -> None:
-    """The same for a fault of ours."""
+    """Print an unexpected exception to standard error."""
     message = f"{type(error).__name__}: {error}".strip().rstrip(":")
-    text = f"{message} (a fault of dressage; DRESSAGE_DEBUG=1 shows where)"
+    text = f"{message}. This is a bug in dressage; DRESSAGE_DEBUG=1 shows the traceback."
     _fail("error", text, {"reason": "INTERNAL", "message": message}, as_json=as_json)
 
 
 def fail_usage(error: Any, *, as_json: bool) -> int:
-    """The same for wrong usage; returns the exit code. Help that was asked for by no argument at all is no error."""
+    """Print a usage error to standard error and return the exit code; without arguments, print the help."""
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error.format_message())
         return 0

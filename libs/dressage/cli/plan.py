@@ -1,4 +1,4 @@
-"""What a session will spend, before it does."""
+"""The plan of a session: what it will train and spend."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TEMPLATE = "template/v1"
 
 
 def plan_dict(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
-    """The plan for programs; what is at most is said so by its name."""
+    """Return the plan as JSON values; names of upper limits begin with `max`."""
     spec = estimate.spec
     iterations = max(spec.max_iterations, 1)
     dollars = estimate.dollars_per_iteration if estimate.HasField("dollars_per_iteration") else None
@@ -40,7 +40,7 @@ def plan_dict(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
 
 
 def _settings(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
-    """The settings of a method other than `reward`."""
+    """Return the settings of a method other than `reward`."""
     spec = output.message_dict(estimate.spec)
     chosen = estimate.spec.WhichOneof("method_spec")
     if chosen in (None, REWARD):
@@ -49,7 +49,7 @@ def _settings(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
 
 
 def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
-    """The plan for people."""
+    """Return the plan as text."""
     from rich.text import Text
 
     plan = plan_dict(estimate)
@@ -73,16 +73,16 @@ def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
 
 def _author(plan: dict[str, Any], *, train_only: bool) -> str:
     if train_only:
-        return "none: trains on your reward"
+        return "none: training with your reward"
     if not plan["uses_language_model"]:
-        return f"{plan['model'] or TEMPLATE}: the built-in author, no language model is called, nothing is spent"
+        return f"{plan['model'] or TEMPLATE}: built-in templates, no language model, no cost"
     dollars = plan["dollars_per_iteration"]
     price = "price unknown" if dollars is None else f"about {dollars:.3f} $"
     return f"{plan['model']}: about {counted(plan['model_calls_per_iteration'], 'call')} an iteration, {price}"
 
 
-def agreed(estimate: pb.EstimateSessionResponse, *, ask: Callable[[str], bool] | None) -> bool:
-    """Whether to go on. Only what may cost money is asked for, and only where somebody can answer."""
+def confirmed(estimate: pb.EstimateSessionResponse, *, ask: Callable[[str], bool] | None) -> bool:
+    """Return whether to start. The user is asked only on a terminal, and only if model calls may cost money."""
     if not estimate.uses_language_model or ask is None:
         return True
-    return ask("Go on?")
+    return ask("Start the session?")

@@ -1,6 +1,6 @@
-"""`dressage eval` and `dressage export`: what a finished policy does, and what other programs need of it.
+"""`dressage eval` and `dressage export`.
 
-Evaluation runs stock Gymnasium, never our batched simulator, and puts the random policy beside the trained one.
+Evaluation runs stock Gymnasium, not the batched simulator, and compares the policy with random actions.
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from dressage.cli import output
-from dressage.local.connection import ServerOptions as Where
+from dressage.local.connection import ServerOptions
 from dressage.sdk.progress import counted, return_text, short
 
 
-def evaluate(bundle: str, where: Where, *, episodes: int, seed: int, as_json: bool) -> None:
-    """Evaluates a policy and prints what came out."""
-
+def evaluate(bundle: str, server: ServerOptions, *, episodes: int, seed: int, as_json: bool) -> None:
+    """Evaluate a policy and print the result."""
     from dressage.policies import load
     from dressage.sdk.evaluation import measure
     from dressage.sdk.policy import bundle_folder
 
     async def work() -> dict[str, Any]:
-        async with bundle_folder(bundle, where) as folder:
+        async with bundle_folder(bundle, server) as folder:
             policy = load(folder)
             facts = await asyncio.to_thread(measure, policy, episodes=episodes, seed=seed)
             return {"environment": policy.description.environment, "bundle": str(folder), "seed": seed, **facts}
@@ -47,13 +46,12 @@ def _row(facts: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def export(bundle: str, where: Where, *, form: str, out: Path | None, as_json: bool) -> None:
-    """Exports a policy and prints the files written."""
-
+def export(bundle: str, server: ServerOptions, *, form: str, out: Path | None, as_json: bool) -> None:
+    """Export a policy and print the names of the files."""
     from dressage.sdk.policy import bundle_folder
 
     async def work() -> list[Path]:
-        async with bundle_folder(bundle, where) as folder:
+        async with bundle_folder(bundle, server) as folder:
             return await asyncio.to_thread(write_export, folder, form, out or _default_out(bundle, form))
 
     written = asyncio.run(work())
@@ -64,19 +62,19 @@ def export(bundle: str, where: Where, *, form: str, out: Path | None, as_json: b
 
 
 def _default_out(bundle: str, form: str) -> Path:
-    """In the working folder: named after the session, or after the folder of the bundle, whichever way it is told."""
+    """Return a path in the current folder with the name of the session or of the folder of the bundle."""
     path, name = Path(bundle).expanduser(), short(bundle.rstrip("/"))
-    if path.exists():  # `.` and `..` have no name of their own, and a file's is not the policy's
+    if path.exists():  # `.` and `..` have no name, and that of a file is not the policy's
         name = (path if path.is_dir() else path.parent).resolve().name
     name = name or "policy"
     return Path(f"{name}.onnx" if form == "onnx" else f"{name}-sb3")
 
 
 def write_export(folder: Path, form: str, out: Path) -> list[Path]:
-    """Writes a bundle's policy in another format; returns the files.
+    """Write the policy of a bundle in another format and return the files.
 
-    :raises FailedPrecondition: if a package that the format needs is not installed, or the format has no such kind of policy.
-    :raises InvalidArgument: if the place cannot be written to.
+    :raises FailedPrecondition: if a required package is not installed, or the format does not support the kind of policy.
+    :raises InvalidArgument: if the path cannot be written.
     """
     from dressage.policies import load, to_onnx, to_sb3
 

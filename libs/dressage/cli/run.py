@@ -1,8 +1,8 @@
-"""`dressage run` and `dressage train`: say what it will spend, do it, show it, sum it up.
+"""`dressage run` and `dressage train`: print the plan, run the session, follow it, print the summary.
 
-Ctrl-C means what the user can still get: a session of this process's own stack is cancelled (nobody else would go on with
-it), one of a running server is left to it. A second Ctrl-C leaves at once. SIGTERM stops without cancelling: the next server on
-the data folder takes the session up where it was.
+Ctrl-C cancels a session that runs in this process, because no other process would continue it; a session of a running server
+continues there. A second Ctrl-C ends the command at once. SIGTERM stops without cancelling: the next server on the data
+folder resumes the session.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import Any
 
 from dressage.api.v1 import session_pb2
 from dressage.cli import output, plan, summary
-from dressage.local.connection import Connection, connect, refuse_unusable
-from dressage.local.connection import ServerOptions as Where
+from dressage.local.connection import Connection, ServerOptions, connect, refuse_unusable
 from dressage.sdk import progress, screen
 from dressage.sdk.curve_file import Picture
 
@@ -28,38 +27,38 @@ _TERMINATED = 143
 
 
 @dataclass(frozen=True)
-class Manner:
-    """How a command behaves towards the person who typed it."""
+class OutputOptions:
+    """How a command interacts with the user."""
 
     yes: bool = False
     detach: bool = False
     as_json: bool = False
 
 
-def run(spec: session_pb2.SessionSpec, where: Where, manner: Manner) -> int:
-    """Runs a session; returns the exit code."""
-    return asyncio.run(_run(spec, where, manner))
+def run(spec: session_pb2.SessionSpec, server: ServerOptions, output_options: OutputOptions) -> int:
+    """Run a session and return the exit code."""
+    return asyncio.run(_run(spec, server, output_options))
 
 
-async def _run(spec: session_pb2.SessionSpec, where: Where, manner: Manner) -> int:
-    async with connect(where, start="full") as connection:
-        refuse_unusable(where, connection, detach=manner.detach)
+async def _run(spec: session_pb2.SessionSpec, server: ServerOptions, output_options: OutputOptions) -> int:
+    async with connect(server, start="full") as connection:
+        refuse_unusable(server, connection, detach=output_options.detach)
         estimate = await connection.client.estimate_session(spec)
         document = {"plan": plan.plan_dict(estimate)}
-        if not manner.as_json:
+        if not output_options.as_json:
             output.console().print(plan.plan_text(estimate))
-        if not manner.yes and not plan.agreed(estimate, ask=_asker(manner)):
+        if not output_options.yes and not plan.confirmed(estimate, ask=_asker(output_options)):
             return 1
-        if manner.detach:
-            return _detached(await connection.client.create_session(spec), connection, document, manner)
-        # Before there is a session, Ctrl-C may just end everything.
+        if output_options.detach:
+            return _detached(await connection.client.create_session(spec), connection, document, output_options)
+        # Before the session exists, Ctrl-C simply ends the process.
         async with _signals() as signals:
             session = await connection.client.create_session(spec)
-            ended, code = await follow(session.name, connection, manner, signals=signals)
+            ended, code = await follow(session.name, connection, output_options, signals=signals)
         if code == _TERMINATED and connection.kind == "stack":
-            connection = replace(connection, only_looks=True)  # nothing goes on with it once this process is gone
+            connection = replace(connection, read_only=True)  # no process continues it after this one
         result = await summary.collect(ended, connection, curve=await curve(ended, connection))
-        if manner.as_json:
+        if output_options.as_json:
             output.print_json(document | result)
         else:
             output.console().print(summary.text(result))
@@ -67,7 +66,7 @@ async def _run(spec: session_pb2.SessionSpec, where: Where, manner: Manner) -> i
 
 
 async def curve(session: session_pb2.Session, connection: Connection) -> Picture | None:
-    """The picture of the best training's learning curves, drawn now; None where there is no policy."""
+    """Draw the learning curves of the best training; None if there is no policy."""
     if not session.best_policy:
         return None
     from dressage.sdk import curves
@@ -75,68 +74,70 @@ async def curve(session: session_pb2.Session, connection: Connection) -> Picture
     return await curves.save(session, connection)
 
 
-def _asker(manner: Manner) -> Callable[[str], bool] | None:
-    """How to ask the user; None where nobody is there to answer."""
-    if manner.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+def _asker(output_options: OutputOptions) -> Callable[[str], bool] | None:
+    """Return a function that asks the user; None without a terminal."""
+    if output_options.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return None
     import typer
 
     return lambda question: typer.confirm(question, default=True)
 
 
-def _detached(session: session_pb2.Session, connection: Connection, document: dict[str, Any], manner: Manner) -> int:
-    if manner.as_json:
+def _detached(
+    session: session_pb2.Session, connection: Connection, document: dict[str, Any], output_options: OutputOptions
+) -> int:
+    if output_options.as_json:
         output.print_json(document | {"session": output.message_dict(session)})
     else:
-        print(f"{session.name} has begun\n{hints(session.name, connection)}")
+        print(f"{session.name} started\n{hints(session.name, connection)}")
     return 0
 
 
 def hints(session: str, connection: Connection) -> str:
-    """How to come back to a session that goes on without this command."""
+    """Return the commands for a session that continues without this one."""
     name, at = progress.short(session), connection.flags
-    return f"  watch it:  dressage sessions watch {name}{at}\n  cancel it: dressage sessions cancel {name}{at}"
+    return f"  follow: dressage sessions watch {name}{at}\n  cancel: dressage sessions cancel {name}{at}"
 
 
 async def follow(
-    name: str, connection: Connection, manner: Manner, *, signals: asyncio.Queue[int]
+    name: str, connection: Connection, output_options: OutputOptions, *, signals: asyncio.Queue[int]
 ) -> tuple[session_pb2.Session, int | None]:
-    """Shows a session until it ends or the user leaves; returns the session and, if it was left, the exit code."""
-    watching = asyncio.create_task(show(name, connection, as_json=manner.as_json))
+    """Follow a session until it ends or a signal arrives; return the session and, after a signal, the exit code."""
+    watching = asyncio.create_task(show(name, connection, as_json=output_options.as_json))
     try:
         signalled = await _first(watching, signals, timeout=None)
         if signalled is None:
             watching.result()
             return await connection.client.get_session(name), None
-        return await _leave(name, connection, watching, signals, signalled)
+        return await _interrupted(name, connection, watching, signals, signalled)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
 
 
-async def _leave(
+async def _interrupted(
     name: str, connection: Connection, watching: asyncio.Task[None], signals: asyncio.Queue[int], signalled: int
 ) -> tuple[session_pb2.Session, int]:
     if signalled == signal.SIGTERM or connection.kind != "stack":
         if connection.kind == "stack":
-            say(f"\nstopping; {name} goes on when a server runs on this data folder (dressage serve)")
+            print_remark(f"\nstopping; `dressage serve` on this data folder resumes {name}")
         else:
-            say(f"\n{name} goes on at {connection.client.address}\n{hints(name, connection)}")
+            print_remark(f"\n{name} continues at {connection.client.address}\n{hints(name, connection)}")
         code = _TERMINATED if signalled == signal.SIGTERM else _INTERRUPTED
         return await connection.client.get_session(name), code
-    say("\ncancelling the session; Ctrl-C again leaves at once")
+    print_remark("\ncancelling the session; press Ctrl-C again to exit at once")
     await connection.client.cancel_session(name, reason="cancelled by Ctrl-C")
     await _first(watching, signals, timeout=_CANCEL_SECONDS)
     return await connection.client.get_session(name), _INTERRUPTED
 
 
-def say(text: str) -> None:
-    """A remark to the person, beside the results."""
+def print_remark(text: str) -> None:
+    """Print to standard error, which has no results."""
     print(text, file=sys.stderr, flush=True)
 
 
 async def _first(watching: asyncio.Task[None], signals: asyncio.Queue[int], *, timeout: float | None) -> int | None:
-    """The first signal, or None once the watch ended or time is up."""
+    """Return the first signal; None if the watch ends first or the timeout expires."""
     signalled = asyncio.create_task(signals.get())
     try:
         await asyncio.wait({watching, signalled}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -147,16 +148,16 @@ async def _first(watching: asyncio.Task[None], signals: asyncio.Queue[int], *, t
 
 @asynccontextmanager
 async def _signals() -> AsyncIterator[asyncio.Queue[int]]:
-    """SIGINT and SIGTERM as a queue instead of an exception, as long as a session is under way."""
+    """Deliver SIGINT and SIGTERM to a queue instead of raising, while a session runs."""
     loop, queue = asyncio.get_running_loop(), asyncio.Queue[int](maxsize=8)
 
-    def arrived(number: int) -> None:
+    def enqueue(number: int) -> None:
         if not queue.full():
             queue.put_nowait(number)
 
     numbers = (signal.SIGINT, signal.SIGTERM)
     for number in numbers:
-        loop.add_signal_handler(number, arrived, number)
+        loop.add_signal_handler(number, enqueue, number)
     try:
         yield queue
     finally:
@@ -165,7 +166,7 @@ async def _signals() -> AsyncIterator[asyncio.Queue[int]]:
 
 
 async def show(name: str, connection: Connection, *, as_json: bool) -> None:
-    """Shows a session's events until it ends: a live picture on a terminal, lines elsewhere."""
+    """Show the events of a session until it ends: a live display on a terminal, else one line for each event."""
     view = screen.first_view(await connection.client.get_session(name))
     with screen.opened(view, stream=sys.stderr if as_json else None) as update:
         async for response in connection.client.watch_session(name):

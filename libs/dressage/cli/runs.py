@@ -1,41 +1,40 @@
-"""`dressage runs …`: leases of a session's trainers, the assignments that they work on, and what they wrote."""
+"""`dressage runs …`: the trainers of a session, their assignments and their logs."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dressage.cli.options import Address, DataDir, Json, Token, parse_count
+from dressage.cli.options import CommonOptions, SessionName, grouped, parse_count
 
 if TYPE_CHECKING:
     from dressage.local.connection import Connection
 
-app = typer.Typer(help="Look at a session's trainers and their work.", no_args_is_help=True)
+app = typer.Typer(help="List and inspect the trainers of a session.", no_args_is_help=True)
 
-Session = Annotated[str, typer.Argument(metavar="SESSION", help="Id of a session, or sessions/ID.")]
-Run = Annotated[str, typer.Argument(metavar="RUN", help="sessions/S/runs/R, S/R, or a session: its newest run.")]
+Run = Annotated[
+    str, typer.Argument(metavar="RUN", help="sessions/S/runs/R, S/R, or a session, which means its newest run.")
+]
 
 _FULL = re.compile(r"sessions/[^/]+/runs/[^/]+\Z")
 _SHORT = re.compile(r"(?!sessions/)([^/]+)/([^/]+)\Z")
 
 
 @app.command("list")
-def list_(
-    session: Session, as_json: Json = False, data_dir: DataDir = None, address: Address = None, token: Token = None
-) -> None:
-    """Runs of a session, oldest first."""
+@grouped
+def list_(session: SessionName, common: CommonOptions) -> None:
+    """List the runs of a session, oldest first."""
+    from dressage.cli import output
+    from dressage.local.connection import execute
 
     async def work(connection: Connection) -> list[Any]:
         return await _runs(connection, session)
 
-    found = _execute(work, address, token, data_dir)
-    from dressage.cli import output
-
-    if as_json:
-        output.print_json({"runs": [output.message_dict(run) for run in found]})
+    runs = execute(common.server(), work)
+    if common.as_json:
+        output.print_json({"runs": [output.message_dict(run) for run in runs]})
         return
     columns = ("run", "state", "pool", "attempt", "assignment", "condition")
     rows = [
@@ -47,25 +46,24 @@ def list_(
             _assignment(run.assignment),
             run.failure.message or (run.conditions[-1].message if run.conditions else ""),
         )
-        for run in found
+        for run in runs
     ]
     output.print_table(columns, rows, empty=f"{session} has no runs yet")
 
 
 @app.command()
-def assignments(
-    session: Session, as_json: Json = False, data_dir: DataDir = None, address: Address = None, token: Token = None
-) -> None:
-    """Assignments of a session, oldest first: what its trainers did and do."""
+@grouped
+def assignments(session: SessionName, common: CommonOptions) -> None:
+    """List the assignments of a session, oldest first."""
+    from dressage.cli import output
+    from dressage.local.connection import execute
 
     async def work(connection: Connection) -> list[Any]:
         return [entry async for entry in connection.client.list_assignments(session)]
 
-    found = _execute(work, address, token, data_dir)
-    from dressage.cli import output
-
-    if as_json:
-        output.print_json({"assignments": [output.message_dict(entry) for entry in found]})
+    entries = execute(common.server(), work)
+    if common.as_json:
+        output.print_json({"assignments": [output.message_dict(entry) for entry in entries]})
         return
     columns = ("assignment", "kind", "state", "run", "failures", "env steps", "steps/s", "condition")
     rows = [
@@ -79,48 +77,50 @@ def assignments(
             f"{entry.steps_per_second:,.0f}" if entry.steps_per_second else "",
             entry.failure.message or (entry.conditions[-1].message if entry.conditions else ""),
         )
-        for entry in found
+        for entry in entries
     ]
     output.print_table(columns, rows, empty=f"{session} has no assignments yet")
 
 
 @app.command()
-def show(
-    run: Run, as_json: Json = False, data_dir: DataDir = None, address: Address = None, token: Token = None
-) -> None:
-    """One run: its state, the members of its assignment or its last one, and conditions with what to do about them."""
+@grouped
+def show(run: Run, common: CommonOptions) -> None:
+    """Show one run.
+
+    Prints its state, its current or last assignment, the members, and conditions with remedies.
+    """
+    from dressage.cli import output
+    from dressage.local.connection import execute
 
     async def work(connection: Connection) -> tuple[Any, Any]:
-        found = await connection.client.get_run(await _named(connection, run))
-        if found.assignment:
-            return found, await connection.client.get_assignment(found.assignment)
-        parent = "/".join(found.name.split("/")[:2])
-        done = [entry async for entry in connection.client.list_assignments(parent) if entry.run == found.name]
-        return found, done[-1] if done else None
+        record = await connection.client.get_run(await _run_name(connection, run))
+        if record.assignment:
+            return record, await connection.client.get_assignment(record.assignment)
+        parent = "/".join(record.name.split("/")[:2])
+        done = [entry async for entry in connection.client.list_assignments(parent) if entry.run == record.name]
+        return record, done[-1] if done else None
 
-    found, assignment = _execute(work, address, token, data_dir)
-    from dressage.cli import output
-
-    if as_json:
-        output.print_json(output.message_dict(found))
+    message, assignment = execute(common.server(), work)
+    if common.as_json:
+        output.print_json(output.message_dict(message))
         return
-    print(f"{found.name}  {_state(found)}, attempt {found.attempt}, pool {found.pool}")
-    _print_notes(found)
+    print(f"{message.name}  {_state(message)}, attempt {message.attempt}, pool {message.pool}")
+    _print_conditions(message)
     if assignment is None:
         return
     print(f"{assignment.name}  {assignment.kind}, {_assignment_state(assignment)}")
-    _print_notes(assignment)
+    _print_conditions(assignment)
     if assignment.members:
         _print_members(assignment)
 
 
-def _print_notes(found: Any) -> None:
-    """The failure and the conditions of a run or an assignment."""
-    if found.HasField("failure"):
-        print(f"failed: {found.failure.reason}: {found.failure.message}")
-        if found.failure.remedy:
-            print(f"  {found.failure.remedy}")
-    for condition in found.conditions:
+def _print_conditions(resource: Any) -> None:
+    """Print the failure and the conditions of a run or an assignment."""
+    if resource.HasField("failure"):
+        print(f"failed: {resource.failure.reason}: {resource.failure.message}")
+        if resource.failure.remedy:
+            print(f"  {resource.failure.remedy}")
+    for condition in resource.conditions:
         print(f"{condition.time.ToDatetime():%H:%M:%S} {condition.type}: {condition.message}")
 
 
@@ -141,49 +141,38 @@ def _print_members(assignment: Any) -> None:
 
 
 @app.command()
+@grouped
 def logs(
     run: Run,
+    common: CommonOptions,
     tail: Annotated[
-        int, typer.Option(parser=parse_count, metavar="BYTES", help="At most so much of its end, e.g. 64k.")
+        int, typer.Option(parser=parse_count, metavar="BYTES", help="Print at most the last BYTES, such as 64k.")
     ] = 65_536,
-    as_json: Json = False,
-    data_dir: DataDir = None,
-    address: Address = None,
-    token: Token = None,
 ) -> None:
-    """The end of what a run's trainers wrote: the process's log, or the pod's."""
-
-    async def work(connection: Connection) -> Any:
-        return await connection.client.read_run_log(await _named(connection, run), tail_bytes=tail)
-
-    answer = _execute(work, address, token, data_dir)
-    if as_json:
-        from dressage.cli import output
-
-        output.print_json({"text": answer.text, "truncated": answer.truncated})
-        return
-    if answer.truncated:
-        print("…")
-    print(answer.text, end="" if answer.text.endswith("\n") else "\n")
-
-
-def _execute(
-    work: Callable[[Connection], Awaitable[Any]], address: str | None, token: str | None, data_dir: Any
-) -> Any:
-    from dressage.local.connection import ServerOptions as Where
+    """Print the end of the log of a run."""
+    from dressage.cli import output
     from dressage.local.connection import execute
 
-    return execute(Where(address, token, data_dir), work)
+    async def work(connection: Connection) -> Any:
+        return await connection.client.read_run_log(await _run_name(connection, run), tail_bytes=tail)
+
+    log = execute(common.server(), work)
+    if common.as_json:
+        output.print_json({"text": log.text, "truncated": log.truncated})
+        return
+    if log.truncated:
+        print("…")
+    print(log.text, end="" if log.text.endswith("\n") else "\n")
 
 
 async def _runs(connection: Connection, session: str) -> list[Any]:
     return [run async for run in connection.client.list_runs(session)]
 
 
-async def _named(connection: Connection, text: str) -> str:
-    """The full name of the run that is meant.
+async def _run_name(connection: Connection, text: str) -> str:
+    """Return the full name of a run.
 
-    :raises NotFound: if a session is meant that has no runs.
+    :raises NotFound: if the text names a session without runs.
     """
     from dressage import errors
 
@@ -191,10 +180,10 @@ async def _named(connection: Connection, text: str) -> str:
         return text
     if parts := _SHORT.match(text):
         return f"sessions/{parts[1]}/runs/{parts[2]}"
-    found = await _runs(connection, text)
-    if not found:
+    runs = await _runs(connection, text)
+    if not runs:
         raise errors.NotFound(f"session {text!r} has no runs yet", reason="RUN_NOT_FOUND")
-    return str(found[-1].name)
+    return str(runs[-1].name)
 
 
 def _short(name: str) -> str:
@@ -203,7 +192,7 @@ def _short(name: str) -> str:
 
 
 def _assignment(name: str) -> str:
-    """`ITERATION/ASSIGNMENT`; empty for none."""
+    """Return `ITERATION/ASSIGNMENT`; empty for none."""
     parts = name.split("/")
     return f"{parts[3]}/{parts[5]}" if len(parts) == 6 else ""
 

@@ -1,4 +1,4 @@
-"""`dressage serve`: the local stack, kept up until SIGINT or SIGTERM."""
+"""`dressage serve`: the local stack until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ def serve(
     metrics: str | None = None,
     recordings: Path | None = None,
 ) -> None:
-    """Serves until a signal; running sessions are stopped at a checkpoint and go on with the next server.
+    """Serve until a signal. Running sessions stop at a checkpoint, and the next server resumes them.
 
-    :param metrics: host:port of the metrics for Prometheus; none if not set.
-    :raises FailedPrecondition: if a server runs on the data folder already.
+    :param metrics: host:port of the Prometheus metrics; None: no metrics.
+    :raises FailedPrecondition: if another server runs on the data folder.
     """
     running = find_local_server(data_dir)
     if running is not None:
         raise errors.FailedPrecondition(
-            f"a server runs on {data_dir} already, at {running.address} (process {running.pid}); commands join it",
+            f"a server runs on {data_dir} already, at {running.address} (process {running.pid}); commands use it",
             reason="ALREADY_SERVING",
             metadata={"address": running.address, "pid": str(running.pid)},
         )
-    given = {"address": address, "token": token, "api_base": api_base, "metrics": metrics, "recordings": recordings}
-    asyncio.run(_serve(data_dir, given))
+    settings = {"address": address, "token": token, "api_base": api_base, "metrics": metrics, "recordings": recordings}
+    asyncio.run(_serve(data_dir, settings))
 
 
-async def _serve(data_dir: Path, given: dict[str, Any]) -> None:
-    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
+async def _serve(data_dir: Path, settings: dict[str, Any]) -> None:
+    loop, shutdown_requested = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
-    stack = await LocalStack.start(data_dir, **given, log=sys.stderr)
+        loop.add_signal_handler(number, shutdown_requested.set)
+    stack = await LocalStack.start(data_dir, **settings, log=sys.stderr)
     try:
-        print(f"serving on {stack.address}, data in {data_dir}; Ctrl-C stops", flush=True)
-        await stopping.wait()
+        print(f"serving on {stack.address}, data in {data_dir}; press Ctrl-C to stop", flush=True)
+        await shutdown_requested.wait()
         print("stopping", flush=True)
     finally:
         await stack.stop()

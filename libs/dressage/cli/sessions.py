@@ -1,265 +1,262 @@
-"""`dressage sessions …`."""
+"""`dressage sessions …`: the options; `listings` and `guidance` do the work."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dressage.cli.options import Address, DataDir, Json, Token
+from dressage.cli.options import (
+    BudgetDollars,
+    BudgetMinutes,
+    BudgetSteps,
+    BudgetTokens,
+    CommonOptions,
+    SessionName,
+    grouped,
+)
 
 if TYPE_CHECKING:
     from dressage.local.connection import Connection
 
-app = typer.Typer(help="Look at sessions and act on them.", no_args_is_help=True)
+app = typer.Typer(help="List, show, steer and extend sessions.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="SESSION", help="Id of a session, or sessions/ID.")]
+IterationNumber = Annotated[int, typer.Option(min=0, metavar="N", help="Number of an iteration [the waiting one].")]
 
 
-def _with(
+def _execute(
     work: Callable[[Connection], Awaitable[Any]],
-    address: str | None,
-    token: str | None,
-    data_dir: Any,
+    common: CommonOptions,
     *,
-    start: Any = "records",
+    start: Literal["no", "records", "full"] = "records",
 ) -> Any:
-    from dressage.local.connection import ServerOptions as Where
     from dressage.local.connection import execute
 
-    return execute(Where(address, token, data_dir), work, start=start)
+    return execute(common.server(), work, start=start)
 
 
 @app.command("list")
+@grouped
 def list_(
-    all_: Annotated[bool, typer.Option("--all", help="Deleted ones too.")] = False,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 50,
-    as_json: Json = False,
-    data_dir: DataDir = None,
-    address: Address = None,
-    token: Token = None,
+    common: CommonOptions,
+    all_: Annotated[bool, typer.Option("--all", help="Include deleted sessions.")] = False,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number of sessions.")] = 50,
 ) -> None:
-    """Sessions, newest first."""
+    """List sessions, newest first."""
     from dressage.cli import listings
 
-    sessions = _with(listings.sessions(show_deleted=all_, limit=limit), address, token, data_dir)
-    listings.print_sessions(sessions, as_json=as_json)
+    entries = _execute(listings.sessions(show_deleted=all_, limit=limit), common)
+    listings.print_sessions(entries, as_json=common.as_json)
 
 
 @app.command()
-def show(
-    session: Name, as_json: Json = False, data_dir: DataDir = None, address: Address = None, token: Token = None
-) -> None:
-    """One session: state, scores, iterations, where its policy and video are."""
+@grouped
+def show(session: SessionName, common: CommonOptions) -> None:
+    """Show one session: state, scores, iterations, policy and video."""
     from dressage.cli import listings
 
-    listings.print_session(_with(listings.session(session), address, token, data_dir), as_json=as_json)
+    listings.print_session(_execute(listings.session(session), common), as_json=common.as_json)
 
 
 @app.command()
-def watch(
-    session: Name, as_json: Json = False, data_dir: DataDir = None, address: Address = None, token: Token = None
-) -> None:
-    """Follow a session until it ends; Ctrl-C leaves it alone."""
+@grouped
+def watch(session: SessionName, common: CommonOptions) -> None:
+    """Follow a session until it ends.
+
+    Ctrl-C ends the command; the session continues where a server runs.
+    """
     from dressage.cli import listings
 
-    # A full stack goes on with a session that a crash or a stop has interrupted.
-    _with(listings.watch(session, as_json=as_json), address, token, data_dir, start="full")
+    # A full stack resumes a session that a crash or a stop has interrupted.
+    _execute(listings.watch(session, as_json=common.as_json), common, start="full")
 
 
 @app.command()
+@grouped
 def cancel(
-    session: Name,
-    reason: Annotated[str, typer.Option(help="Kept as the state's reason.")] = "",
-    as_json: Json = False,
-    data_dir: DataDir = None,
-    address: Address = None,
-    token: Token = None,
+    session: SessionName,
+    common: CommonOptions,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Reason, stored with the session.")] = "",
 ) -> None:
-    """End a session; what it has so far stays."""
-    _act(
-        lambda client: client.cancel_session(session, reason=reason), "is cancelled", as_json, address, token, data_dir
-    )
+    """Cancel a session; its results so far are kept."""
+    _act(lambda client: client.cancel_session(session, reason=reason), "is cancelled", common)
 
 
 @app.command()
+@grouped
 def resume(
-    session: Name,
-    iterations: Annotated[int, typer.Option(min=0, max=1000, help="Iterations to add to the maximum.")] = 0,
-    budget_dollars: Annotated[float | None, typer.Option(metavar="X", min=0.0, help="New bound on dollars.")] = None,
-    budget_tokens: Annotated[int, typer.Option(metavar="N", min=0, help="New bound on tokens.")] = 0,
-    budget_steps: Annotated[int, typer.Option(metavar="N", min=0, help="New bound on environment steps.")] = 0,
-    as_json: Json = False,
-    data_dir: DataDir = None,
-    address: Address = None,
-    token: Token = None,
+    session: SessionName,
+    common: CommonOptions,
+    iterations: Annotated[
+        int, typer.Option(metavar="N", min=0, max=1000, help="Number of iterations to add to the maximum.")
+    ] = 0,
+    budget_dollars: BudgetDollars = None,
+    budget_tokens: BudgetTokens = None,
+    budget_steps: BudgetSteps = None,
+    budget_minutes: BudgetMinutes = None,
 ) -> None:
-    """Extend an ended session, or take it up again, and follow it where no server does."""
+    """Resume an ended session, with more iterations or a larger budget."""
     from dressage.api.v1 import session_pb2
     from dressage.cli import listings
 
-    budget = session_pb2.Budget(dollars=budget_dollars, tokens=budget_tokens, env_steps=budget_steps)
-    work = listings.resume(session, iterations=iterations, budget=budget, as_json=as_json)
-    raise typer.Exit(_with(work, address, token, data_dir, start="full"))
+    budget = session_pb2.Budget(dollars=budget_dollars, tokens=budget_tokens or 0, env_steps=budget_steps or 0)
+    if budget_minutes is not None:
+        budget.wall_time.FromMilliseconds(round(60_000 * budget_minutes))
+    work = listings.resume(session, iterations=iterations, budget=budget, as_json=common.as_json)
+    raise typer.Exit(_execute(work, common, start="full"))
 
 
 @app.command()
+@grouped
 def steer(
-    session: Name,
-    note: Annotated[str, typer.Argument(help="What the next revision must heed.")] = "",
+    session: SessionName,
+    common: CommonOptions,
+    note: Annotated[str, typer.Argument(metavar="NOTE", help="A direction for the next revision.")] = "",
     reward: Annotated[
         Path | None,
         typer.Option(
             "--reward",
             "--proposal",
             metavar="FILE",
-            help="Evaluate this reward, or the proposal of another method, next; replaces a proposal that waits.",
+            help="Reward, or proposal of another method, to evaluate next; replaces a waiting proposal.",
         ),
     ] = None,
     criteria: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.json", help="Criteria instead of the session's: [{title, description}]."),
+        typer.Option(metavar="FILE", help="New criteria, as `dressage elicit --out` writes them."),
     ] = None,
     rebase_to: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Iteration that the next revision starts from.")
+        int,
+        typer.Option(metavar="N", min=0, help="Iteration that the next revision starts from [the reviser's choice]."),
     ] = 0,
-    as_json: Json = False,
-    data_dir: DataDir = None,
-    address: Address = None,
-    token: Token = None,
 ) -> None:
-    """Steer the next iteration: a note, a proposal, criteria, an iteration to start from."""
+    """Steer the next iteration.
+
+    Give a note, a proposal, new criteria, or an iteration to start from.
+    """
     from dressage.cli import guidance
 
-    told = guidance.Told(note=note, reward=reward, criteria=criteria, rebase_to=rebase_to)
-    _act(guidance.steer(session, told), "takes it into its next iteration", as_json, address, token, data_dir)
+    options = guidance.SteerOptions(note=note, reward=reward, criteria=criteria, rebase_to=rebase_to)
+    _act(guidance.steer(session, options), "uses it in its next iteration", common)
 
 
 @app.command()
+@grouped
 def approve(
-    session: Name,
-    note: Annotated[str, typer.Option(help="Remarks, kept with the iteration.")] = "",
-    iteration: Annotated[int, typer.Option(min=0, metavar="N", help="The iteration that is meant.")] = 0,
-    as_json: Json = False,
-    data_dir: DataDir = None,
-    address: Address = None,
-    token: Token = None,
+    session: SessionName,
+    common: CommonOptions,
+    note: Annotated[str, typer.Option(metavar="TEXT", help="Remarks, stored with the iteration.")] = "",
+    iteration: IterationNumber = 0,
 ) -> None:
-    """Let the proposal that waits be evaluated (see `run --approve`)."""
+    """Approve the waiting proposal.
+
+    Sessions wait for approval with `dressage run --approve`.
+    """
     _act(
-        lambda client: client.approve_session(session, iteration=iteration, note=note),
-        "evaluates its proposal",
-        as_json,
-        address,
-        token,
-        data_dir,
+        lambda client: client.approve_session(session, iteration=iteration, note=note), "evaluates its proposal", common
     )
 
 
 @app.command()
+@grouped
 def label(
     rollout: Annotated[
         str, typer.Argument(metavar="ROLLOUT", help="Artifact key of a rollout: sessions/…/50000_median.npz.")
     ],
-    score: Annotated[float, typer.Argument(min=0.0, max=1.0, help="0: not the behaviour; 1: just it.")],
-    comment: Annotated[str, typer.Option(help="Remarks.")] = "",
-    as_json: Json = False,
-    data_dir: DataDir = None,
-    address: Address = None,
-    token: Token = None,
+    score: Annotated[
+        float, typer.Argument(metavar="SCORE", min=0.0, max=1.0, help="0: not the behaviour; 1: exactly the behaviour.")
+    ],
+    common: CommonOptions,
+    comment: Annotated[str, typer.Option(metavar="TEXT", help="Remarks.")] = "",
 ) -> None:
-    """Score a rollout yourself; shown beside the judges' scores, with how both agree."""
+    """Score a rollout yourself.
+
+    Prints the scores of the judges, and how often labels and judges agree.
+    """
     from dressage.cli import guidance
 
-    answer = _with(guidance.label(rollout, score, comment), address, token, data_dir)
-    guidance.print_label(answer, as_json=as_json)
+    response = _execute(guidance.label(rollout, score, comment), common)
+    guidance.print_label(response, as_json=common.as_json)
 
 
 @app.command()
-def rollouts(
-    session: Name, as_json: Json = False, data_dir: DataDir = None, address: Address = None, token: Token = None
-) -> None:
-    """A session's recorded rollouts with the scores of judges and people."""
+@grouped
+def rollouts(session: SessionName, common: CommonOptions) -> None:
+    """List the recorded rollouts of a session with their scores."""
     from dressage.cli import guidance
 
-    guidance.print_rollouts(_with(guidance.rollouts(session), address, token, data_dir), as_json=as_json)
+    guidance.print_rollouts(_execute(guidance.rollouts(session), common), as_json=common.as_json)
 
 
 @app.command()
+@grouped
 def diff(
-    session: Name,
+    session: SessionName,
     first: Annotated[int, typer.Argument(metavar="A", min=1, help="Number of an iteration.")],
-    second: Annotated[int, typer.Argument(metavar="B", min=1, help="Number of another.")],
-    as_json: Json = False,
-    data_dir: DataDir = None,
-    address: Address = None,
-    token: Token = None,
+    second: Annotated[int, typer.Argument(metavar="B", min=1, help="Number of another iteration.")],
+    common: CommonOptions,
 ) -> None:
-    """Two iterations side by side: scores, hyperparameters and the unified diff of their proposals."""
+    """Compare two iterations.
+
+    Prints scores, hyperparameters and the unified diff of the proposals.
+    """
     from dressage.cli import guidance
 
-    pair = _with(guidance.pair(session, first, second), address, token, data_dir)
-    guidance.print_diff(*pair, as_json=as_json)
+    guidance.print_diff(*_execute(guidance.pair(session, first, second), common), as_json=common.as_json)
 
 
 @app.command()
+@grouped
 def delete(
-    session: Name,
-    force: Annotated[bool, typer.Option(help="Cancel it first if it runs.")] = False,
-    as_json: Json = False,
-    data_dir: DataDir = None,
-    address: Address = None,
-    token: Token = None,
+    session: SessionName,
+    common: CommonOptions,
+    force: Annotated[bool, typer.Option("--force", help="Cancel the session first if it runs.")] = False,
 ) -> None:
-    """Mark a session as deleted; `undelete` takes it back."""
-    _act(lambda client: client.delete_session(session, force=force), "deleted", as_json, address, token, data_dir,
-         at_work=False)  # fmt: skip
+    """Mark a session as deleted; `undelete` restores it."""
+    _act(lambda client: client.delete_session(session, force=force), "is deleted", common, needs_server=False)
 
 
 @app.command()
-def undelete(
-    session: Name, as_json: Json = False, data_dir: DataDir = None, address: Address = None, token: Token = None
-) -> None:
-    """Take a deletion back."""
-    _act(lambda client: client.undelete_session(session), "is back", as_json, address, token, data_dir, at_work=False)
+@grouped
+def undelete(session: SessionName, common: CommonOptions) -> None:
+    """Restore a deleted session."""
+    _act(lambda client: client.undelete_session(session), "is restored", common, needs_server=False)
 
 
 @app.command()
-def lineage(
-    session: Name, as_json: Json = False, data_dir: DataDir = None, address: Address = None, token: Token = None
-) -> None:
-    """The tree of a session's iterations, with scores and lessons."""
+@grouped
+def lineage(session: SessionName, common: CommonOptions) -> None:
+    """Show the iterations of a session as a tree.
+
+    Prints scores, changes and lessons.
+    """
     from dressage.cli import listings
 
     async def work(connection: Connection) -> Any:
         return await connection.client.get_lineage(session)
 
-    listings.print_lineage(_with(work, address, token, data_dir), as_json=as_json)
+    listings.print_lineage(_execute(work, common), as_json=common.as_json)
 
 
 def _act(
-    act: Callable[[Any], Awaitable[Any]],
-    said: str,
-    as_json: bool,
-    address: str | None,
-    token: str | None,
-    data_dir: Any,
-    *,
-    at_work: bool = True,
+    act: Callable[[Any], Awaitable[Any]], effect: str, common: CommonOptions, *, needs_server: bool = True
 ) -> None:
-    """Does something to a session and says so, or prints the session."""
+    """Change a session and print the effect, or the session as JSON.
+
+    :param needs_server: whether the effect comes only when a server continues the session.
+    """
     from dressage.cli import output, summary
 
     async def work(connection: Connection) -> Any:
         session = await act(connection.client)
-        watch = f"dressage sessions watch {session.name.rpartition('/')[2]}{connection.flags}"
-        waits = at_work and summary.state_now(session, connection) == "interrupted"
-        return session, f", once `{watch}` or a server goes on with it" if waits else ""
+        interrupted = needs_server and summary.state_now(session, connection) == "interrupted"
+        command = f"dressage sessions watch {session.name.rpartition('/')[2]}{connection.flags}"
+        return session, f" once a server or `{command}` resumes it" if interrupted else ""
 
-    session, when = _with(work, address, token, data_dir)
-    if as_json:
+    session, condition = _execute(work, common)
+    if common.as_json:
         output.print_json(output.message_dict(session))
     else:
-        print(f"{session.name} {said}{when}")
+        print(f"{session.name} {effect}{condition}")

@@ -1,4 +1,4 @@
-"""What came out of a session: its facts for programs, a table for people."""
+"""The summary of a session: as JSON values, and as a table."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dressage.sdk.progress import counted, duration, return_text, score_text, sh
 
 
 async def collect(session: pb.Session, connection: Connection, *, curve: Picture | None = None) -> dict[str, Any]:
-    """The facts; paths are given where the artifacts lie on this machine.
+    """Return the summary; paths are set if the artifacts are on this machine.
 
-    :param curve: the learning curve, if it was to be drawn; without a picture, one that lies beside the policy is named.
+    :param curve: the learning curve drawn just now; if there is none, an existing picture in the folder of the policy is used.
     """
     curve = curve or Picture()
     picture = curve.path
@@ -38,7 +38,7 @@ async def collect(session: pb.Session, connection: Connection, *, curve: Picture
 
 
 def judgment_dict(judgment: pb.Judgment) -> dict[str, Any]:
-    """A judgment's score with its spread."""
+    """Return the score of a judgment with its spread."""
     samples = list(judgment.samples)
     return {
         "score": judgment.score,
@@ -72,18 +72,18 @@ def _place(key: str, connection: Connection) -> dict[str, str | None] | None:
 
 
 def state_name(state: int) -> str:
-    """`succeeded`, `exhausted`, …."""
+    """Return the name of a state: `succeeded`, `exhausted`, …"""
     return pb.SessionState.Name(state).removeprefix("SESSION_STATE_").lower()  # type: ignore[arg-type]
 
 
 def state_now(session: pb.Session, connection: Connection) -> str:
-    """The state, or `interrupted` where the session has not ended and nothing is there that would go on with it."""
-    unfinished = session.state in (pb.SESSION_STATE_PENDING, pb.SESSION_STATE_RUNNING)
-    return "interrupted" if unfinished and connection.only_looks else state_name(session.state)
+    """Return the state, or `interrupted` if the session has not ended and no server continues it."""
+    pending = session.state in (pb.SESSION_STATE_PENDING, pb.SESSION_STATE_RUNNING)
+    return "interrupted" if pending and connection.read_only else state_name(session.state)
 
 
 def exit_code(session: pb.Session) -> int:
-    """0 if a policy came out (also one below the threshold), 130 if it was cancelled, else 1."""
+    """Return 0 if there is a policy (even below the threshold), 130 if the session was cancelled, else 1."""
     if session.state == pb.SESSION_STATE_CANCELLED:
         return 130
     return 0 if session.state in (pb.SESSION_STATE_SUCCEEDED, pb.SESSION_STATE_EXHAUSTED) else 1
@@ -99,7 +99,7 @@ _STYLES = {
 
 
 def text(facts: dict[str, Any]) -> Any:
-    """The table for people, with what to do next."""
+    """Return the table, with the next commands."""
     from rich.table import Table
     from rich.text import Text
 
@@ -157,13 +157,15 @@ def _returns(returns: dict[str, Any] | None) -> list[tuple[str, Any]]:
     episodes = counted(returns.get("episodes", 0), "episode")
     rows.append(("return", f"{return_text(returns.get('mean', 0.0))}{spread} ({random}), {episodes}"))
     if "mean_speed" in returns:
-        beside = f" (random policy {returns['random_mean_speed']:.2f} m/s)" if "random_mean_speed" in returns else ""
-        rows.append(("speed", f"{returns['mean_speed']:.2f} m/s{beside}"))
+        random_speed = (
+            f" (random policy {returns['random_mean_speed']:.2f} m/s)" if "random_mean_speed" in returns else ""
+        )
+        rows.append(("speed", f"{returns['mean_speed']:.2f} m/s{random_speed}"))
     return rows
 
 
 def _next(facts: dict[str, Any]) -> list[tuple[bool, str]]:
-    """Commands that make sense now."""
+    """Return useful next commands; the flag marks the first."""
     name = short(facts["session"]["name"])
     at = facts["flags"]
     commands = []

@@ -1,4 +1,4 @@
-"""`dressage render`: a session's video, or a recorded trajectory drawn here."""
+"""`dressage render`: the video of a session, or of a recorded rollout."""
 
 from __future__ import annotations
 
@@ -10,34 +10,33 @@ from typing import Any
 
 from dressage import errors
 from dressage.cli import output
-from dressage.local.connection import Connection, connect
-from dressage.local.connection import ServerOptions as Where
+from dressage.local.connection import Connection, ServerOptions, connect
 from dressage.sdk.progress import short
 
 
-def render(what: str, where: Where, *, out: Path | None, as_json: bool) -> None:
-    """Writes a video and says where.
+def render(source: str, server: ServerOptions, *, out: Path | None, as_json: bool) -> None:
+    """Write a video and print its path.
 
     :raises NotFound: if there is no such session or file.
-    :raises InvalidArgument: if the place of the video cannot be written to.
-    :raises FailedPrecondition: if the session has nothing to show yet, or this machine cannot draw.
+    :raises InvalidArgument: if the video cannot be written.
+    :raises FailedPrecondition: if the session has no rollout yet, or this machine cannot render.
     """
-    path = Path(what).expanduser()
+    path = Path(source).expanduser()
     if path.suffix == ".npz":
         if not path.is_file():
-            raise errors.NotFound(f"ROLLOUT.npz: there is no file {what!r}")
+            raise errors.NotFound(f"ROLLOUT.npz: there is no file {source!r}")
         facts = draw(path, out or path.with_suffix(".mp4"))
     else:
-        target = out or Path(f"{short(what)}.mp4")
-        facts = asyncio.run(_of_session(what, where, target))
+        target = out or Path(f"{short(source)}.mp4")
+        facts = asyncio.run(_of_session(source, server, target))
     if as_json:
         output.print_json(facts)
     else:
         print(facts["video"])
 
 
-async def _of_session(name: str, where: Where, target: Path) -> dict[str, Any]:
-    async with connect(where) as connection:
+async def _of_session(name: str, server: ServerOptions, target: Path) -> dict[str, Any]:
+    async with connect(server) as connection:
         session = await connection.client.get_session(name)
         if session.best_video:
             await _fetch(session.best_video, connection, target)
@@ -50,7 +49,7 @@ async def _of_session(name: str, where: Where, target: Path) -> dict[str, Any]:
 
 
 async def _last_rollout(session: str, connection: Connection) -> str:
-    """The newest median rollout, for a session that has no video yet."""
+    """Return the newest median rollout, for a session without video."""
     keys = [
         artifact.key
         async for artifact in connection.client.list_artifacts(f"{session}/iterations/")
@@ -64,7 +63,7 @@ async def _last_rollout(session: str, connection: Connection) -> str:
 
 
 def _age(key: str) -> tuple[int, int]:
-    """Iteration and environment step of a rollout's key: later ones are greater."""
+    """Return iteration and environment step of a rollout."""
     parts = key.split("/")
     step = short(key).split("_")[0]
     return int(parts[3]) if parts[3].isdigit() else 0, int(step) if step.isdigit() else 0
@@ -79,9 +78,9 @@ async def _fetch(key: str, connection: Connection, target: Path) -> None:
 
 
 def draw(recorded: Path, target: Path) -> dict[str, Any]:
-    """Draws a recorded trajectory, with its overlay.
+    """Render a recorded rollout with its overlay.
 
-    :raises InvalidArgument: if the file is no trajectory, or the video's folder cannot be made.
+    :raises InvalidArgument: if the file is no rollout, or the folder of the video cannot be created.
     :raises FailedPrecondition: if the renderer is not installed, or EGL does not work here.
     """
     try:
@@ -89,7 +88,7 @@ def draw(recorded: Path, target: Path) -> dict[str, Any]:
         from dressage_renderer.video import render_video
     except ModuleNotFoundError as error:
         raise errors.FailedPrecondition(
-            f"drawing needs {error.name}, which is not installed: pip install 'dressage[renderer]'",
+            f"rendering needs {error.name}, which is not installed: pip install 'dressage[renderer]'",
             reason="MISSING_EXTRA",
         ) from error
     from dressage.envs.trajectory import Trajectory

@@ -55,10 +55,10 @@ class Connection:
     artifacts: Path | None
     """The folder of the artifact store, if it is on this machine."""
     flags: str = ""
-    """Options, with a space before, by which another command reaches the same sessions."""
+    """Options, with a leading space, with which another command uses the same server."""
     token: str | None = None
     """The bearer token that the client sends."""
-    only_looks: bool = False
+    read_only: bool = False
     """No server runs on the data folder but the one in this process, and that one continues no session."""
 
     def local_path(self, key: str) -> Path | None:
@@ -107,18 +107,20 @@ def refuse_unusable(server: ServerOptions, connection: Connection, *, detach: bo
     if server.api_base and connection.kind != "stack":
         raise errors.InvalidArgument(
             field="--api-base",
+            problem="not supported with a running server",
             value=server.api_base,
-            expected="to be given to `dressage serve`: a server runs already",
+            remedy="Set it for `dressage serve`.",
         )
     if server.recordings and connection.kind == "remote":
         raise errors.InvalidArgument(
             field="--replay",
+            problem="not supported with --address",
             value=str(server.recordings),
-            expected="no --address: start that server with `dressage serve --recordings`, and name --model recorded/NAME",
+            remedy="Start the server with `dressage serve --recordings`, and use --model recorded/NAME.",
         )
     if detach and connection.kind == "stack":
         raise errors.FailedPrecondition(
-            "--detach: no server runs that could continue the session; start one with `dressage serve`",
+            "--detach: no server runs. Start one with `dressage serve`.",
             reason="NO_SERVER",
         )
 
@@ -135,14 +137,14 @@ async def _local(server: ServerOptions, start: Start) -> tuple[Connection, Calla
         return Connection(client, "joined", folder / "artifacts", flags, server.token), _nothing
     if start == "no":
         raise errors.FailedPrecondition(
-            f"no server runs on {folder}: start one with `dressage serve`, or name one with --address",
+            f"no server runs on {folder}: start one with `dressage serve`, or give one with --address",
             reason="NO_SERVER",
         )
     from dressage.local.stack import LocalStack
 
     stack = await LocalStack.start(folder, full=start == "full", api_base=server.api_base, recordings=server.recordings)
     client = AsyncClient.connect(stack.address, stack.token)
-    return Connection(client, "stack", stack.artifacts, flags, only_looks=start == "records"), stack.stop
+    return Connection(client, "stack", stack.artifacts, flags, read_only=start == "records"), stack.stop
 
 
 async def _nothing() -> None:
@@ -150,10 +152,10 @@ async def _nothing() -> None:
 
 
 def execute(server: ServerOptions, work: Callable[[Connection], Awaitable[T]], *, start: Start = "records") -> T:
-    """The result of some work with a connection."""
+    """Run work with a connection and return its result."""
 
-    async def whole() -> T:
+    async def connected() -> T:
         async with connect(server, start=start) as connection:
             return await work(connection)
 
-    return asyncio.run(whole())
+    return asyncio.run(connected())

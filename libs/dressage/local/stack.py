@@ -1,9 +1,8 @@
-"""All services in this process, on loopback, with SQLite and a folder: the local stack of one machine.
+"""Runs all services in this process, on loopback, with SQLite and a folder.
 
-Each service gets its own server on a free port, as if it were elsewhere, so that nothing is different from a cluster
-but the addresses. Services start from the leaves to the orchestrator and stop in reverse. The orchestrator holds the
-lock of the data folder; a full stack announces itself in `server.json`, so that other commands join it. API keys are
-read by llm-agent's settings alone; trainers start with a clean environment.
+Each service has its own server on a free port, so that only the addresses differ from a cluster. Services start from the
+leaves to the orchestrator and stop in reverse. The orchestrator locks the data folder; a full stack writes `server.json`,
+so that other commands use it. Only the settings of llm-agent read API keys; trainers start with a clean environment.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Stop = Callable[[], Awaitable[None]]
 
 @dataclass
 class LocalStack:
-    """The services of one machine, running. Make it with `start`, end it with `stop`."""
+    """The running services of one machine. Create it with `start`, end it with `stop`."""
 
     address: str
     """`host:port` of the public API."""
@@ -53,30 +52,33 @@ class LocalStack:
         recordings: Path | None = None,
         log: TextIO | None = None,
     ) -> Self:
-        """Starts the services on a data folder, which is made if need be.
+        """Start the services on a data folder, which is created if missing.
 
-        :param full: False for a stack that only serves what is recorded and continues no session.
-        :param address: where the public API listens; anything but loopback needs a token.
-        :param api_base: endpoint of the language model's provider.
-        :param metrics: host:port where Prometheus finds the metrics of all services; none if not set.
+        :param full: False for a stack that only reads and records, and does not resume sessions.
+        :param address: of the public API; any address except loopback requires a token.
+        :param api_base: API endpoint of the language model's provider.
+        :param metrics: host:port of the Prometheus metrics of all services; None: no metrics.
         :param recordings: folder of recorded sessions, for models named `recorded/NAME`.
-        :param log: where the log goes, as text; by default JSON lines in `logs/server.log` of the data folder.
+        :param log: output of the log as text; by default JSON lines in `logs/server.log` of the data folder.
         :raises FailedPrecondition: if another server runs on the folder, or an extra is not installed.
-        :raises InvalidArgument: for a bad setting.
+        :raises InvalidArgument: for an invalid setting.
         """
         check_exposure(address, token)
         try:
             data_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise errors.InvalidArgument(
-                field="--data-dir", value=str(data_dir), expected=f"a folder to write to ({error.strerror})"
+                field="--data-dir",
+                problem=f"cannot be created: {error.strerror}",
+                value=str(data_dir),
+                expected="a folder that can be written to",
             ) from error
         _configure_logs(data_dir, log)
         artifacts = data_dir / "artifacts"
         stack = cls(address="", artifacts=artifacts, token=token)
         common = {"store_url": str(artifacts), "auth_token": secrets.token_urlsafe(24), "metrics_address": None}
         common["internal_token"] = common["auth_token"]
-        # One process, one set of metrics: one service exposes those of all.
+        # The metrics are per process, so one service exposes those of all.
         public = {
             **common,
             "metrics_address": metrics,
@@ -85,32 +87,35 @@ class LocalStack:
             "data_dir": data_dir,
             "database_url": None,
         }
+        model = {"api_base": api_base} if api_base else {}
+        if recordings is not None:
+            model["recordings"] = str(recordings)
         try:
             if not full and "recover" in _settings_type("dressage_orchestrator").model_fields:
                 stack.address = await stack._launch("dressage_orchestrator", {**public, "recover": False})
                 return stack
-            model = {"api_base": api_base} if api_base else {}
-            if recordings is not None:
-                model["recordings"] = str(recordings)
-            agent = await stack._launch("dressage_llm_agent", {**common, **model})
-            renderer = await stack._launch("dressage_renderer", common)
-            leaves = {"llm_agent_address": agent, "renderer_address": renderer}
-            judge = await stack._launch("dressage_judge", {**common, **leaves})
-            stack.address = await stack._launch("dressage_orchestrator", {**public, **leaves, "judge_address": judge})
+            leaves = await stack._launch_leaves(common, model)
+            stack.address = await stack._launch("dressage_orchestrator", {**public, **leaves})
             stack._announce(data_dir / SERVER_FILE)
         except BaseException:
             await stack.stop()
             raise
         return stack
 
+    async def _launch_leaves(self, common: dict[str, Any], model: dict[str, str]) -> dict[str, str]:
+        """Start the services that the orchestrator calls and return their addresses by setting."""
+        agent = await self._launch("dressage_llm_agent", {**common, **model})
+        renderer = await self._launch("dressage_renderer", common)
+        leaves = {"llm_agent_address": agent, "renderer_address": renderer}
+        judge = await self._launch("dressage_judge", {**common, **leaves})
+        return {**leaves, "judge_address": judge}
+
     async def _launch(self, package: str, values: dict[str, Any]) -> str:
-        """Starts one service; returns its address."""
+        """Start one service and return its address."""
         settings_type = _settings_type(package)
         known = settings_type.model_fields
         if "api_base" in values and "api_base" not in known:
-            raise errors.InvalidArgument(
-                field="--api-base", value=values["api_base"], expected="nothing: not supported"
-            )
+            raise errors.InvalidArgument(field="--api-base", problem="not supported", value=values["api_base"])
         settings = _make_settings(settings_type, {name: value for name, value in values.items() if name in known})
         wiring = importlib.import_module(f"{package}.wiring")
         service = await wiring.start(settings)
@@ -118,7 +123,7 @@ class LocalStack:
         return str(service.address)
 
     def _announce(self, path: Path) -> None:
-        """Announces the server's address to other commands of this machine, as long as it runs."""
+        """Write the address for other commands on this machine; it is removed when the stack stops."""
         from dressage.artifacts.atomic import write_bytes
 
         write_bytes(path, json.dumps({"address": self.address, "pid": os.getpid()}).encode())
@@ -129,7 +134,7 @@ class LocalStack:
         self._stops.append(withdraw)
 
     async def stop(self) -> None:
-        """Stops the services, the last started first; each gets a bounded time. Harmless if repeated."""
+        """Stop the services in reverse order, each with a timeout. A second call does nothing."""
         while self._stops:
             stop = self._stops.pop()
             try:
@@ -141,9 +146,9 @@ class LocalStack:
 
 
 def check_exposure(address: str, token: str | None) -> None:
-    """Refuses to serve others without a token.
+    """Refuse to listen beyond loopback without a token.
 
-    :raises InvalidArgument: if the address is malformed, or not of this machine alone and there is no token.
+    :raises InvalidArgument: if the address is malformed, or is not loopback and there is no token.
     """
     host, port = address.rpartition(":")[::2]
     if port != "0":
@@ -154,7 +159,7 @@ def check_exposure(address: str, token: str | None) -> None:
         local = host == "localhost"
     if not local and not token:
         raise errors.InvalidArgument(
-            field="--address", value=address, expected="a loopback address, or --token (DRESSAGE_TOKEN) besides"
+            field="--address", value=address, expected="a loopback address, or a token (--token or DRESSAGE_TOKEN)"
         )
 
 
@@ -164,7 +169,7 @@ def _settings_type(package: str) -> Any:
     except ModuleNotFoundError as error:
         raise errors.FailedPrecondition(
             f"the local stack needs {error.name}, which is not installed: pip install 'dressage[local]', "
-            "or name a server with --address",
+            "or give a server with --address",
             reason="MISSING_EXTRA",
         ) from error
 
@@ -192,5 +197,5 @@ def _configure_logs(data_dir: Path, stream: TextIO | None) -> None:
     path = folder / "server.log"
     if path.exists() and path.stat().st_size > _LOG_BYTES:
         path.replace(folder / "server.log.1")
-    # Open as long as the process: loggers write to it until the very end.
+    # It stays open, because loggers write to it until the process ends.
     logs.configure(format="json", level="info", stream=path.open("a", encoding="utf-8", buffering=1))

@@ -1,4 +1,4 @@
-"""The file of a session's learning curve, and why there may be none."""
+"""The picture of a learning curve, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CURVE_FILE = "learning_curve.png"
-"""Picture of the learning curve, in the folder that has the policy's folder."""
+"""Name of the picture, in the parent folder of the policy."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A learning curve that was to be drawn just now."""
+    """The result of drawing a learning curve."""
 
     path: Path | None = None
     missing: str = ""
-    """Why there is none."""
+    """Reason why there is no picture."""

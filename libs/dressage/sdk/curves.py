@@ -1,8 +1,8 @@
-"""The learning curve of a session's best training, as a picture beside the policy: a colour for each config, spread over seeds.
+"""Draws the learning curve of a session's best training: a colour for each config, with the spread over seeds.
 
-A line is of the training episodes, from the members' ``metrics.jsonl``; points are of the evaluations, which a run has also
-where it was too short for an episode to end. Both are returns by the trained reward; stock returns are of another one and
-not drawn. matplotlib (extra ``plots``) is imported when a curve is drawn.
+Lines show training episodes, from ``metrics.jsonl`` of the members. Points show evaluations, which also exist if training was
+too short for an episode to end. Both are returns under the proposed reward. matplotlib (extra ``plots``) is imported when a
+curve is drawn.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class Curve:
 
 @dataclass(frozen=True)
 class Returns:
-    """What there is of one config; either may be missing."""
+    """The curves of one config; either may be missing."""
 
     training: Curve | None = None
     evaluation: Curve | None = None
 
 
 def read_rows(text: str) -> tuple[Array, Array]:
-    """Steps and mean episode returns of one member; rows without an ended episode are left out, as are cut-off lines."""
+    """Return steps and mean episode returns of one member; rows without an ended episode and incomplete lines are skipped."""
     points = []
     for line in text.splitlines():
         try:
@@ -70,7 +70,7 @@ def read_rows(text: str) -> tuple[Array, Array]:
 
 
 def combine(members: Sequence[tuple[Array, Array]]) -> Curve | None:
-    """Mean and deviation over seeds, where all of them have points; None where they have none in common."""
+    """Return mean and deviation over seeds, at steps where all of them have points; None if there are none."""
     drawn = [(steps, values) for steps, values in members if len(steps)]
     if not drawn:
         return None
@@ -82,26 +82,26 @@ def combine(members: Sequence[tuple[Array, Array]]) -> Curve | None:
 
 
 def combine_evaluations(members: Sequence[pb.Member]) -> Curve | None:
-    """Mean and deviation over seeds of the evaluations' mean returns by the trained reward, at the steps that all members
-    with an evaluation have; None where there is none."""
+    """Return mean and deviation over seeds of the mean proposed return of evaluations, at the steps that all evaluated
+    members have; None if there are none."""
     returns = [
         {e.env_step: float(np.mean(e.proposed_returns)) for e in m.evaluations if e.proposed_returns} for m in members
     ]
-    evaluated = [found for found in returns if found]
-    steps = sorted(set.intersection(*(set(found) for found in evaluated))) if evaluated else []
+    evaluated = [by_step for by_step in returns if by_step]
+    steps = sorted(set.intersection(*(set(by_step) for by_step in evaluated))) if evaluated else []
     if not steps:
         return None
-    values = np.array([[found[step] for step in steps] for found in evaluated])
+    values = np.array([[by_step[step] for step in steps] for by_step in evaluated])
     return _over_seeds(np.array(steps, dtype=np.float64), values)
 
 
 def _over_seeds(steps: Array, values: Array) -> Curve:
-    """Of (seeds, steps) values."""
+    """Return the curve of (seeds, steps) values."""
     return Curve(steps, values.mean(axis=0), values.std(axis=0, ddof=int(len(values) > 1)), len(values))
 
 
 def draw(curves: Mapping[str, Returns], path: Path, *, title: str) -> None:
-    """Writes the picture.
+    """Write the picture.
 
     :raises FailedPrecondition: if matplotlib is not installed.
     """
@@ -113,24 +113,26 @@ def draw(curves: Mapping[str, Returns], path: Path, *, title: str) -> None:
         ) from error
     figure = Figure(figsize=(8, 5), dpi=120, layout="constrained")
     axes: Any = figure.add_subplot()
-    for number, found in enumerate(curves.values()):
-        _draw_config(axes, found, colour=f"C{number}")
-    drawn = [curve for found in curves.values() for curve in (found.training, found.evaluation) if curve is not None]
+    for number, returns in enumerate(curves.values()):
+        _draw_config(axes, returns, colour=f"C{number}")
+    drawn = [
+        curve for returns in curves.values() for curve in (returns.training, returns.evaluation) if curve is not None
+    ]
     spread = "\n(mean ± standard deviation over seeds)" if any(curve.seeds > 1 for curve in drawn) else ""
     axes.set_xlabel("environment steps of each member")
-    axes.set_ylabel(f"episode return by the trained reward{spread}")
+    axes.set_ylabel(f"episode return under the proposed reward{spread}")
     axes.set_title(title, wrap=True)
     axes.grid(alpha=0.3)
-    # Below the axes: beside nine configs' lines there is no room.
+    # Below the axes, because there is no room next to the lines of nine configs.
     figure.legend(handles=_legend(curves), loc="outside lower center", ncols=2, fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with warnings.catch_warnings():  # letters that the font lacks are drawn as boxes; that is no concern of the user's
+    with warnings.catch_warnings():  # letters that the font lacks are drawn as boxes, which needs no warning
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
         figure.savefig(path, format="png")
 
 
-def _draw_config(axes: Any, found: Returns, *, colour: str) -> None:
-    line, points = found.training, found.evaluation
+def _draw_config(axes: Any, returns: Returns, *, colour: str) -> None:
+    line, points = returns.training, returns.evaluation
     if line is not None:
         axes.plot(line.steps, line.mean, color=colour, marker="s" if len(line.steps) == 1 else None)
         if line.seeds > 1:
@@ -144,33 +146,33 @@ def _draw_config(axes: Any, found: Returns, *, colour: str) -> None:
             color=colour,
             marker="o",
             markeredgecolor="white",
-            linestyle="none" if line is not None else ":",  # else nothing tells whose points belong together
+            linestyle="none" if line is not None else ":",  # without a line, connect the points
             elinewidth=1,
             zorder=3,
         )
 
 
 def _legend(curves: Mapping[str, Returns]) -> list[Any]:
-    """A colour for each config, then what lines and points are."""
+    """Return the entries of the legend: a colour for each config, then lines and points."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     handles: list[Any] = [
-        Patch(color=f"C{number}", label=f"{name} ({_seeds(found)})")
-        for number, (name, found) in enumerate(curves.items())
+        Patch(color=f"C{number}", label=f"{name} ({_seeds(returns)})")
+        for number, (name, returns) in enumerate(curves.items())
     ]
-    lines = [found.training for found in curves.values() if found.training is not None]
+    lines = [returns.training for returns in curves.values() if returns.training is not None]
     if lines:
         marker = "s" if all(len(line.steps) == 1 for line in lines) else None
         handles.append(Line2D([], [], color="black", marker=marker, label=_TRAINING))
-    if any(found.evaluation is not None for found in curves.values()):
+    if any(returns.evaluation is not None for returns in curves.values()):
         point = Line2D([], [], color="black", marker="o", markeredgecolor="white", linestyle="none", label=_EVALUATION)
         handles.append(point)
     return handles
 
 
-def _seeds(found: Returns) -> str:
-    numbers = [curve.seeds for curve in (found.training, found.evaluation) if curve is not None]
+def _seeds(returns: Returns) -> str:
+    numbers = [curve.seeds for curve in (returns.training, returns.evaluation) if curve is not None]
     if len(set(numbers)) > 1:
         return f"seeds: {numbers[0]} in training, {numbers[1]} in evaluation"
     return f"{numbers[0]} seed{'s' if numbers[0] > 1 else ''}"
@@ -189,9 +191,9 @@ def title(session: pb.Session) -> str:
 
 
 async def save(session: pb.Session, connection: Connection) -> Picture | None:
-    """Draws the curves of the training that the best policy is from; None where there is no such training.
+    """Draw the curves of the training of the best policy; None if there is no such training.
 
-    The picture is in the policy's folder where the artifacts are on this machine, else in the current folder.
+    The picture is written next to the policy if the artifacts are on this machine, else to the current folder.
     """
     curves = await load_curves(session, connection)
     if curves is None:
@@ -211,8 +213,8 @@ def draw_to(curves: Mapping[str, Returns], path: Path, session: pb.Session) -> P
         if error.reason != "MISSING_PACKAGE":
             raise
         return Picture(missing=error.message)
-    except OSError as error:  # a folder that cannot be written to is no reason to lose the summary
-        return Picture(missing=f"it cannot be written: {error}")
+    except OSError as error:  # the summary is printed even if the picture cannot be written
+        return Picture(missing=f"the file cannot be written: {error}")
     return Picture(path)
 
 
@@ -222,7 +224,7 @@ def _shortened(text: str, limit: int = 70) -> str:
 
 
 async def _load(prefix: str, connection: Connection) -> dict[str, Returns]:
-    """What there is to draw by config, in the order of their names."""
+    """Return the curves by config, in the order of their names."""
     rows: dict[str, list[tuple[Array, Array]]] = {}
     async for artifact in connection.client.list_artifacts(f"{prefix}/"):
         match = _METRICS.search(artifact.key)
@@ -231,18 +233,18 @@ async def _load(prefix: str, connection: Connection) -> dict[str, Returns]:
     evaluated: dict[str, list[pb.Member]] = {}
     for member in await _members(prefix, connection):
         evaluated.setdefault(member.config, []).append(member)
-    found = {
+    curves = {
         config: Returns(combine(rows.get(config, [])), combine_evaluations(evaluated.get(config, [])))
         for config in sorted({*rows, *evaluated})
     }
-    return {config: returns for config, returns in found.items() if returns != Returns()}
+    return {config: returns for config, returns in curves.items() if returns != Returns()}
 
 
 async def _members(prefix: str, connection: Connection) -> Sequence[pb.Member]:
     try:
         assignment = await connection.client.get_assignment(prefix.removesuffix("/members"))
     except DressageError:
-        return []  # without the evaluations there are still the training's curves
+        return []  # the training curves can be drawn without the evaluations
     return assignment.members
 
 
@@ -253,5 +255,5 @@ async def _text(key: str, connection: Connection) -> str:
     try:
         chunks = [chunk async for chunk in connection.client.read_artifact(key)]
     except DressageError:
-        return ""  # one member's file that is gone leaves the others' curves
+        return ""  # the curves of the other members can be drawn
     return b"".join(chunks).decode("utf-8", errors="replace")

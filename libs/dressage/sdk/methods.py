@@ -1,8 +1,8 @@
-"""`--method NAME` and `--set FIELD=VALUE`: the settings of a session's method, by the descriptor of its message.
+"""`--method NAME` and `--set FIELD=VALUE`: the settings of a method, according to the descriptor of its message.
 
 A method of the API is a field of `SessionSpec`. Any other is a plug-in: an entry point of the group `dressage.methods` in this
-environment, whose object names the message of its settings. Plug-ins are imported only when one is asked for, or when a
-message of theirs is read.
+Python environment, whose object has the type of its settings. A plug-in is imported only if its name is given, or if one of
+its messages is read.
 """
 
 from __future__ import annotations
@@ -33,61 +33,61 @@ _WHOLE_NUMBERS = {
 
 
 def api_methods() -> list[str]:
-    """The methods that the API knows by name."""
+    """Return the methods of the API."""
     fields = pb.SessionSpec.DESCRIPTOR.oneofs_by_name["method_spec"].fields
     return [field.name for field in fields if field.name != CUSTOM]
 
 
 def plugins() -> list[str]:
-    """The methods that packages of this environment register besides the API's."""
+    """Return the methods that installed packages add to those of the API."""
     return sorted({entry.name for entry in entry_points(group=GROUP)} - set(api_methods()))
 
 
 @cache
 def _spec_type(name: str) -> Any:
-    """The message of a plug-in's settings.
+    """Return the type of a plug-in's settings.
 
-    :raises FailedPrecondition: when the plug-in cannot be imported.
+    :raises FailedPrecondition: if the plug-in cannot be imported.
     """
     (entry, *_) = entry_points(group=GROUP, name=name)
     try:
         return entry.load().spec_type
-    except Exception as error:  # whatever a stranger's module raises
+    except Exception as error:  # a plug-in may raise anything
         message = f"--method: the plug-in {name!r} ({entry.value}) cannot be imported: {type(error).__name__}: {error}"
         raise errors.FailedPrecondition(message, reason="METHOD_BROKEN") from error
 
 
 def import_plugins() -> None:
-    """Import the plug-ins of this environment, so that their messages can be read; those of a broken one stay unreadable."""
+    """Import the installed plug-ins, so that their messages can be read; broken plug-ins are skipped."""
     broken_plugins()
 
 
 def broken_plugins() -> list[str]:
-    """Import the plug-ins; what is wrong with those that cannot be imported."""
-    found = []
+    """Import the plug-ins and return the errors of those that cannot be imported."""
+    messages = []
     for name in plugins():
         try:
             _spec_type(name)
         except errors.FailedPrecondition as error:
-            found.append(error.message.removeprefix("--method: "))
-    return found
+            messages.append(error.message.removeprefix("--method: "))
+    return messages
 
 
 def method_of(spec: pb.SessionSpec) -> str:
-    """The name of a spec's method; the full name of its settings for a plug-in that is not installed here."""
+    """Return the method of a spec; for a plug-in that is not installed, the full name of its settings."""
     chosen = spec.WhichOneof("method_spec") or REWARD
     if chosen != CUSTOM:
         return chosen
-    wanted = spec.custom.TypeName()
-    known = (name for name in plugins() if _spec_type(name).DESCRIPTOR.full_name == wanted)
-    return next(known, wanted)
+    full_name = spec.custom.TypeName()
+    known = (name for name in plugins() if _spec_type(name).DESCRIPTOR.full_name == full_name)
+    return next(known, full_name)
 
 
 def set_method(spec: pb.SessionSpec, name: str, settings: Sequence[str]) -> None:
-    """Give a spec its method and settings of it; settings that it has already stay where no new ones replace them.
+    """Set the method of a spec and its settings; other settings that the spec has are kept.
 
-    :param settings: ``FIELD=VALUE``; a repeated field is given several times.
-    :raises InvalidArgument: naming the option and what is known.
+    :param settings: ``FIELD=VALUE``; several for a repeated field.
+    :raises InvalidArgument: naming the option and the known values.
     """
     if name in api_methods():
         message = getattr(spec, name)
@@ -96,8 +96,8 @@ def set_method(spec: pb.SessionSpec, name: str, settings: Sequence[str]) -> None
         return
     if name not in plugins():
         others = plugins()
-        expected = f"one of {', '.join(api_methods() + others)}" + ("" if others else "; no plug-in is installed here")
-        raise errors.InvalidArgument(field="--method", value=name, expected=expected)
+        expected = f"one of {', '.join(api_methods() + others)}" + ("" if others else "; no plug-in is installed")
+        raise errors.InvalidArgument(field="--method", problem="unknown method", value=name, expected=expected)
     message = _spec_type(name)()
     if spec.HasField("custom"):
         spec.custom.Unpack(message)
@@ -106,9 +106,9 @@ def set_method(spec: pb.SessionSpec, name: str, settings: Sequence[str]) -> None
 
 
 def set_fields(message: Message, settings: Sequence[str]) -> None:
-    """Set fields of a message from ``FIELD=VALUE``; a field of a message in it is written ``outer.inner``.
+    """Set fields of a message from ``FIELD=VALUE``; a field of a nested message is written ``outer.inner``.
 
-    :raises InvalidArgument: for an unknown field, a value that is not of its kind, a field that is given twice.
+    :raises InvalidArgument: for an unknown field, a value of another type, a field that is given more than once.
     """
     seen: set[str] = set()
     for text in settings:
@@ -119,30 +119,34 @@ def set_fields(message: Message, settings: Sequence[str]) -> None:
             raise errors.InvalidArgument(field="--set", value=text, expected=expected)
         owner, field = _field(message, path)
         if path not in seen:
-            owner.ClearField(field.name)  # also a list that a recording brought: it is replaced, not extended
+            owner.ClearField(field.name)  # a list of a recording is replaced, not extended
         elif not field.is_repeated:
-            raise errors.InvalidArgument(field=f"--set {path}", value=text, expected="one value")
+            raise errors.InvalidArgument(
+                field=f"--set {path}", problem="given more than once", value=text, expected="one value"
+            )
         seen.add(path)
         _set(owner, field, value, path)
 
 
 def _known(descriptor: Any) -> str:
-    return ", ".join(descriptor.fields_by_name) or "(it has none)"
+    return ", ".join(descriptor.fields_by_name) or "(none)"
 
 
 def _field(message: Message, path: str) -> tuple[Message, Any]:
-    """The message that holds a field, and the field."""
+    """Return the message that has a field, and the field."""
     outer, _, inner = path.partition(".")
     field = message.DESCRIPTOR.fields_by_name.get(outer)
     if field is None:
-        raise errors.InvalidArgument(field="--set", value=path, expected=f"one of {_known(message.DESCRIPTOR)}")
+        raise errors.InvalidArgument(
+            field="--set", problem="unknown field", value=path, expected=f"one of {_known(message.DESCRIPTOR)}"
+        )
     if field.message_type is None:
         if inner:
-            raise errors.InvalidArgument(field="--set", value=path, expected=f"{outer}, which has no fields of its own")
+            raise errors.InvalidArgument(field="--set", problem="not a message", value=path, expected=outer)
         return message, field
     if field.is_repeated:
-        expected = "another field: lists of messages cannot be given by --set"
-        raise errors.InvalidArgument(field="--set", value=path, expected=expected)
+        problem = "lists of messages are not supported"
+        raise errors.InvalidArgument(field="--set", problem=problem, value=path, expected="another field")
     if not inner:
         names = ", ".join(f"{outer}.{name}" for name in field.message_type.fields_by_name)
         raise errors.InvalidArgument(field="--set", value=path, expected=f"one of {names}")
@@ -157,12 +161,12 @@ def _set(message: Message, field: Any, text: str, path: str) -> None:
             getattr(message, field.name).append(value)
         else:
             setattr(message, field.name, value)
-    except (ValueError, KeyError, OverflowError) as error:  # protobuf refuses numbers that the field cannot hold
+    except (ValueError, KeyError, OverflowError) as error:  # protobuf refuses numbers out of range
         raise errors.InvalidArgument(field=f"--set {path}", value=text, expected=expected) from error
 
 
 def _conversion(field: Any) -> tuple[Callable[[str], Any], str]:
-    """How a field's value is read, and what is expected of its text."""
+    """Return how the value of a field is parsed, and the description of valid texts."""
     kind = field.cpp_type
     if field.enum_type is not None:
         numbers = _enum_numbers(field)
@@ -186,7 +190,7 @@ def _finite(text: str) -> float:
 
 
 def _enum_numbers(field: Any) -> dict[str, int]:
-    """Numbers of an enum's values by name, in lower case and without the enum's own name before it; not 'unspecified'."""
+    """Return the numbers of an enum by the lower-case names without prefix, except 'unspecified'."""
     names = {value.name: value.number for value in field.enum_type.values}
     prefix = (
         "".join(f"_{letter}" if letter.isupper() else letter for letter in field.enum_type.name).lstrip("_").upper()

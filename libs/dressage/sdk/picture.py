@@ -1,4 +1,4 @@
-"""The picture of a session's view for a terminal."""
+"""Draws the view of a session for a terminal."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ _BAR_WIDTH = 24
 
 
 def render(view: View, *, now: float) -> RenderableType:
-    """The picture at a time; `now` counts as `view.started` does, in seconds."""
+    """Draw the view at a time.
+
+    :param now: in seconds, on the clock of `view.started`.
+    """
     parts: list[RenderableType] = [_headline(view, now)]
     if view.members:
         parts.append(_members(view))
-    parts.extend(Text(said, style="dim", overflow="ellipsis", no_wrap=True) for said in view.lines)
+    parts.extend(Text(line, style="dim", overflow="ellipsis", no_wrap=True) for line in view.lines)
     return Group(*parts)
 
 

@@ -1,7 +1,7 @@
-"""The live view of a session: events make a state, a state makes a picture; both are pure functions.
+"""The live view of a session, as pure functions of its events.
 
-`advance(view, event)` folds an event in; `render(view, now=…)` draws; `line(event)` says an event in one line, for logs
-and pipes. Time comes in as an argument, so that a test can draw the same picture twice.
+`advance(view, event)` updates the view; `render(view, now=…)` of `picture` draws it; `line(event)` formats an event as one
+line, for logs and pipes. Time is an argument, so that a test can draw the same picture twice.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ SEARCH_PHASES = {
     session_pb2.PHASE_PROPOSE: "proposing",
     session_pb2.PHASE_EVALUATE: "evaluating",
 }
-"""Of methods other than `reward`."""
+"""Texts for methods other than `reward`."""
 
 
 def phase_text(phase: session_pb2.Phase.ValueType, method: str = "") -> str | None:
-    """What a session is doing; None for a phase that says nothing.
+    """Return the activity of a session in a phase; None for a phase without text.
 
-    :param method: name of its method; empty counts as `reward`.
+    :param method: name of its method; empty means `reward`.
     """
     return (PHASES if method in ("", "reward") else SEARCH_PHASES).get(phase)
 
 
 @dataclass(frozen=True)
 class MemberView:
-    """One policy in training, as shown."""
+    """One policy in training, as displayed."""
 
     steps: int = 0
     target: int = 0
-    episode_return: float | None = None  # of the reward it trains on
-    stock_return: float | None = None  # mean over the last evaluation, in the environment's own reward
+    episode_return: float | None = None  # under the proposed reward
+    stock_return: float | None = None  # mean over the last evaluation, under the environment's reward
     speed: float | None = None
     score: float | None = None
     failure: str = ""
@@ -59,7 +59,7 @@ class MemberView:
 
 @dataclass(frozen=True)
 class View:
-    """What is shown of a session."""
+    """The displayed state of a session."""
 
     session: str
     started: float
@@ -80,7 +80,7 @@ class View:
 
 
 def advance(view: View, event: event_pb2.Event) -> View:
-    """The view after an event. An event that was folded in already changes nothing."""
+    """Return the view after an event. A repeated event changes nothing."""
     if event.sequence and event.sequence <= view.sequence:
         return view
     view = replace(view, sequence=event.sequence or view.sequence)
@@ -104,9 +104,9 @@ def advance(view: View, event: event_pb2.Event) -> View:
     elif kind == "scored" and not event.scored.confirmed:
         best = event.scored.score if view.best_score is None else max(event.scored.score, view.best_score)
         view = replace(view, best_score=best)
-    said = None if kind in ("progress", "phase_changed", "state_changed", "evaluation_finished") else line(event)
-    news = said is not None and view.lines[-1:] != (said,)
-    return replace(view, lines=(*view.lines, str(said))[-_KEPT_LINES:]) if news else view
+    text = None if kind in ("progress", "phase_changed", "state_changed", "evaluation_finished") else line(event)
+    new = text is not None and view.lines[-1:] != (text,)
+    return replace(view, lines=(*view.lines, str(text))[-_KEPT_LINES:]) if new else view
 
 
 def _progressed(view: View, progress: event_pb2.Progress) -> View:
@@ -152,68 +152,68 @@ def _judged(view: View, judged: event_pb2.Judged) -> View:
 
 
 def short(name: str) -> str:
-    """The last part of a resource's name."""
+    """Return the last part of a resource name."""
     return name.rsplit("/", 1)[-1]
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things: `1 episode`, `2,000 episodes`."""
+    """Return a number with its noun: `1 episode`, `2,000 episodes`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def return_text(value: float, *, decimals: int = 0) -> str:
-    """A return, by powers of ten where nobody would count the digits."""
+    """Return a return as text, with an exponent if it is large."""
     return f"{value:.{decimals}f}" if abs(value) < 1e9 else f"{value:.3g}"
 
 
 def score_text(value: float) -> str:
-    """A score, which for some methods is a return: two decimals where it is small."""
+    """Return a score as text: with two decimals if it is small, else as a return."""
     return f"{value:.2f}" if abs(value) < 100 else return_text(value)
 
 
 def mean(values: Any) -> float | None:
-    """The mean of numbers; None of none."""
+    """Return the mean of numbers; None if there are none."""
     return sum(values) / len(values) if len(values) else None
 
 
 def line(event: event_pb2.Event, *, method: str = "") -> str | None:
-    """An event in one line; None for one that says nothing to a person.
+    """Format an event as one line; None for an event that is not printed.
 
-    :param method: name of the session's method; empty counts as `reward`.
+    :param method: name of the session's method; empty means `reward`.
     """
     kind = event.WhichOneof("payload")
     writer = _WRITERS.get(kind or "")
     if kind == "phase_changed":
-        said = phase_text(event.phase_changed.phase, method)
+        text = phase_text(event.phase_changed.phase, method)
     else:
-        said = writer(getattr(event, kind)) if writer is not None and kind else None
-    if said is None:
+        text = writer(getattr(event, kind)) if writer is not None and kind else None
+    if text is None:
         return None
-    said = " ".join(said.split())
-    return f"[{event.iteration}] {said}" if event.iteration else said
+    text = " ".join(text.split())
+    return f"[{event.iteration}] {text}" if event.iteration else text
 
 
-def _say_state(changed: event_pb2.StateChanged) -> str:
+def _format_state(changed: event_pb2.StateChanged) -> str:
     name = session_pb2.SessionState.Name(changed.state).removeprefix("SESSION_STATE_").lower()
     return f"session {name}" + (f": {changed.reason}" if changed.reason else "")
 
 
-def _say_reply(replied: event_pb2.AgentReplied) -> str:
+def _format_reply(replied: event_pb2.AgentReplied) -> str:
     cost = f" ({replied.cost.dollars:.4f} $)" if replied.cost.HasField("dollars") and replied.cost.dollars else ""
     return f"{replied.role.replace('_', ' ')} ({replied.model}): {replied.summary or 'answered'}{cost}"
 
 
-def _say_check(finished: event_pb2.CheckFinished) -> str:
+def _format_check(finished: event_pb2.CheckFinished) -> str:
     if finished.ok:
         return f"{finished.subject} passed its check"
-    found = "; ".join(
+    problems = "; ".join(
         f"{failure.rule}{f' at line {failure.line}' if failure.line else ''}: {failure.message}"
         for failure in finished.failures
     )
-    return f"{finished.subject} failed its check: {found}"
+    return f"{finished.subject} failed its check: {problems}"
 
 
-def _say_run(changed: event_pb2.RunChanged) -> str | None:
+def _format_run(changed: event_pb2.RunChanged) -> str | None:
     state = session_pb2.RunState.Name(changed.state).removeprefix("RUN_STATE_").lower()
     if changed.failure.message:
         return f"run {short(changed.run)} {state}: {changed.failure.message}"
@@ -221,31 +221,31 @@ def _say_run(changed: event_pb2.RunChanged) -> str | None:
     return f"run {short(changed.run)} {state}{again}"
 
 
-def _say_assignment(changed: event_pb2.AssignmentChanged) -> str | None:
-    """A line where it failed or is repeated: a search has thousands of assignments that do neither."""
+def _format_assignment(changed: event_pb2.AssignmentChanged) -> str | None:
+    """Return a line only for a failure or a retry, because a search has thousands of assignments."""
     name = "/".join(changed.assignment.split("/")[-2:])
     if changed.state == session_pb2.ASSIGNMENT_STATE_FAILED:
         return f"{name} failed: {changed.failure.message or changed.failure.reason}"
     if changed.state == session_pb2.ASSIGNMENT_STATE_PENDING and changed.failures:
-        return f"{name} is repeated after {counted(changed.failures, 'failure')}"
+        return f"{name} is retried after {counted(changed.failures, 'failure')}"
     return None
 
 
-def _say_candidate(evaluated: event_pb2.CandidateEvaluated) -> str | None:
-    """A line where it failed: the others are too many."""
+def _format_candidate(evaluated: event_pb2.CandidateEvaluated) -> str | None:
+    """Return a line only for a failure, because there are many candidates."""
     result = evaluated.result
     return f"candidate {result.id} failed: {result.failure.message}" if result.HasField("failure") else None
 
 
-def _say_improvement(improved: event_pb2.SearchImproved) -> str:
-    found = improved.improvement
-    return f"search: {return_text(found.score, decimals=1)} after {counted(found.evaluated, 'candidate')}"
+def _format_improvement(improved: event_pb2.SearchImproved) -> str:
+    improvement = improved.improvement
+    return f"search: {return_text(improvement.score, decimals=1)} after {counted(improvement.evaluated, 'candidate')}"
 
 
-def _say_progress(progress: event_pb2.Progress) -> str | None:
+def _format_progress(progress: event_pb2.Progress) -> str | None:
     if not progress.members:
         return None
-    # Training goes by whole updates, so that a member may go past its target.
+    # Training runs whole updates, so that a member may exceed its target.
     done = sum(min(member.env_steps, member.target_env_steps or member.env_steps) for member in progress.members)
     target = sum(member.target_env_steps for member in progress.members)
     returns = [
@@ -259,7 +259,7 @@ def _say_progress(progress: event_pb2.Progress) -> str | None:
     return f"trained {share} at {progress.steps_per_second:,.0f} steps/s{shown}{left}"
 
 
-def _say_evaluation(finished: event_pb2.EvaluationFinished) -> str:
+def _format_evaluation(finished: event_pb2.EvaluationFinished) -> str:
     evaluation = finished.evaluation
     average, speed = mean(evaluation.returns), mean(evaluation.speeds)
     shown = f" stock return {average:.0f}" if average is not None else ""
@@ -267,62 +267,62 @@ def _say_evaluation(finished: event_pb2.EvaluationFinished) -> str:
     return f"{short(finished.member)} evaluated at {counted(evaluation.env_step, 'step')}:{shown}{fast}"
 
 
-def _say_judged(judged: event_pb2.Judged) -> str | None:
+def _format_judged(judged: event_pb2.Judged) -> str | None:
     if judged.subject.endswith(".npz"):
-        return None  # single rollouts: too many to say
+        return None  # there are too many single rollouts
     verdict = "passed" if judged.judgment.passed else "not yet"
     why = f": {judged.judgment.diagnosis}" if judged.judgment.diagnosis else ""
     return f"{'/'.join(judged.subject.split('/')[-2:])} judged {judged.judgment.score:.2f}, {verdict}{why}"
 
 
 _WRITERS: dict[str, Any] = {
-    "state_changed": _say_state,
-    "agent_replied": _say_reply,
-    "check_finished": _say_check,
-    "run_changed": _say_run,
-    "assignment_changed": _say_assignment,
-    "candidate_evaluated": _say_candidate,
-    "search_improved": _say_improvement,
-    "progress": _say_progress,
-    "evaluation_finished": _say_evaluation,
+    "state_changed": _format_state,
+    "agent_replied": _format_reply,
+    "check_finished": _format_check,
+    "run_changed": _format_run,
+    "assignment_changed": _format_assignment,
+    "candidate_evaluated": _format_candidate,
+    "search_improved": _format_improvement,
+    "progress": _format_progress,
+    "evaluation_finished": _format_evaluation,
     "phase_changed": lambda changed: phase_text(changed.phase),
-    "judged": _say_judged,
-    "scored": lambda scored: _say_scored(scored),
+    "judged": _format_judged,
+    "scored": lambda scored: _format_scored(scored),
     "warning": lambda warning: f"warning: {warning.message}",
-    "note_added": lambda given: _say_note(given),
-    "screened": lambda screened: _say_screened(screened),
-    "approval_requested": lambda asked: (
-        f"waits for approval: dressage sessions approve {asked.iteration.split('/')[1]}"
+    "note_added": lambda given: _format_note(given),
+    "screened": lambda screened: _format_screened(screened),
+    "approval_requested": lambda request: (
+        f"waits for approval: dressage sessions approve {request.iteration.split('/')[1]}"
     ),
     "approval_granted": lambda given: "approved" + (f": {given.note}" if given.note else ""),
     "artifact_written": lambda written: f"{written.kind}: {written.artifact}",
 }
 
 
-def _say_note(given: event_pb2.NoteAdded) -> str:
-    told = [
+def _format_note(given: event_pb2.NoteAdded) -> str:
+    parts = [
         *([f"note for the next revision: {given.note}"] if given.note else []),
         *(f"set: {what}" for what in given.set),
     ]
-    return "; ".join(told)
+    return "; ".join(parts)
 
 
-def _say_scored(scored: event_pb2.Scored) -> str:
+def _format_scored(scored: event_pb2.Scored) -> str:
     seeds = " on fresh seeds" if scored.confirmed else ""
     return f"score{seeds} {score_text(scored.score)}, {'passed' if scored.passed else 'not yet'}"
 
 
-def _say_screened(screened: event_pb2.Screened) -> str | None:
-    found = screened.screening
-    if not found.HasField("agreement"):
+def _format_screened(screened: event_pb2.Screened) -> str | None:
+    screening = screened.screening
+    if not screening.HasField("agreement"):
         return None
     ending = ": sent back to its author" if screened.outcome == "rejected" else ""
-    count = found.trajectories
-    return f"reward tried on {count} stored trajectories, rank agreement {found.agreement:.2f}{ending}"
+    count = screening.trajectories
+    return f"reward tried on {count} stored trajectories, rank agreement {screening.agreement:.2f}{ending}"
 
 
 def duration(seconds: float) -> str:
-    """A time for people: `42 s`, `3 min 05 s`, `2 h 10 min`."""
+    """Return a duration as text: `42 s`, `3 min 05 s`, `2 h 10 min`."""
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole} s"

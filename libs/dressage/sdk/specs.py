@@ -21,7 +21,7 @@ _MAX_INTENT = 8_000
 
 @dataclass(frozen=True)
 class SpecOptions:
-    """What a person may say about a session; None and 0 leave it to the server."""
+    """Options of a session; None and 0 mean the default of the server."""
 
     intent: str
     environment: str
@@ -54,7 +54,7 @@ class SpecOptions:
     settings: Sequence[str] = field(default=())
 
 
-_OF_REWARD = {
+_REWARD_OPTIONS = {
     "seeds": "--seeds",
     "steps": "--steps",
     "configs": "--config",
@@ -69,34 +69,34 @@ _OF_REWARD = {
 
 
 def recorded(folder: Path, *, intent: str, environment: str, model: str, method: str = "") -> pb.SessionSpec:
-    """The spec of a recorded session: its folder's `session.json`, with the recording as the model.
+    """Return the spec of a recorded session: `session.json` of its folder, with the recording as the model.
 
-    :raises InvalidArgument: if it is no recording, or something is said that the recording says.
+    :raises InvalidArgument: if there is no recording, or an option is given that the recording sets.
     """
-    for field_, given in (("INTENT", intent), ("--env", environment), ("--model", model), ("--method", method)):
-        if given:
-            raise errors.InvalidArgument(field=field_, value=given, expected="nothing: --replay brings its own")
+    for option, value in (("INTENT", intent), ("--env", environment), ("--model", model), ("--method", method)):
+        if value:
+            raise errors.InvalidArgument(field=option, problem="not allowed with --replay, which sets it", value=value)
     from google.protobuf.json_format import Parse, ParseError
 
     path = folder / "session.json"
     text = read_source(path, field="--replay")
     if '"@type"' in text:
-        methods.import_plugins()  # a plug-in's settings are read by its own message
+        methods.import_plugins()  # parsing needs the message types of plug-ins
     try:
         spec = Parse(text, pb.SessionSpec())
     except (ParseError, TypeError) as error:
         raise errors.InvalidArgument(
-            field="--replay", value=str(path), expected=f"a session's spec ({error})"
+            field="--replay", problem=f"cannot be parsed: {error}", value=str(path), expected="the spec of a session"
         ) from error
     spec.model = f"recorded/{folder.absolute().name}"
     return spec
 
 
 def make_spec(options: SpecOptions, base: pb.SessionSpec | None = None) -> pb.SessionSpec:
-    """The spec of a session.
+    """Return the spec of a session.
 
-    :param base: what holds where the options say nothing.
-    :raises InvalidArgument: for an empty or overlong intent, an unreadable file, a malformed --config, --env-option or --set.
+    :param base: values for options that are not given.
+    :raises InvalidArgument: for an empty or too long intent, an unreadable file, an invalid --config, --env-option or --set.
     """
     if base is not None:
         options = replace(options, intent=base.intent, environment=base.environment, model=base.model)
@@ -140,15 +140,16 @@ def make_spec(options: SpecOptions, base: pb.SessionSpec | None = None) -> pb.Se
 
 
 def _refuse_reward_options(options: SpecOptions, method: str) -> None:
-    for name, option in _OF_REWARD.items():
+    for name, option in _REWARD_OPTIONS.items():
         value = getattr(options, name)
         if value:
-            expected = f"nothing: it is a setting of the method 'reward'; those of {method!r} are given by --set"
-            raise errors.InvalidArgument(field=option, value=str(value), expected=expected)
+            problem = f"not an option of the method {method!r}"
+            remedy = f"Set the options of {method!r} with --set."
+            raise errors.InvalidArgument(field=option, problem=problem, value=str(value), remedy=remedy)
 
 
 def _reward(options: SpecOptions) -> pb.RewardSpec:
-    """The settings of the method `reward`."""
+    """Return the settings of the method `reward`."""
     return pb.RewardSpec(
         reward_source=_source(options.reward, field="reward file") if options.reward is not None else "",
         train_only=options.train_only,
@@ -169,12 +170,14 @@ def _source(given: Path | str, *, field: str) -> str:
 
 def _required(environment: str) -> str:
     if not environment:
-        raise errors.InvalidArgument(field="--env", value="", expected="an environment, such as HalfCheetah-v5")
+        raise errors.InvalidArgument(
+            field="--env", problem="missing", expected="an environment, such as HalfCheetah-v5"
+        )
     return environment
 
 
 def _merged(base: pb.SessionSpec, given: pb.SessionSpec) -> pb.SessionSpec:
-    """The base with what the options say in its place; lists are replaced, not extended."""
+    """Return the base with the given values in place of its own; lists are replaced, not extended."""
     spec = pb.SessionSpec()
     spec.CopyFrom(base)
     if given.reward.configs:
@@ -197,9 +200,9 @@ def _video(text: str) -> pb.VideoJudging.ValueType:
 
 
 def parse_config(text: str) -> pb.Config:
-    """A config from `ID:name=value,name=value`; hidden sizes are written `64x64`.
+    """Return the config of `ID:name=value,name=value`; hidden sizes are written `64x64`.
 
-    :raises InvalidArgument: naming the hyperparameter that is unknown or said twice, or the value that is not of its kind.
+    :raises InvalidArgument: naming an unknown or repeated hyperparameter, or a value of another type.
     """
     identifier, colon, rest = text.partition(":")
     if not colon:
@@ -208,16 +211,18 @@ def parse_config(text: str) -> pb.Config:
         )
     config = pb.Config(id=identifier.strip())
     known = pb.Hyperparameters.DESCRIPTOR.fields_by_name
-    said: set[str] = set()
+    seen: set[str] = set()
     for pair in filter(None, (part.strip() for part in rest.split(","))):
         name, _, value = (part.strip() for part in pair.partition("="))
         if name not in known:
             raise errors.InvalidArgument(
                 field=f"--config {identifier}", value=name, expected=f"one of {', '.join(known)}"
             )
-        if name in said:
-            raise errors.InvalidArgument(field=f"--config {identifier} {name}", value=pair, expected="one value")
-        said.add(name)
+        if name in seen:
+            raise errors.InvalidArgument(
+                field=f"--config {identifier} {name}", problem="given more than once", value=pair, expected="one value"
+            )
+        seen.add(name)
         _set(config.hyperparameters, known[name], value)
     return config
 
@@ -225,16 +230,18 @@ def parse_config(text: str) -> pb.Config:
 def set_environment_option(options: pb.EnvironmentOptions, text: str) -> None:
     """Set one option of the environment from `NAME=VALUE`.
 
-    :raises InvalidArgument: naming the option that is unknown or set already, or the value that is not of its kind.
+    :raises InvalidArgument: naming an unknown or repeated option, or a value of another type.
     """
     name, _, value = (part.strip() for part in text.partition("="))
     known = pb.EnvironmentOptions.DESCRIPTOR.fields_by_name
     descriptor = known.get(name.replace("-", "_"))
     if descriptor is None:
-        expected = f"NAME=VALUE with one of {', '.join(known)}; `dressage envs show ID` says which it has"
+        expected = f"NAME=VALUE with one of {', '.join(known)}; `dressage envs show ID` lists those of an environment"
         raise errors.InvalidArgument(field="--env-option", value=text, expected=expected)
-    if descriptor in (said for said, _ in options.ListFields()):
-        raise errors.InvalidArgument(field=f"--env-option {descriptor.name}", value=text, expected="one value")
+    if descriptor in (field for field, _ in options.ListFields()):
+        raise errors.InvalidArgument(
+            field=f"--env-option {descriptor.name}", problem="given more than once", value=text, expected="one value"
+        )
     try:
         setattr(options, descriptor.name, _option_value(descriptor.type, value))
     except (ValueError, KeyError) as error:
@@ -242,7 +249,7 @@ def set_environment_option(options: pb.EnvironmentOptions, text: str) -> None:
         raise errors.InvalidArgument(field=f"--env-option {descriptor.name}", value=value, expected=expected) from error
 
 
-# Numbers that a field of 32 bits cannot hold are refused here too; the server says the bounds of the rest.
+# Numbers beyond 32 bits are refused here; the server checks all other limits.
 _WHOLE_NUMBER = "a whole number below 2147483648"
 _OPTION_KINDS = {
     FieldDescriptor.TYPE_BOOL: "true or false",

@@ -34,9 +34,9 @@ def _no_settings_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Proxy:
-    """Between the store and a client: answers by itself as `plan` says, else passes on.
+    """Between the store and a client: answers according to `plan`, else forwards the request.
 
-    :ivar plan: of the next requests: a status to answer with, or "lose" to pass on and lose the answer.
+    :ivar plan: of the next requests: a status to answer with, or "lose" to forward and drop the response.
     """
 
     def __init__(self, target: str) -> None:
@@ -92,10 +92,10 @@ class Proxy:
 
 @pytest.fixture
 def proxy(s3_server: S3Server) -> Iterator[Proxy]:
-    made = Proxy(s3_server.endpoint)
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    proxy = Proxy(s3_server.endpoint)
+    yield proxy
+    proxy.server.shutdown()
+    proxy.server.server_close()
 
 
 def quick(options: S3Options, prefix: str = "own") -> S3Store:
@@ -140,10 +140,10 @@ def test_unfinished_parts_are_dropped(s3_server: S3Server, proxy: Proxy) -> None
 
 
 def refused(call: Callable[[], Any]) -> Unavailable:
-    with pytest.raises(Unavailable) as told:
+    with pytest.raises(Unavailable) as caught:
         call()
-    assert SECRET not in str(told.value) and SECRET not in repr(told.value.__cause__)
-    return told.value
+    assert SECRET not in str(caught.value) and SECRET not in repr(caught.value.__cause__)
+    return caught.value
 
 
 def test_refusals_name_the_setting_and_the_remedy(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,9 +223,9 @@ def test_settings_come_from_the_environment_and_the_mounted_file(
     with pytest.raises(InvalidArgument, match="DRESSAGE_S3_ACCESS_KEY"):
         open_store("s3://own-tests/x")
     monkeypatch.setenv("DRESSAGE_S3_ENDPOINT", f"http://k:{SECRET}@host")
-    with pytest.raises(InvalidArgument, match="DRESSAGE_S3_ENDPOINT") as told:
+    with pytest.raises(InvalidArgument, match="DRESSAGE_S3_ENDPOINT") as caught:
         open_store("s3://own-tests/x")
-    assert SECRET not in str(told.value)
+    assert SECRET not in str(caught.value)
     monkeypatch.delenv("DRESSAGE_S3_ENDPOINT")
     config = tmp_path / "config.toml"
     config.write_text(f'store_url = "s3://other/x"\n[s3]\nendpoint = "{s3_server.endpoint}"\nregion = "eu-x"\n')

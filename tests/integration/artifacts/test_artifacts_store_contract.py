@@ -108,7 +108,7 @@ def test_grants_put_and_get_without_credentials(store: ArtifactStore, tmp_path: 
 
 
 def test_a_reader_never_sees_half_a_file(store: ArtifactStore) -> None:
-    """While it is overwritten, a reader gets one version or is told to read again, never some of each."""
+    """While it is overwritten, a reader gets one version or an error to read again, never a mixture."""
     versions = [bytes([number]) * 400_000 for number in range(4)]
     store.put("k", versions[0])
     stop = threading.Event()
@@ -233,7 +233,7 @@ class _Broken:
         raise Unavailable("away", reason="AWAY")
 
 
-def test_a_refused_grant_is_told(s3_server: S3Server, tmp_path: Path) -> None:
+def test_a_refused_grant_is_an_error(s3_server: S3Server, tmp_path: Path) -> None:
     kept = S3Store("contract", "refused", options=s3_server.options())
     granted = kept.grant_put("a")
     for spoiled in (granted.url.replace("/a?", "/b?"), granted.url[:-4] + "0000"):

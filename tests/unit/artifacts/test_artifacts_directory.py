@@ -1,4 +1,4 @@
-"""The directory store: what is put comes back, nothing leaves the root, nobody sees half a file."""
+"""The directory store: contents are read back, no path leaves the root, no reader gets a partial file."""
 
 from __future__ import annotations
 

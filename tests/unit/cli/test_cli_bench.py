@@ -1,4 +1,4 @@
-"""`dressage bench`'s cases and report, and what `sessions steer` reads: pure functions on files."""
+"""Cases and report of `dressage bench`: pure functions on files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from dressage import errors
 from dressage.api.v1 import benchmark_service_pb2 as pb
 from dressage.api.v1 import session_pb2 as v1
-from dressage.cli import bench, bench_report, guidance
+from dressage.cli import benchmark_report, benchmarks, guidance
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -21,7 +21,7 @@ def write(tmp_path: Path, text: str) -> Path:
 
 def test_cases_with_quotes_columns_in_any_order_and_none_of_the_optional(tmp_path: Path) -> None:
     path = write(tmp_path, 'difficulty,instruction,env_id\neasy,"run, fast ""now""",HalfCheetah-v5\n,hop,Hopper-v5\n')
-    first, second = bench.csv_cases(path)
+    first, second = benchmarks.csv_cases(path)
     assert (first.intent, first.environment, first.difficulty) == (
         'run, fast "now"',
         "environments/HalfCheetah-v5",
@@ -35,35 +35,37 @@ def test_cases_with_quotes_columns_in_any_order_and_none_of_the_optional(tmp_pat
     [
         ("env,instruction\nA,run\n", "env_id"),
         ("env_id,instruction\nHalfCheetah-v5,\n", "line 2, instruction"),
-        ("env_id,instruction\n", "cases"),
+        ("env_id,instruction\n", "CASES: no cases"),
         ("", "a file that is not empty"),
     ],
 )
 def test_bad_cases_name_line_and_column(tmp_path: Path, text: str, named: str) -> None:
     with pytest.raises(errors.InvalidArgument) as wrong:
-        bench.csv_cases(write(tmp_path, text))
+        benchmarks.csv_cases(write(tmp_path, text))
     assert named in wrong.value.message
 
 
 def finished() -> pb.Benchmark:
-    made = pb.Benchmark(name="benchmarks/b-1", staged=True, stage_gate=0.7, stopped_reason="stage 1: below the gate")
-    case = made.cases.add(intent="run | fast\nnow", environment="environments/A-v5", category="run", stage=1)
+    benchmark = pb.Benchmark(
+        name="benchmarks/b-1", staged=True, stage_gate=0.7, stopped_reason="stage 1: below the gate"
+    )
+    case = benchmark.cases.add(intent="run | fast\nnow", environment="environments/A-v5", category="run", stage=1)
     case.state, case.score, case.iterations = v1.SESSION_STATE_SUCCEEDED, 0.9, 2
     case.interval_low, case.interval_high = 0.8, 0.95
     case.cost.CopyFrom(v1.Cost(requests=2, input_tokens=100, output_tokens=20))
     case.iteration_scores.extend([0.3, 0.9])
-    made.cases.add(intent="jump", environment="environments/A-v5")
-    made.groups.add(kind="all", value="all", total=2, completed=1, passed=1, success_rate=1.0, success_low=0.2)
-    return made
+    benchmark.cases.add(intent="jump", environment="environments/A-v5")
+    benchmark.groups.add(kind="all", value="all", total=2, completed=1, passed=1, success_rate=1.0, success_low=0.2)
+    return benchmark
 
 
 def test_the_report_says_what_is_known_and_unknown(tmp_path: Path) -> None:
     point = v1.CurvePoint(env_step=500, proposed_return=3.0, score=0.5)
     curves = {1: [(1, [point, v1.CurvePoint(env_step=1000, proposed_return=4.0)])]}
-    files = bench_report.write_report(finished(), curves, tmp_path / "out")
+    files = benchmark_report.write_report(finished(), curves, tmp_path / "out")
     assert {file.name for file in files} >= {"report.md", "cases.csv", "groups.csv", "curves.csv"}
     text = (tmp_path / "out" / "report.md").read_text()
-    assert "run \\| fast now" in text and "0.90 (0.80 to 0.95)" in text and "unknown" in text and "not begun" in text
+    assert "run \\| fast now" in text and "0.90 (0.80 to 0.95)" in text and "unknown" in text and "not started" in text
     assert "Stopped: stage 1" in text and "▃█"[1] in text
     rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "cases.csv").read_text())))
     assert rows[0]["dollars"] == "unknown" and rows[0]["tokens"] == "120" and rows[0]["passed"] == "1"
@@ -73,27 +75,11 @@ def test_the_report_says_what_is_known_and_unknown(tmp_path: Path) -> None:
 
 
 def test_dollars_are_never_zero_where_the_price_is_unknown() -> None:
-    assert bench_report.dollars(v1.Cost()) == "0"
-    assert bench_report.dollars(v1.Cost(requests=1)) == "unknown"
-    assert bench_report.dollars(v1.Cost(requests=1, dollars=0.25)) == "0.2500"
+    assert benchmark_report.dollars(v1.Cost()) == "0"
+    assert benchmark_report.dollars(v1.Cost(requests=1)) == "unknown"
+    assert benchmark_report.dollars(v1.Cost(requests=1, dollars=0.25)) == "0.2500"
 
 
-def test_criteria_from_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "c.json"
-    path.write_text('[{"title": "fast", "description": "2 m/s"}]')
-    assert guidance.read_criteria(path)[0].description == "2 m/s"
-    for text, named in (
-        ("{}", "--criteria"),
-        ('[{"name": "x"}]', "--criteria[1]"),
-        ('[{"title": ""}]', "title"),
-        ("[", "JSON"),
-    ):
-        path.write_text(text)
-        with pytest.raises(errors.InvalidArgument) as wrong:
-            guidance.read_criteria(path)
-        assert named in wrong.value.message
-
-
-def test_agreement_in_words() -> None:
-    told = guidance.agreement(v1.Agreement(rollouts=4, spearman=0.8))
-    assert "4 labelled" in told and "0.80" in told and "too few to tell" in told
+def test_agreement_is_one_line() -> None:
+    text = guidance.agreement(v1.Agreement(rollouts=4, spearman=0.8))
+    assert "4 labelled" in text and "0.80" in text and "too few labels" in text

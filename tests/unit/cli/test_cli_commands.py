@@ -81,11 +81,11 @@ def document(capsys: pytest.CaptureFixture[str]) -> Any:
 RUN = ["run", "run forward fast", "--env", "HalfCheetah-v5"]
 
 
-def test_run_says_its_plan_follows_and_sums_up(server: Background, capsys: pytest.CaptureFixture[str]):
+def test_run_prints_plan_progress_and_summary(server: Background, capsys: pytest.CaptureFixture[str]):
     assert invoke(RUN) == 0
     text = capsys.readouterr().out
     assert "1,800,000 environment steps (1 config × 3 seeds), about 1 min 30 s an iteration" in text
-    assert "template/v1: the built-in author, no language model is called" in text
+    assert "template/v1: built-in templates, no language model, no cost" in text
     assert "0.86 ± 0.04 over 3 seeds, 95 % interval 0.82 to 0.90 (passed)" in text
     assert "4200 ± 130 over seeds (random policy -280), 30 episodes" in text
     assert "5.10 m/s (random policy -0.04 m/s)" in text
@@ -136,12 +136,12 @@ def test_run_as_json_is_one_document(server: Background, capsys: pytest.CaptureF
         (session_pb2.SESSION_STATE_CANCELLED, 130),
     ],
 )
-def test_the_exit_code_tells_how_it_ended(server: Background, state: int, code: int):
+def test_the_exit_code_depends_on_the_final_state(server: Background, state: int, code: int):
     server.fake.ended = ended(state)
     assert invoke(RUN) == code
 
 
-def test_a_failed_session_says_why_and_what_to_do(server: Background, capsys: pytest.CaptureFixture[str]):
+def test_a_failed_session_prints_reason_and_remedy(server: Background, capsys: pytest.CaptureFixture[str]):
     session = session_pb2.Session(state=session_pb2.SESSION_STATE_FAILED, state_reason="REWARD_REJECTED")
     session.failure.CopyFrom(session_pb2.Failure(reason="R", message="line 3: no such field", remedy="fix the line"))
     server.fake.ended = session
@@ -150,14 +150,14 @@ def test_a_failed_session_says_why_and_what_to_do(server: Background, capsys: py
     assert "REWARD_REJECTED  line 3: no such field  fix the line" in text
 
 
-def test_detach_leaves_at_once_and_says_how_to_come_back(server: Background, capsys: pytest.CaptureFixture[str]):
+def test_detach_returns_at_once_and_prints_how_to_follow(server: Background, capsys: pytest.CaptureFixture[str]):
     assert invoke([*RUN, "--detach"]) == 0
     text = capsys.readouterr().out
     assert f"dressage sessions watch s1 --address {server.address}" in text
     assert not server.fake.requests["WatchSession"]
 
 
-def test_train_asks_for_a_training_alone(server: Background, capsys: pytest.CaptureFixture[str]):
+def test_train_requests_a_training_only(server: Background, capsys: pytest.CaptureFixture[str]):
     (Path.cwd() / "reward.py").write_text("def reward(): ...")
     server.fake.estimate.spec.reward.train_only = True
     assert invoke(["train", "reward.py", "--env", "Hopper-v5", "--steps", "1M"]) == 0
@@ -168,7 +168,7 @@ def test_train_asks_for_a_training_alone(server: Background, capsys: pytest.Capt
         "train on reward.py",
         1,
     )
-    assert "none: trains on your reward" in capsys.readouterr().out
+    assert "none: training with your reward" in capsys.readouterr().out
 
 
 def test_a_domain_error_is_one_line_and_code_1(server: Background, capsys: pytest.CaptureFixture[str]):
@@ -185,7 +185,7 @@ def test_a_domain_error_is_one_line_and_code_1(server: Background, capsys: pytes
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["run"], "INTENT"),
         (["run", "x"], "--env"),
@@ -197,15 +197,15 @@ def test_a_domain_error_is_one_line_and_code_1(server: Background, capsys: pytes
         (["export", "x", "--format", "zip"], "sb3, onnx"),
     ],
 )
-def test_wrong_usage_is_code_2(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]):
+def test_wrong_usage_is_code_2(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]):
     assert invoke(arguments) == 2
     captured = capsys.readouterr()
-    assert said in captured.err
+    assert message in captured.err
     assert "Traceback" not in captured.err
     assert captured.out == ""
 
 
-def test_a_fault_of_ours_is_a_line_and_a_traceback_only_on_demand(
+def test_an_unexpected_error_is_a_line_and_a_traceback_only_on_demand(
     server: Background, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     def broken(*_: object, **__: object) -> None:
@@ -245,6 +245,31 @@ def test_sessions_are_listed_shown_and_acted_on(server: Background, capsys: pyte
     assert "expected an id" in capsys.readouterr().err
 
 
+def test_steer_and_resume_take_the_options_of_run(server: Background):
+    assert invoke([*RUN, "--detach"]) == 0
+    (Path.cwd() / "c.json").write_text('{"criteria": [{"title": "fast"}, {"title": "quiet", "on": false}]}')
+    assert invoke(["sessions", "steer", "s1", "--criteria", "c.json"]) == 0
+    assert [entry.title for entry in server.fake.requests["SteerSession"][0].criteria] == ["fast"]
+    budget = ["--budget-steps", "600k", "--budget-tokens", "2M", "--budget-minutes", "1.5", "--budget-dollars", "3"]
+    assert invoke(["sessions", "resume", "s1", *budget]) == 0
+    extended = server.fake.requests["ResumeSession"][0].budget
+    assert (extended.env_steps, extended.tokens, extended.dollars) == (600_000, 2_000_000, 3.0)
+    assert extended.wall_time.ToTimedelta().total_seconds() == 90
+
+
+@pytest.mark.parametrize("name", ["Hopper-v5", "environments/Hopper-v5"])
+def test_an_environment_is_named_by_its_id_everywhere(server: Background, name: str):
+    (Path.cwd() / "reward.py").write_text("x = 1")
+    (Path.cwd() / "cases.csv").write_text(f"env_id,instruction\n{name},hop\n")
+    assert invoke(["run", "hop", "--env", name]) == 0
+    assert invoke(["train", "reward.py", "--env", name]) == 0
+    assert {request.spec.environment for request in server.fake.requests["CreateSession"]} == {"environments/Hopper-v5"}
+    invoke(["bench", "cases.csv"])
+    assert server.fake.requests["CreateBenchmark"][0].cases[0].environment == "environments/Hopper-v5"
+    invoke(["elicit", "hop", "--env", name])
+    assert server.fake.requests["Elicit"][0].environment == "environments/Hopper-v5"
+
+
 def test_a_watch_as_json_is_an_array_of_events(server: Background, capsys: pytest.CaptureFixture[str]):
     assert invoke([*RUN, "--detach", "--json"]) == 0
     capsys.readouterr()
@@ -276,16 +301,15 @@ def test_artifacts_are_listed_and_fetched(server: Background, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("command", [["artifacts", "get", POLICY], ["render", "s1"]])
-def test_a_place_that_nothing_can_be_fetched_to_is_named(
+def test_a_path_that_cannot_be_written_is_named(
     server: Background, command: list[str], capsys: pytest.CaptureFixture[str]
 ):
     server.fake.sessions["sessions/s1"] = ended()
     server.fake.artifacts = {f"{POLICY}/card.json": b"{}", VIDEO: b"film"}
     (Path.cwd() / "file").write_text("")
     assert invoke([*command, "-o", "file/below"]) == 1
-    assert capsys.readouterr().err.startswith(
-        "error: --out: cannot be written: Not a directory (got 'file/below'); expected a path"
-    )
+    error = capsys.readouterr().err
+    assert error.startswith("error: --out: cannot be written: ") and "(got 'file/below'); expected a path" in error
 
 
 def test_render_fetches_a_session_s_video(server: Background, capsys: pytest.CaptureFixture[str]):
@@ -304,13 +328,13 @@ def test_benchmarks_run_from_a_file(server: Background, capsys: pytest.CaptureFi
     assert invoke(["benchmarks", "run", "cases.json", "--json"]) == 0
     assert document(capsys)["completed"] == 2
     assert server.fake.requests["CreateBenchmark"][0].cases[0].environment == "environments/Hopper-v5"
-    for bad, said in (("{", "JSON"), ("[]", "at least one"), ('[{"intent": "hop"}]', r"cases[1]")):
+    for bad, message in (("{", "JSON"), ("[]", "at least one"), ('[{"intent": "hop"}]', "CASES[1]")):
         cases.write_text(bad)
         assert invoke(["benchmarks", "run", "cases.json"]) == 1
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
-def test_nobody_at_the_address_is_one_line(
+def test_an_address_without_a_server_is_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     import dressage.client.calls as calls
@@ -321,7 +345,7 @@ def test_nobody_at_the_address_is_one_line(
     assert "no answer from 127.0.0.1:9" in capsys.readouterr().err
 
 
-def test_ctrl_c_leaves_a_running_server_s_session_alone(server: Background):
+def test_ctrl_c_does_not_cancel_the_session_of_a_running_server(server: Background):
     async def held() -> asyncio.Event:
         return asyncio.Event()
 
@@ -347,7 +371,7 @@ def test_ctrl_c_leaves_a_running_server_s_session_alone(server: Background):
     assert not server.fake.requests["CancelSession"]
 
 
-def test_sigterm_of_an_own_stack_leaves_an_interrupted_session_and_says_how_to_go_on(
+def test_sigterm_interrupts_a_session_and_prints_how_to_resume_it(
     server: Background, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     @asynccontextmanager
@@ -369,42 +393,42 @@ def test_sigterm_of_an_own_stack_leaves_an_interrupted_session_and_says_how_to_g
     monkeypatch.setattr(work, "_signals", signals)
     assert invoke(RUN) == 143
     captured = capsys.readouterr()
-    assert "s1 goes on when a server runs on this data folder" in captured.err
+    assert "`dressage serve` on this data folder resumes sessions/s1" in captured.err
     assert "interrupted" in captured.out and "dressage sessions watch s1 --data-dir here" in captured.out
 
 
 @pytest.mark.parametrize(
-    ("action", "said"),
+    ("action", "message"),
     [
-        (["steer", "lower"], "takes it into its next iteration, once"),
-        (["delete"], "deleted\n"),
+        (["steer", "lower"], "uses it in its next iteration once a server or"),
+        (["delete"], "is deleted\n"),
     ],
     ids=["steer", "delete"],
 )
-def test_what_a_session_that_nothing_goes_on_with_is_told_waits(
+def test_directions_for_an_interrupted_session_wait_for_a_server(
     server: Background,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     action: list[str],
-    said: str,
+    message: str,
 ):
     assert invoke([*RUN, "--detach"]) == 0
 
     @asynccontextmanager
-    async def looks(*_: object, **__: object) -> AsyncIterator[Connection]:
+    async def read_only(*_: object, **__: object) -> AsyncIterator[Connection]:
         async with AsyncClient.connect(server.address) as client:
-            yield Connection(client, "stack", None, " --data-dir here", only_looks=True)
+            yield Connection(client, "stack", None, " --data-dir here", read_only=True)
 
-    monkeypatch.setattr("dressage.local.connection.connect", looks)
+    monkeypatch.setattr("dressage.local.connection.connect", read_only)
     capsys.readouterr()
     assert invoke(["sessions", action[0], "s1", *action[1:]]) == 0
     out = capsys.readouterr().out
-    assert said in out
-    assert ("dressage sessions watch s1 --data-dir here" in out) == ("once" in said)
+    assert message in out
+    assert ("dressage sessions watch s1 --data-dir here" in out) == ("once" in message)
 
 
 @pytest.mark.parametrize("again", ["watch", "resume"])
-def test_what_is_followed_later_ends_with_its_learning_curve_too(
+def test_watch_and_resume_end_with_the_learning_curve(
     server: Background, again: str, capsys: pytest.CaptureFixture[str]
 ):
     pytest.importorskip("matplotlib")
@@ -424,7 +448,7 @@ def test_what_is_followed_later_ends_with_its_learning_curve_too(
     assert "learning-curve-s1.png" in capsys.readouterr().out
 
 
-def test_show_names_the_learning_curve_that_lies_beside_the_policy(server: Background, tmp_path: Path):
+def test_show_names_an_existing_learning_curve(server: Background, tmp_path: Path):
     policy = tmp_path / "artifacts" / POLICY
     picture = policy.parent / "learning_curve.png"
 
@@ -439,7 +463,7 @@ def test_show_names_the_learning_curve_that_lies_beside_the_policy(server: Backg
     assert asyncio.run(facts())["learning_curve"] == {"artifact": "", "path": str(picture)}
 
 
-def test_help_answers_at_once_and_without_heavy_imports():
+def test_help_is_fast_and_has_no_heavy_imports():
     begin = os.times()
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "dressage.cli.main", "--help"],

@@ -9,48 +9,50 @@ import pytest
 from dressage.api.v1 import intent_service_pb2, session_pb2
 from dressage.cli import criteria, main
 from dressage.errors import InvalidArgument
+from dressage.sdk.criteria import read_criteria
 from dressage.sdk.specs import SpecOptions, make_spec
 
 
 def answer() -> intent_service_pb2.ElicitResponse:
-    wanted = [
+    entries = [
         session_pb2.IntentCriterion(title="fast: really", description="≥ 4 m/s", category="gait", default_on=True),
         session_pb2.IntentCriterion(title="quiet", description="< 1 N", category="efficiency", default_on=False),
     ]
-    return intent_service_pb2.ElicitResponse(criteria=wanted, questions=["how far?"])
+    return intent_service_pb2.ElicitResponse(criteria=entries, questions=["how far?"])
 
 
 @pytest.mark.parametrize("name", ["c.json", "c.yaml", "c.yml"])
-def test_what_is_written_is_read_back_and_what_is_off_is_left_out(tmp_path: Path, name: str) -> None:
+def test_written_criteria_are_read_back_except_those_that_are_off(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     criteria.write_criteria(path, criteria.to_document("run", "Hopper-v5", answer()))
-    assert list(criteria.read_criteria(path)) == [answer().criteria[0]]
+    assert list(read_criteria(path)) == [answer().criteria[0]]
     spec = make_spec(SpecOptions(intent="run", environment="Hopper-v5", criteria=path))
     assert [entry.title for entry in spec.criteria] == ["fast: really"]
     path.write_text(path.read_text().replace("false", "true"))
-    assert len(criteria.read_criteria(path)) == 2
+    assert len(read_criteria(path)) == 2
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{", "JSON or YAML"),
         ("[]", "1 to 32 entries"),
+        ('[{"name": "x"}]', "criteria[0]"),
         ('{"criteria": [{"description": "x"}]}', "criteria[0]"),
         ('{"criteria": [{"title": "x", "on": "yes"}]}', "criteria[0].on"),
-        ('{"criteria": [{"title": "x", "on": false}]}', "at least one criterion that is on"),
+        ('{"criteria": [{"title": "x", "on": false}]}', "no criterion is on"),
         (json.dumps({"criteria": [{"title": "x" * 201}]}), "at most 200 characters"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_file_names_the_problem(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "c.json"
     path.write_text(text)
     with pytest.raises(InvalidArgument) as caught:
-        criteria.read_criteria(path)
-    assert said in caught.value.message
+        read_criteria(path)
+    assert message in caught.value.message
     (tmp_path / "c.yaml").write_text("a: [")
     with pytest.raises(InvalidArgument, match="YAML"):
-        criteria.read_criteria(tmp_path / "c.yaml")
+        read_criteria(tmp_path / "c.yaml")
 
 
 def test_elicit_end_to_end_on_a_stack_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,6 +68,6 @@ def test_elicit_end_to_end_on_a_stack_of_its_own(tmp_path: Path, capsys: pytest.
         str(tmp_path / "d"),
     ]
     assert main.invoke(arguments) == 0
-    said = capsys.readouterr().out
-    assert "m/s" in said and f"--criteria {out}" in said
-    assert criteria.read_criteria(out)
+    text = capsys.readouterr().out
+    assert "m/s" in text and f"--criteria {out}" in text
+    assert read_criteria(out)

@@ -1,4 +1,4 @@
-"""Learning curves: read as written, combined over seeds, drawn as a picture, found beside the policy."""
+"""Learning curves: read from metrics, combined over seeds, drawn as a picture, found in the folder of the policy."""
 
 from __future__ import annotations
 
@@ -42,14 +42,16 @@ def test_seeds_are_combined_where_all_have_points():
 
 
 def member(config, seed, returns):
-    """As a run tells it; the stock return, which is of another reward, is 1000 more."""
-    found = session_pb2.Member(name=f"{RUN}/{config}-s{seed}", config=config, seed=seed)
-    for step, own in returns.items():
-        found.evaluations.add(env_step=step, proposed_returns=own, returns=[value + 1000.0 for value in own])
-    return found
+    """A member as reported by a run; the stock return is 1000 more than the proposed return."""
+    message = session_pb2.Member(name=f"{RUN}/{config}-s{seed}", config=config, seed=seed)
+    for step, proposed in returns.items():
+        message.evaluations.add(
+            env_step=step, proposed_returns=proposed, returns=[value + 1000.0 for value in proposed]
+        )
+    return message
 
 
-def test_evaluations_are_combined_by_the_trained_reward_at_the_steps_that_all_seeds_have():
+def test_evaluations_are_combined_at_the_steps_that_all_seeds_have():
     seeds = [
         member("a", 0, {100: [1.0, 3.0], 200: [5.0], 300: [9.0]}),
         member("a", 1, {100: [4.0], 200: [7.0]}),
@@ -101,14 +103,14 @@ def session():
 
 
 @pytest.mark.parametrize("local", [True, False])
-def test_a_picture_lies_beside_the_policy_or_here(tmp_path, monkeypatch, local):
+def test_the_picture_is_next_to_the_policy_or_in_the_current_folder(tmp_path, monkeypatch, local):
     pytest.importorskip("matplotlib")
     stored(tmp_path / "store")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     connection = Connection(Client(tmp_path / "store"), "stack", tmp_path / "store" if local else None)
     seen = {}
-    monkeypatch.setattr(curves, "draw", lambda found, path, **rest: seen.update(found) or draw(found, path, **rest))
+    monkeypatch.setattr(curves, "draw", lambda drawn, path, **rest: seen.update(drawn) or draw(drawn, path, **rest))
     picture = asyncio.run(curves.save(session(), connection))
     path = picture.path
     expected = tmp_path / "store" / RUN / "fast-s1" / "learning_curve.png"
@@ -146,10 +148,10 @@ def test_a_run_too_short_for_an_episode_to_end_shows_its_evaluations(tmp_path, f
     np.testing.assert_array_equal(points.get_xydata(), [[2048, 1.5], [4096, 4.0]])
     assert points.get_linestyle() == ":" and len(axes.lines) == 1
     assert texts(figures[0]) == ["fast (1 seed)", "evaluation, deterministic policy"]
-    assert axes.get_ylabel() == "episode return by the trained reward"
+    assert axes.get_ylabel() == "episode return under the proposed reward"
 
 
-def test_training_is_a_line_and_its_evaluations_are_points_of_the_same_colour(tmp_path, figures):
+def test_a_training_is_a_line_and_its_evaluations_points_of_its_colour(tmp_path, figures):
     stored(tmp_path)
     evaluated = [member(config, seed, {450: [3.0], 900: [4.0]}) for config in ("default", "fast") for seed in range(2)]
     asyncio.run(curves.save(session(), Connection(Client(tmp_path, evaluated[:3]), "stack", tmp_path)))
@@ -163,8 +165,8 @@ def test_training_is_a_line_and_its_evaluations_are_points_of_the_same_colour(tm
     assert "standard deviation over seeds" in axes.get_ylabel()
 
 
-def said(picture, connection):
-    """What the summary says of the curve, for people and for programs."""
+def summarised(picture, connection):
+    """The curve in the summary, as text and as JSON values."""
     from rich.console import Console
 
     facts = asyncio.run(summary.collect(session(), connection, curve=picture))
@@ -173,10 +175,10 @@ def said(picture, connection):
     return [line.strip() for line in console.file.getvalue().splitlines() if line.startswith("curve")], facts
 
 
-def test_where_nothing_can_be_drawn_a_line_says_so(tmp_path):
+def test_a_line_states_that_there_is_nothing_to_draw(tmp_path):
     connection = Connection(Client(tmp_path, [member("fast", 1, {})]), "stack", tmp_path)
     picture = asyncio.run(curves.save(session(), connection))
-    (line,), facts = said(picture, connection)
+    (line,), facts = summarised(picture, connection)
     assert line.split(maxsplit=1) == ["curve", "none, no episode ended and nothing was evaluated"]
     assert facts["learning_curve"] is None and facts["no_learning_curve"] == picture.missing
 
@@ -188,12 +190,12 @@ def test_without_matplotlib_or_policy_there_is_no_picture_and_no_error(tmp_path,
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     picture = asyncio.run(curves.save(session(), connection))
     assert picture.path is None and "dressage[plots]" in picture.missing
-    (line,), _ = said(picture, connection)
+    (line,), _ = summarised(picture, connection)
     assert "pip install 'dressage[plots]'" in line
-    # One that was drawn before is named all the same.
+    # An earlier picture is named.
     before = tmp_path / RUN / "fast-s1" / summary.CURVE_FILE
     before.write_bytes(b"picture")
-    (line,), facts = said(picture, connection)
+    (line,), facts = summarised(picture, connection)
     assert str(before) in line and facts["no_learning_curve"] == ""
 
 

@@ -88,9 +88,7 @@ def test_eval_puts_the_random_policy_beside_and_repeats_itself(bundle: Path, cap
     assert "random" in capsys.readouterr().out
 
 
-def test_eval_holds_few_episodes_at_a_time_and_their_number_changes_none_of_them(
-    bundle: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_eval_runs_in_batches_and_their_size_changes_no_episode(bundle: Path, monkeypatch: pytest.MonkeyPatch):
     from dressage.envs import reference
 
     held: list[int] = []
@@ -117,14 +115,14 @@ def test_eval_measures_speed_over_all_parts():
 
     env_id, options = "HalfCheetah-v5", EnvOptions(max_episode_steps=20)
     act = motionless_policy(env_id)
-    found = evaluation.run_episodes(lambda _: act, env_id, options, range(5, 10), together=2)
+    episodes = evaluation.run_episodes(lambda _: act, env_id, options, range(5, 10), together=2)
     known = rollout(act, env_id, range(5, 10), options)
-    assert found.returns == pytest.approx([episode.reward.sum() for episode in known])
-    assert found.lengths == (20,) * 5
-    assert found.speeds == pytest.approx([episode.x_velocity[1:].mean() for episode in known])
+    assert episodes.returns == pytest.approx([episode.reward.sum() for episode in known])
+    assert episodes.lengths == (20,) * 5
+    assert episodes.speeds == pytest.approx([episode.x_velocity[1:].mean() for episode in known])
 
 
-def test_eval_of_no_bundle_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_eval_refuses_a_folder_that_is_no_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert invoke(["eval", str(tmp_path / "nothing")]) == 1
     assert "no folder of a policy bundle" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
@@ -205,7 +203,7 @@ def model(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_own_environments_are_kept_in_the_data_folder_that_is_named(
+def test_custom_environments_are_kept_in_the_given_data_folder(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     here = ["--data-dir", str(tmp_path / "other")]
@@ -219,32 +217,35 @@ def test_own_environments_are_kept_in_the_data_folder_that_is_named(
     )
     assert invoke(["check", str(reward), "--env", "mjcf:two", "--allow-unsandboxed", *here]) == 0
     capsys.readouterr()
-    for more, found in ((here, 0), ([], 1), (["--data-dir", str(tmp_path / "home")], 1)):
-        assert invoke(["envs", "show", "mjcf:two", *more]) == found
+    for more, code in ((here, 0), ([], 1), (["--data-dir", str(tmp_path / "home")], 1)):
+        assert invoke(["envs", "show", "mjcf:two", *more]) == code
         assert invoke(["envs", "list", "--json", *more]) == 0
-        assert ("mjcf:two" in capsys.readouterr().out) == (found == 0)
+        assert ("mjcf:two" in capsys.readouterr().out) == (code == 0)
     assert "DRESSAGE_ENVIRONMENTS" not in os.environ
     monkeypatch.setenv("DRESSAGE_ENVIRONMENTS", str(tmp_path / "other" / "environments"))
-    assert invoke(["envs", "show", "mjcf:two", "--data-dir", str(tmp_path / "home")]) == 0, "what the user set holds"
+    assert invoke(["envs", "show", "mjcf:two", "--data-dir", str(tmp_path / "home")]) == 0, (
+        "the variable has precedence"
+    )
     assert os.environ["DRESSAGE_ENVIRONMENTS"] == str(tmp_path / "other" / "environments")
 
 
 @pytest.mark.parametrize(
     ("option", "value"), [("--name", "swing"), ("--time-step", "0.5"), ("--episode-steps", "1000")]
 )
-def test_what_a_registered_environment_does_not_take_is_refused(
+def test_options_of_models_are_refused_for_registered_environments(
     option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     here = ["--data-dir", str(tmp_path / "other")]
     assert invoke(["envs", "add", "gymnasium:Pendulum-v1", option, value, *here]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith(f"error: {option}: invalid value (got ") and value in said and "a model's .xml file" in said
-    assert ("--env-option max_episode_steps=N" in said) == (option == "--episode-steps")
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {option}: not supported for gymnasium:Pendulum-v1 (got ") and value in error
+    assert "a model's .xml file" in error
+    assert ("--env-option max_episode_steps=N" in error) == (option == "--episode-steps")
     assert not list((tmp_path / "other").rglob("card.json"))
 
 
 @pytest.mark.parametrize(("given", "steps"), [((), 1000), (("--episode-steps", "70"), 70)])
-def test_a_models_episode_has_the_steps_that_are_said(
+def test_a_models_episode_has_the_given_number_of_steps(
     given: tuple[str, ...], steps: int, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     assert invoke(["envs", "add", model, *given, "--json", "--data-dir", str(tmp_path / "other")]) == 0
@@ -252,15 +253,15 @@ def test_a_models_episode_has_the_steps_that_are_said(
 
 
 @pytest.mark.parametrize("form", ["onnx", "sb3"])
-def test_a_place_that_cannot_be_written_to_is_named_with_its_option(
+def test_a_path_that_cannot_be_written_is_named_with_its_option(
     bundle: Path, tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]
 ):
     (tmp_path / "file").write_text("")
     out = tmp_path / "file" / "below"
     assert invoke(["export", str(bundle), "--format", form, "-o", str(out)]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith(f"error: --out: cannot be written: Not a directory (got '{out}'); expected a path")
-    assert "a fault of dressage" not in said
+    error = capsys.readouterr().err
+    assert error.startswith("error: --out: cannot be written: ") and f"(got '{out}'); expected a path" in error
+    assert "bug in dressage" not in error
 
 
 def test_a_folder_of_environments_that_cannot_be_written_to_is_named(
@@ -268,8 +269,8 @@ def test_a_folder_of_environments_that_cannot_be_written_to_is_named(
 ):
     (tmp_path / "file").write_text("")
     assert invoke(["envs", "add", model, "--data-dir", str(tmp_path / "file")]) == 1
-    said = capsys.readouterr().err
-    assert "file/environments" in said and "--data-dir" in said and "a fault of dressage" not in said
+    error = capsys.readouterr().err
+    assert "file/environments" in error and "--data-dir" in error and "bug in dressage" not in error
 
 
 def test_environments_are_listed_without_a_server(capsys: pytest.CaptureFixture[str]):
@@ -283,20 +284,20 @@ def test_the_doctor_names_keys_and_never_shows_them(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(doctor, "_egl", lambda: doctor.Finding("EGL", "not tried here", works=True))
     findings = doctor.examine(tmp_path / "not" / "there", {"OPENAI_API_KEY": "sk-very-secret"})
     keys = next(finding for finding in findings if finding.component == "API keys")
-    assert keys.found == "OPENAI_API_KEY"
+    assert keys.status == "OPENAI_API_KEY"
     assert "very-secret" not in repr(findings)
     assert {"python", "mujoco", "jax", "EGL", "sandbox", "disk", "server"} <= {each.component for each in findings}
 
 
-def test_a_check_that_breaks_is_itself_a_finding():
+def test_a_check_that_raises_is_a_finding():
     def broken() -> doctor.Finding:
         raise OSError("no such thing")
 
-    finding = doctor._tried(broken)
-    assert not finding.works and "no such thing" in finding.found
+    finding = doctor._run_check(broken)
+    assert not finding.works and "no such thing" in finding.status
 
 
-def test_the_doctor_says_what_is_missing(monkeypatch: pytest.MonkeyPatch):
+def test_the_doctor_names_missing_packages(monkeypatch: pytest.MonkeyPatch):
     finding = doctor._package("not-a-package-anyone-has", "get it there")
     assert (finding.works, finding.remedy) == (False, "get it there")
     assert not doctor._package("numpy", "", least=(99,)).works
@@ -323,14 +324,14 @@ def test_spread_is_the_sample_deviation():
     assert judgment_dict(session_pb2.Judgment(score=0.5))["interval"] is None
 
 
-def test_a_plan_with_a_language_model_is_asked_about_and_its_price_named():
+def test_a_plan_with_a_language_model_has_a_price_and_is_confirmed():
     estimate = session_service_pb2.EstimateSessionResponse(
         uses_language_model=True, model_calls_per_iteration=4, dollars_per_iteration=0.05
     )
     estimate.spec.model, estimate.spec.max_iterations = "openai/x", 3
-    asked: list[str] = []
-    assert plan.agreed(estimate, ask=lambda question: bool(asked.append(question))) is False
-    assert asked and plan.agreed(estimate, ask=None)
+    questions: list[str] = []
+    assert plan.confirmed(estimate, ask=lambda question: bool(questions.append(question))) is False
+    assert questions and plan.confirmed(estimate, ask=None)
     assert "openai/x: about 4 calls an iteration, about 0.050 $" in plan.plan_text(estimate).plain
     assert plan.plan_dict(estimate)["max_dollars"] == pytest.approx(0.15)
     estimate.ClearField("dollars_per_iteration")

@@ -191,7 +191,9 @@ async def _followed(kind: str, *numbers: int) -> tuple[FakeOrchestrator, session
         for number in numbers:
             signals.put_nowait(number)
         place = connection.Connection(client, kind, None)  # type: ignore[arg-type]
-        session, code = await asyncio.wait_for(run.follow("sessions/a", place, run.Manner(), signals=signals), 20)
+        session, code = await asyncio.wait_for(
+            run.follow("sessions/a", place, run.OutputOptions(), signals=signals), 20
+        )
     return fake, session, code
 
 
@@ -200,14 +202,14 @@ async def test_ctrl_c_cancels_a_session_of_the_own_stack(capsys: pytest.CaptureF
     assert code == 130
     assert session.state == session_pb2.SESSION_STATE_CANCELLED
     assert len(fake.requests["CancelSession"]) == 1
-    assert "again leaves at once" in capsys.readouterr().err
+    assert "press Ctrl-C again to exit at once" in capsys.readouterr().err
 
 
 async def test_sigterm_stops_without_cancelling(capsys: pytest.CaptureFixture[str]):
     fake, _, code = await _followed("stack", signal.SIGTERM)
     assert code == 143
     assert not fake.requests["CancelSession"]
-    assert "goes on when a server runs" in capsys.readouterr().err
+    assert "`dressage serve` on this data folder resumes sessions/a" in capsys.readouterr().err
 
 
 async def test_ctrl_c_detaches_from_a_joined_server(capsys: pytest.CaptureFixture[str]):

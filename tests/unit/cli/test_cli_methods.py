@@ -42,7 +42,7 @@ def test_reward_is_the_default_and_takes_settings_too():
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         (["speed=1"], "--set: .*got 'speed'.; expected one of reward_source, train_only"),
         (["seeds"], "FIELD=VALUE with a field of reward_source"),
@@ -51,12 +51,12 @@ def test_reward_is_the_default_and_takes_settings_too():
         (["seeds=99999999999"], "a whole number of 32 bits"),
         (["train_only=maybe"], "--set train_only: .*got 'maybe'.; expected true or false"),
         (["seeds=1", "seeds=2"], "--set seeds: .*got 'seeds=2'.; expected one value"),
-        (["configs=a"], "lists of messages cannot be given by --set"),
-        (["seeds.first=1"], "seeds, which has no fields of its own"),
+        (["configs=a"], "lists of messages are not supported"),
+        (["seeds.first=1"], "not a message .*; expected seeds"),
     ],
 )
-def test_a_wrong_setting_names_field_value_and_what_is_expected(settings: list[str], said: str):
-    with pytest.raises(errors.InvalidArgument, match=said):
+def test_a_wrong_setting_names_field_value_and_what_is_expected(settings: list[str], message: str):
+    with pytest.raises(errors.InvalidArgument, match=message):
         make_spec(options(settings=settings))
 
 
@@ -92,8 +92,8 @@ def test_a_plug_in_is_found_by_its_entry_point(plugin: None):
     spec = make_spec(options(method="number", settings=["target=7", "start=2.5"]))
     from number_method import NumberSpec
 
-    found = NumberSpec()
-    assert spec.custom.Unpack(found) and (found.target, found.start, found.scale) == (7.0, 2.5, 0.0)
+    unpacked = NumberSpec()
+    assert spec.custom.Unpack(unpacked) and (unpacked.target, unpacked.start, unpacked.scale) == (7.0, 2.5, 0.0)
     assert methods.method_of(spec) == "number"
     with pytest.raises(errors.InvalidArgument, match="one of target, start, scale"):
         make_spec(options(method="number", settings=["steps=7"]))
@@ -105,7 +105,7 @@ def test_a_plug_in_is_imported_only_when_it_is_asked_for(plugin: None, monkeypat
     make_spec(options(seeds=2))
 
 
-def test_a_broken_plug_in_is_said_to_be_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_broken_plug_in_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder = tmp_path / "broken-1.0.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
@@ -125,8 +125,8 @@ def test_a_recording_keeps_its_method(plugin: None, tmp_path: Path):
     again = make_spec(SpecOptions(intent="", environment="", settings=["start=3"]), base)
     from number_method import NumberSpec
 
-    found = NumberSpec()
-    assert again.custom.Unpack(found) and (found.target, found.start) == (7.0, 3.0)
+    unpacked = NumberSpec()
+    assert again.custom.Unpack(unpacked) and (unpacked.target, unpacked.start) == (7.0, 3.0)
     assert make_spec(SpecOptions(intent="", environment=""), base).custom == base.custom
     with pytest.raises(errors.InvalidArgument, match="--method"):
         recorded(tmp_path, intent="", environment="", model="", method="reward")

@@ -20,7 +20,7 @@ def member(name: str, steps: int, target: int = 100_000, **metrics: float) -> se
 
 
 def story() -> list[pb.Event]:
-    """A session from its beginning to its end, as the orchestrator tells it."""
+    """A session from its beginning to its end, as the orchestrator reports it."""
     progressed = pb.Progress(
         assignment=TRAIN,
         members=[member("base-s0", 40_000, episode_return=812.4), member("base-s1", 38_000)],
@@ -76,7 +76,7 @@ def drawn(view: View, *, now: float = 65.0, width: int = 140) -> str:
     return capture.get()
 
 
-def test_the_view_knows_what_the_events_told():
+def test_the_view_has_the_values_of_the_events():
     view = fold(story())
     assert (view.iteration, view.state) == (1, session_pb2.SESSION_STATE_SUCCEEDED)
     first, second = view.members["base-s0"], view.members["base-s1"]
@@ -133,31 +133,31 @@ def test_no_order_of_events_breaks_the_view(order: list[int]):
     assert drawn(view)
 
 
-def test_every_kind_of_event_but_rollout_judgments_is_said_in_one_line():
-    said = [line(event) for event in story()]
-    assert all(said)
-    assert all("\n" not in text for text in said if text)
-    assert said[3] == "[1] reward failed its check: shape at line 7: term speed has shape (N, 1), expected (N,)"
-    assert "trained 39 % at 20,000 steps/s, return base-s0 812, 6 s left" in str(said[7])
+def test_every_kind_of_event_except_rollout_judgments_is_one_line():
+    texts = [line(event) for event in story()]
+    assert all(texts)
+    assert all("\n" not in text for text in texts if text)
+    assert texts[3] == "[1] reward failed its check: shape at line 7: term speed has shape (N, 1), expected (N,)"
+    assert "trained 39 % at 20,000 steps/s, return base-s0 812, 6 s left" in str(texts[7])
     judged = pb.Judged(subject=f"{TRAIN}/members/m/rollouts/1_p10.npz", judgment=session_pb2.Judgment(score=1))
     assert line(pb.Event(judged=judged)) is None
     assert line(pb.Event()) is None
 
 
-def test_every_payload_of_the_contract_has_words():
+def test_every_payload_of_the_api_has_a_text():
     kinds = {field.name for field in pb.Event.DESCRIPTOR.oneofs_by_name["payload"].fields}
     assert kinds == set(progress._WRITERS)
 
 
 def test_of_many_assignments_and_candidates_those_that_fail_have_a_line():
-    def said(state, failures=0, **failure):
+    def text(state, failures=0, **failure):
         changed = pb.AssignmentChanged(assignment=TRAIN, state=state, failures=failures)
         changed.failure.CopyFrom(session_pb2.Failure(**failure))
         return line(pb.Event(iteration=1, assignment_changed=changed))
 
-    assert said(session_pb2.ASSIGNMENT_STATE_PENDING) is None and said(session_pb2.ASSIGNMENT_STATE_SUCCEEDED) is None
-    assert said(session_pb2.ASSIGNMENT_STATE_PENDING, 2) == "[1] assignments/train is repeated after 2 failures"
-    assert said(session_pb2.ASSIGNMENT_STATE_FAILED, message="why") == "[1] assignments/train failed: why"
+    assert text(session_pb2.ASSIGNMENT_STATE_PENDING) is None and text(session_pb2.ASSIGNMENT_STATE_SUCCEEDED) is None
+    assert text(session_pb2.ASSIGNMENT_STATE_PENDING, 2) == "[1] assignments/train is retried after 2 failures"
+    assert text(session_pb2.ASSIGNMENT_STATE_FAILED, message="why") == "[1] assignments/train failed: why"
     result = session_pb2.CandidateResult(id="c1", returns=[1.0])
     assert line(pb.Event(candidate_evaluated=pb.CandidateEvaluated(assignment=TRAIN, result=result))) is None
     result.failure.message = "raised"
@@ -186,11 +186,11 @@ def test_a_training_that_takes_whole_updates_is_never_more_than_done():
     assert line(pb.Event(progress=pb.Progress(members=members))) == "trained 75 % at 0 steps/s"
 
 
-def test_one_of_a_thing_is_said_as_one():
+def test_a_count_of_one_is_singular():
     assert [progress.counted(number, "step") for number in (0, 1, 2_000)] == ["0 steps", "1 step", "2,000 steps"]
 
 
-def test_returns_of_many_digits_are_said_by_powers_of_ten():
+def test_large_returns_have_an_exponent():
     assert [progress.return_text(value) for value in (0.4, -12345.6, 1e300)] == ["0", "-12346", "1e+300"]
     assert progress.return_text(2.345, decimals=1) == "2.3"
 

@@ -1,4 +1,4 @@
-"""Options become a spec, and what is wrong with them is said with the option's name."""
+"""Options become a spec, and errors name the option."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_config_sets_only_what_it_names():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("learning_rate=1", "ID:name=value"),
         ("a:speed=1", "one of learning_rate"),
@@ -76,8 +76,8 @@ def test_a_config_sets_only_what_it_names():
         ("a:learning_rate", "a number"),
     ],
 )
-def test_a_malformed_config_names_what_is_wrong(text: str, said: str):
-    with pytest.raises(errors.InvalidArgument, match=said):
+def test_a_malformed_config_names_what_is_wrong(text: str, message: str):
+    with pytest.raises(errors.InvalidArgument, match=message):
         parse_config(text)
 
 
@@ -98,13 +98,13 @@ def test_sources_are_read_and_bad_files_named(tmp_path: Path):
         "x = 1",
         "environments/Hopper-v5",
     )
-    for path, said in (
+    for path, message in (
         (binary, "UTF-8"),
         (big, "262144"),
         (tmp_path / "none.py", "No such file"),
         (tmp_path, "directory"),
     ):
-        with pytest.raises(errors.InvalidArgument, match=said):
+        with pytest.raises(errors.InvalidArgument, match=message):
             make_spec(SpecOptions(intent="hop", environment="Hopper-v5", reward=path))
 
 
@@ -118,13 +118,13 @@ def test_an_empty_source_is_not_taken_as_none(tmp_path: Path, option: str, text:
         make_spec(options)
 
 
-def test_a_source_may_begin_with_a_mark_of_its_encoding(tmp_path: Path):
+def test_a_source_may_begin_with_a_byte_order_mark(tmp_path: Path):
     path = tmp_path / "r.py"
     path.write_bytes(b"\xef\xbb\xbfx = 1")
     assert make_spec(SpecOptions(intent="hop", environment="Hopper-v5", reward=path)).reward.reward_source == "x = 1"
 
 
-def test_what_is_not_given_is_left_to_the_server():
+def test_options_that_are_not_given_are_unset():
     spec = make_spec(SpecOptions(intent="hop", environment="Hopper-v5"))
     assert (spec.max_iterations, spec.pass_threshold, spec.model) == (0, 0, "")
     assert spec.WhichOneof("method_spec") == "reward" and not spec.reward.ByteSize()
@@ -140,7 +140,7 @@ def recording(
     return folder
 
 
-def test_a_recording_brings_its_spec_and_options_override_it(tmp_path: Path):
+def test_options_override_the_spec_of_a_recording(tmp_path: Path):
     base = recorded(recording(tmp_path / "crawl"), intent="", environment="", model="")
     spec = make_spec(SpecOptions("", "", steps=1000), base)
     assert (spec.intent, spec.environment, spec.model) == ("crawl", "environments/HalfCheetah-v5", "recorded/crawl")
@@ -149,7 +149,7 @@ def test_a_recording_brings_its_spec_and_options_override_it(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("field", "given"), [("INTENT", "run"), ("--env", "Hopper-v5"), ("--model", "gpt")])
-def test_what_a_recording_says_may_not_be_said_again(tmp_path: Path, field: str, given: str):
+def test_options_that_a_recording_sets_are_refused(tmp_path: Path, field: str, given: str):
     names = {"INTENT": "intent", "--env": "environment", "--model": "model"}
     values = {"intent": "", "environment": "", "model": "", names[field]: given}
     with pytest.raises(errors.InvalidArgument, match=f"{field}.*replay"):
@@ -182,7 +182,7 @@ def test_environment_options_set_only_what_they_name():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("frame_skip=3", "NAME=VALUE with one of max_episode_steps, terminate_when_unhealthy, reset_noise_scale"),
         ("max_episode_steps", "max_episode_steps: .*got ''.; expected a whole number"),
@@ -192,19 +192,19 @@ def test_environment_options_set_only_what_they_name():
         ("max_episode_steps=99999999999", "a whole number"),
     ],
 )
-def test_a_malformed_environment_option_names_what_is_wrong(text: str, said: str):
-    with pytest.raises(errors.InvalidArgument, match=said):
+def test_a_malformed_environment_option_names_what_is_wrong(text: str, message: str):
+    with pytest.raises(errors.InvalidArgument, match=message):
         make_spec(SpecOptions("hop", "Hopper-v5", environment_options=[text]))
 
 
 @pytest.mark.parametrize("again", ["max_episode_steps=300", "max-episode-steps = 400"])
-def test_an_environment_option_is_said_once_only(again: str):
+def test_an_environment_option_is_given_once_only(again: str):
     texts = ["max_episode_steps=300", "reset_noise_scale=0", again]
     with pytest.raises(errors.InvalidArgument, match=f"--env-option max_episode_steps: .*got '{again}'"):
         make_spec(SpecOptions("hop", "Hopper-v5", environment_options=texts))
 
 
-def test_an_environment_option_of_a_recording_may_be_said_again(tmp_path: Path):
+def test_an_environment_option_of_a_recording_may_be_replaced(tmp_path: Path):
     text = '{"intent": "hop", "environment": "environments/Hopper-v5", "environmentOptions": {"maxEpisodeSteps": 50}}'
     base = recorded(recording(tmp_path / "hop", text), intent="", environment="", model="")
     spec = make_spec(SpecOptions("", "", environment_options=["max_episode_steps=300"]), base)

@@ -172,11 +172,11 @@ def test_trajectories_that_are_much_at_once_are_scored_in_parts(card, trajectori
 
     whole, parts, run = score_in_sandbox(REMEMBERING, card, trajectories, scratch=tmp_path), [], host.run
 
-    def noted(target, request, **arguments):
+    def record(target, request, **arguments):
         parts.append(len(request["trajectories"]))
         return run(target, request, **arguments)
 
-    monkeypatch.setattr(host, "run", noted)
+    monkeypatch.setattr(host, "run", record)
     size = host._bytes_of(trajectories[0])
     monkeypatch.setattr(host, "_PART_BYTES", 4 * size)
     assert score_in_sandbox(REMEMBERING, card, trajectories, scratch=tmp_path) == whole
@@ -194,25 +194,25 @@ def test_scoring_has_time_and_memory_for_long_episodes(card, trajectories, tmp_p
     """A per-step reward may take 250 microseconds a row, a vectorised one 25 ms a call."""
     import dressage.contracts.host as host
 
-    asked = []
+    calls = []
 
-    def noted(target, request, *, limits, **arguments):
-        asked.append((sum(len(t["reward"]) for t in request["trajectories"]), request["trajectories"], limits))
+    def record(target, request, *, limits, **arguments):
+        calls.append((sum(len(t["reward"]) for t in request["trajectories"]), request["trajectories"], limits))
         return {"scores": [{"return": 0.0, "terms": {}} for _ in request["trajectories"]]}
 
-    monkeypatch.setattr(host, "run", noted)
+    monkeypatch.setattr(host, "run", record)
     episode = replace(trajectories[0], fields={"observation": np.zeros((10_001, 495), np.float32)})
     episode = replace(episode, reward=np.zeros(10_000, np.float32), action=np.zeros((10_000, 17), np.float32))
     score_in_sandbox(GOOD, card, [episode] * 10, scratch=tmp_path)
-    assert sum(steps for steps, _, _ in asked) == 100_000
-    for steps, packed, limits in asked:
+    assert sum(steps for steps, _, _ in calls) == 100_000
+    for steps, packed, limits in calls:
         size = sum(t["fields"]["observation"].nbytes for t in packed)
         assert size <= 64 << 20
         assert limits.memory_bytes > 6 * size
         assert limits.wall_seconds >= 2 * max(steps * 250e-6, 10_000 * 25e-3)
         assert limits.cpu_seconds >= limits.wall_seconds
     score_in_sandbox(GOOD, card, [replace(trajectories[0])] * 2, scratch=tmp_path)
-    assert asked[-1][2].wall_seconds < 60
+    assert calls[-1][2].wall_seconds < 60
 
 
 def test_what_fits_in_no_message_is_not_blamed_on_the_code(card, trajectories, tmp_path):

@@ -51,9 +51,9 @@ BODIES = {
 @pytest.mark.parametrize("body", BODIES, ids=str)
 def test_violations_name_rule_line_and_remedy(card, body):
     rule, part = BODIES[body]
-    found = lint_reward(HEAD + f"    {body}\n    return {{'a': state.x_velocity}}\n", card)
-    matching = [violation for violation in found if violation.rule == rule]
-    assert matching, found
+    violations = lint_reward(HEAD + f"    {body}\n    return {{'a': state.x_velocity}}\n", card)
+    matching = [violation for violation in violations if violation.rule == rule]
+    assert matching, violations
     assert matching[0].line == 5
     assert part in matching[0].message
     assert matching[0].message.endswith(".")
@@ -104,8 +104,8 @@ def test_ordinary_python_passes(card):
     ],
 )
 def test_whole_source_rules(card, source, rule, line):
-    found = lint_reward(source, card)
-    assert (rule, line) in {(violation.rule, violation.line) for violation in found}, found
+    violations = lint_reward(source, card)
+    assert (rule, line) in {(violation.rule, violation.line) for violation in violations}, violations
 
 
 PER_STEP = """

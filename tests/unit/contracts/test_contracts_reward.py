@@ -250,8 +250,8 @@ def test_a_total_that_is_not_finite_is_a_fault_of_its_rows(card, step, name):
         with pytest.raises(RewardError, match="the total is not finite, though its terms are") as caught:
             BatchReward(module, card, N)(state, action, next_state)
         output = BatchReward(module, card, N, on_not_finite="return")(state, action, next_state)
-    found = caught.value
-    assert (found.rule, found.term, found.row) == ("finite", "total", np.argmax(forward))
+    error = caught.value
+    assert (error.rule, error.term, error.row) == ("finite", "total", np.argmax(forward))
     np.testing.assert_array_equal(np.isfinite(output.total), ~forward)
     assert all(np.isfinite(value).all() for value in output.terms.values())
 
@@ -281,7 +281,7 @@ ARITHMETIC = {
 
 @pytest.mark.parametrize("expression", ARITHMETIC)
 def test_arithmetic_that_raises_is_nan_in_its_rows_as_in_numpy(card, step, expression):
-    """The check refuses it all the same; training gives up those rows and goes on with the others."""
+    """The check refuses it; training drops those rows and continues with the others."""
     source = CLASS.replace(RETURN, f'value = {expression}\n        return value, {{"speed": value, "ctrl": 0}}')
     module, (state, action, next_state) = load_reward(source, card), step(0)
     forward = next_state.x_position > state.x_position

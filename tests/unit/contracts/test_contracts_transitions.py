@@ -1,4 +1,4 @@
-"""Episodes of unequal length side by side: a reward sees their own transitions only, and says what it would say alone."""
+"""Episodes of unequal length as a batch: a reward gets only their transitions and returns the same values as alone."""
 
 import numpy as np
 import pytest
@@ -56,9 +56,9 @@ def hopper():
 @pytest.fixture(scope="module")
 def episodes():
     groups = load_check_trajectories("Hopper-v5")
-    found = [*groups["random"], *groups["untrained"]]
-    assert len({episode.num_steps for episode in found}) == len(found)
-    return found
+    recorded = [*groups["random"], *groups["untrained"]]
+    assert len({episode.num_steps for episode in recorded}) == len(recorded)
+    return recorded
 
 
 def test_no_reward_sees_more_than_the_episodes(hopper, episodes):

@@ -8,7 +8,7 @@ LIMITS = Limits(memory_bytes=1 << 30, wall_seconds=60)
 
 @pytest.fixture(autouse=True)
 def _targets(monkeypatch):
-    """Let the child import the targets beside this file: it takes its import path from ours."""
+    """Let the child, which inherits the import path, import the targets in this folder."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
 
 

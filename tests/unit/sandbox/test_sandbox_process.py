@@ -33,9 +33,9 @@ def gone(pid, seconds=10):
 
 
 def test_capabilities_of_this_kernel():
-    found = capabilities()
-    assert found.to_dict()["sufficient"] == (found.landlock_abi >= 1 and found.seccomp)
-    assert bool(found.missing) == bool(found.remedy)
+    features = capabilities()
+    assert features.to_dict()["sufficient"] == (features.landlock_abi >= 1 and features.seccomp)
+    assert bool(features.missing) == bool(features.remedy)
 
 
 def test_echo_of_arrays(tmp_path):

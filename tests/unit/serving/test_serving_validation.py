@@ -30,7 +30,7 @@ def test_a_value_inside_a_list_is_named_with_its_index(values: dict[str, Any], p
     assert error.value.message.endswith(f"(got {seen})")
 
 
-def test_a_long_text_is_cut_and_every_problem_told():
+def test_a_long_text_is_shortened_and_every_problem_listed():
     with pytest.raises(InvalidArgument) as error:
         MessageValidator()(v1.SessionSpec(intent="", environment="e" * 1000))
     assert "intent: " in error.value.message and "(got '')" in error.value.message

@@ -1,4 +1,4 @@
-"""A benchmark's report: Markdown for people, CSV for programs, learning curves as a picture where matplotlib is installed."""
+"""The report of a benchmark: Markdown, CSV, and a picture of the learning curves if matplotlib is installed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from dressage.cli.summary import state_name
 from dressage.sdk.progress import short
 
 Curves = Mapping[int, Sequence[tuple[int, Sequence[session_pb2.CurvePoint]]]]
-"""By case, from 1: each iteration's number and its curve."""
+"""Number and curve of each iteration, by the number of the case from 1."""
 
 _BARS = "▁▂▃▄▅▆▇█"
 _MAX_PLOTTED = 60
 
 
 def write_report(benchmark: pb.Benchmark, curves: Curves, folder: Path) -> list[Path]:
-    """Writes the report's files; what was written."""
+    """Write the files of the report and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = {
         "cases.csv": cases_csv(benchmark),
@@ -37,14 +37,14 @@ def write_report(benchmark: pb.Benchmark, curves: Curves, folder: Path) -> list[
 
 
 def dollars(cost: session_pb2.Cost) -> str:
-    """A cost in dollars: 0 where nothing was asked of a model, `unknown` where a price is."""
+    """Return a cost in dollars: 0 without model calls, `unknown` without a price."""
     if not cost.requests:
         return "0"
     return f"{cost.dollars:.4f}" if cost.HasField("dollars") else "unknown"
 
 
 def cases_csv(benchmark: pb.Benchmark) -> str:
-    """One line for each case."""
+    """Return one line for each case."""
     head = ["case", "env_id", "instruction", "category", "difficulty", "stage", "state", "score", "low", "high"]
     head += ["passed", "iterations", "iteration_scores", "dollars", "tokens", "env_steps", "session", "reason"]
     return _csv(head, (_case_row(number, case) for number, case in enumerate(benchmark.cases, start=1)))
@@ -75,7 +75,7 @@ def _case_row(number: int, case: pb.BenchmarkCase) -> list[object]:
 
 
 def groups_csv(benchmark: pb.Benchmark) -> str:
-    """One line for each group."""
+    """Return one line for each group."""
     head = ["kind", "value", "total", "completed", "passed", "success_rate", "success_low", "success_high"]
     head += ["mean_score", "iterations_to_pass", "dollars", "env_steps"]
     rows = (
@@ -99,7 +99,7 @@ def _number(group: pb.BenchmarkGroup, name: str) -> object:
 
 
 def curves_csv(curves: Curves) -> str:
-    """One line for each point of each iteration's learning curve."""
+    """Return one line for each point of each learning curve."""
     head = ["case", "iteration", "env_step", "score", "proposed_return", "return"]
     rows = (
         [
@@ -126,7 +126,7 @@ def _csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def markdown(benchmark: pb.Benchmark, curves: Curves, *, picture: bool) -> str:
-    """The report for people."""
+    """Return the report as Markdown."""
     template = benchmark.template
     facts = [
         f"model {template.model or 'the default'}",
@@ -141,7 +141,7 @@ def markdown(benchmark: pb.Benchmark, curves: Curves, *, picture: bool) -> str:
     lines += ["## Learning curves", ""]
     lines += ["![Scores over environment steps](curves.png)", ""] if picture else []
     lines += [*_sparklines(benchmark, curves), ""]
-    lines += ["The success rate's interval is Wilson's, a score's the bootstrap over seeds, both of 95 %.", ""]
+    lines += ["Intervals are 95 %: Wilson intervals of success rates, bootstrap intervals over seeds of scores.", ""]
     return "\n".join(lines)
 
 
@@ -153,7 +153,17 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
 
 
 def _groups(benchmark: pb.Benchmark) -> list[str]:
-    head = ("by", "", "done", "passed", "success rate", "mean score", "iterations to pass", "dollars", "env steps")
+    head = (
+        "group",
+        "value",
+        "done",
+        "passed",
+        "success rate",
+        "mean score",
+        "iterations to pass",
+        "dollars",
+        "env steps",
+    )
     rows = []
     for group in benchmark.groups:
         rate = "–"
@@ -168,20 +178,31 @@ def _groups(benchmark: pb.Benchmark) -> list[str]:
 
 
 def _cases(benchmark: pb.Benchmark) -> list[str]:
-    head = ("case", "environment", "intent", "category", "difficulty", "state", "score", "iterations", "dollars", "why")
+    head = (
+        "case",
+        "environment",
+        "intent",
+        "category",
+        "difficulty",
+        "state",
+        "score",
+        "iterations",
+        "dollars",
+        "reason",
+    )
     rows = []
     for number, case in enumerate(benchmark.cases, start=1):
         score = "–"
         if case.HasField("score"):
             score = f"{case.score:.2f} ({case.interval_low:.2f} to {case.interval_high:.2f})"
-        state = state_name(case.state) if case.state else "not begun"
+        state = state_name(case.state) if case.state else "not started"
         row = (number, short(case.environment), case.intent, case.category, case.difficulty, state, score)
         rows.append((*row, case.iterations, dollars(case.cost), case.reason[:200]))
     return _table(head, rows)
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Values between 0 and 1 as bars."""
+    """Return values between 0 and 1 as bars."""
     return "".join(_BARS[min(len(_BARS) - 1, max(0, int(value * len(_BARS))))] for value in values)
 
 
@@ -197,7 +218,7 @@ def _sparklines(benchmark: pb.Benchmark, curves: Curves) -> list[str]:
 
 
 def _draw(benchmark: pb.Benchmark, curves: Curves, path: Path) -> bool:
-    """Draws the curves, iteration after iteration on one axis of steps; False without matplotlib or anything to draw."""
+    """Draw the curves of all iterations on one axis of steps; return False without matplotlib or curves."""
     try:
         import matplotlib
     except ImportError:

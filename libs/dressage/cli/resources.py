@@ -1,0 +1,159 @@
+"""`dressage envs …`, `dressage artifacts …`, `dressage benchmarks …`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dressage.cli.options import BenchmarkName, CommonOptions, DataDir, Iterations, Json, Model, grouped
+
+environments = typer.Typer(help="List, show and add environments.", no_args_is_help=True)
+artifacts = typer.Typer(help="List and download the files of sessions.", no_args_is_help=True)
+benchmarks = typer.Typer(help="Run many intents and compare them in one table.", no_args_is_help=True)
+
+Prefix = Annotated[
+    str, typer.Argument(metavar="PREFIX", help="A session, an artifact key, or a prefix of keys: sessions/ID/…")
+]
+
+
+@environments.command("list")
+@grouped
+def list_environments(common: CommonOptions) -> None:
+    """List environments.
+
+    With --address those of the server, else those of this installation.
+    """
+    from dressage.cli import cards
+
+    cards.print_cards(cards.all_cards(common.server()), as_json=common.as_json)
+
+
+@environments.command("show")
+@grouped
+def show_environment(
+    environment: Annotated[str, typer.Argument(metavar="ID", help="Environment, such as Hopper-v5.")],
+    common: CommonOptions,
+) -> None:
+    """Show one environment.
+
+    Prints observations, actions, fields, termination and presets.
+    """
+    from dressage.cli import cards
+
+    cards.print_card(cards.one_card(environment, common.server()), as_json=common.as_json)
+
+
+@environments.command("add")
+def add_environment(
+    source: Annotated[str, typer.Argument(metavar="MODEL.xml|gymnasium:ID", help="A MuJoCo model, or a Gymnasium id.")],
+    name: Annotated[str, typer.Option(metavar="NAME", help="Name of a model's environment [that of the file].")] = "",
+    time_step: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Time between the actions of a model [about 0.02].")
+    ] = None,
+    episode_steps: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=1_000_000, help="Steps of a model's episode [1000].")
+    ] = None,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Add a custom environment.
+
+    A model file becomes mjcf:NAME, a registered Gymnasium id gymnasium:ID.
+    """
+    from dressage.cli import cards
+
+    card = cards.add(source, name=name, time_step=time_step, episode_steps=episode_steps)
+    cards.print_card(card, as_json=as_json)
+
+
+def _key(prefix: str) -> str:
+    """Return the prefix of keys that is meant; a session's id stands for all of its artifacts."""
+    return prefix if prefix.startswith("sessions/") else f"sessions/{prefix}"
+
+
+@artifacts.command("list")
+@grouped
+def list_artifacts(prefix: Prefix, common: CommonOptions) -> None:
+    """List the artifacts of a session or with a prefix."""
+    from dressage.cli import output
+    from dressage.local.connection import Connection, execute
+
+    async def work(connection: Connection) -> list[Any]:
+        return [artifact async for artifact in connection.client.list_artifacts(_key(prefix))]
+
+    entries = execute(common.server(), work)
+    if common.as_json:
+        output.print_json({"artifacts": [output.message_dict(artifact) for artifact in entries]})
+    else:
+        rows = [(artifact.key, f"{artifact.size:,}", artifact.content_type) for artifact in entries]
+        output.print_table(("key", "bytes", "type"), rows, empty=f"no artifacts at {_key(prefix)}")
+
+
+@artifacts.command("get")
+@grouped
+def get_artifacts(
+    prefix: Prefix,
+    common: CommonOptions,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder to download into.")] = Path(),
+) -> None:
+    """Download an artifact, or all with a prefix."""
+    from dressage.cli import output
+    from dressage.local.connection import Connection, execute
+
+    async def work(connection: Connection) -> list[Path]:
+        with output.writing("--out", out):
+            return await connection.client.download_artifacts(_key(prefix), out)
+
+    files = execute(common.server(), work)
+    if common.as_json:
+        output.print_json({"files": [str(path) for path in files]})
+    else:
+        print("\n".join(str(path) for path in files))
+
+
+@benchmarks.command("run")
+@grouped
+def run_benchmark(
+    cases: Annotated[
+        Path, typer.Argument(metavar="CASES.json", help="A list of {intent, environment, …}; or CASES.csv.")
+    ],
+    common: CommonOptions,
+    model: Model = "",
+    iterations: Iterations = None,
+) -> None:
+    """Run a session for each case of a file.
+
+    Prints a table; `dressage bench` also writes a report.
+    """
+    from dressage.cli import benchmarks
+
+    benchmarks.run(cases, common.server(), model=model, iterations=iterations or 0, as_json=common.as_json)
+
+
+@benchmarks.command("list")
+@grouped
+def list_benchmarks(common: CommonOptions) -> None:
+    """List benchmarks, newest first."""
+    from dressage.cli import benchmarks
+
+    benchmarks.list_all(common.server(), as_json=common.as_json)
+
+
+@benchmarks.command("show")
+@grouped
+def show_benchmark(benchmark: BenchmarkName, common: CommonOptions) -> None:
+    """Show the table of one benchmark."""
+    from dressage.cli import benchmarks
+
+    benchmarks.show(benchmark, common.server(), cancel=False, as_json=common.as_json)
+
+
+@benchmarks.command("cancel")
+@grouped
+def cancel_benchmark(benchmark: BenchmarkName, common: CommonOptions) -> None:
+    """Cancel a benchmark and its sessions."""
+    from dressage.cli import benchmarks
+
+    benchmarks.show(benchmark, common.server(), cancel=True, as_json=common.as_json)
