@@ -9,6 +9,7 @@ import pytest
 from dressage.api.v1 import intent_service_pb2, session_pb2
 from dressage.cli import criteria, main
 from dressage.errors import InvalidArgument
+from dressage.sdk.criteria import read_criteria
 from dressage.sdk.specs import SpecOptions, make_spec
 
 
@@ -24,11 +25,11 @@ def answer() -> intent_service_pb2.ElicitResponse:
 def test_what_is_written_is_read_back_and_what_is_off_is_left_out(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     criteria.write_criteria(path, criteria.to_document("run", "Hopper-v5", answer()))
-    assert list(criteria.read_criteria(path)) == [answer().criteria[0]]
+    assert list(read_criteria(path)) == [answer().criteria[0]]
     spec = make_spec(SpecOptions(intent="run", environment="Hopper-v5", criteria=path))
     assert [entry.title for entry in spec.criteria] == ["fast: really"]
     path.write_text(path.read_text().replace("false", "true"))
-    assert len(criteria.read_criteria(path)) == 2
+    assert len(read_criteria(path)) == 2
 
 
 @pytest.mark.parametrize(
@@ -46,11 +47,11 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, said: str)
     path = tmp_path / "c.json"
     path.write_text(text)
     with pytest.raises(InvalidArgument) as caught:
-        criteria.read_criteria(path)
+        read_criteria(path)
     assert said in caught.value.message
     (tmp_path / "c.yaml").write_text("a: [")
     with pytest.raises(InvalidArgument, match="YAML"):
-        criteria.read_criteria(tmp_path / "c.yaml")
+        read_criteria(tmp_path / "c.yaml")
 
 
 def test_elicit_end_to_end_on_a_stack_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,4 +69,4 @@ def test_elicit_end_to_end_on_a_stack_of_its_own(tmp_path: Path, capsys: pytest.
     assert main.invoke(arguments) == 0
     said = capsys.readouterr().out
     assert "m/s" in said and f"--criteria {out}" in said
-    assert criteria.read_criteria(out)
+    assert read_criteria(out)
