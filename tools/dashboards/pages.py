@@ -14,8 +14,8 @@ def _sessions_now() -> list[AnyPanel]:
         number("Exhausted", Query('sum(max by (method) (dressage_sessions{state="exhausted", $N}))')),
         number("Failed", Query('sum(max by (method) (dressage_sessions{state="failed", $N}))')),
         number(
-            "Longest silence",
-            Query("max(dressage_session_silence_seconds{$N})"),
+            "Time since the last event",
+            Query("max(dressage_session_last_event_age_seconds{$N})"),
             unit="s",
             bad_above=1800,
             description="The longest time since the last event of a running session.",

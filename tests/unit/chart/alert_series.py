@@ -20,9 +20,9 @@ CASES: dict[str, tuple[str, Series, dict[str, str], Series]] = {
     ),
     "DressageSessionStuck": (
         "3m",
-        {'dressage_session_silence_seconds{namespace="lab"}': "1900x10"},
+        {'dressage_session_last_event_age_seconds{namespace="lab"}': "1900x10"},
         {},
-        {'dressage_session_silence_seconds{namespace="lab"}': "1700x10"},
+        {'dressage_session_last_event_age_seconds{namespace="lab"}': "1700x10"},
     ),
     "DressageRunsFailing": (
         "32m",

@@ -29,13 +29,13 @@ def dashboards() -> dict[str, dict[str, Any]]:
 
 
 def queries_of(dashboard: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Panel and expression, variables filled in."""
+    """Panel and expression, variables with_defaults in."""
     for panel in dashboard["panels"]:
         for target in panel.get("targets", []):
-            yield panel["title"], filled(target["expr"])
+            yield panel["title"], with_defaults(target["expr"])
 
 
-def filled(expression: str) -> str:
+def with_defaults(expression: str) -> str:
     """The expression with Grafana's variables replaced."""
     for name, value in _VARIABLES.items():
         expression = expression.replace(name, value)
