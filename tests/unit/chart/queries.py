@@ -29,7 +29,7 @@ def dashboards() -> dict[str, dict[str, Any]]:
 
 
 def queries_of(dashboard: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Panel and expression, variables filled in."""
+    """Panel and expression, variables with_defaults in."""
     for panel in dashboard["panels"]:
         for target in panel.get("targets", []):
             yield panel["title"], with_defaults(target["expr"])
