@@ -1,4 +1,4 @@
-"""How properties are tried, everywhere: the same examples each time, and nothing said of a busy machine's speed."""
+"""Settings of hypothesis for all tests: the same examples each time, without deadlines, because machines are shared."""
 
 from hypothesis import HealthCheck, settings
 

@@ -53,13 +53,13 @@ def helm(space: Namespace, *arguments: str, text: str | None = None, timeout: fl
 
 
 def until(true: Callable[[], T], *, seconds: float, what: str, every: float = _POLL_SECONDS) -> T:
-    """Looks until it is true, now and then; what it returned."""
+    """Call ``true`` until it returns something true, and return that."""
     deadline = time.monotonic() + seconds
-    while not (found := true()):
+    while not (value := true()):
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds:g} s: {what}")
         time.sleep(every)
-    return found
+    return value
 
 
 class Namespace:
@@ -83,8 +83,8 @@ class Namespace:
     def get(self, kind: str, name: str = "", *, selector: str = "") -> Any:
         """An object, or the list of those with labels."""
         chosen = [name] if name else (["-l", selector] if selector else [])
-        found = json.loads(self.run("get", kind, *chosen, "-o", "json"))
-        return found if name else found["items"]
+        answer = json.loads(self.run("get", kind, *chosen, "-o", "json"))
+        return answer if name else answer["items"]
 
     def rolled_out(self, *names: str, seconds: int = 180) -> None:
         """Waits until workloads (``deployment/x``) are ready."""
@@ -120,24 +120,24 @@ class Namespace:
 @contextmanager
 def namespace(prefix: str, *, keep: bool = False) -> Iterator[Namespace]:
     """A new namespace that admits restricted pods only, deleted at the end."""
-    made = Namespace(f"{prefix}-{secrets.token_hex(3)}")
+    space = Namespace(f"{prefix}-{secrets.token_hex(3)}")
     labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "audit", "warn")}
-    made.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": made.name, "labels": labels}})
+    space.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space.name, "labels": labels}})
     try:
-        yield made
+        yield space
     finally:
         if not keep:
-            made.run("delete", "namespace", made.name, "--wait=false", check=False)
+            space.run("delete", "namespace", space.name, "--wait=false", check=False)
 
 
 def image_is_there(space: Namespace, names: Sequence[str]) -> None:
-    """Fails with a clear word when a node lacks an image (nodes list only their largest)."""
+    """Fail with a clear message if a node lacks an image (nodes list only their largest)."""
     known = {
         name for node in space.get("nodes") for entry in node["status"].get("images", []) for name in entry["names"]
     }
     for name in names:
         short = name.removeprefix(REGISTRY)
-        assert any(found.endswith(short) for found in known) or len(known) >= 50, f"no node has the image {name}"
+        assert any(image.endswith(short) for image in known) or len(known) >= 50, f"no node has the image {name}"
 
 
 def _free_port() -> int:

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports of the loopback interface that nobody listened on a moment ago."""
+    """Return different ports of the loopback interface on which no process listened a moment ago."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for entry in sockets:

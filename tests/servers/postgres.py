@@ -38,7 +38,7 @@ class Postgres:
         return f"postgresql://dressage@127.0.0.1:{self.port}/{database}"
 
     def database(self, *, like: str = "template1") -> str:
-        """The URL of a new database: empty, or a copy of another that nobody is connected to."""
+        """The URL of a new database: empty, or a copy of another without connections."""
         name = f"t{uuid.uuid4().hex[:12]}"
         with psycopg.connect(self.url(), autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name} TEMPLATE {like}")  # type: ignore[call-overload]
@@ -46,8 +46,8 @@ class Postgres:
 
     def start(self) -> None:
         """Starts the server; returns when it answers."""
-        told = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
-        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -k {self.folder} {told}"
+        settings = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -k {self.folder} {settings}"
         self._run(
             "pg_ctl", "-D", str(self.folder / "data"), "-l", str(self.folder / "log"), "-o", options, "-w", "start"
         )
@@ -67,10 +67,12 @@ class Postgres:
 
 
 def binaries() -> Path | None:
-    """Where PostgreSQL's programs are, of the newest version found."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3].split(".")[0]))
-    if found:
-        return found[-1].parent
+    """Return the folder of PostgreSQL's programs, of the newest installed version."""
+    programs = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3].split(".")[0])
+    )
+    if programs:
+        return programs[-1].parent
     program = shutil.which("initdb")
     return Path(program).resolve().parent if program else None
 

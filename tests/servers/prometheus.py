@@ -1,4 +1,4 @@
-"""Prometheus on loopback, with the chart's alerts, for tests of what a running system tells."""
+"""Prometheus on loopback, with the chart's alerts, for tests of the metrics of a running system."""
 
 from __future__ import annotations
 
@@ -73,20 +73,20 @@ class Prometheus:
 
     def labels(self) -> dict[str, set[str]]:
         """The labels of each metric that was ever scraped."""
-        found: dict[str, set[str]] = {}
+        labels: dict[str, set[str]] = {}
         for series in self.get("series", **{"match[]": '{__name__=~".+"}'}):
-            found.setdefault(series["__name__"], set()).update(series.keys() - {"__name__"})
-        return found
+            labels.setdefault(series["__name__"], set()).update(series.keys() - {"__name__"})
+        return labels
 
 
-def eventually(look: Callable[[], Any], told: str, *, seconds: float = 60.0) -> Any:
+def eventually(look: Callable[[], Any], message: str, *, seconds: float = 60.0) -> Any:
     """What ``look`` gives once it is not None."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if (seen := look()) is not None:
             return seen
         time.sleep(0.2)
-    raise AssertionError(told)
+    raise AssertionError(message)
 
 
 def free_port() -> int:

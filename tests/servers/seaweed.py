@@ -52,10 +52,10 @@ class S3Server:
 
 def other() -> S3Server | None:
     """Another server to test against, such as MinIO: ``DRESSAGE_TEST_S3=endpoint,access key,secret key``."""
-    told = os.environ.get(_OTHER)
-    if not told:
+    address = os.environ.get(_OTHER)
+    if not address:
         return None
-    endpoint, access_key, secret_key = told.split(",")
+    endpoint, access_key, secret_key = address.split(",")
     return S3Server(endpoint, access_key, secret_key)
 
 

@@ -26,13 +26,13 @@ def kubectl(*arguments: str, text: str | None = None) -> subprocess.CompletedPro
 
 @pytest.fixture(scope="module")
 def namespace() -> Iterator[str]:
-    """One that takes restricted pods only, and warns of workloads that would make others."""
+    """A namespace that admits restricted pods only, and warns of workloads that would create others."""
     if not os.environ.get("KUBECONFIG"):
         pytest.skip("KUBECONFIG names no cluster")
     name = f"dressage-chart-{secrets.token_hex(3)}"
     labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
-    made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
-    done = kubectl("apply", "-f", "-", text=json.dumps(made))
+    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+    done = kubectl("apply", "-f", "-", text=json.dumps(manifest))
     assert done.returncode == 0, done.stderr
     yield name
     kubectl("delete", "namespace", name, "--wait=false")

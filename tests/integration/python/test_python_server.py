@@ -1,4 +1,4 @@
-"""The functions of `dressage` on a served address: the examples of docs/python.md, and a session that is left and read later."""
+"""The functions of `dressage` on a served address: the examples of docs/python.md, and a session that is read later."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""How a batch is stepped: as a whole on the simulator's own threads, or in parts on ours, whichever is faster just now.
+"""Step a batch as a whole on the simulator's threads, or in parts on threads of the trainer, whichever is faster now.
 
-The simulator's threads meet after every step and wait actively. On cores of its own that is the fastest way. Beside
-another busy process it is the slowest: a thread that has lost its core keeps all others waiting, and those who wait
-spend their cores on it (measured with two threads and a busy neighbour: less than one thread alone). Parts are batches of
-one thread each, taken by our threads from a list as they come and waited for asleep, so that a thread that gets less
-of its core simply takes fewer of them.
+The simulator's threads synchronise after every step and wait actively. On dedicated cores this is the fastest way. On
+cores shared with a busy process it is the slowest: a thread that lost its core makes all others wait, and waiting uses
+their cores (measured with two threads and a busy process: slower than one thread). Parts are batches of one thread each. The
+trainer's threads take them from a list and wait asleep, so that a thread with less of its core takes fewer parts.
 
 Rows do not depend on each other, so both ways give the same bits, and a run may change between them at any boundary.
 """
@@ -89,7 +88,7 @@ class PartedBatch:
         }
 
     def restore(self, snapshot: Mapping[str, np.ndarray]) -> None:
-        """Go on from a snapshot of a whole batch."""
+        """Continue from a snapshot of a whole batch."""
         for index, (part, rows) in enumerate(zip(self._parts, self._rows, strict=True)):
             mine = {
                 name: value if name in _WHOLE_SNAPSHOT or np.ndim(value) == 0 else value[rows]
@@ -135,7 +134,7 @@ class SteppedBatch:
         self._parted: PartedBatch | None = None
         self._now: Any = self._whole
         self._rates: dict[bool, float] = {}
-        # The first rollout touches memory for the first time, and says nothing.
+        # The first rollout touches memory for the first time, so its speed is ignored.
         self._probing, self._wait, self._interval = False, 2, _FIRST_PROBE
         self.num_envs = whole.num_envs
 
