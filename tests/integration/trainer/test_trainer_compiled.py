@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +19,12 @@ from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.limits import Limits
 from dressage.sandbox.process import SandboxProcess
 from dressage_trainer.messages import MemberTask, TrainSpec, parse
-from dressage_trainer.speed.compiled import CompiledCache, key_of, request_of
+from dressage_trainer.ppo.hyperparameters import Hyperparameters
+from dressage_trainer.ppo.networks import initial_weights
+from dressage_trainer.ppo.ppo import PPO
+from dressage_trainer.ppo.presets import preset
+from dressage_trainer.speed.compiled import CompiledCache, key_of, request_of, sources
+from dressage_trainer.speed.lanes import LaneUpdate
 from dressage_trainer.speed.threads import learner_environment
 
 SMALL = {"num_envs": 4, "num_steps": 16, "minibatch_size": 32, "epochs": 1, "hidden_sizes": [8, 8]}
@@ -43,6 +50,11 @@ def test_keys_tell_shapes_apart_and_nothing_else():
     assert key == key_of(request_of(spec(learning_rate=1.0, discount=0.5)))
     assert key != key_of(request_of(spec(num_steps=32)))
     assert "reward" not in str(request_of(spec())) and "LATEX" not in str(request_of(spec()))
+
+
+def test_keys_depend_on_all_sources_of_what_is_compiled():
+    paths = {Path(inspect.getfile(item)) for item in (PPO, LaneUpdate, initial_weights, Hyperparameters, preset)}
+    assert paths <= set(sources())
 
 
 def test_an_own_environment_of_another_size_has_another_key(tmp_path, monkeypatch):
