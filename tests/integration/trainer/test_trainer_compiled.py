@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import shutil
@@ -19,8 +20,13 @@ from dressage.envs.cards import load_card
 from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.limits import Limits
 from dressage.sandbox.process import SandboxProcess
+from dressage.training.hyperparameters import Hyperparameters
+from dressage.training.preset import load_preset
 from dressage_trainer.messages import MemberTask, TrainSpec, parse
-from dressage_trainer.speed.compiled import CompiledCache, key_of, request_of
+from dressage_trainer.ppo.networks import initial_weights
+from dressage_trainer.ppo.ppo import PPO
+from dressage_trainer.speed.compiled import CompiledCache, key_of, request_of, sources
+from dressage_trainer.speed.lanes import LaneUpdate
 from dressage_trainer.speed.threads import learner_environment
 
 SMALL = {"num_envs": 4, "num_steps": 16, "minibatch_size": 32, "epochs": 1, "hidden_sizes": [8, 8]}
@@ -58,6 +64,11 @@ def test_keys_change_with_the_presets_and_the_rules(name, tmp_path, monkeypatch)
     with (copied / name).open("a") as file:
         file.write("# changed\n")
     assert key_of(request_of(spec())) != key
+
+
+def test_keys_depend_on_all_sources_of_what_is_compiled():
+    paths = {Path(inspect.getfile(item)) for item in (PPO, LaneUpdate, initial_weights, Hyperparameters, load_preset)}
+    assert paths <= set(sources())
 
 
 def test_an_own_environment_of_another_size_has_another_key(tmp_path, monkeypatch):

@@ -32,7 +32,6 @@ from dressage_trainer.ppo.members import MemberSpec, group_members
 from dressage_trainer.ppo.normalizer import CLIP, EPSILON
 from dressage_trainer.ppo.ppo import PPO, Metrics
 from dressage_trainer.speed.lanes import LaneUpdate
-from dressage_trainer.speed.stepping import SteppedBatch, stepped
 
 _PACKAGES = ("dressage", "jax", "mujoco", "numpy")
 
@@ -57,11 +56,9 @@ class Group:
         rows = len(members) * members[0].hyperparameters.num_envs
         spec, card = setup.spec, setup.card
         fields = fields_read(spec.reward_source, setup.module, card)
-
-        def make(count: int, threads: int) -> Any:
-            return make_batch(spec.environment, count, num_threads=threads, options=setup.options, fields=fields)
-
-        self._environment = stepped(make, rows, threads=spec.threads)
+        self._environment = make_batch(
+            spec.environment, rows, num_threads=spec.threads, options=setup.options, fields=fields
+        )
         self._lanes = LaneUpdate(members, environment=self._environment, threads=spec.threads)
         self.ppo = PPO(
             members,
@@ -107,8 +104,6 @@ class Group:
         """
         self._lanes.begin_compiling()  # while the first rollout is collected
         rows = self.ppo.iterate()
-        if isinstance(self._environment, SteppedBatch):
-            self._environment.measured(rows[0]["collect_steps_per_second"] or 0.0)
         outcome = Outcome()
         for index, row in enumerate(rows):
             row["seconds"] = time.monotonic() - began
@@ -211,7 +206,5 @@ class Group:
 
     def close(self) -> None:
         """Close the metrics files."""
-        if isinstance(self._environment, SteppedBatch):
-            self._environment.close()
         for metrics in self._metrics:
             metrics.close()

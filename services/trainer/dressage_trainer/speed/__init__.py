@@ -2,6 +2,5 @@
 
 * `lanes.py`: the update on several cores, compiled while the first rollout is collected.
 * `compiled.py`, `warmup.py`: compiled updates that are kept from run to run.
-* `stepping.py`: a batch of simulations stepped as a whole or in parts.
 * `threads.py`: how many threads each library uses.
 """

@@ -87,16 +87,17 @@ def _sizes(environment: str) -> dict[str, Any]:
 
 def key_of(request: Mapping[str, Any]) -> str:
     """Return the name of the folder for a request."""
-    facts = {"request": request, "machine": _machine(), "sources": _sources_digest()}
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources())).hexdigest()
+    facts = {"request": request, "machine": _machine(), "sources": digest}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _sources_digest() -> str:
-    """Digest of the compiled code's sources and of the presets, because members carry only what differs from a preset."""
+def sources() -> list[Path]:
+    """List the files that compiled code depends on: PPO, what runs it, and the presets, since a request names only the
+    hyperparameters that differ from these."""
     trainer = Path(__file__).parents[1]
     folders = (trainer / "ppo", trainer / "speed", Path(training.__file__).parent)
-    sources = sorted(path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".toml"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    return sorted(path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".toml"))
 
 
 @cache
