@@ -40,7 +40,7 @@ async def refused(call: Any) -> DressageError:
 
 
 BAD_SPECS: list[tuple[dict[str, object], str, str]] = [
-    ({"intent": " \n "}, "spec.intent", "a behaviour in words"),
+    ({"intent": " \n "}, "spec.intent", "a description of the behaviour"),
     ({"intent": ""}, "spec.intent", "at least 1 character"),
     ({"intent": "x" * 100_000}, "spec.intent", "at most 8000"),
     ({"environment": "environments/Cheetah-v9"}, "spec.environment", "HalfCheetah-v5"),

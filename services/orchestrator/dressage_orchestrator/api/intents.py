@@ -22,7 +22,7 @@ class IntentServicer:
 
     async def Elicit(self, request: pb.ElicitRequest, context: Any) -> pb.ElicitResponse:
         if not request.intent.strip():
-            raise InvalidArgument(field="intent", value=request.intent, expected="a behaviour in words")
+            raise InvalidArgument(field="intent", value=request.intent, expected="a description of the behaviour")
         environment = load_card(request.environment.removeprefix("environments/")).id
         brief = agent_pb.Brief(intent=request.intent, environment=environment)
         # The key is the digest of the request, so that llm-agent answers a repeated request from its journal.
