@@ -23,8 +23,8 @@ from dressage.errors import (
 )
 from dressage.rpc_errors import from_rpc
 from dressage.serving import conversation
-from dressage.serving.costs import add_cost, attach_cost, attached_cost
 from dressage.serving.conversation import converse
+from dressage.serving.costs import add_cost, attach_cost, attached_cost
 
 T = TypeVar("T")
 Tool = Callable[[Mapping[str, Any]], str]
