@@ -1,4 +1,4 @@
-"""Combines the verdicts of code and video on a rollout to one judgment, with the fixed rubric (DESIGN §7)."""
+"""Combines the verdicts of code and video on a rollout to one judgment, with the fixed rubric."""
 
 from __future__ import annotations
 

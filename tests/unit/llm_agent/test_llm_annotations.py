@@ -1,14 +1,17 @@
-"""Lessons and notes of a revision, and how reasoning is switched off."""
+"""Roles of tasks, lessons and notes of a revision, and how reasoning is switched off."""
 
 from __future__ import annotations
 
 import pytest
 from dressage.api.internal.v1 import agent_service_pb2 as pb
+from dressage.errors import InvalidArgument
 from dressage_llm_agent.provider.base import ProviderFault
 from dressage_llm_agent.provider.litellm_provider import load_litellm
 from dressage_llm_agent.provider.thinking import thinking_arguments
 from dressage_llm_agent.roles.prompts import render
+from dressage_llm_agent.roles.registry import role_of
 from dressage_llm_agent.roles.reviser.annotations import parse_addressed_notes, parse_lesson, parse_lesson_updates
+from dressage_llm_agent.tasks import role_task, task_result
 
 KNOWN = [
     pb.KnownLesson(number=1, tier="SOFT", text="speed pays"),
@@ -73,8 +76,22 @@ def test_a_model_that_cannot_stop_thinking_is_refused(model):
     assert thinking_arguments(load_litellm(), model, "") == {}
 
 
-def test_every_repair_template_quotes_what_was_wrong():
-    from dressage_llm_agent.roles.registry import role_names
+ROLES = pb.Task.DESCRIPTOR.oneofs_by_name["role"].fields
 
-    for role in role_names():
-        assert "there is no code" in render(f"{role}/repair.j2", problems=["there is no code"])
+
+@pytest.mark.parametrize("field", ROLES, ids=lambda field: field.name)
+def test_every_task_has_a_role_with_a_repair_template(field):
+    task = getattr(pb, field.message_type.name)()
+    assert role_of(task).name == field.name
+    assert "there is no code" in render(f"{field.name}/repair.j2", problems=["there is no code"])
+
+
+@pytest.mark.parametrize("field", pb.TaskResult.DESCRIPTOR.oneofs_by_name["result"].fields, ids=lambda f: f.name)
+def test_every_result_has_its_field(field):
+    result = getattr(pb, field.message_type.name)()
+    assert task_result(result).WhichOneof("result") == field.name
+
+
+def test_a_task_without_a_role_is_refused():
+    with pytest.raises(InvalidArgument, match="elicitor, reward_author"):
+        role_task(pb.Task(key="k"))

@@ -44,8 +44,3 @@ def role_of(task: RoleTask, *, dialect: Dialect = "grid") -> Role[Any]:
     """
     name = role_name(task)
     return _VIDEO_ROLES[name](dialect) if name in _VIDEO_ROLES else _TEXT_ROLES[name]
-
-
-def role_names() -> tuple[str, ...]:
-    """Return the names of all roles."""
-    return (*_TEXT_ROLES, *_VIDEO_ROLES)

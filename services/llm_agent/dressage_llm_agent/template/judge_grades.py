@@ -1,4 +1,4 @@
-"""The criteria that make up each behaviour, without those of its qualities."""
+"""The criteria of each behaviour, without those of its qualities."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
         intent.direction
     ]
     half = 0.5 * target.speed
-    # A swimmer's and a crawler's way wriggles; what counts there is where each second ends.
+    # The path of a swimmer or a crawler wriggles: it is measured between the ends of seconds.
     path = "distance_by_second" if len(place_fields(card)) > 1 else "float(np.abs(np.diff(x)).sum())"
     parts = [
         _rate("speed", f"{sign}mean_velocity", target, evidence="mean_velocity_m_s", unit="m/s", way=way),
@@ -74,11 +74,11 @@ def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
 
 
 def stand(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
-    """Torso and joints at rest, where it began."""
+    """Torso and joints at rest, at the start position."""
     names = joint_velocities(card)
     squares = " + ".join(f"np.square(trajectory.{name})" for name in names)
     places = place_fields(card)
-    # A walker's joints work to keep it standing; an arm's have nothing to do.
+    # A walker's joints move to keep it standing; an arm's need not move.
     worst, best = (5.0, 1.0) if places else (1.0, 0.2)
     parts = []
     if places:
@@ -134,12 +134,12 @@ def jump(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
             floor=0.1,
         ),
     ]
-    # Where no fall ends the episode, lying on the back with the feet up is no jump.
+    # Without an end of the episode at a fall, a robot on its back with its feet up must not count as jumping.
     return [*parts, _posture(card, floor=0.0)] if tips_over(card) else parts
 
 
 def flip(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
-    """Whole turns the way asked for, upside down in the air and not on the back."""
+    """Whole turns in the requested direction, upside down in the air and not on the back."""
     sign, way = ("", "backwards") if intent.direction == "backward" else ("-", "forwards")
     rate = FLIPS[1] if "fast" in intent.qualities else FLIPS[0]
     inverted = f"({level('trajectory', card)} < -0.5)"
@@ -184,9 +184,9 @@ def spin(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
 
 
 def reach(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
-    """At the target by the end of the episode, and soon if that is asked for."""
+    """At the target by the end of the episode, and soon with the quality `fast`."""
     distance = f"trajectory.{distance_field(card)}"
-    # A hand that touches an object is as far from its middle as the object is thick.
+    # The distance of a hand that touches an object is the object's radius.
     near, far = (0.02, 0.06) if has(card, "distance_to_target") else (0.12, 0.2)
     parts = [
         graded(
@@ -219,7 +219,7 @@ def reach(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
 
 
 def push(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
-    """The object at the goal by the end of the episode, and soon if that is asked for."""
+    """The object at the goal by the end of the episode, and soon with the quality `fast`."""
     goal = "trajectory.distance_object_to_goal"
     parts = [
         graded(
@@ -320,7 +320,7 @@ def balance(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
 
 
 def _rate(name: str, measure: str, target: SpeedTarget, *, evidence: str, unit: str, way: str) -> Grade:
-    """A mean rate that is to be reached, or held."""
+    """A mean rate with a minimum or an exact target."""
     rate = target.speed
     word = "velocity" if unit == "m/s" else "rate of turning"
     title = f"{rate:g} {unit} {way}"

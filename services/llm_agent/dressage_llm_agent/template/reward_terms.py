@@ -1,4 +1,4 @@
-"""The terms that make up each behaviour, without those of its qualities."""
+"""The terms of each behaviour, without those of its qualities."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLACES = {"rightward": 0.5, "leftward": -0.5}
 
 
 def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
-    """Velocity along the direction, or closeness to a speed that is to be held."""
+    """Velocity along the direction, or closeness to an exact target speed."""
     axis, sign = intent.axis, "" if intent.sign > 0 else "-"
     velocity = f"{sign}next_state.{axis}_velocity"
     target = speed_target(intent)
@@ -48,7 +48,7 @@ def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
 
 
 def stand(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
-    """No speed, no way from the start, joints at rest."""
+    """No speed, no distance from the start, joints at rest."""
     parts = []
     if places := place_fields(card):
         speed = " + ".join(f"np.abs(next_state.{name[0]}_velocity)" for name in places)
@@ -96,7 +96,7 @@ def flip(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
 
 
 def spin(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
-    """The rate of turning about the vertical; to the left where no side is named."""
+    """The rate of turning about the vertical; to the left by default."""
     sign = "-" if intent.direction == "right" else ""
     rate = f"{sign}next_state.{turning_rate_field(card)}"
     way = "clockwise" if sign else "counterclockwise"
@@ -146,7 +146,7 @@ def balance(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     places = intent.qualities & {"centred", *PLACES}
     target = next((PLACES[name] for name in places if name in PLACES), 0.0)
     both = has(card, "pole2_angle")
-    # A single pole falls at some 0.2 rad, two fall where the tip is a metre high.
+    # The episode ends at about 0.2 rad for a single pole, and at a tip height of one metre for two poles.
     unit = 0.5 if both else 0.2
     square = f"np.square(next_state.pole_angle / {unit})"
     angle = Term(
@@ -167,7 +167,7 @@ def balance(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
 
 
 def _rate(name: str, rate: str, target: SpeedTarget, *, way: str, unit: str, symbol: str, weight: float = 1.0) -> Term:
-    """More is better, or the closer to the target the better."""
+    """A rate, or its closeness to an exact target."""
     if not target.hold:
         quantity = f"{'velocity' if unit == 'm/s' else 'rate of turning'}, {unit}"
         return Term(name, weight, rate, f"{way} {quantity}", f"({symbol})" if symbol.startswith("-") else symbol)
@@ -181,7 +181,7 @@ def _rate(name: str, rate: str, target: SpeedTarget, *, way: str, unit: str, sym
 
 
 def _together(card: EnvironmentCard) -> list[Term]:
-    """All feet off the floor at once, and none without the other."""
+    """Both feet off the floor at the same time."""
     feet = foot_heights(card)
     apart = f"np.abs(next_state.{feet[0]} - next_state.{feet[1]})"
     flight = f"np.clip({lowest('next_state', feet)}, 0.0, 0.3)"
@@ -192,7 +192,7 @@ def _together(card: EnvironmentCard) -> list[Term]:
 
 
 def _posture(card: EnvironmentCard) -> Term:
-    """Zero in any running posture, so that it does not disturb the gait, and a steep cost of lying on the back."""
+    """Zero in any running posture, so that it does not affect the gait, and a high cost of lying on the back."""
     expression = f"np.minimum({level('next_state', card)}, 0.5) - 0.5"
     meaning = "0 while the body is within 60 degrees of level, down to -1.5 upside down"
     return Term("posture", 1.0, expression, meaning, r"(\min(\cos\varphi, 0.5) - 0.5)")

@@ -20,7 +20,7 @@ from dressage_llm_agent.template.intents import ParsedIntent
 
 @dataclass(frozen=True)
 class SpeedTarget:
-    """A speed to reach (more is fine) or to hold (more is as wrong as less), in m/s or rad/s, > 0."""
+    """A minimum speed, or with ``hold`` an exact one, in m/s or rad/s, > 0."""
 
     speed: float
     hold: bool
@@ -38,7 +38,7 @@ def _hold(plain: float, fast: float, slow: float) -> tuple[SpeedTarget, SpeedTar
 
 
 # Reached by PPO within about a million steps: HalfCheetah runs at 4 to 7 m/s, Hopper hops and Walker2d runs at 1 to 3 m/s.
-# What is to be slow is held, not exceeded. By gait: plain, fast, slow.
+# Slow speeds are exact ones. By gait: plain, fast, slow.
 _SPEEDS: dict[str, _Targets] = {
     HALF_CHEETAH: {
         "run": _reach(4.0, 5.0, 1.5),
@@ -76,7 +76,7 @@ _SPEEDS: dict[str, _Targets] = {
     },
     HUMANOID_STANDUP: {"crawl": _reach(0.3, 0.6, 0.2)},
 }
-# Bodies built to go forwards are slower any other way.
+# Robots are slower in directions other than forward.
 _OTHER_WAY_SHARE = 0.75
 # Rates of turning about the vertical, rad/s: plain, fast, slow.
 _SPINS = {
@@ -86,15 +86,15 @@ _SPINS = {
 }
 # Mean rates of turning over, in turns a second: plain, fast.
 FLIPS = (0.1, 0.25)
-# Clearance of all feet, in m, that is no jump yet, and that is a good one. Thrashing about at random lifts the feet of a
-# cheetah by 0.17 m in each second, and those of an ant by 0.14 m.
+# Clearance of all feet, in m, that scores 0 and 1. Random actions lift the feet of a cheetah by 0.17 m in each second, those
+# of an ant by 0.14 m.
 PLAIN_JUMP = (0.02, 0.25)
 JUMPS = {HALF_CHEETAH: (0.17, 0.45), ANT: (0.15, 0.4)}
 _LOW_SHARE = 0.8
 
 
 def speed_target(intent: ParsedIntent) -> SpeedTarget:
-    """The speed that an intent of kind ``move`` asks for, along its direction, in m/s."""
+    """Return the target speed of an intent of kind ``move``, along its direction, in m/s."""
     if intent.speed is not None:
         return SpeedTarget(intent.speed, hold=True)
     target = _by_quality(_SPEEDS[intent.environment][intent.gait], intent)
@@ -104,7 +104,7 @@ def speed_target(intent: ParsedIntent) -> SpeedTarget:
 
 
 def spin_target(intent: ParsedIntent) -> SpeedTarget:
-    """The rate of turning that an intent of kind ``spin`` asks for, in rad/s."""
+    """Return the target rate of turning of an intent of kind ``spin``, in rad/s."""
     return _by_quality(_SPINS[intent.environment], intent)
 
 
@@ -114,22 +114,22 @@ def _by_quality(targets: tuple[SpeedTarget, SpeedTarget, SpeedTarget], intent: P
 
 
 def has(card: EnvironmentCard, name: str) -> bool:
-    """Whether the card has a field."""
+    """Return whether the card has a field."""
     return any(entry.name == name for entry in card.fields)
 
 
 def turning_field(card: EnvironmentCard) -> str:
-    """Name of the field that holds the angle turned about the vertical, in rad."""
+    """Return the name of the field with the angle turned about the vertical, in rad."""
     return "heading" if has(card, "heading") else "turned_yaw"
 
 
 def turning_rate_field(card: EnvironmentCard) -> str:
-    """Name of the field that holds the rate of turning about the vertical, in rad/s."""
+    """Return the name of the field with the rate of turning about the vertical, in rad/s."""
     return "heading_velocity" if has(card, "heading") else "yaw_velocity"
 
 
 def flipping_field(card: EnvironmentCard) -> str:
-    """Name of the field that holds the angle turned nose over tail, in rad."""
+    """Return the name of the field with the angle of pitch since the start, in rad."""
     return "turned_pitch" if has(card, "turned_pitch") else "pitch"
 
 
@@ -162,7 +162,7 @@ def place_fields(card: EnvironmentCard) -> tuple[str, ...]:
 
 
 def joint_velocities(card: EnvironmentCard) -> tuple[str, ...]:
-    """Names of the scalar fields that are joint rates in rad/s, the torso's own left out."""
+    """Return the names of the scalar fields that are joint rates in rad/s, without those of the torso."""
     names = (entry.name for entry in card.fields if entry.shape == () and entry.unit == "rad/s")
     return tuple(name for name in names if name not in _TORSO_RATES)
 
@@ -171,12 +171,12 @@ _TORSO_RATES = frozenset({"pitch_velocity", "roll_velocity", "heading_velocity",
 
 
 def foot_heights(card: EnvironmentCard) -> tuple[str, ...]:
-    """Names of the fields that hold the height of a foot above the floor."""
+    """Return the names of the fields with the height of a foot above the floor."""
     return tuple(entry.name for entry in card.fields if entry.name.startswith("height_"))
 
 
 def lowest(owner: str, names: tuple[str, ...]) -> str:
-    """The least of some fields, as Python."""
+    """Return the minimum of some fields, as Python."""
     expression = f"{owner}.{names[0]}"
     for name in names[1:]:
         expression = f"np.minimum({expression}, {owner}.{name})"
@@ -184,10 +184,10 @@ def lowest(owner: str, names: tuple[str, ...]) -> str:
 
 
 def standing_height(card: EnvironmentCard) -> float:
-    """Height of the torso at rest, in m."""
+    """Return the height of the torso at rest, in m."""
     return card.scales["standing_height"]
 
 
 def low_height(card: EnvironmentCard) -> float:
-    """Height of the torso, in m, below which the body counts as low."""
+    """Return the height of the torso, in m, below which the body counts as low."""
     return _LOW_SHARE * standing_height(card)
