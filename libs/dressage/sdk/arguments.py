@@ -1,7 +1,8 @@
 """Arguments of the functions of `dressage`: names, folders and options as the command line takes them.
 
 Work that is shared with the command line names its options as the command line does (``--budget-dollars``). `python_names`
-turns them into the names of arguments (``budget_dollars``) where an error reaches a caller of a function.
+turns them, and the fields of a session's spec that a server names, into the names of arguments (``budget_dollars``) where an
+error reaches a caller of a function.
 """
 
 from __future__ import annotations
@@ -18,8 +19,28 @@ from dressage.errors import DressageError, InvalidArgument
 from dressage.local.connection import ServerOptions
 from dressage.places import data_dir as folder_in_use
 
-_OPTION = re.compile(r"`[^`]*`|(?<![\w-])--([a-z]+(?:-[a-z]+)*)|\bINTENT\b")
+_OPTION = re.compile(
+    r"`[^`]*`|(?<![\w-])--([a-z]+(?:-[a-z]+)*)|\bINTENT\b|\bspec\.(?:reward\.)?([a-z_]+)(?:\.[a-z_]+\b)?"
+)
 _RENAMED = {"env-option": "env_options", "config": "configs", "set": "settings", "INTENT": "intent"}
+_FIELDS = {
+    "environment": "env",
+    "environment_options": "env_options",
+    "steps_per_member": "steps",
+    "max_iterations": "iterations",
+    "pass_threshold": "threshold",
+    "reward_source": "reward",
+    "judge_source": "judge",
+    "config_variants": "variants",
+    "tune_hyperparameters": "tune",
+    "approve_before_evaluation": "approve",
+    "video_judging": "video",
+    "spec.budget.dollars": "budget_dollars",
+    "spec.budget.tokens": "budget_tokens",
+    "spec.budget.env_steps": "budget_steps",
+    "spec.budget.wall_time": "budget_minutes",
+}
+"""Arguments whose names differ from those of the fields."""
 
 
 @contextmanager
@@ -37,8 +58,12 @@ def python_names() -> Iterator[None]:
 
 def _renamed(text: str) -> str:
     def name(match: re.Match[str]) -> str:
-        if match.group().startswith("`"):
-            return match.group()
+        text = match.group()
+        if text.startswith("`"):
+            return text
+        if field := match.group(2):
+            inner = text.partition(f"{field}.")[2]
+            return _FIELDS.get(text) or _FIELDS.get(field, field) + (f".{inner}" if inner else "")
         option = match.group(1) or match.group()
         return _RENAMED.get(option, option.replace("-", "_"))
 
