@@ -7,6 +7,7 @@ error reaches a caller of a function.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,9 +21,15 @@ from dressage.local.connection import ServerOptions
 from dressage.places import data_dir as folder_in_use
 
 _OPTION = re.compile(
-    r"`[^`]*`|(?<![\w-])--([a-z]+(?:-[a-z]+)*)|\bINTENT\b|\bspec\.(?:reward\.)?([a-z_]+)(?:\.[a-z_]+\b)?"
+    r"`[^`]*`|(?<![\w-])--([a-z]+(?:-[a-z]+)*)|\bINTENT\b|(?<![\w.])options(?=\.\w)|\bspec\.(?:reward\.)?([a-z_]+)(?:\.[a-z_]+\b)?"
 )
-_RENAMED = {"env-option": "env_options", "config": "configs", "set": "settings", "INTENT": "intent"}
+_RENAMED = {
+    "env-option": "env_options",
+    "config": "configs",
+    "set": "settings",
+    "INTENT": "intent",
+    "options": "env_options",
+}
 _FIELDS = {
     "environment": "env",
     "environment_options": "env_options",
@@ -95,6 +102,21 @@ def own_environments(data_dir: str | os.PathLike[str] | None) -> Iterator[Path]:
         yield folder
     finally:
         os.environ.pop(VARIABLE, None)
+
+
+@contextmanager
+def preserved_logging() -> Iterator[None]:
+    """Restore the program's logging: services in this process write theirs to ``logs/server.log`` of the data folder."""
+    import structlog
+
+    root = logging.getLogger()
+    handlers, level, configuration = root.handlers[:], root.level, structlog.get_config()
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        structlog.configure(**configuration)
 
 
 def server_options(

@@ -82,5 +82,5 @@ def test_what_a_server_refuses_is_an_error_of_ours(address: str, client_folder: 
         dressage.run("hop", env="HalfCheetah-v6", address=address)
     with pytest.raises(dressage.errors.InvalidArgument, match=r"^env_options\.max_episode_steps"):
         dressage.run("hop", env="Hopper-v5", env_options={"max_episode_steps": -1}, address=address)
-    with pytest.raises(dressage.errors.NotFound, match="sessions/none"):
+    with pytest.raises(dressage.errors.NotFound, match="no session 'none'"):
         dressage.result("none", address=address)
