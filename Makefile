@@ -58,7 +58,7 @@ lint: ## Style, types, layers, protos, freshness of generated files
 	@$(SYNC) --group dev --group reference
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
-	$(RUN)/mypy libs services tools/generate_api.py tools/chart_readme.py tools/dashboards
+	$(RUN)/mypy libs services tools/generate_api.py tools/chart_readme.py tools/dashboards tests/unit/python/typed_sample.py
 	$(RUN)/lint-imports
 	$(RUN)/python tools/generate_api.py --image build/api.binpb
 	$(RUN)/buf lint build/api.binpb --config buf.yaml

@@ -56,20 +56,22 @@ _MODULES = {
 __all__ = sorted([*_MODULES, "__version__", "errors"])
 
 
-def __getattr__(name: str) -> Any:
-    value: Any
-    if name in _MODULES:
-        value = getattr(import_module(_MODULES[name]), name)
-    elif name == "errors":
-        value = import_module("dressage.errors")
-    elif name == "__version__":
-        from importlib.metadata import version
+if not TYPE_CHECKING:  # else a type checker would accept every name
 
-        value = version("dressage")
-    else:
-        raise AttributeError(f"module 'dressage' has no attribute {name!r}")
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        value: Any
+        if name in _MODULES:
+            value = getattr(import_module(_MODULES[name]), name)
+        elif name == "errors":
+            value = import_module("dressage.errors")
+        elif name == "__version__":
+            from importlib.metadata import version
+
+            value = version("dressage")
+        else:
+            raise AttributeError(f"module 'dressage' has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -224,6 +224,12 @@ class FakeOrchestrator(
         )
         return sessions_pb.Lineage(nodes=[root, child])
 
+    async def GetIteration(self, request, context):
+        await self._record("GetIteration", request, context)
+        iteration = session_pb2.Iteration(name=request.name)
+        iteration.reward.source = "def reward(…): …"
+        return iteration
+
     async def ListIterations(self, request, context):
         await self._record("ListIterations", request, context)
         first = session_pb2.Iteration(name=f"{request.parent}/iterations/1", number=1, author="template/v1")

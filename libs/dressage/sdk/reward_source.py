@@ -31,7 +31,7 @@ _PER_STEP_PARAMETERS = 4
 def reward_source(reward: Reward) -> str:
     """Return the source of a reward.
 
-    :param reward: source text (of more than one line), a path, or a function or class.
+    :param reward: source text (with a line break), a path, or a function or class.
     :raises InvalidArgument: for a file that cannot be read, or a function without a source.
     """
     if isinstance(reward, str | os.PathLike):
@@ -43,11 +43,11 @@ def reward_source(reward: Reward) -> str:
 
 
 def source_text(given: str | os.PathLike[str], *, field: str) -> str:
-    """Return source text (of more than one line) as it is, or that of a path.
+    """Return source text (with a line break) as it is, or that of a path.
 
     :raises InvalidArgument: for a file that cannot be read.
     """
-    if isinstance(given, str) and "\n" in given.strip():
+    if isinstance(given, str) and "\n" in given:
         return given
     return read_source(Path(given).expanduser(), field=field)
 
@@ -56,7 +56,7 @@ def reward_name(reward: Reward) -> str:
     """How a session's intent names a reward."""
     if isinstance(reward, FunctionType | type):
         return reward.__name__
-    if isinstance(reward, str) and "\n" in reward.strip():
+    if isinstance(reward, str) and "\n" in reward:
         return "a reward"
     return Path(os.fspath(reward)).name  # type: ignore[arg-type]  # `reward_source` has refused everything else
 
@@ -94,7 +94,10 @@ class _Extraction:
         except (OSError, TypeError) as error:
             message = f"reward: the source of {function.__name__} cannot be read ({error})"
             raise InvalidArgument(f"{message}; give it as text or as a path", field="reward") from error
-        for node in ast.walk(ast.parse(text)):
+        tree = ast.parse(text)
+        if _strip_annotations(tree):
+            text = ast.unparse(tree)
+        for node in ast.walk(tree):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 self._add(node.id)
         return text
@@ -120,6 +123,17 @@ def _named(text: str, function: FunctionType) -> str:
         return text
     name = "reward_fn" if function.__code__.co_argcount == _PER_STEP_PARAMETERS else "reward"
     return re.sub(rf"\bdef {re.escape(function.__name__)}\b", f"def {name}", text, count=1)
+
+
+def _strip_annotations(tree: ast.AST) -> bool:
+    """Remove the annotations of functions, whose names do not exist in the sandbox; whether there were any."""
+    stripped = False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.returns is not None:
+            node.returns, stripped = None, True
+        elif isinstance(node, ast.arg) and node.annotation is not None:
+            node.annotation, stripped = None, True
+    return stripped
 
 
 def _is_literal(value: Any) -> bool:

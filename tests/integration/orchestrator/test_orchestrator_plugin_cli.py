@@ -94,7 +94,8 @@ async def test_what_the_command_line_and_the_server_refuse(server: Stack) -> Non
     assert code == 1 and "spec.custom.scale" in err
     code, _, err = await dressage(*RUN, "--method", "number", installed=False)
     assert (
-        code == 1 and "--method: unknown method (got 'number'); expected one of reward, parameters, code, program" in err
+        code == 1
+        and "--method: unknown method (got 'number'); expected one of reward, parameters, code, program" in err
     )
     code, _, err = await dressage(*RUN, "--method", "parameters", "--set", "target=1", "--detach", "--json")
     assert code == 1 and "METHOD_NOT_AVAILABLE" in err

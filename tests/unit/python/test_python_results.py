@@ -1,0 +1,264 @@
+"""Sessions from Python against a scripted server on real gRPC; policies, evaluation and arguments."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import FrozenInstanceError, replace
+from pathlib import Path
+from typing import Any
+
+import dressage
+import numpy as np
+import pytest
+from dressage import errors
+from dressage.api.v1 import event_pb2, session_pb2
+from dressage.envs.cards import load_card
+from dressage.policies import Policy, kinds, save_bundle
+from dressage.sdk import running
+from dressage.sdk.arguments import config_texts, pairs, python_names
+
+from tests.fakes.orchestrator import Background, FakeOrchestrator
+
+MEMBERS = "sessions/s1/iterations/1/assignments/train/members"
+POLICY, VIDEO = f"{MEMBERS}/default-s0/policy", f"{MEMBERS}/default-s0/videos/9_median.mp4"
+
+
+def policy_of(kind: str = "linear", env_id: str = "CartPole-v1") -> Policy:
+    spec = kinds.PolicySpec.of(kind, load_card(env_id), hidden=(8,))
+    module = kinds.kind(kind)
+    return Policy(weights=module.initial(spec, seed=1), card=module.card(spec, environment=env_id))
+
+
+def ended(state: session_pb2.SessionState.ValueType = session_pb2.SESSION_STATE_SUCCEEDED) -> session_pb2.Session:
+    session = session_pb2.Session(state=state, best_iteration="sessions/s1/iterations/1", method="reward", goal="0.7")
+    session.best_policy, session.best_video, session.best_score = POLICY, VIDEO, 0.8
+    session.best_judgment.score, session.best_judgment.passed = 0.8, True
+    session.best_judgment.samples.extend([0.7, 0.9])
+    session.best_judgment.interval_low, session.best_judgment.interval_high = 0.7, 0.9
+    session.best_judgment.criteria.add(name="speed <1>", score=0.75)
+    session.cost.requests, session.cost.dollars = 3, 0.25
+    session.start_time.FromSeconds(100)
+    session.end_time.FromSeconds(160)
+    session.returns.mean, session.env_steps = 321.0, 5000
+    return session
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Background]:
+    monkeypatch.delenv("DRESSAGE_ADDRESS", raising=False)
+    monkeypatch.setenv("DRESSAGE_HOME", str(tmp_path / "home"))
+    folder = policy_of().save(tmp_path / "bundle")
+    metrics = "".join(json.dumps({"step": step, "episode_return": step / 10}) + "\n" for step in (100, 200, 300))
+    fake = FakeOrchestrator(
+        script=[event_pb2.Event(iteration=1, scored=event_pb2.Scored(score=0.8, passed=True))] * 3, ended=ended()
+    )
+    fake.artifacts = {
+        **{f"{POLICY}/{path.name}": path.read_bytes() for path in folder.iterdir()},
+        VIDEO: b"mp4" * 1000,
+        f"{MEMBERS}/default-s0/metrics.jsonl": metrics.encode(),
+    }
+    with Background(fake) as running_server:
+        yield running_server
+
+
+def test_a_session_of_a_server_has_a_typed_result(server: Background, capsys: pytest.CaptureFixture[str]):
+    result = dressage.run("balance", env="CartPole-v1", seeds=2, budget_minutes=1.5, address=server.address)
+    assert (result.session, result.state, result.passed, result.score) == ("sessions/s1", "succeeded", True, 0.8)
+    assert result.judgment is not None and result.judgment.interval == (0.7, 0.9)
+    assert result.judgment.criteria == {"speed <1>": 0.75} and result.confirmation is None
+    assert (result.cost.dollars, result.seconds, result.stock_return) == (0.25, 60.0, 321.0)
+    assert result.reward_source == "def reward(…): …"
+    assert result.curve is not None and result.curve.picture is not None
+    series = result.curve.training["default"]
+    assert (series.steps[0], series.steps[-1], series.mean[-1], series.seeds) == (100.0, 300.0, 30.0, 1)
+    assert result.video is not None and result.video.read_bytes() == b"mp4" * 1000
+    action, state = result.policy.predict(np.zeros(4))
+    assert state is None and int(action) == int(policy_of().act(np.zeros(4)))
+    assert result.policy is result.policy
+    with pytest.raises(FrozenInstanceError):
+        result.score = 1.0  # type: ignore[misc]
+    spec = server.fake.requests["CreateSession"][0].spec
+    assert (spec.environment, spec.reward.seeds, spec.budget.wall_time.seconds) == ("environments/CartPole-v1", 2, 90)
+    out = capsys.readouterr()
+    assert "score 0.80, passed" in out.out and str(result) == "sessions/s1: succeeded, score 0.80, CartPole-v1"
+
+
+def test_a_notebook_shows_score_judgment_curve_and_video(server: Background):
+    html = dressage.run("balance & <run>", env="CartPole-v1", address=server.address, quiet=True)._repr_html_()
+    assert "succeeded" in html and "score 0.80" in html and "0.80 (0.70 to 0.90)" in html and "0.2500 $" in html
+    assert "balance &amp; &lt;run&gt;" in html and "speed &lt;1&gt;" in html
+    assert html.count("data:image/png;base64,iVBOR") == 1 and html.count("<video controls") == 1
+
+
+def test_a_result_is_read_again_and_reports_what_is_missing(server: Background):
+    name = dressage.run("balance", env="CartPole-v1", address=server.address, quiet=True).session
+    result = dressage.result(name, address=server.address)
+    assert (result.session, result.score) == (name, 0.8)
+    assert dressage.load("s1", address=server.address).description.environment == "CartPole-v1"
+    server.fake.artifacts.clear()
+    assert "no artifact" in result._repr_html_()
+    with pytest.raises(errors.NotFound, match="no artifact"):
+        _ = result.policy
+
+
+def test_events_are_passed_on_and_quiet_shows_nothing(server: Background, capsys: pytest.CaptureFixture[str]):
+    events: list[event_pb2.Event] = []
+    dressage.run("balance", env="CartPole-v1", address=server.address, quiet=True, on_event=events.append)
+    assert [event.sequence for event in events] == [1, 2, 3]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_failed_session_is_an_error_with_its_remedy(server: Background):
+    server.fake.ended = session_pb2.Session(state=session_pb2.SESSION_STATE_FAILED)
+    server.fake.ended.failure.message, server.fake.ended.failure.remedy = "no memory.", "Lower the seeds."
+    server.fake.ended.failure.reason = "OOM_KILLED"
+    with pytest.raises(dressage.SessionFailed, match=r"sessions/s1 failed: no memory\. Lower the seeds\.") as caught:
+        dressage.run("balance", env="CartPole-v1", address=server.address, quiet=True)
+    assert caught.value.reason == "OOM_KILLED" and caught.value.metadata == {"session": "sessions/s1"}
+
+
+def test_training_sends_the_reward_and_no_author(server: Background):
+    server.fake.ended = session_pb2.Session(state=session_pb2.SESSION_STATE_SUCCEEDED)
+    result = dressage.train("LATEX = 'r'\n", env="Hopper-v5", configs={"fast": {"hidden_sizes": (32, 16), "epochs": 2}},
+                            address=server.address, quiet=True)  # fmt: skip
+    spec = server.fake.requests["CreateSession"][0].spec
+    assert spec.reward.train_only and spec.reward.reward_source == "LATEX = 'r'\n" and spec.max_iterations == 1
+    [config] = spec.reward.configs
+    assert (config.id, config.hyperparameters.hidden_sizes, config.hyperparameters.epochs) == ("fast", [32, 16], 2)
+    assert (result.score, result.passed, result.judgment, result.curve) == (None, False, None, None)
+    with pytest.raises(errors.FailedPrecondition, match="has no policy"):
+        _ = result.policy
+
+
+def test_the_address_of_the_environment_is_used(server: Background, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DRESSAGE_ADDRESS", server.address)
+    monkeypatch.setenv("DRESSAGE_TOKEN", "secret")
+    dressage.run("balance", env="CartPole-v1", quiet=True, detach=True)
+    assert server.fake.metadata["CreateSession"][0]["authorization"] == "Bearer secret"
+    assert not server.fake.requests["WatchSession"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"intent": "", "env": "Hopper-v5"}, "^intent: got ''"),
+        ({"intent": "hop"}, "^env: got ''"),
+        ({"intent": "hop", "env": "Hopper-v5", "video": "some"}, "^video: got 'some'"),
+        ({"intent": "hop", "env": "Hopper-v5", "env_options": {"max_steps": 3}}, "^env_options: got 'max_steps=3'"),
+        ({"intent": "hop", "env": "Hopper-v5", "configs": {"a": {"rate": 1}}}, "^configs a: got 'rate'"),
+        ({"intent": "hop", "env": "Hopper-v5", "criteria": []}, "^criteria: got"),
+        ({"intent": "hop", "env": "Hopper-v5", "criteria": [{"name": "x"}]}, r"^criteria criteria\[0\]: got"),
+        ({"intent": "hop", "env": "Hopper-v5", "method": "none"}, "^method: got 'none'"),
+        ({"intent": "hop", "env": "Hopper-v5", "judge": "none.py"}, "^judge: got 'none.py'"),
+        ({"intent": "hop", "env": "Hopper-v5", "api_base": "http://a"}, "^api_base: got"),
+        ({"intent": "hop", "replay": "folder"}, "^intent: got 'hop', expected nothing: replay"),
+    ],
+)
+def test_a_wrong_argument_is_named_as_python_names_it(server: Background, arguments: dict[str, Any], message: str):
+    with pytest.raises(errors.InvalidArgument, match=message):
+        dressage.run(**arguments, address=server.address, quiet=True)
+    assert not server.fake.requests["CreateSession"]
+
+
+def _interrupt(event: event_pb2.Event) -> None:
+    if event.sequence == 2:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("kind", ["stack", "remote"])
+def test_an_interrupt_cancels_only_what_nothing_else_would_continue(
+    server: Background, kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    server.fake.hold_stream = asyncio.Event()  # the session never ends by itself
+    connect = running.connect
+
+    @asynccontextmanager
+    async def of_kind(options: Any, *, start: Any) -> AsyncIterator[Any]:
+        async with connect(options, start=start) as connection:
+            yield replace(connection, kind=kind)
+
+    monkeypatch.setattr(running, "connect", of_kind)
+    with pytest.raises(KeyboardInterrupt):
+        dressage.run("balance", env="CartPole-v1", address=server.address, quiet=True, on_event=_interrupt)
+    assert len(server.fake.requests["CancelSession"]) == (1 if kind == "stack" else 0)
+    printed = capsys.readouterr().err
+    assert ("cancelling sessions/s1" in printed) == (kind == "stack")
+    assert ("sessions cancel s1 --address" in printed) == (kind == "remote")
+
+
+def test_options_in_errors_are_renamed_but_not_in_commands():
+    with pytest.raises(errors.InvalidArgument) as caught, python_names():
+        raise errors.InvalidArgument("--data-dir: bad; run `dressage serve --data-dir X`", field="--data-dir")
+    assert caught.value.message == str(caught.value) == "data_dir: bad; run `dressage serve --data-dir X`"
+    assert caught.value.field == "data_dir"
+
+
+@pytest.mark.parametrize(
+    ("field", "argument"),
+    [
+        ("spec.environment", "env"),
+        ("spec.environment_options.max_episode_steps", "env_options.max_episode_steps"),
+        ("spec.reward.seeds", "seeds"),
+        ("spec.reward.steps_per_member", "steps"),
+        ("spec.budget.dollars", "budget_dollars"),
+        ("spec.seed", "seed"),
+    ],
+)
+def test_fields_of_a_spec_are_named_as_arguments(field: str, argument: str):
+    with pytest.raises(errors.InvalidArgument, match=rf"^{argument}: got 3, expected 4$"), python_names():
+        raise errors.InvalidArgument(field=field, value=3, expected="4")
+
+
+def test_values_are_written_as_the_command_line_takes_them():
+    assert pairs({"a": 1, "b": True, "c": [1, 2.5], "d": "x"}) == ["a=1", "b=true", "c=1", "c=2.5", "d=x"]
+    assert config_texts({"f": {"learning_rate": 1e-3, "hidden_sizes": [64, 32]}}) == [
+        "f:learning_rate=0.001,hidden_sizes=64x32"
+    ]
+    assert pairs(None) == config_texts(None) == []
+
+
+@pytest.mark.parametrize("kind", ["linear", "mlp", "random_features"])
+def test_predict_is_act_for_one_observation_and_many(kind: str):
+    policy = policy_of(kind, "Hopper-v5")
+    rows = np.random.default_rng(0).standard_normal((5, 11))
+    for observation in (rows, rows[0], rows.astype(np.float32).tolist()):
+        action, state = policy.predict(observation, deterministic=True)
+        np.testing.assert_array_equal(action, policy.act(observation))
+        assert state is None and action.shape == (*np.shape(observation)[:-1], 3)
+    with pytest.raises(errors.InvalidArgument, match="deterministic: got False"):
+        policy.predict(rows, deterministic=False)
+
+
+def test_a_policy_is_saved_and_loaded_as_folder_file_and_bytes(tmp_path: Path):
+    policy = policy_of("mlp", "Hopper-v5")
+    observation = np.random.default_rng(1).standard_normal(11)
+    places = [policy.save(tmp_path / "folder"), policy.save(tmp_path / "deep" / "policy.zip"), policy.to_bytes()]
+    for place in (*places, str(places[0]), str(places[1])):
+        np.testing.assert_array_equal(dressage.load(place).act(observation), policy.act(observation))
+    with pytest.raises(errors.InvalidArgument, match="not a policy of Dressage"):
+        dressage.load(policy.to_bytes()[:-30])
+    with pytest.raises(errors.NotFound, match="no file or folder"):
+        dressage.load(tmp_path / "none")
+    with pytest.raises(errors.NotFound, match="no folder of a policy bundle"):
+        dressage.load("no/such/place")
+
+
+def test_evaluation_returns_each_episode_and_the_random_policys(tmp_path: Path):
+    path = save_bundle(tmp_path / "p", weights=policy_of().weights, card=policy_of().description)
+    evaluation = dressage.evaluate(path, episodes=3)
+    assert evaluation.environment == "CartPole-v1" and len(evaluation.returns) == 3
+    assert evaluation.returns == tuple(map(float, evaluation.lengths))
+    assert evaluation.random is not None and len(evaluation.random.returns) == 3
+    low, high = evaluation.return_interval
+    assert low <= evaluation.mean_return <= high and "CartPole-v1" in evaluation._repr_html_()
+    same = dressage.evaluate(policy_of().act, env="CartPole-v1", episodes=3, random_baseline=False)
+    assert same.returns == evaluation.returns
+    with pytest.raises(errors.InvalidArgument, match="episodes: got 0"):
+        dressage.evaluate(path, episodes=0)
+    with pytest.raises(errors.InvalidArgument, match="env: got None"):
+        dressage.evaluate(policy_of().act)
+    with pytest.raises(errors.InvalidArgument, match="policy: got 3"):
+        dressage.evaluate(3, env="CartPole-v1")
