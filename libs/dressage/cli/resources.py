@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dressage.cli.options import BenchmarkName, CommonOptions, DataDir, Iterations, Json, Model, grouped
+from dressage.cli.options import ApiBase, BenchmarkName, CommonOptions, DataDir, Iterations, Json, Model, grouped
 
 environments = typer.Typer(help="List, show and add environments.", no_args_is_help=True)
 artifacts = typer.Typer(help="List and download the files of sessions.", no_args_is_help=True)
@@ -121,6 +121,7 @@ def run_benchmark(
     ],
     common: CommonOptions,
     model: Model = "",
+    api_base: ApiBase = None,
     iterations: Iterations = None,
 ) -> None:
     """Run a session for each case of a file.
@@ -129,7 +130,9 @@ def run_benchmark(
     """
     from dressage.cli import benchmarks
 
-    benchmarks.run(cases, common.server(), model=model, iterations=iterations or 0, as_json=common.as_json)
+    benchmarks.run(
+        cases, common.server(api_base=api_base), model=model, iterations=iterations or 0, as_json=common.as_json
+    )
 
 
 @benchmarks.command("list")

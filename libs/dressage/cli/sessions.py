@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="List, show, steer and extend sessions.", no_args_is_help=True)
 
-IterationNumber = Annotated[int, typer.Option(min=0, metavar="N", help="Number of an iteration [the waiting one].")]
+IterationNumber = Annotated[
+    int, typer.Option(min=0, metavar="N", show_default=False, help="Number of the iteration [the waiting one].")
+]
 
 
 def _execute(
@@ -129,7 +131,12 @@ def steer(
     ] = None,
     rebase_to: Annotated[
         int,
-        typer.Option(metavar="N", min=0, help="Iteration that the next revision starts from [the reviser's choice]."),
+        typer.Option(
+            metavar="N",
+            min=0,
+            show_default=False,
+            help="Iteration that the next revision starts from [the reviser's choice].",
+        ),
     ] = 0,
 ) -> None:
     """Steer the next iteration.

@@ -71,7 +71,7 @@ class Connection:
 
 @asynccontextmanager
 async def connect(server: ServerOptions, *, start: Start = "records") -> AsyncIterator[Connection]:
-    """A connection, closed at the end.
+    """Open a connection, and close it at the end.
 
     :param start: what to start if no server is named and none runs: nothing (an error then), a stack that only reads and
         records, or a full one.
@@ -126,7 +126,7 @@ def refuse_unusable(server: ServerOptions, connection: Connection, *, detach: bo
 
 
 async def _local(server: ServerOptions, start: Start) -> tuple[Connection, Callable[[], Awaitable[None]]]:
-    """A connection to the server of the data folder, which is started if need be, and how to end it."""
+    """Return a connection to the server of the data folder, started if necessary, and a function that ends it."""
     folder = server.folder
     flags = (
         f" --data-dir {shlex.quote(str(server.data_dir))}" if server.data_dir and folder != default_data_dir() else ""

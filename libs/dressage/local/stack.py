@@ -64,15 +64,7 @@ class LocalStack:
         :raises InvalidArgument: for an invalid setting.
         """
         check_exposure(address, token)
-        try:
-            data_dir.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise errors.InvalidArgument(
-                field="--data-dir",
-                problem=f"cannot be created: {error.strerror}",
-                value=str(data_dir),
-                expected="a folder that can be written to",
-            ) from error
+        _make_folder(data_dir)
         _configure_logs(data_dir, log)
         artifacts = data_dir / "artifacts"
         stack = cls(address="", artifacts=artifacts, token=token)
@@ -143,6 +135,18 @@ class LocalStack:
                 import structlog
 
                 structlog.get_logger("dressage.cli").warning("a service did not stop in time", seconds=_STOP_SECONDS)
+
+
+def _make_folder(data_dir: Path) -> None:
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise errors.InvalidArgument(
+            field="--data-dir",
+            problem=f"cannot be created: {error.strerror}",
+            value=str(data_dir),
+            expected="a folder that can be written to",
+        ) from error
 
 
 def check_exposure(address: str, token: str | None) -> None:

@@ -47,6 +47,9 @@ class Policy:
         self.weights = policy_kind.stored(weights, card)
         self._act = policy_kind.actor(self.weights, card)
 
+    def __repr__(self) -> str:
+        return f"Policy({self.description.environment}, {self.description.kind})"
+
     @property
     def card(self) -> dict[str, Any]:
         """The contents of ``card.json``."""

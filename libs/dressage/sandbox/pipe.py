@@ -81,7 +81,7 @@ def encode(message: Mapping[str, Any], *, max_bytes: int = MAX_BYTES) -> bytes:
 
 def _plain(value: Any, place: Any) -> Any:
     if value is None or isinstance(value, (str, bool, int, float)):
-        # Subclasses (an IntEnum, numpy.float64, which is a float) are written as what they derive from.
+        # Subclasses (an IntEnum, numpy.float64, which is a float) are written as their base type.
         return value
     if isinstance(value, Mapping):
         for key in value:
@@ -118,7 +118,7 @@ def _plain_array(value: Any, place: Any) -> Any:
 def decode(text: bytes | bytearray | memoryview, payload: bytearray) -> Message:
     """Return the message of a JSON part and its buffers; arrays are views of ``payload``.
 
-    :raises ProtocolError: anything at all is not as `encode` would have written it.
+    :raises ProtocolError: the data is not what `encode` writes.
     """
     try:
         document = json.loads(bytes(text))

@@ -72,11 +72,11 @@ _AARCH64 = {
 
 @dataclass(frozen=True)
 class Machine:
-    """What a filter has to know of one architecture."""
+    """The facts about an architecture that the filter uses."""
 
     name: str
     audit_arch: int
-    """``AUDIT_ARCH_…`` of linux/audit.h; a call made in another ABI (int 0x80) carries another value."""
+    """``AUDIT_ARCH_…`` of linux/audit.h; a call in another ABI (int 0x80) has another value."""
     last_known: int
     """Highest system call number that was reviewed; calls above it are refused as unknown (x32 calls lie above too)."""
     numbers: Mapping[str, int]

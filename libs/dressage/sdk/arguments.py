@@ -1,11 +1,13 @@
 """Arguments of the functions of `dressage`: names, folders and options as the command line takes them.
 
 Work that is shared with the command line names its options as the command line does (``--budget-dollars``). `python_names`
-turns them into the names of arguments (``budget_dollars``) where an error reaches a caller of a function.
+turns them, and the fields of a session's spec that a server names, into the names of arguments (``budget_dollars``) where an
+error reaches a caller of a function.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,8 +20,34 @@ from dressage.errors import DressageError, InvalidArgument
 from dressage.local.connection import ServerOptions
 from dressage.places import data_dir as folder_in_use
 
-_OPTION = re.compile(r"`[^`]*`|(?<![\w-])--([a-z]+(?:-[a-z]+)*)|\bINTENT\b")
-_RENAMED = {"env-option": "env_options", "config": "configs", "set": "settings", "INTENT": "intent"}
+_OPTION = re.compile(
+    r"`[^`]*`|(?<![\w-])--([a-z]+(?:-[a-z]+)*)|\bINTENT\b|(?<![\w.])options(?=\.\w)|\bspec\.(?:reward\.)?([a-z_]+)(?:\.[a-z_]+\b)?"
+)
+_RENAMED = {
+    "env-option": "env_options",
+    "config": "configs",
+    "set": "settings",
+    "INTENT": "intent",
+    "options": "env_options",
+}
+_FIELDS = {
+    "environment": "env",
+    "environment_options": "env_options",
+    "steps_per_member": "steps",
+    "max_iterations": "iterations",
+    "pass_threshold": "threshold",
+    "reward_source": "reward",
+    "judge_source": "judge",
+    "config_variants": "variants",
+    "tune_hyperparameters": "tune",
+    "approve_before_evaluation": "approve",
+    "video_judging": "video",
+    "spec.budget.dollars": "budget_dollars",
+    "spec.budget.tokens": "budget_tokens",
+    "spec.budget.env_steps": "budget_steps",
+    "spec.budget.wall_time": "budget_minutes",
+}
+"""Arguments whose names differ from those of the fields."""
 
 
 @contextmanager
@@ -37,8 +65,12 @@ def python_names() -> Iterator[None]:
 
 def _renamed(text: str) -> str:
     def name(match: re.Match[str]) -> str:
-        if match.group().startswith("`"):
-            return match.group()
+        text = match.group()
+        if text.startswith("`"):
+            return text
+        if field := match.group(2):
+            inner = text.partition(f"{field}.")[2]
+            return _FIELDS.get(text) or _FIELDS.get(field, field) + (f".{inner}" if inner else "")
         option = match.group(1) or match.group()
         return _RENAMED.get(option, option.replace("-", "_"))
 
@@ -70,6 +102,21 @@ def own_environments(data_dir: str | os.PathLike[str] | None) -> Iterator[Path]:
         yield folder
     finally:
         os.environ.pop(VARIABLE, None)
+
+
+@contextmanager
+def preserved_logging() -> Iterator[None]:
+    """Restore the program's logging: services in this process write theirs to ``logs/server.log`` of the data folder."""
+    import structlog
+
+    root = logging.getLogger()
+    handlers, level, configuration = root.handlers[:], root.level, structlog.get_config()
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        structlog.configure(**configuration)
 
 
 def server_options(

@@ -30,7 +30,7 @@ from dressage.envs.state import Array
 from dressage.envs.stock import make_stock, source_of
 from dressage.errors import DeadlineExceeded, InvalidArgument
 from dressage.sandbox import ChannelClosed, Limits, ProtocolError, SandboxFailure, SandboxProcess
-from dressage.sdk.arguments import environment_id, own_environments
+from dressage.sdk.arguments import environment_id, own_environments, python_names
 from dressage.sdk.reward_source import Reward, reward_source
 
 _LIMITS = Limits(memory_bytes=1 << 30, file_bytes=1 << 20, open_files=64, processes=64)
@@ -65,7 +65,7 @@ def make_env(
     :raises RewardError: for a reward that breaks its contract; also from ``step``, where it does so in a later state.
     :raises FailedPrecondition: if this kernel has no sandbox and ``allow_unsandboxed`` is not set.
     """
-    with own_environments(data_dir):
+    with python_names(), own_environments(data_dir):
         options = EnvOptions.from_dict(env_options or {})
         card = options.check(environment_id(env))
         stock = _stock(card, options, render_mode)

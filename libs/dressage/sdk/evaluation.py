@@ -16,7 +16,7 @@ import numpy as np
 
 from dressage.errors import InvalidArgument
 from dressage.policies import Policy
-from dressage.sdk.arguments import environment_id, own_environments
+from dressage.sdk.arguments import environment_id, own_environments, python_names
 
 if TYPE_CHECKING:
     from dressage.envs.options import EnvOptions
@@ -139,7 +139,7 @@ def evaluate(
         from dressage.sdk.policy import load
 
         policy = load(policy, address=address, token=token, data_dir=data_dir)
-    with own_environments(data_dir):
+    with python_names(), own_environments(data_dir):
         from dressage.envs.options import EnvOptions
 
         card = policy.description if isinstance(policy, Policy) else None

@@ -14,7 +14,7 @@ from dressage.client.loop import run_blocking
 from dressage.local.connection import ServerOptions, connect
 from dressage.policies import Policy, from_bytes
 from dressage.policies import load as load_bundle
-from dressage.sdk.arguments import server_options
+from dressage.sdk.arguments import preserved_logging, python_names, server_options
 
 
 def load(
@@ -49,7 +49,8 @@ def load(
         async with bundle_folder(text, server) as folder:
             return load_bundle(folder)
 
-    return run_blocking(work())
+    with python_names(), preserved_logging():
+        return run_blocking(work())
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,6 +83,17 @@ class SessionFailed(DressageError):
     default_reason = "SESSION_FAILED"
 
 
+@cache
+def _downloads() -> tempfile.TemporaryDirectory[str]:
+    """The folder of this program's downloads; it is removed when the program ends."""
+    return tempfile.TemporaryDirectory(prefix="dressage-")
+
+
+def new_download_folder() -> Path:
+    """Make a folder that exists until the program ends."""
+    return Path(tempfile.mkdtemp(dir=_downloads().name))
+
+
 @dataclass(frozen=True)
 class Files:
     """Where the artifacts of a session are."""
@@ -93,14 +104,14 @@ class Files:
     token: str | None
 
     def fetch(self, key: str) -> Path:
-        """Return a file or a folder of the store; it is downloaded into a temporary folder where it is not on this machine.
+        """Return a file or a folder of the store; what is not on this machine is downloaded into a temporary folder.
 
         :raises NotFound: if there is no such artifact.
         :raises Unavailable: if the server cannot be reached.
         """
         if self.store is not None and (self.store / key).exists():
             return self.store / key
-        folder = Path(tempfile.mkdtemp(prefix="dressage-"))
+        folder = new_download_folder()
         with Client.connect(self.address, self.token) as client:
             written = client.download_artifacts(key, folder)
         return written[0] if written == [folder / key.rpartition("/")[2]] else folder
@@ -153,7 +164,8 @@ class Result:
 
     @cached_property
     def video(self) -> Path | None:
-        """An MP4 of the best policy, downloaded when it is first used; None if the session has none."""
+        """An MP4 of the best policy; None if the session has none. A server's is downloaded when it is first used, and exists
+        until the program ends."""
         return self.files.fetch(self.video_key) if self.video_key else None
 
     def __str__(self) -> str:

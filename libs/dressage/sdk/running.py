@@ -7,10 +7,8 @@ a thread of their own, and stop when the function returns. The calling thread sh
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -23,9 +21,17 @@ from dressage.client import Client
 from dressage.client.loop import LoopThread
 from dressage.local.connection import Connection, ServerOptions, Start, connect, refuse_unusable
 from dressage.sdk import progress, screen
-from dressage.sdk.arguments import config_texts, environment_id, own_environments, pairs, python_names, server_options
+from dressage.sdk.arguments import (
+    config_texts,
+    environment_id,
+    own_environments,
+    pairs,
+    preserved_logging,
+    python_names,
+    server_options,
+)
 from dressage.sdk.criteria import parse_criteria
-from dressage.sdk.results import LearningCurve, Result, collect, failure, series
+from dressage.sdk.results import LearningCurve, Result, collect, failure, new_download_folder, series
 from dressage.sdk.reward_source import Reward, reward_name, reward_source, source_text
 from dressage.sdk.specs import SpecOptions, make_spec, recorded
 
@@ -222,7 +228,7 @@ def result(
     :raises SessionFailed: if the session failed.
     """
     server = server_options(address=address, token=token, data_dir=data_dir)
-    with python_names(), _opened(server, start="full" if wait else "records") as place:
+    with python_names(), own_environments(data_dir), _opened(server, start="full" if wait else "records") as place:
         if wait:
             _follow(place, session, quiet=quiet, on_event=on_event)
         return _result(place, session)
@@ -264,7 +270,7 @@ def _run(spec: pb.SessionSpec, server: ServerOptions, *, detach: bool, quiet: bo
 def _opened(server: ServerOptions, *, start: Start) -> Iterator[_Place]:
     loop = LoopThread()
     try:
-        with _own_logging():
+        with preserved_logging():
             manager = connect(server, start=start)
             connection = loop.run(manager.__aenter__())
             try:
@@ -273,21 +279,6 @@ def _opened(server: ServerOptions, *, start: Start) -> Iterator[_Place]:
                 loop.run(manager.__aexit__(None, None, None))
     finally:
         loop.stop()
-
-
-@contextmanager
-def _own_logging() -> Iterator[None]:
-    """Restore the program's logging: services in this process write theirs to ``logs/server.log`` of the data folder."""
-    import structlog
-
-    root = logging.getLogger()
-    handlers, level, configuration = root.handlers[:], root.level, structlog.get_config()
-    try:
-        yield
-    finally:
-        root.handlers[:] = handlers
-        root.setLevel(level)
-        structlog.configure(**configuration)
 
 
 def _follow(place: _Place, session: str, *, quiet: bool, on_event: OnEvent | None) -> None:
@@ -348,7 +339,7 @@ def _curve(place: _Place, session: pb.Session) -> LearningCurve | None:
     if loaded is None:
         return None
     policy = place.connection.local_path(session.best_policy)
-    folder = policy.parent if policy is not None else Path(tempfile.mkdtemp(prefix="dressage-"))
+    folder = policy.parent if policy is not None else new_download_folder()
     picture = curves.draw_to(loaded, folder / CURVE_FILE, session)
     return LearningCurve(
         training=series({config: returns.training for config, returns in loaded.items()}),

@@ -1,4 +1,4 @@
-"""From the options of `run` and `train` to a session's spec; what can be checked here is, with the option's name."""
+"""Converts the options of `run` and `train` to the spec of a session; errors name the option."""
 
 from __future__ import annotations
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +45,21 @@ def blocks() -> Iterator[tuple[int, str]]:
         yield text.count("\n", 0, match.start(1)) + 1, match.group(1)
 
 
+@pytest.mark.timeout(600)  # two sessions and an import of torch, on a busy machine
 def test_the_examples_of_the_page_work(address: str, client_folder: Path, monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("stable_baselines3")
     monkeypatch.setenv("DRESSAGE_ADDRESS", address)
-    for name, more in (("run", {"iterations": 1}), ("train", {})):
-        monkeypatch.setattr(dressage, name, functools.partial(getattr(dressage, name), **TINY, **more))
+    kinds = set()
+
+    def leave_and_return(*arguments: Any, train: Callable[..., dressage.Result] = dressage.train) -> dressage.Result:
+        begun = train(*arguments, env="HalfCheetah-v5", **TINY, detach=True)
+        assert begun.state in ("pending", "running") and begun.policy_key == ""
+        return dressage.result(
+            begun.session, wait=True, quiet=True, on_event=lambda event: kinds.add(event.WhichOneof("payload"))
+        )
+
+    monkeypatch.setattr(dressage, "run", functools.partial(dressage.run, **TINY, iterations=1))
+    monkeypatch.setattr(dressage, "train", lambda reward, env: leave_and_return(reward))
     names: dict[str, Any] = {"__name__": "page"}
     for line, block in blocks():
         path = client_folder / f"python_md_{line}.py"  # a file, so that the source of a function is there
@@ -63,31 +72,15 @@ def test_the_examples_of_the_page_work(address: str, client_folder: Path, monkey
     assert result.curve is not None and result.curve.picture.read_bytes().startswith(b"\x89PNG")
     assert trained.score is None and trained.state == "succeeded" and trained.stock_return is not None
     assert "def reward(state" in trained.reward_source
-    assert len(list(dressage.Client.connect(address).list_sessions())) == 2
-    assert not os.listdir(client_folder / "home") if (client_folder / "home").exists() else True
-
-
-def test_a_session_that_is_left_is_read_later(address: str, client_folder: Path):
-    source = Path(__file__).parents[3] / "examples" / "rewards" / "run_forward.py"
-    begun = dressage.train(source, env="HalfCheetah-v5", **TINY, detach=True, address=address)
-    assert begun.state in ("pending", "running") and begun.policy_key == ""
-    kinds = set()
-    result = dressage.result(
-        begun.session,
-        wait=True,
-        quiet=True,
-        address=address,
-        on_event=lambda event: kinds.add(event.WhichOneof("payload")),
-    )
-    assert result.state == "succeeded" and {"state_changed", "progress", "evaluation_finished"} <= kinds
-    evaluation = dressage.evaluate(result.session, episodes=2, address=address)
-    assert evaluation.lengths == (40, 40), "the policy is evaluated with the options that it was trained with"
+    assert {"state_changed", "progress", "evaluation_finished"} <= kinds
+    assert names["evaluation"].lengths == (40,) * 5, "evaluated with the options that it was trained with"
+    assert not (client_folder / "home").exists(), "nothing ran here"
 
 
 def test_what_a_server_refuses_is_an_error_of_ours(address: str, client_folder: Path):
-    with pytest.raises(dressage.errors.NotFound, match="HalfCheetah-v5"):
+    with pytest.raises(dressage.errors.InvalidArgument, match=r"^env: unknown environment .*HalfCheetah-v5"):
         dressage.run("hop", env="HalfCheetah-v6", address=address)
-    with pytest.raises(dressage.errors.InvalidArgument, match="max_episode_steps"):
+    with pytest.raises(dressage.errors.InvalidArgument, match=r"^env_options\.max_episode_steps"):
         dressage.run("hop", env="Hopper-v5", env_options={"max_episode_steps": -1}, address=address)
-    with pytest.raises(dressage.errors.NotFound, match="sessions/none"):
+    with pytest.raises(dressage.errors.NotFound, match="no session 'none'"):
         dressage.result("none", address=address)

@@ -187,7 +187,13 @@ def test_bad_assignments_end_in_results_and_the_next_is_served(tmp_path):
         results = [service.wait_for("result")[1].result for _ in range(4)]
         assert trainer.wait(60) == 0
     for result, message in zip(
-        results, ("algorithm: got 'annealing'", "policy.kind: got 'table'", "seeds: got []"), strict=False
+        results,
+        (
+            "algorithm: invalid value (got 'annealing')",
+            "policy.kind: invalid value (got 'table')",
+            "seeds: invalid value (got [])",
+        ),
+        strict=False,
     ):
         assert result.failure.cause == pb.AssignmentFailure.CAUSE_ASSIGNMENT
         assert result.failure.failure.message.startswith(message)

@@ -167,7 +167,7 @@ BREAKING = GOOD.replace(SPEED, '"speed": np.log(1e-4 + next_state.x_position - W
 
 
 @needs_sandbox
-def test_trajectories_that_are_much_at_once_are_scored_in_parts(card, trajectories, tmp_path, monkeypatch):
+def test_large_trajectories_are_scored_in_batches(card, trajectories, tmp_path, monkeypatch):
     import dressage.contracts.host as host
 
     whole, parts, run = score_in_sandbox(REMEMBERING, card, trajectories, scratch=tmp_path), [], host.run
@@ -178,7 +178,7 @@ def test_trajectories_that_are_much_at_once_are_scored_in_parts(card, trajectori
 
     monkeypatch.setattr(host, "run", record)
     size = host._bytes_of(trajectories[0])
-    monkeypatch.setattr(host, "_PART_BYTES", 4 * size)
+    monkeypatch.setattr(host, "_BATCH_BYTES", 4 * size)
     assert score_in_sandbox(REMEMBERING, card, trajectories, scratch=tmp_path) == whole
     assert parts == [4, 2]
     lowest = [float(trajectory.x_position[1:].min()) for trajectory in trajectories]
@@ -283,7 +283,7 @@ def test_results_are_validated(value):
         validate_result(value)
 
 
-def test_reports_survive_the_pipe_and_rubbish_does_not():
+def test_reports_survive_the_pipe_and_malformed_ones_are_refused():
     report = CheckReport(
         False, [CheckFailure("shape", 3, "wrong.", "(3,)")], {"a": "m"}, "x", 1.5, "vectorised", {"r": [0.1]}
     )
@@ -293,5 +293,5 @@ def test_reports_survive_the_pipe_and_rubbish_does_not():
     long = {**report.to_dict(), "latex": "x" * 10_000}
     assert len(CheckReport.from_dict(long).latex) == 1000
     for broken in ({}, {**report.to_dict(), "terms": 3}, {**report.to_dict(), "failures": [{"rule": 1}]}):
-        with pytest.raises(ValueError, match="no valid report"):
+        with pytest.raises(ValueError, match="invalid report"):
             CheckReport.from_dict(broken)

@@ -179,9 +179,9 @@ def test_only_the_fields_asked_for_are_there() -> None:
 def test_bad_arguments_are_named() -> None:
     with pytest.raises(NotFound, match=r"known environments: HalfCheetah-v5, "):
         make_batch("HalfCheeta-v5", 1, num_threads=1)
-    with pytest.raises(InvalidArgument, match=r"num_envs: got 0"):
+    with pytest.raises(InvalidArgument, match=r"num_envs: .*got 0"):
         make_batch("Hopper-v5", 0, num_threads=1)
-    with pytest.raises(InvalidArgument, match=r"num_threads: got 'two'"):
+    with pytest.raises(InvalidArgument, match=r"num_threads: .*got 'two'"):
         make_batch("Hopper-v5", 1, num_threads="two")  # type: ignore[arg-type]
     with pytest.raises(NotFound, match="x_velocity"):
         make_batch("Hopper-v5", 1, num_threads=1, fields=["x_velocty"])
@@ -192,7 +192,7 @@ def test_bad_arguments_are_named() -> None:
         batch.step(np.zeros((3, 4)))
     with pytest.raises(InvalidArgument, match="seeds"):
         batch.reset([1, 2])
-    with pytest.raises(InvalidArgument, match="seeds: got -1"):
+    with pytest.raises(InvalidArgument, match=r"seeds: .*got -1"):
         batch.reset([1, 2, 3, -1])
     with pytest.raises(FailedPrecondition, match="reset"):
         make_batch("Hopper-v5", 1, num_threads=1).step(np.zeros((1, 3)))
@@ -213,7 +213,7 @@ def test_bad_arguments_are_named() -> None:
     ],
 )
 def test_bad_options_are_named(name: str, value: object) -> None:
-    with pytest.raises(InvalidArgument, match=rf"options\.{name}: got"):
+    with pytest.raises(InvalidArgument, match=rf"options\.{name}: .*got"):
         EnvOptions.from_dict({name: value})
 
 

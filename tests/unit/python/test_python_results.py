@@ -196,6 +196,22 @@ def test_options_in_errors_are_renamed_but_not_in_commands():
     assert caught.value.field == "data_dir"
 
 
+@pytest.mark.parametrize(
+    ("field", "argument"),
+    [
+        ("spec.environment", "env"),
+        ("spec.environment_options.max_episode_steps", "env_options.max_episode_steps"),
+        ("spec.reward.seeds", "seeds"),
+        ("spec.reward.steps_per_member", "steps"),
+        ("spec.budget.dollars", "budget_dollars"),
+        ("spec.seed", "seed"),
+    ],
+)
+def test_fields_of_a_spec_are_named_as_arguments(field: str, argument: str):
+    with pytest.raises(errors.InvalidArgument, match=rf"^{argument}: got 3, expected 4$"), python_names():
+        raise errors.InvalidArgument(field=field, value=3, expected="4")
+
+
 def test_values_are_written_as_the_command_line_takes_them():
     assert pairs({"a": 1, "b": True, "c": [1, 2.5], "d": "x"}) == ["a=1", "b=true", "c=1", "c=2.5", "d=x"]
     assert config_texts({"f": {"learning_rate": 1e-3, "hidden_sizes": [64, 32]}}) == [

@@ -74,6 +74,8 @@ def test_what_a_function_may_not_use_is_a_problem_of_the_check():
 def test_an_unknown_environment_is_refused():
     with pytest.raises(errors.NotFound, match="HalfCheetah-v5"):
         dressage.check(EXAMPLES / "run_forward.py", env="HalfCheeta-v5")
+    with pytest.raises(errors.InvalidArgument, match=r"^env_options\.max_steps: got 3"):
+        dressage.make_env(ENV, env_options={"max_steps": 3})
     with pytest.raises(errors.InvalidArgument, match="env: got ''"):
         dressage.make_env("")
 

@@ -217,9 +217,9 @@ def test_the_current_folder_is_not_readable(tmp_path, monkeypatch, inside):
     ("source", "kind", "code"),
     [("import os; os._exit(3)", "error", 3), ("import signal; signal.raise_signal(9)", "killed", -9)],
 )
-def test_an_end_of_its_own_is_not_taken_for_a_rogue_thread(tmp_path, monkeypatch, source, kind, code):
+def test_a_normal_exit_is_not_reported_as_an_ended_main_thread(tmp_path, monkeypatch, source, kind, code):
     # A process with many threads is seen, on its way out, without its memory and with threads left.
-    monkeypatch.setattr(process, "usage_of", lambda pid, before: process.Usage(threads=9, leader_gone=True))
+    monkeypatch.setattr(process, "usage_of", lambda pid, before: process.Usage(threads=9, leader_ended=True))
     monkeypatch.setattr(SandboxProcess, "_signal", lambda self: None)
     with SandboxProcess.start("sandbox_targets:run_source", limits=LIMITS, scratch=tmp_path) as child:
         child.channel.send({"source": source})

@@ -25,9 +25,9 @@ NAMES = tuple(_KINDS)
 
 
 def kind(name: str) -> Kind:
-    """The kind of that name.
+    """Return the kind of a name.
 
-    :raises InvalidArgument: for an unknown one, with those that are known.
+    :raises InvalidArgument: for an unknown name, listing the known ones.
     """
     if name not in NAMES:
         raise InvalidArgument(field="kind", value=name, expected=f"one of {', '.join(NAMES)}")

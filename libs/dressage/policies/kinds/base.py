@@ -1,4 +1,4 @@
-"""A kind of policy: its tensors, its parameters as one flat vector, how it acts, and its nodes of an ONNX graph.
+"""The base of all kinds of policy: tensors, parameters as a flat vector, actions, nodes of an ONNX graph.
 
 A kind has no state: weights and a card determine a policy. Two descriptions lead to one: a `PolicyCard` describes a stored
 policy, a `PolicySpec` one that a search method still has to find numbers for. ``card(spec)`` connects them.
@@ -26,7 +26,7 @@ from dressage.policies.onnx_graph import Graph
 Array = NDArray[Any]
 Weights = Mapping[str, Array]
 Actor = Callable[[ArrayLike], Array]
-"""From one observation, or a batch of N, to one action, () or (A,), or a batch of them, (N,) or (N, A)."""
+"""Maps one observation to an action, () or (A,), or a batch of N to actions, (N,) or (N, A)."""
 
 _ANY = "any"
 
@@ -46,12 +46,12 @@ class Kind(ABC):
         environment_options: Mapping[str, Any] | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> PolicyCard:
-        """The card of a policy of that spec.
+        """Return the card of a policy with this spec.
 
         :param environment: environment id, such as ``CartPole-v1``.
-        :param environment_options: options that differ from the stock environment's.
+        :param environment_options: options that differ from those of the stock environment.
         :param provenance: origin of the policy, as plain JSON data.
-        :raises InvalidArgument: for the spec of another kind.
+        :raises InvalidArgument: for a spec of another kind.
         """
         if spec.kind != self.name:
             raise InvalidArgument(field="kind", value=spec.kind, expected=f"the spec of a policy of kind {self.name}")
@@ -71,26 +71,26 @@ class Kind(ABC):
 
     @abstractmethod
     def entries(self, spec: PolicySpec) -> dict[str, Any]:
-        """The card's entries that depend on the kind."""
+        """Return the entries of the card that depend on the kind."""
 
     def shapes(self, spec: PolicySpec) -> dict[str, tuple[int, ...]]:
-        """Name and shape of every tensor that a bundle of that spec stores, in the order of the vector."""
+        """Return name and shape of every tensor of a bundle with this spec, in the order of the vector."""
         # Shapes do not depend on the environment.
         return self.tensors(self.card(spec, environment=_ANY))
 
     def size(self, spec: PolicySpec) -> int:
-        """Length of the vector."""
+        """Return the length of the vector."""
         return sum(math.prod(shape) for name, shape in self.shapes(spec).items() if self.is_searched(name))
 
     def choices(self, spec: PolicySpec) -> int:
-        """Number of values that each entry of the vector can have: integers from 0; or 0 where it is any real number."""
+        """Return the number of values of each entry of the vector, integers from 0; 0 for real numbers."""
         return 0
 
     def weights(self, spec: PolicySpec, vector: ArrayLike) -> dict[str, Array]:
-        """The tensors whose searched parameters are the entries of ``vector``.
+        """Return the tensors with the entries of ``vector``.
 
         :param vector: (size,), finite in single precision.
-        :raises InvalidArgument: for another length, or values that the kind cannot have.
+        :raises InvalidArgument: for another length, or values that are invalid for the kind.
         """
         card, size = self.card(spec, environment=_ANY), self.size(spec)
         try:
@@ -109,9 +109,9 @@ class Kind(ABC):
         return self.stored(tensors, card)
 
     def vector(self, spec: PolicySpec, weights: Weights) -> Array:
-        """The inverse of `weights`: (size,) float64.
+        """Return the vector of the tensors, (size,) float64; the inverse of `weights`.
 
-        :raises InvalidArgument: where a tensor is missing or does not fit the spec.
+        :raises InvalidArgument: if a tensor is missing or does not match the spec.
         """
         self.validate(weights, self.card(spec, environment=_ANY))
         searched = [np.ravel(weights[name]) for name in self.shapes(spec) if self.is_searched(name)]
@@ -119,34 +119,34 @@ class Kind(ABC):
 
     @abstractmethod
     def initial(self, spec: PolicySpec, *, seed: int) -> dict[str, Array]:
-        """Random weights to begin a search with. Equal seeds give equal weights."""
+        """Return random weights for the start of a search. Equal seeds give equal weights."""
 
     def fixed(self, spec: PolicySpec) -> Weights:
-        """The tensors that are not part of the vector."""
+        """Return the tensors that are not part of the vector."""
         return {}
 
     def is_searched(self, name: str) -> bool:
-        """Whether the entries of a tensor are part of the vector."""
+        """Return whether the entries of a tensor are part of the vector."""
         return True
 
     # For bundles, from a card.
 
     @abstractmethod
     def tensors(self, card: PolicyCard) -> dict[str, tuple[int, ...]]:
-        """Name and shape of every tensor of a bundle, in the order of the vector."""
+        """Return name and shape of every tensor of a bundle, in the order of the vector."""
 
     @abstractmethod
     def dtype(self, name: str, card: PolicyCard) -> type[np.generic]:
-        """The type in which a tensor is stored."""
+        """Return the type in which a tensor is stored."""
 
     def validate(self, weights: Weights, card: PolicyCard) -> None:
-        """Check that the tensors fit the card.
+        """Check that the tensors match the card.
 
-        :raises InvalidArgument: where one is missing, has another shape, or is not finite in the type it is stored in.
+        :raises InvalidArgument: if a tensor is missing, has another shape, or is not finite in its stored type.
         """
         for name, shape in self.tensors(card).items():
             if name not in weights:
-                raise InvalidArgument(field=f"tensor {name}", value=None, expected=f"an array of shape {shape}")
+                raise InvalidArgument(field=f"tensor {name}", problem="missing", expected=f"an array of shape {shape}")
             array = np.asarray(weights[name])
             if array.shape != shape:
                 raise InvalidArgument(field=f"tensor {name}", value=array.shape, expected=f"shape {shape}")
@@ -162,25 +162,25 @@ class Kind(ABC):
         with np.errstate(over="ignore"):
             finite = np.isfinite(array.astype(self.dtype(name, card), copy=False)).all()
         if not finite:
-            raise InvalidArgument(field=f"tensor {name}", value="NaN or infinity", expected="finite values")
+            raise InvalidArgument(field=f"tensor {name}", problem="has NaN or infinities", expected="finite values")
 
     def stored(self, weights: Weights, card: PolicyCard) -> dict[str, Array]:
-        """Copies of the bundle's tensors in the types in which they are stored."""
+        """Return copies of the tensors of the bundle in their stored types."""
         return {name: np.array(weights[name], self.dtype(name, card), order="C") for name in self.tensors(card)}
 
     @abstractmethod
     def actor(self, weights: Weights, card: PolicyCard) -> Actor:
-        """A function that acts; what does not depend on the observation is computed once.
+        """Return a function that acts; values that do not depend on the observation are computed once.
 
         :param weights: tensors as `stored` returns them.
         """
 
     def act(self, weights: Weights, card: PolicyCard, observations: ArrayLike) -> Array:
-        """The deterministic actions. For more than one call, use `actor`.
+        """Return the deterministic actions. For more than one call, use `actor`.
 
-        :param observations: (N, D), or (D,); for a table (N,) integers, or one.
+        :param observations: (N, D) or (D,); for a table (N,) integers or one integer.
         :returns: (N, A) float32, or (N,) int64 for discrete actions; without N for a single observation.
-        :raises InvalidArgument: for observations of another form.
+        :raises InvalidArgument: for observations of another shape or type.
         """
         return self.actor(weights, card)(observations)
 
@@ -190,7 +190,7 @@ class Kind(ABC):
 
 
 def bounds(card: PolicyCard) -> tuple[Array, Array]:
-    """Bounds of continuous actions, (A,) float32 each."""
+    """Return the bounds of continuous actions, (A,) float32 each."""
     return np.asarray(card.action_low, np.float32), np.asarray(card.action_high, np.float32)
 
 

@@ -15,7 +15,7 @@ from dressage.policies.kinds.spec import PolicySpec
 
 
 class Linear(NetworkKind):
-    """See the module."""
+    """A linear policy; see the module."""
 
     name = "linear"
 

@@ -1,4 +1,4 @@
-"""A network with hidden layers: what PPO and SAC train, and a search may.
+"""A network with hidden layers, for PPO, SAC and search methods.
 
 Tensors: ``pi.0.weight``, ``pi.0.bias``, ..., ``action.weight``, ``action.bias``. A trained policy's bundle also has what only
 training uses, so that training can continue from its export: ``vf.*``, ``value.*`` and ``log_std`` (PPO; discrete actions have
@@ -18,7 +18,7 @@ from dressage.policies.kinds.spec import PolicySpec
 
 
 class Mlp(NetworkKind):
-    """See the module."""
+    """An MLP policy; see the module."""
 
     name = "mlp"
 
@@ -34,7 +34,7 @@ class Mlp(NetworkKind):
 
 
 def training_shapes(card: PolicyCard) -> dict[str, tuple[int, ...]]:
-    """Tensors that acting does not use."""
+    """Return the tensors that acting does not use."""
     statistics = statistics_shapes(card)
     if card.squash:
         deviation = {"log_std.weight": (card.outputs, card.hidden_sizes[-1]), "log_std.bias": (card.outputs,)}

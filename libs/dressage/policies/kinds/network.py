@@ -1,4 +1,4 @@
-"""What the kinds that are networks of dense layers have in common: an MLP, a linear policy and random features.
+"""The common base of kinds with dense layers: MLP, linear policy and random features.
 
 Observations may be normalised first, in double precision, as in training: a component with a small spread around a large
 mean would lose its digits in single precision. Hidden layers are followed by the card's activation. The outputs become
@@ -26,7 +26,7 @@ class NetworkKind(Kind):
 
     @abstractmethod
     def hidden_layers(self, card: PolicyCard) -> list[tuple[str, int]]:
-        """Name and units of each hidden layer, from the input on. The output layer is `OUTPUT_LAYER`."""
+        """Return name and units of each hidden layer, in order. The output layer is `OUTPUT_LAYER`."""
 
     def tensors(self, card: PolicyCard) -> dict[str, tuple[int, ...]]:
         layers = dense_shapes([*self.hidden_layers(card), (OUTPUT_LAYER, card.outputs)], inputs=card.observation_size)
@@ -41,7 +41,7 @@ class NetworkKind(Kind):
         return not name.startswith("obs_")
 
     def initial(self, spec: PolicySpec, *, seed: int) -> dict[str, Array]:
-        """Weights from a normal distribution with standard deviation 1/√(inputs of the layer), biases 0."""
+        """Return weights from a normal distribution with standard deviation 1/√(inputs of the layer), biases 0."""
         rng = np.random.default_rng(seed)
         tensors = dict(self.fixed(spec))
         for name, shape in self.shapes(spec).items():
@@ -71,10 +71,10 @@ class NetworkKind(Kind):
 
 
 def dense_shapes(layers: list[tuple[str, int]], *, inputs: int) -> dict[str, tuple[int, ...]]:
-    """Tensors of dense layers, one after the other.
+    """Return the tensors of dense layers, in order.
 
-    :param layers: name and units of each.
-    :param inputs: of the first one.
+    :param layers: name and units of each layer.
+    :param inputs: inputs of the first layer.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for name, units in layers:
@@ -85,7 +85,7 @@ def dense_shapes(layers: list[tuple[str, int]], *, inputs: int) -> dict[str, tup
 
 
 def statistics_shapes(card: PolicyCard) -> dict[str, tuple[int, ...]]:
-    """Tensors of the observations' statistics."""
+    """Return the tensors of the statistics of observations."""
     return {"obs_mean": (card.observation_size,), "obs_var": (card.observation_size,)}
 
 
@@ -120,19 +120,19 @@ class _NetworkActor:
         return np.asarray(action[0]) if single else action
 
     def _decide(self, output: Array) -> Array:
-        """(N, A) actions, or (N,) indices, from the network's (N, outputs)."""
+        """Return (N, A) actions, or (N,) indices, of the (N, outputs) of the network."""
         if self._card.action_kind == "discrete":
             chosen: Array = output.argmax(axis=1)
             return chosen
         if self._card.squash:
-            # As SB3 unscales it. Rounding may pass a bound by one digit, hence the clip.
+            # Scaled as in SB3. Rounding may exceed a bound by one digit, so the result is clipped.
             output = self._low + np.float32(0.5) * (np.tanh(output) + np.float32(1)) * (self._high - self._low)
         action: Array = np.clip(output, self._low, self._high)
         return action
 
 
 def _add_normalization(graph: Graph, weights: Weights, card: PolicyCard, x: str) -> str:
-    """Add the nodes that normalise ``x``; returns the name of the result."""
+    """Add the nodes that normalise ``x`` and return the name of the result."""
     scale = 1.0 / np.sqrt(np.asarray(weights["obs_var"], np.float64) + card.epsilon)
     x = graph.node("Cast", [x], "observation_f64", to=graph.types.DOUBLE)
     x = graph.node("Sub", [x, graph.constant("obs_mean", weights["obs_mean"], np.float64)], "centred")

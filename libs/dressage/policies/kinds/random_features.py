@@ -25,7 +25,7 @@ _BIAS = 0.1
 
 
 class RandomFeatures(NetworkKind):
-    """See the module."""
+    """A policy with random features; see the module."""
 
     name = "random_features"
 

@@ -1,4 +1,4 @@
-"""The shape of a policy that a search method proposes numbers for."""
+"""The shape of a policy whose parameters a search method proposes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dressage.errors import InvalidArgument
 from dressage.policies.card import KINDS, OPTIONAL_BIAS, is_count, is_number
 
 HIDDEN = (64, 64)
-"""Hidden layers of an MLP, unless others are given."""
+"""Default hidden layers of an MLP."""
 FEATURES = 8
-"""Random features, unless another number is given."""
+"""Default number of random features."""
 
 
 class ActionBounds(Protocol):
@@ -20,23 +20,23 @@ class ActionBounds(Protocol):
 
     @property
     def low(self) -> float:
-        """Its lower bound."""
+        """Lower bound."""
 
     @property
     def high(self) -> float:
-        """Its upper bound."""
+        """Upper bound."""
 
 
 class EnvironmentSpaces(Protocol):
-    """The part of an `EnvironmentCard` that determines a policy's shape."""
+    """The part of an `EnvironmentCard` that determines the shape of a policy."""
 
     @property
     def observation_size(self) -> int:
-        """Components of a flat observation; of a discrete one, the length of its one-hot form."""
+        """Components of a flat observation; for a discrete one, the length of its one-hot form."""
 
     @property
     def num_actions(self) -> int:
-        """Discrete actions; 0 for continuous ones."""
+        """Number of discrete actions; 0 for continuous ones."""
 
     @property
     def action(self) -> Sequence[ActionBounds]:
@@ -49,16 +49,16 @@ class PolicySpec:
 
     :param kind: ``mlp``, ``linear``, ``table`` or ``random_features``.
     :param observation_size: components of an observation; 0 for a table.
-    :param observation_count: table: discrete observations, numbered from 0; 0 for other kinds.
+    :param observation_count: table: number of discrete observations; 0 for other kinds.
     :param action_size: components of a continuous action; 0 for discrete ones.
-    :param action_count: discrete actions, numbered from 0, at least 2; 0 for continuous ones.
+    :param action_count: number of discrete actions, at least 2; 0 for continuous ones.
     :param action_low: lower bound of each component.
     :param action_high: upper bound of each component.
     :param bias: linear and random features: whether the output layer has a bias.
     :param hidden: MLP: units of each hidden layer; empty for other kinds.
-    :param features: random features: how many; 0 for other kinds.
+    :param features: random features: their number; 0 for other kinds.
     :param seed: random features: seed of the fixed projection.
-    :raises InvalidArgument: for values that do not fit the kind or each other.
+    :raises InvalidArgument: for values that do not match the kind or each other.
     """
 
     kind: str
@@ -119,14 +119,14 @@ class PolicySpec:
         features: int = FEATURES,
         seed: int = 0,
     ) -> PolicySpec:
-        """The spec of a policy for an environment.
+        """Return the spec of a policy for an environment.
 
         :param kind: ``mlp``, ``linear``, ``table`` or ``random_features``.
         :param card: the environment's `EnvironmentCard`. For a table the environment's observations must be discrete; a
             card does not record whether they are, so a table for other observations is refused only when it acts.
         :param hidden: of an MLP; ignored for other kinds.
         :param features: of random features; ignored for other kinds.
-        :raises InvalidArgument: for values that do not fit the kind.
+        :raises InvalidArgument: for values that do not match the kind.
         """
         table, discrete = kind == "table", card.num_actions > 0
         return cls(
@@ -145,18 +145,18 @@ class PolicySpec:
 
     @property
     def outputs(self) -> int:
-        """Outputs of a policy's last layer: action components, or one score for each discrete action."""
+        """Number of outputs of the last layer: action components, or one score for each discrete action."""
         return self.action_count or self.action_size
 
     def to_dict(self) -> dict[str, Any]:
-        """The spec as plain JSON data."""
+        """Return the spec as JSON values."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PolicySpec:
-        """The inverse of `to_dict`; entries with defaults may be absent.
+        """Return the spec of a `to_dict` object; entries with defaults may be absent.
 
-        :raises InvalidArgument: for an unknown, missing or impossible entry.
+        :raises InvalidArgument: for an unknown, missing or invalid entry.
         """
         known = [field.name for field in fields(cls)]
         if not isinstance(values, Mapping) or "kind" not in values:

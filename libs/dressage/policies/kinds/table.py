@@ -22,7 +22,7 @@ from dressage.policies.onnx_graph import Graph
 
 
 class Table(Kind):
-    """See the module."""
+    """A tabular policy; see the module."""
 
     name = "table"
 
@@ -33,7 +33,7 @@ class Table(Kind):
         return spec.action_count
 
     def initial(self, spec: PolicySpec, *, seed: int) -> dict[str, Array]:
-        """Uniformly random actions."""
+        """Return uniformly random actions."""
         rng, count = np.random.default_rng(seed), spec.observation_count
         card = self.card(spec, environment="any")
         if spec.action_count:
@@ -51,7 +51,7 @@ class Table(Kind):
         if card.num_actions is None:
             super().check_values(name, array, card)
             return
-        # Written so that NaN is bad.
+        # The comparison is written so that NaN fails.
         good = (array >= 0) & (array < card.num_actions) & (array == np.floor(array))
         if not good.all():
             row = int(np.flatnonzero(~good)[0])
@@ -62,7 +62,7 @@ class Table(Kind):
         return _TableActor(weights["table"], card)
 
     def add_to_graph(self, graph: Graph, weights: Weights, card: PolicyCard) -> None:
-        """Unlike `act`, the graph takes integers only, and runtimes count a negative one from the end."""
+        """Add the nodes. Unlike `act`, the graph takes integers only, and runtimes count negative ones from the end."""
         inputs = [
             graph.constant("table", weights["table"], self.dtype("table", card)),
             graph.input("observation", graph.types.INT64, ["N"]),
@@ -80,12 +80,12 @@ class _TableActor:
         self._actions = table if card.action_kind == "discrete" else np.clip(table, *bounds(card))
 
     def __call__(self, observation: ArrayLike) -> Array:
-        # Not by indexing, which gives a view of the table for a single observation.
+        # Not by indexing, which returns a view of the table for a single observation.
         return np.asarray(np.take(self._actions, _numbers(observation, len(self._actions)), axis=0))
 
 
 def _numbers(observation: ArrayLike, count: int) -> Array:
-    """Observations as integers: (), or (N,).
+    """Return observations as integers: () or (N,).
 
     :param observation: an integer, (N,) integers, or one-hot: (count,) floating, or (N, count).
     """
