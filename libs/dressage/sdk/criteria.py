@@ -47,7 +47,7 @@ def parse_criteria(entries: Any, path: Path | None = None) -> list[session_pb2.I
     :raises InvalidArgument: naming the invalid entry.
     """
     if not isinstance(entries, Sequence) or isinstance(entries, str) or not 1 <= len(entries) <= _MAX_CRITERIA:
-        raise _invalid(path, f"expected a list 'criteria' with 1 to {_MAX_CRITERIA} entries")
+        raise _invalid(path, f"not a list of 1 to {_MAX_CRITERIA} criteria")
     chosen = [criterion for index, entry in enumerate(entries) if (criterion := _criterion(index, entry)) is not None]
     if not chosen:
         raise _invalid(path, "no criterion is on")
@@ -93,5 +93,7 @@ def yaml_module(path: Path) -> Any:
 
 
 def _invalid(path: Path | None, problem: str) -> errors.InvalidArgument:
+    if path is None:
+        return errors.InvalidArgument(field="--criteria", problem=problem, expected="objects with a title")
     expected = "a file that `dressage elicit --out` writes"
     return errors.InvalidArgument(field="--criteria", problem=problem, value=str(path), expected=expected)

@@ -270,7 +270,7 @@ def _format_evaluation(finished: event_pb2.EvaluationFinished) -> str:
 def _format_judged(judged: event_pb2.Judged) -> str | None:
     if judged.subject.endswith(".npz"):
         return None  # there are too many single rollouts
-    verdict = "passed" if judged.judgment.passed else "not yet"
+    verdict = "passed" if judged.judgment.passed else "not passed"
     why = f": {judged.judgment.diagnosis}" if judged.judgment.diagnosis else ""
     return f"{'/'.join(judged.subject.split('/')[-2:])} judged {judged.judgment.score:.2f}, {verdict}{why}"
 
@@ -309,7 +309,7 @@ def _format_note(given: event_pb2.NoteAdded) -> str:
 
 def _format_scored(scored: event_pb2.Scored) -> str:
     seeds = " on fresh seeds" if scored.confirmed else ""
-    return f"score{seeds} {score_text(scored.score)}, {'passed' if scored.passed else 'not yet'}"
+    return f"score{seeds} {score_text(scored.score)}, {'passed' if scored.passed else 'not passed'}"
 
 
 def _format_screened(screened: event_pb2.Screened) -> str | None:

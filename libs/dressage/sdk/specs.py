@@ -216,7 +216,10 @@ def parse_config(text: str) -> pb.Config:
         name, _, value = (part.strip() for part in pair.partition("="))
         if name not in known:
             raise errors.InvalidArgument(
-                field=f"--config {identifier}", value=name, expected=f"one of {', '.join(known)}"
+                field=f"--config {identifier}",
+                problem="unknown hyperparameter",
+                value=name,
+                expected=f"one of {', '.join(known)}",
             )
         if name in seen:
             raise errors.InvalidArgument(
@@ -236,8 +239,13 @@ def set_environment_option(options: pb.EnvironmentOptions, text: str) -> None:
     known = pb.EnvironmentOptions.DESCRIPTOR.fields_by_name
     descriptor = known.get(name.replace("-", "_"))
     if descriptor is None:
-        expected = f"NAME=VALUE with one of {', '.join(known)}; `dressage envs show ID` lists those of an environment"
-        raise errors.InvalidArgument(field="--env-option", value=text, expected=expected)
+        raise errors.InvalidArgument(
+            field="--env-option",
+            problem="unknown option",
+            value=text,
+            expected=f"NAME=VALUE with one of {', '.join(known)}",
+            remedy="`dressage envs show ID` lists those of an environment.",
+        )
     if descriptor in (field for field, _ in options.ListFields()):
         raise errors.InvalidArgument(
             field=f"--env-option {descriptor.name}", problem="given more than once", value=text, expected="one value"

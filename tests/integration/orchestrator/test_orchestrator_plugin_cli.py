@@ -66,7 +66,7 @@ async def test_a_number_is_found_from_the_command_line(server: Stack) -> None:
     code, out, err = await dressage(*RUN, "--method", "number", "--set", "target=3")
     assert code == 0, err
     assert "method    number, target 3.0, scale 1.0; succeeds from a score of 0.7" in out
-    assert "[1] proposing" in out and "[1] score 0.33, not yet" in out
+    assert "[1] proposing" in out and "[1] score 0.33, not passed" in out
     assert "[3] score 1.00, passed" in out and "[3] score on fresh seeds 1.00, passed" in out
     assert "succeeded" in out and "1.00 (succeeds from 0.7)" in out
 
@@ -133,7 +133,7 @@ async def test_approve_steer_resume_and_delete_from_the_command_line(server: Sta
     await asyncio.wait_for(waiting(1, 8.5), 60)
     await document("sessions", "approve", name, "--note", "go")
     code, out, _ = await dressage("sessions", "watch", name)
-    assert code == 0 and "[1] score 0.67, not yet" in out and "exhausted" in out
+    assert code == 0 and "[1] score 0.67, not passed" in out and "exhausted" in out
     await document("sessions", "resume", name, "--iterations", "1")
     await asyncio.wait_for(waiting(2, 1.0), 60)
     await document("sessions", "cancel", name)

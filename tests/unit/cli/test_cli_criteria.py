@@ -36,7 +36,7 @@ def test_written_criteria_are_read_back_except_those_that_are_off(tmp_path: Path
     ("text", "message"),
     [
         ("{", "JSON or YAML"),
-        ("[]", "1 to 32 entries"),
+        ("[]", "1 to 32 criteria"),
         ('[{"name": "x"}]', "criteria[0]"),
         ('{"criteria": [{"description": "x"}]}', "criteria[0]"),
         ('{"criteria": [{"title": "x", "on": "yes"}]}', "criteria[0].on"),

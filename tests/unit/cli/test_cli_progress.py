@@ -207,5 +207,5 @@ def test_the_view_of_a_search_has_scores_and_a_goal_and_no_members():
         console.print(render(view, now=1.0))
     text = capture.get()
     assert "best score 412 of 475" in text and "evaluating" in text and "member" not in text
-    assert "[1] score -12346, not yet" in text and "[3] score on fresh seeds 300, not yet" in text
+    assert "[1] score -12346, not passed" in text and "[3] score on fresh seeds 300, not passed" in text
     assert line(pb.Event(phase_changed=phase)) == "training"

@@ -144,17 +144,17 @@ def test_the_address_of_the_environment_is_used(server: Background, monkeypatch:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"intent": "", "env": "Hopper-v5"}, "^intent: got ''"),
-        ({"intent": "hop"}, "^env: got ''"),
-        ({"intent": "hop", "env": "Hopper-v5", "video": "some"}, "^video: got 'some'"),
-        ({"intent": "hop", "env": "Hopper-v5", "env_options": {"max_steps": 3}}, "^env_options: got 'max_steps=3'"),
-        ({"intent": "hop", "env": "Hopper-v5", "configs": {"a": {"rate": 1}}}, "^configs a: got 'rate'"),
-        ({"intent": "hop", "env": "Hopper-v5", "criteria": []}, "^criteria: got"),
-        ({"intent": "hop", "env": "Hopper-v5", "criteria": [{"name": "x"}]}, r"^criteria criteria\[0\]: got"),
-        ({"intent": "hop", "env": "Hopper-v5", "method": "none"}, "^method: got 'none'"),
-        ({"intent": "hop", "env": "Hopper-v5", "judge": "none.py"}, "^judge: got 'none.py'"),
-        ({"intent": "hop", "env": "Hopper-v5", "api_base": "http://a"}, "^api_base: got"),
-        ({"intent": "hop", "replay": "folder"}, "^intent: got 'hop', expected nothing: replay"),
+        ({"intent": "", "env": "Hopper-v5"}, r"^intent: .*got ''"),
+        ({"intent": "hop"}, r"^env: .*got ''"),
+        ({"intent": "hop", "env": "Hopper-v5", "video": "some"}, r"^video: .*got 'some'"),
+        ({"intent": "hop", "env": "Hopper-v5", "env_options": {"max_steps": 3}}, r"^env_options: .*got 'max_steps=3'"),
+        ({"intent": "hop", "env": "Hopper-v5", "configs": {"a": {"rate": 1}}}, r"^configs a: .*got 'rate'"),
+        ({"intent": "hop", "env": "Hopper-v5", "criteria": []}, "^criteria: not a list of 1 to 32 criteria"),
+        ({"intent": "hop", "env": "Hopper-v5", "criteria": [{"name": "x"}]}, r"^criteria criteria\[0\]: .*got"),
+        ({"intent": "hop", "env": "Hopper-v5", "method": "none"}, r"^method: .*got 'none'"),
+        ({"intent": "hop", "env": "Hopper-v5", "judge": "none.py"}, r"^judge: .*got 'none.py'"),
+        ({"intent": "hop", "env": "Hopper-v5", "api_base": "http://a"}, r"^api_base: .*got"),
+        ({"intent": "hop", "replay": "folder"}, "^intent: not allowed with replay.*got 'hop'"),
     ],
 )
 def test_a_wrong_argument_is_named_as_python_names_it(server: Background, arguments: dict[str, Any], message: str):
@@ -208,7 +208,10 @@ def test_options_in_errors_are_renamed_but_not_in_commands():
     ],
 )
 def test_fields_of_a_spec_are_named_as_arguments(field: str, argument: str):
-    with pytest.raises(errors.InvalidArgument, match=rf"^{argument}: got 3, expected 4$"), python_names():
+    with (
+        pytest.raises(errors.InvalidArgument, match=rf"^{argument}: invalid value \(got 3\); expected 4$"),
+        python_names(),
+    ):
         raise errors.InvalidArgument(field=field, value=3, expected="4")
 
 
@@ -228,7 +231,7 @@ def test_predict_is_act_for_one_observation_and_many(kind: str):
         action, state = policy.predict(observation, deterministic=True)
         np.testing.assert_array_equal(action, policy.act(observation))
         assert state is None and action.shape == (*np.shape(observation)[:-1], 3)
-    with pytest.raises(errors.InvalidArgument, match="deterministic: got False"):
+    with pytest.raises(errors.InvalidArgument, match=r"deterministic: .*got False"):
         policy.predict(rows, deterministic=False)
 
 
@@ -256,9 +259,9 @@ def test_evaluation_returns_each_episode_and_the_random_policys(tmp_path: Path):
     assert low <= evaluation.mean_return <= high and "CartPole-v1" in evaluation._repr_html_()
     same = dressage.evaluate(policy_of().act, env="CartPole-v1", episodes=3, random_baseline=False)
     assert same.returns == evaluation.returns
-    with pytest.raises(errors.InvalidArgument, match="episodes: got 0"):
+    with pytest.raises(errors.InvalidArgument, match=r"episodes: .*got 0"):
         dressage.evaluate(path, episodes=0)
-    with pytest.raises(errors.InvalidArgument, match="env: got None"):
+    with pytest.raises(errors.InvalidArgument, match=r"env: .*got None"):
         dressage.evaluate(policy_of().act)
-    with pytest.raises(errors.InvalidArgument, match="policy: got 3"):
+    with pytest.raises(errors.InvalidArgument, match=r"policy: .*got 3"):
         dressage.evaluate(3, env="CartPole-v1")

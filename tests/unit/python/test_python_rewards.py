@@ -49,9 +49,9 @@ def test_text_and_paths_are_taken(tmp_path: Path):
     path = EXAMPLES / "run_forward.py"
     assert reward_source(path) == reward_source(str(path)) == reward_source(path.read_text()) == path.read_text()
     assert reward_name(path) == "run_forward.py" and reward_name(example_rewards.forward) == "forward"
-    with pytest.raises(errors.InvalidArgument, match=r"reward: got '.*none\.py'"):
+    with pytest.raises(errors.InvalidArgument, match=r"reward: .*got '.*none\.py'"):
         dressage.check(tmp_path / "none.py", env=ENV)
-    with pytest.raises(errors.InvalidArgument, match="reward: got 3"):
+    with pytest.raises(errors.InvalidArgument, match=r"reward: .*got 3"):
         dressage.check(3, env=ENV)  # type: ignore[arg-type]
 
 
@@ -74,9 +74,9 @@ def test_what_a_function_may_not_use_is_a_problem_of_the_check():
 def test_an_unknown_environment_is_refused():
     with pytest.raises(errors.NotFound, match="HalfCheetah-v5"):
         dressage.check(EXAMPLES / "run_forward.py", env="HalfCheeta-v5")
-    with pytest.raises(errors.InvalidArgument, match=r"^env_options\.max_steps: got 3"):
+    with pytest.raises(errors.InvalidArgument, match=r"^env_options\.max_steps: .*got 3"):
         dressage.make_env(ENV, env_options={"max_steps": 3})
-    with pytest.raises(errors.InvalidArgument, match="env: got ''"):
+    with pytest.raises(errors.InvalidArgument, match=r"env: .*got ''"):
         dressage.make_env("")
 
 
