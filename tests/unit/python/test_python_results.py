@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import FrozenInstanceError, replace
@@ -13,12 +15,13 @@ from typing import Any
 import dressage
 import numpy as np
 import pytest
+import structlog
 from dressage import errors
 from dressage.api.v1 import event_pb2, session_pb2
 from dressage.envs.cards import load_card
 from dressage.policies import Policy, kinds, save_bundle
 from dressage.sdk import running
-from dressage.sdk.arguments import config_texts, pairs, python_names
+from dressage.sdk.arguments import config_texts, own_environments, pairs, preserved_logging, python_names
 
 from tests.fakes.orchestrator import Background, FakeOrchestrator
 
@@ -265,3 +268,21 @@ def test_evaluation_returns_each_episode_and_the_random_policys(tmp_path: Path):
         dressage.evaluate(policy_of().act)
     with pytest.raises(errors.InvalidArgument, match=r"policy: .*got 3"):
         dressage.evaluate(3, env="CartPole-v1")
+
+
+def test_the_programs_logging_and_environments_are_left_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from dressage.serving import logs
+
+    monkeypatch.delenv("DRESSAGE_ENVIRONMENTS", raising=False)
+    root = logging.getLogger()
+    before = (root.handlers[:], root.level, structlog.get_config())
+    with preserved_logging(), (tmp_path / "log").open("w") as stream, own_environments(tmp_path) as folder:
+        logs.configure(stream=stream, level="debug")
+        assert root.handlers != before[0]
+        assert folder == tmp_path and os.environ["DRESSAGE_ENVIRONMENTS"] == str(tmp_path / "environments")
+    assert (root.handlers, root.level, structlog.get_config()) == before
+    assert "DRESSAGE_ENVIRONMENTS" not in os.environ
+    monkeypatch.setenv("DRESSAGE_ENVIRONMENTS", "/mine")
+    with own_environments(tmp_path):
+        assert os.environ["DRESSAGE_ENVIRONMENTS"] == "/mine"
+    assert os.environ["DRESSAGE_ENVIRONMENTS"] == "/mine"
