@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import sqlalchemy as sa
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
@@ -13,10 +12,9 @@ from google.protobuf.json_format import MessageToDict
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clients import JudgeClient
-from dressage_orchestrator.clock import micros
-from dressage_orchestrator.database import assignments, directions, events, request_ids, sessions
+from dressage_orchestrator.database import assignments, directions, events, labels, request_ids, sessions
 from dressage_orchestrator.database.engine import Transaction
-from dressage_orchestrator.database.tables import LABELS
+from dressage_orchestrator.database.labels import Label
 from dressage_orchestrator.lifecycle.workflows import Workflows
 from dressage_orchestrator.service import Sessions
 from dressage_orchestrator.statistics import cohen_kappa, deviation, mean, spearman
@@ -99,13 +97,13 @@ class HumanFeedback:
         def record(tx: Transaction) -> pb.LabelRolloutResponse:
             assignment, member = _owner(request.rollout)
             if request_ids.find(tx, "LabelRollout", request.request_id, request) is None:
-                _store_label(tx, request)
+                labels.add(tx, request.rollout, Label(request.score, request.comment))
                 request_ids.record(tx, "LabelRollout", request.request_id, request, request.rollout)
-            rows = tx.execute(sa.select(LABELS).where(LABELS.c.rollout == request.rollout)).all()
+            stored = labels.of_rollout(tx, request.rollout)
             judgment: list[v1.Judgment] = []
 
             def edit(entry: v1.Member) -> None:
-                judgment.extend(_with_labels(entry, request.rollout, rows))
+                judgment.extend(_with_labels(entry, request.rollout, stored))
 
             assignments.change_member(tx, assignment, member, edit)
             if not judgment:
@@ -146,14 +144,7 @@ def _owner(rollout: str) -> tuple[str, str]:
     return assignment, member
 
 
-def _store_label(tx: Transaction, request: pb.LabelRolloutRequest) -> None:
-    tx.lock(f"labels/{request.rollout}")
-    count = tx.execute(sa.select(sa.func.count()).where(LABELS.c.rollout == request.rollout)).scalar_one()
-    row = {"rollout": request.rollout, "number": count + 1, "score": request.score, "comment": request.comment}
-    tx.execute(sa.insert(LABELS).values(**row, create_micros=micros(tx.now)))
-
-
-def _with_labels(member: v1.Member, rollout: str, labels: list[sa.Row]) -> list[v1.Judgment]:  # type: ignore[type-arg]
+def _with_labels(member: v1.Member, rollout: str, entries: list[Label]) -> list[v1.Judgment]:
     """Write the labels as a verdict into the rollout's judgment.
 
     :return: the judgment; empty if the member has no such rollout.
@@ -161,13 +152,13 @@ def _with_labels(member: v1.Member, rollout: str, labels: list[sa.Row]) -> list[
     for evaluation in member.evaluations:
         for entry in evaluation.rollouts:
             if entry.artifact == rollout:
-                scores = [row.score for row in labels]
+                scores = [label.score for label in entries]
                 others = [v for v in entry.judgment.verdicts if v.kind != v1.JUDGE_KIND_HUMAN]
                 del entry.judgment.verdicts[:]
                 entry.judgment.verdicts.extend(others)
                 person = entry.judgment.verdicts.add(kind=v1.JUDGE_KIND_HUMAN, score=mean(scores), votes=len(scores))
                 person.spread = deviation(scores)
-                person.comment = labels[-1].comment
+                person.comment = entries[-1].comment
                 return [entry.judgment]
     return []
 
@@ -192,10 +183,8 @@ def _agreement(tx: Transaction, session: str) -> v1.Agreement:
 
 
 def _labelled(tx: Transaction, session: str) -> list[v1.Judgment]:
-    prefix = resource_names.session_name(session) + "/"
-    query = sa.select(LABELS.c.rollout).where(LABELS.c.rollout.startswith(prefix, autoescape=True)).distinct()
     judgments: list[v1.Judgment] = []
-    labelled = {row.rollout for row in tx.execute(query)}
+    labelled = labels.rollouts(tx, session)
     for assignment in sorted({_owner(rollout)[0] for rollout in labelled}):
         for member in assignments.members(tx, assignment):
             judgments += [r.judgment for e in member.evaluations for r in e.rollouts if r.artifact in labelled]

@@ -15,14 +15,10 @@ from collections.abc import Iterator
 
 import structlog
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID
-from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import FailedPrecondition
 
-from dressage_orchestrator import metrics, resource_names
-from dressage_orchestrator.clock import timestamp
-from dressage_orchestrator.database import assignments, idempotency, runs, sessions
-from dressage_orchestrator.database.engine import Transaction
-from dressage_orchestrator.database.store import RECONCILED
+from dressage_orchestrator import metrics
+from dressage_orchestrator.database import recovery
 from dressage_orchestrator.database.workflow_engine import make_workflow_engine
 from dressage_orchestrator.lifecycle.checkpoint_judging import CHECKPOINTS, judge_batch
 from dressage_orchestrator.lifecycle.context import Engine, Json, SessionContext
@@ -35,11 +31,7 @@ APPLICATION_VERSION = "2"
 
 _RECOVERY_ATTEMPTS = 1000
 _POLL_SECONDS = 0.1
-_PENDING_SECONDS = 20.0
-_ACTIVE = frozenset({v1.SESSION_STATE_PENDING, v1.SESSION_STATE_RUNNING})
 _LIVE_WORKFLOWS = ("PENDING", "ENQUEUED", "DELAYED")
-_MAX_RESUMES = 3
-"""How often `reconcile` resumes a session before it fails it."""
 
 
 class _Process:
@@ -129,8 +121,7 @@ class Workflows:
 
     def launch(self) -> None:
         """Start DBOS and resume all active sessions. Blocks during migrations of the database."""
-        with self._engine.database.read() as tx:
-            active = [(s.name.partition("/")[2], s.epoch) for s in sessions.in_states(tx, _ACTIVE)]
+        active = recovery.active(self._engine.database)
         _Process.engine, _Process.methods = self._engine, self._methods
         DBOS(config=self._config)
         DBOS.launch()
@@ -157,14 +148,7 @@ class Workflows:
 
     def start_pending(self) -> None:
         """Start sessions whose server died after storing them and before starting their workflow."""
-        with self._engine.database.read() as tx:
-            oldest = tx.now.timestamp() - _PENDING_SECONDS
-            waiting = [
-                (session.name.partition("/")[2], session.epoch)
-                for session in sessions.in_states(tx, frozenset({v1.SESSION_STATE_PENDING}))
-                if session.update_time.ToMicroseconds() / 1e6 < oldest
-            ]
-        for session, epoch in waiting:
+        for session, epoch in recovery.waiting(self._engine.database):
             self.start(session, epoch)
 
     def check_launched(self) -> None:
@@ -193,9 +177,7 @@ class Workflows:
         This happens when DBOS cannot write its records, or because of an internal error. A workflow whose thread has died in
         this process without a record is resumed as well.
         """
-        with self._engine.database.read() as tx:
-            active = [(stored.name.partition("/")[2], stored.epoch) for stored in sessions.in_states(tx, _ACTIVE)]
-        for session, epoch in active:
+        for session, epoch in recovery.active(self._engine.database):
             stored = DBOS.get_workflow_status(_workflow_id(session, epoch))
             if stored is not None and stored.status not in _LIVE_WORKFLOWS:
                 self._reopen(session, epoch, stored.status)
@@ -212,24 +194,8 @@ class Workflows:
             return key in _Process.running
 
     def _reopen(self, session: str, epoch: int, status: str) -> None:
-        """Start the next epoch of a session whose workflow ended early; fail the session after `_MAX_RESUMES` of them."""
-
-        def write(tx: Transaction) -> int | None:
-            tx.lock(resource_names.session_name(session))
-            stored = sessions.get(tx, session)
-            if stored.epoch != epoch or stored.state not in _ACTIVE:
-                return None  # the session has ended, or another server reopened it
-            count = sum(idempotency.exists(tx, session, f"reconciled/{number}") for number in range(_MAX_RESUMES))
-            if count == _MAX_RESUMES:
-                _close(tx, session, status)
-                return None
-            idempotency.record(tx, session, f"reconciled/{count}")
-            idempotency.record(tx, session, f"{epoch + 1}/{RECONCILED}")
-            sessions.change(tx, session, _next_epoch)
-            return epoch + 1
-
-        with self._engine.database.begin() as tx:
-            resumed = write(tx)
+        """Start the next epoch of a session whose workflow ended early; fail the session after some of them."""
+        resumed = recovery.reopen(self._engine.database, session, epoch, status=status)
         self._log.error(
             "a workflow ended before its session", session=session, status=status, resumed=resumed is not None
         )
@@ -255,23 +221,3 @@ class Workflows:
             self._workflow_engine.dispose()
         _Process.engine, _Process.methods = None, Methods({})
         _Process.running = set()
-
-
-def _next_epoch(session: v1.Session) -> None:
-    session.epoch += 1
-    session.state = v1.SESSION_STATE_PENDING
-
-
-def _close(tx: Transaction, session: str, status: str) -> None:
-    message = f"the workflow ended {_MAX_RESUMES + 1} times before its session ({status.lower()}); see the server log"
-
-    def fail(stored: v1.Session) -> None:
-        stored.state, stored.state_reason = v1.SESSION_STATE_FAILED, message
-        stored.failure.CopyFrom(v1.Failure(reason="WORKFLOW_ENDED", message=message, remedy="dressage sessions resume"))
-        stored.end_time.CopyFrom(timestamp(tx.now))
-
-    for entry in assignments.open_of(tx, session):
-        assignments.end(tx, entry.name, v1.ASSIGNMENT_STATE_CANCELLED)
-    for row in runs.live(tx, session):
-        runs.end(tx, row.run.name, v1.RUN_STATE_CANCELLED)
-    sessions.change(tx, session, fail)
