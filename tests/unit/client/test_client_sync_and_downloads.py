@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import os
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -121,6 +123,10 @@ def test_an_interrupted_call_is_cancelled_and_the_client_goes_on_working(server:
         with pytest.raises(KeyboardInterrupt):
             client.get_session("a")
         assert client.get_session("a").name == "sessions/a"
+        deadline = time.monotonic() + 5
+        while asyncio.all_tasks(client._loop.loop) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not asyncio.all_tasks(client._loop.loop), "the call is cancelled"
 
 
 def test_the_derived_methods_keep_their_documentation():

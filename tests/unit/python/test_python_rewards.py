@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 from dressage import errors
+from dressage.envs.options import EnvOptions
 from dressage.sdk.reward_source import reward_name, reward_source
 from gymnasium.utils.env_checker import check_env
 
@@ -125,6 +126,19 @@ def test_rewards_are_those_of_training(tmp_path: Path):
     env.close()
     [score] = score_in_sandbox(path.read_text(), load_card("Hopper-v5"), [episode], scratch=tmp_path)
     assert sum(rewards) == pytest.approx(score["return"], rel=1e-9)
+
+
+def test_fields_that_follow_the_whole_episode_are_those_of_a_recording():
+    from dressage.envs.reference import random_policy, rollout
+
+    options = {"max_episode_steps": 25}
+    [episode] = rollout(random_policy("Ant-v5", 5), "Ant-v5", [4], EnvOptions.from_dict(options))
+    env = dressage.make_env("Ant-v5", reward=source('    return {"value": next_state.turned_yaw}'), env_options=options)
+    for _ in range(2):
+        env.reset(seed=4)
+        rewards = [env.step(action.astype(np.float32))[1] for action in episode.action]
+        np.testing.assert_allclose(rewards, episode.turned_yaw[1:], rtol=1e-9)
+    env.close()
 
 
 def test_the_memory_of_a_reward_starts_anew_with_each_episode():
