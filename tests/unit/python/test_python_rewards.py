@@ -50,7 +50,7 @@ def test_text_and_paths_are_taken(tmp_path: Path):
     path = EXAMPLES / "run_forward.py"
     assert reward_source(path) == reward_source(str(path)) == reward_source(path.read_text()) == path.read_text()
     assert reward_name(path) == "run_forward.py" and reward_name(example_rewards.forward) == "forward"
-    with pytest.raises(errors.InvalidArgument, match=r"reward: .*got '.*none\.py'"):
+    with pytest.raises(errors.InvalidArgument, match=r"reward: .*got '.*none"):
         dressage.check(tmp_path / "none.py", env=ENV)
     with pytest.raises(errors.InvalidArgument, match=r"reward: .*got 3"):
         dressage.check(3, env=ENV)  # type: ignore[arg-type]

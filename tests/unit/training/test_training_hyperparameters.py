@@ -121,7 +121,7 @@ def test_both_ends_of_a_range_are_legal_or_excluded_as_stated(name):
         assert getattr(Hyperparameters.from_dict({**room, name: value}), name) == value
     beyond = rule.low if rule.above else rule.low - 1
     for value in (beyond, math.nextafter(rule.high, math.inf) if not rule.whole else rule.high + 1):
-        with pytest.raises(InvalidArgument, match=f"^{name}: got .*, expected {re.escape(rule.expected)}$"):
+        with pytest.raises(InvalidArgument, match=f"^{name}: .*got .*; expected {re.escape(rule.expected)}$"):
             Hyperparameters.from_dict({**room, name: value})
 
 

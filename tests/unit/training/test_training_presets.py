@@ -50,10 +50,14 @@ def test_known_values():
         ("discount = 0.99\n", "", "ppo: missing keys: discount; unknown keys: none"),
         ("discount = 0.99", "gamma = 0.99", "ppo: missing keys: discount; unknown keys: gamma"),
         ("steps_per_member", "steps", "missing keys: steps_per_member; unknown keys: steps"),
-        ("steps_per_member = 500_000", "steps_per_member = 0", "steps_per_member: got 0, expected an integer"),
-        ("steps_per_member = 500_000", "steps_per_member = true", "steps_per_member: got True"),
-        ("steps_per_second = 5_000", "steps_per_second = inf", "steps_per_second: got inf, expected a number above 0"),
-        ("epochs = 8", "epochs = 0", "ppo.epochs: got 0, expected an integer from 1 to 10000"),
+        ("steps_per_member = 500_000", "steps_per_member = 0", "steps_per_member: .*got 0.; expected an integer"),
+        ("steps_per_member = 500_000", "steps_per_member = true", "steps_per_member: .*got True"),
+        (
+            "steps_per_second = 5_000",
+            "steps_per_second = inf",
+            "steps_per_second: .*got inf.; expected a number above 0",
+        ),
+        ("epochs = 8", "epochs = 0", "ppo.epochs: .*got 0.; expected an integer from 1 to 10000"),
         ("epochs = 8", "epochs = ", "not TOML"),
     ],
 )
