@@ -15,12 +15,13 @@ from dressage.api.v1 import session_pb2
 from dressage.cli import output
 from dressage.cli.benchmark_report import Curves, write_report
 from dressage.cli.listings import cut
-from dressage.cli.options import CaseOptions
+from dressage.cli.options import CaseOptions, given
 from dressage.cli.summary import state_name
 from dressage.client.names import environment_name
 from dressage.local.connection import Connection, ServerOptions, execute
 from dressage.sdk.files import read_source
 from dressage.sdk.progress import short
+from dressage.sdk.specs import SpecOptions, make_spec
 
 COLUMNS = ("env_id", "instruction", "category", "difficulty")
 _REQUIRED_COLUMNS = COLUMNS[:2]
@@ -43,22 +44,13 @@ class Plan:
 
 
 def template(options: CaseOptions) -> session_pb2.SessionSpec:
-    """Return the spec that the sessions of a benchmark share."""
-    spec = session_pb2.SessionSpec(
-        model=options.model,
-        seed=options.seed,
-        max_iterations=options.iterations or 0,
-        pass_threshold=options.threshold or 0.0,
-        reward=session_pb2.RewardSpec(
-            seeds=options.seeds or 0,
-            steps_per_member=options.steps or 0,
-            config_variants=options.variants,
-            tune_hyperparameters=options.tune,
-        ),
-    )
-    if options.budget_dollars is not None:
-        spec.budget.dollars = options.budget_dollars
-    spec.budget.tokens = options.budget_tokens or 0
+    """Return the spec that the sessions of a benchmark share.
+
+    :raises InvalidArgument: for an option that the method does not have, or an invalid --set.
+    """
+    spec = make_spec(SpecOptions("of the case", "environments/of-the-case", **given(options)))
+    spec.ClearField("intent")
+    spec.ClearField("environment")
     return spec
 
 

@@ -246,6 +246,8 @@ class CaseOptions:
     """Options of each session of a benchmark."""
 
     model: Model = ""
+    method: Method = ""
+    settings: Settings = None
     iterations: Iterations = None
     threshold: Threshold = None
     seeds: Seeds = None
@@ -257,7 +259,7 @@ class CaseOptions:
     budget_tokens: BudgetTokens = None
 
 
-def given(group: TrainOptions | RunOptions) -> dict[str, Any]:
+def given(group: TrainOptions | RunOptions | CaseOptions) -> dict[str, Any]:
     """Return the options of a group that have a value."""
     return {name: value for name, value in vars(group).items() if value is not None}
 

@@ -10,7 +10,7 @@ import pytest
 from dressage import errors
 from dressage.api.v1 import benchmark_service_pb2 as pb
 from dressage.api.v1 import session_pb2 as v1
-from dressage.cli import benchmark_report, benchmarks, guidance
+from dressage.cli import benchmark_report, benchmarks, guidance, options
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -57,6 +57,20 @@ def finished() -> pb.Benchmark:
     benchmark.cases.add(intent="jump", environment="environments/A-v5")
     benchmark.groups.add(kind="all", value="all", total=2, completed=1, passed=1, success_rate=1.0, success_low=0.2)
     return benchmark
+
+
+def test_the_sessions_share_the_options_of_the_command() -> None:
+    spec = benchmarks.template(options.CaseOptions(model="m", seeds=2, steps=1000, iterations=3, budget_dollars=1.5))
+    assert not spec.intent and not spec.environment
+    assert (spec.model, spec.max_iterations, spec.budget.dollars) == ("m", 3, 1.5)
+    assert (spec.reward.seeds, spec.reward.steps_per_member) == (2, 1000)
+
+
+def test_any_method_can_be_benchmarked_with_its_settings() -> None:
+    spec = benchmarks.template(options.CaseOptions(method="parameters", settings=["target=475"]))
+    assert spec.WhichOneof("method_spec") == "parameters" and spec.parameters.target == 475
+    with pytest.raises(errors.InvalidArgument, match="--seeds: not an option of the method 'parameters'"):
+        benchmarks.template(options.CaseOptions(method="parameters", seeds=2))
 
 
 def test_the_report_says_what_is_known_and_unknown(tmp_path: Path) -> None:
