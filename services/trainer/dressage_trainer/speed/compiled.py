@@ -97,7 +97,7 @@ def sources() -> list[Path]:
     hyperparameters that differ from these."""
     trainer = Path(__file__).parents[1]
     folders = (trainer / "ppo", trainer / "speed", Path(training.__file__).parent)
-    return sorted(path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".toml"))
+    return [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in (".py", ".toml")]
 
 
 @cache
