@@ -141,13 +141,13 @@ def compare(env_id: str, expected: dict[str, np.ndarray], got: BatchStep) -> Non
         assert np.abs(np.asarray(expected[name], np.float64) - value).max() <= bound, name
 
 
-def compare_full_episodes(env_id: str, kind: str) -> None:
-    """20 episodes at once, each to its end at the stock time limit or before, and some steps of those that follow.
+def compare_full_episodes(env_id: str, kind: str, *, episodes: int = EPISODES) -> None:
+    """Compare episodes at once, each to its end at the stock time limit or before, and some steps of the next ones.
 
     :param kind: of actions, see `actor`.
     """
-    seeds = [*(101 * row for row in range(EPISODES - 1)), 2**40 + 3]
-    ends = run_alike(env_id, actor(env_id, kind, EPISODES, 3), seeds=seeds, after=10)
+    seeds = [*(101 * row for row in range(episodes - 1)), 2**40 + 3]
+    ends = run_alike(env_id, actor(env_id, kind, episodes, 3), seeds=seeds, after=10)
     if not load_card(env_id).can_terminate:
         assert not ends.terminated.any() and (ends.truncated == 1).all()
     elif kind == "random":  # who is trained may last to the time limit
