@@ -92,10 +92,13 @@ class Server:
         self.stop()
 
 
-def run_cli(*arguments: str, timeout: float = 240.0, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs a `dressage` command to its end."""
+def run_cli(
+    *arguments: str, timeout: float = 240.0, folder: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a `dressage` command to its end, in a folder."""
+    variables = {**os.environ, **environment}
     return subprocess.run(
-        [DRESSAGE, *arguments], capture_output=True, text=True, timeout=timeout, env={**os.environ, **environment}
+        [DRESSAGE, *arguments], capture_output=True, text=True, timeout=timeout, env=variables, cwd=folder
     )
 
 

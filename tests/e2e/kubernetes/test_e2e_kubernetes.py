@@ -36,7 +36,8 @@ def is_video(path: Path) -> bool:
 def test_a_sentence_becomes_a_policy_and_a_video(installed: Installation, address: str, tmp_path: Path) -> None:
     arguments = ["run forward fast", "--env", "HalfCheetah-v5", "--steps", str(STEPS), "--seeds", "1"]
     server_options = ["--address", address, "--token", installed.token]
-    done = run_cli("run", *arguments, "--iterations", "1", "--yes", "--json", *server_options, timeout=1800)
+    options = ("--iterations", "1", "--yes", "--json", *server_options)
+    done = run_cli("run", *arguments, *options, timeout=1800, folder=tmp_path)  # for the learning curve's picture
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{installed.space.diagnosis()}"
     result = json.loads(done.stdout)
     session = result["session"]["name"].removeprefix("sessions/")
