@@ -10,6 +10,8 @@ DEMO_DIR ?= out/demo
 EXAMPLES_DIR ?= out/examples
 # Threads of numerical libraries in tests: parallel tests share the machine's cores.
 export OMP_NUM_THREADS ?= 1
+# Environment packs that tests play.
+export DRESSAGE_PACKS ?= $(CURDIR)/.tools/packs
 # Sandboxed processes cannot write compiled modules. Without them each process spends seconds on its imports.
 export UV_COMPILE_BYTECODE := 1
 export PYTHONDONTWRITEBYTECODE :=
@@ -38,6 +40,7 @@ test: ## Run unit and integration tests (at most 15 minutes on 2 cores)
 	@tools/system-packages egl
 	@tools/system-packages prometheus
 	@tools/system-packages postgresql
+	@PATH="$(CURDIR)/.tools/bin:$$PATH" $(RUN)/dressage envs install robotics
 	$(RUN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --maxprocesses 2 --durations 15
 
 test-slow: ## Run long proofs; docs/ records their results

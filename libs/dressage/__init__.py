@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dressage.policies import Policy as Policy
     from dressage.sdk.checking import CheckResult as CheckResult
     from dressage.sdk.checking import check as check
+    from dressage.sdk.code_policy import SandboxedPolicy as SandboxedPolicy
     from dressage.sdk.environment import make_env as make_env
     from dressage.sdk.evaluation import Evaluation as Evaluation
     from dressage.sdk.evaluation import evaluate as evaluate
@@ -44,6 +45,7 @@ _MODULES = {
     "Policy": "dressage.policies",
     "Result": "dressage.sdk.results",
     "RewardError": "dressage.contracts",
+    "SandboxedPolicy": "dressage.sdk.code_policy",
     "SessionFailed": "dressage.sdk.results",
     "check": "dressage.sdk.checking",
     "evaluate": "dressage.sdk.evaluation",

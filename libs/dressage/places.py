@@ -6,6 +6,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+FOLDERS = {"DRESSAGE_ENVIRONMENTS": "environments", "DRESSAGE_PACKS": "packs"}
+"""Variables with folders for custom environments and environment packs, and their names in the data folder."""
+
 
 def default_data_dir(environ: Mapping[str, str] = os.environ) -> Path:
     """Return `$DRESSAGE_HOME`, else the platform's folder for user data."""

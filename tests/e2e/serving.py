@@ -32,7 +32,7 @@ class Server:
         self._environment = {**inherited, **quick, **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, timeout: float = 90.0) -> str:
+    def start(self, timeout: float = 240.0) -> str:
         """Starts it and returns its address."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         log = (self.data_dir / "serve.log").open("ab")

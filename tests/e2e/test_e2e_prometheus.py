@@ -32,7 +32,9 @@ PROMISED = {
     "dressage_runs",
     "dressage_run_queue_seconds_bucket",
     "dressage_run_failures_total",
+    "dressage_candidates_total",
     "dressage_env_steps_total",
+    "dressage_episodes_total",
     "dressage_training_steps_per_second",
     "dressage_judgment_score_bucket",
     "dressage_judge_disagreements_total",
@@ -78,13 +80,19 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
                 environment_options=pb.EnvironmentOptions(max_episode_steps=100),
             )
             client.create_session(spec, session_id="scraped")
+            search = pb.ParameterSpec(search="random", episode_budget=6, episodes=2, report_episodes=2)
+            spec = pb.SessionSpec(
+                intent="balance the pole", environment="environments/MountainCar-v0", parameters=search
+            )
+            client.create_session(spec, session_id="searched")
             with contextlib.suppress(DressageError):  # the reply is requested and paid, even if it is lost
                 client.elicit("balance the pole", "InvertedPendulum-v5", model=MODEL)
             with pytest.raises(DressageError):  # no file system takes such a name
                 client.get_artifact("sessions/" + 300 * "a")
-            ended = client.wait_session("scraped")
-            assert ended.state in (pb.SESSION_STATE_SUCCEEDED, pb.SESSION_STATE_EXHAUSTED), ended
-            states = 'sum(dressage_sessions{state=~"succeeded|exhausted"})'
+            for name in ("scraped", "searched"):
+                ended = client.wait_session(name)
+                assert ended.state in (pb.SESSION_STATE_SUCCEEDED, pb.SESSION_STATE_EXHAUSTED), ended
+            states = 'sum(dressage_sessions{state=~"succeeded|exhausted"}) == 2'
             eventually(lambda: prometheus.value(states) or None, "the end of the session is not scraped")
             yield prometheus
 
@@ -127,7 +135,9 @@ def test_prometheus_takes_every_query_and_rule(scraped: Prometheus) -> None:
 
 
 def test_values_are_what_the_session_implies(scraped: Prometheus) -> None:
-    assert scraped.value("sum(dressage_iterations_total)") == 1
+    assert scraped.value('sum(dressage_iterations_total{method="reward"})') == 1
+    assert scraped.value('sum(dressage_candidates_total{method="parameters", outcome="evaluated"})') == 3
+    assert scraped.value('sum(dressage_episodes_total{environment="MountainCar-v0"})') == 6
     steps = scraped.value('sum(dressage_env_steps_total{environment="InvertedPendulum-v5"})')
     assert steps is not None and STEPS <= steps < 2 * STEPS
     assert scraped.value("sum(dressage_run_queue_seconds_count)") >= 1  # type: ignore[operator]

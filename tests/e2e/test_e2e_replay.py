@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from dressage.envs.packs.registry import problem_of
 from serving import run_cli
 
 BEHAVIOURS = Path(__file__).parents[2] / "examples" / "behaviours"
@@ -40,3 +41,36 @@ REACHED = ("backflip", "low_crawl", "sit_up", "backward_walk")
 @pytest.mark.parametrize("name", REACHED)
 def test_a_recorded_behaviour_reaches_its_threshold(name, tmp_path):
     assert replay(name, tmp_path / "data", 3600)["state"] == "succeeded"
+
+
+@pytest.mark.timeout(700)
+def test_recorded_policies_that_improve_over_three_rounds(tmp_path):
+    result = replay("code_pole", tmp_path / "data", 600)
+    assert result["state"] == "succeeded" and result["session"]["report"]["mean"] >= 475
+    assert result["session"]["current_iteration"] == 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1300)
+@pytest.mark.parametrize("name", ["mountain_car", "noise_world", "hidden_keys", "double_pendulum", "swimmer"])
+def test_recorded_policies_reach_the_target_of_the_card(name, tmp_path):
+    assert replay(name, tmp_path / "data", 1200)["state"] == "succeeded"
+
+
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize(
+    ("name", "pack", "target"), [("point_maze", "robotics", 550), ("button_press", "metaworld", 3500)]
+)
+def test_recorded_policies_solve_environments_of_packs(name, pack, target, tmp_path):
+    if problem_of(pack):
+        pytest.skip(f"dressage envs install {pack}")
+    result = replay(name, tmp_path / "data", 600)
+    assert result["state"] == "succeeded" and result["session"]["report"]["mean"] >= target
+
+
+def test_a_recording_whose_pack_is_missing_fails_and_names_the_command(tmp_path, monkeypatch):
+    monkeypatch.setenv("DRESSAGE_PACKS", str(tmp_path / "none"))
+    folder = str(BEHAVIOURS / "point_maze")
+    done = run_cli("run", "--replay", folder, "--yes", "--data-dir", str(tmp_path / "data"), timeout=120)
+    assert done.returncode == 1
+    assert "dressage envs install robotics" in done.stdout + done.stderr

@@ -11,6 +11,12 @@ Or as a program, with a Python file that defines ``SCRIPT`` (a list of answers, 
 
     python tests/fakes/openai_server.py --script tests/fakes/scripts/repair_then_revise.py --port 8900
 
+A reply may depend on its request: ``Answer(reply=function)``. `search_authors.SearchAuthors` has such replies for the roles of
+the search methods: valid parameters for any form, working policies in Python, and, on request, duplicates and bad replies::
+
+    authors = SearchAuthors(seed=0, duplicate_every=5, bad_every=7)
+    with ScriptedServer([Answer(status=429), *authors.answers()]) as server: ...
+
 Each request gets the first unused answer whose ``when`` accepts it. A request without one gets status 400, which clients must
 not retry, and is added to ``unexpected``. A request whose client disconnects before a delayed answer is added to ``abandoned``.
 """
@@ -79,6 +85,7 @@ class Answer:
     """One answer of the script.
 
     :param text: content of the message.
+    :param reply: returns the content for a request, in place of ``text``; called once, in the order of arrival.
     :param calls: tool calls of the message.
     :param when: text that must occur in the request's messages, or a predicate; None accepts all.
     :param status: HTTP status; other than 200 sends an error body.
@@ -101,6 +108,7 @@ class Answer:
     finish_reason: str = ""
     delay: float = 0.0
     repeat: bool = False
+    reply: Callable[[Request], str] | None = None
 
     def accepts(self, request: Request) -> bool:
         """Return whether this answer is for a request."""
@@ -174,7 +182,8 @@ class ScriptedServer:
             self.requests.append(request)
             for index, answer in enumerate(self._left):
                 if answer.accepts(request):
-                    return answer if answer.repeat else self._left.pop(index)
+                    chosen = answer if answer.repeat else self._left.pop(index)
+                    return chosen if chosen.reply is None else replace(chosen, text=chosen.reply(request))
             self.unexpected.append(request)
             return Answer("the script has no answer for this request", status=400)
 

@@ -58,12 +58,49 @@ def _sessions_over_time() -> list[AnyPanel]:
     ]
 
 
+def _searches() -> list[AnyPanel]:
+    candidates = "dressage_candidates_total"
+    return [
+        lines(
+            "Candidates, an hour",
+            Query(f"sum by (method, outcome) (rate({candidates}{{$N}}[1h])) * 3600", "{{method}} {{outcome}}"),
+            description="Candidates of search methods: evaluated, or repeated and answered from the cache.",
+        ),
+        lines(
+            "Candidates per second",
+            Query(
+                "sum by (environment) (max by (pool, environment) (dressage_search_candidates_per_second{$N}))",
+                "{{environment}}",
+            ),
+            description="Programs and other candidates per second of the searches that run now.",
+        ),
+        lines(
+            "Share from the cache",
+            Query(
+                f'sum by (method) (rate({candidates}{{outcome="cached", $N}}[1h])) '
+                f'/ sum by (method) (rate({candidates}{{outcome="evaluated", $N}}[1h]))',
+                "{{method}}",
+            ),
+            description="Candidates answered from the cache, compared with all evaluated ones.",
+        ),
+        lines(
+            "Episodes, an hour",
+            Query(
+                "sum by (method, environment) (rate(dressage_episodes_total{$N}[1h])) * 3600",
+                "{{method}} {{environment}}",
+            ),
+            description="Episodes of searches, without those of reports.",
+        ),
+    ]
+
+
 def sessions() -> dashboard.Dashboard:
     """Return the dashboard of sessions and their results."""
     board = page("dressage-sessions", "Dressage / Sessions", "Sessions, their progress and their results.")
     sections = [
         ("Now", _sessions_now()),
         ("Over time", _sessions_over_time()),
+        ("Searches", _searches()),
     ]
     return filled(board, sections)
 

@@ -43,7 +43,7 @@ def one_card(environment: str, server: ServerOptions) -> dict[str, Any]:
     from dressage.envs.cards import load_card
     from dressage.envs.describe import describe
 
-    card = load_card(short(environment))
+    card = load_card(environment.removeprefix("environments/"))
     return {**card.to_dict(), "text": describe(card)}
 
 
@@ -115,11 +115,14 @@ def print_cards(cards: list[dict[str, Any]], *, as_json: bool) -> None:
             card["observation_size"],
             len(card.get("actions", card.get("action", ()))),
             f"{card['max_episode_steps']} × {card['time_step']:g} s",
+            ", ".join(card.get("methods", ())),
             "; ".join(card.get("example_intents", ())[:2]),
         )
         for card in cards
     ]
-    output.print_table(("environment", "description", "observation", "actions", "episode", "example intents"), rows)
+    output.print_table(
+        ("environment", "description", "observation", "actions", "episode", "methods", "example intents"), rows
+    )
 
 
 def print_card(card: dict[str, Any], *, as_json: bool) -> None:
@@ -128,3 +131,7 @@ def print_card(card: dict[str, Any], *, as_json: bool) -> None:
         output.print_json(card)
     else:
         print(card["text"])
+        if card.get("methods"):
+            print(f"Methods: {', '.join(card['methods'])}")
+        if card.get("target") is not None:
+            print(f"Solved at a mean return of {card['target']:g}")

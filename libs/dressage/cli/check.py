@@ -1,4 +1,4 @@
-"""`dressage check`: the reward check of a session, in the sandbox, on this machine."""
+"""`dressage check`: the check of a reward or a code policy that a session makes, in the sandbox, on this machine."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from pathlib import Path
 
 from dressage.cli import output
 from dressage.sdk.files import read_source
-from dressage.sdk.progress import short
 
 
 def check(path: Path, environment: str, *, allow_unsandboxed: bool, as_json: bool) -> int:
-    """Check a reward file and return the exit code: 1 if the check fails.
+    """Check a file and return the exit code: 1 if the check fails.
 
     :raises InvalidArgument: if the file cannot be read.
     :raises NotFound: for an unknown environment.
     :raises FailedPrecondition: if this kernel has no sandbox and running without is not allowed.
     """
-    from dressage.sdk.checking import check_source
+    from dressage.sdk.checking import check_source, passed_text
 
-    source, environment = read_source(path, field="REWARD.py"), short(environment)
+    source, environment = read_source(path, field="REWARD.py"), environment.removeprefix("environments/")
     report = check_source(source, environment, allow_unsandboxed=allow_unsandboxed)
     if as_json:
         output.print_json({"file": str(path), "environment": environment, **report.to_dict()})
     elif report.ok:
-        print(f"{path}: passed ({report.style}, {report.milliseconds_per_step:.2f} ms for a step of 1000 environments)")
-        output.print_table(("term", "meaning"), report.terms.items())
+        print(f"{path}: {passed_text(report)}")
+        if report.terms:
+            output.print_table(("term", "meaning"), report.terms.items())
     else:
         for failure in report.failures:
             place = f"{path}:{failure.line}" if failure.line else str(path)

@@ -102,7 +102,11 @@ def bench(
     common: CommonOptions,
     cases: Annotated[
         Path | None,
-        typer.Argument(metavar="CASES.csv", help="Columns env_id, instruction, category, difficulty; or CASES.json."),
+        typer.Argument(
+            metavar="FILE",
+            help="EXPERIMENT.yaml: environments, methods, runs. CASES.csv: columns env_id, instruction, category, "
+            "difficulty; or CASES.json.",
+        ),
     ] = None,
     staged: Annotated[
         bool, typer.Option("--staged/--flat", help="Run stages in order; each starts if the mean score reaches --gate.")
@@ -112,16 +116,70 @@ def bench(
     ] = 0.7,
     api_base: ApiBase = None,
     resume: Annotated[str, typer.Option(metavar="BENCHMARK", help="Resume this benchmark; without CASES.")] = "",
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of the report.")] = Path("benchmark"),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="Folder of the report [benchmark], or of an experiment's results [results/NAME next to its file].",
+        ),
+    ] = None,
+    parallel: Annotated[
+        int | None,
+        typer.Option("--parallel", metavar="N", min=1, max=64, help="Sessions of an experiment at a time [2]."),
+    ] = None,
 ) -> None:
-    """Run a session for each case of a file and write a report.
+    """Run a session for each case of a file and write a report, or run an experiment.
 
-    The report has success rates, scores, cost and learning curves.
+    The report has success rates, scores, cost and learning curves. An experiment is a YAML file with environments, methods and
+    runs; the same command continues it, and `dressage report` compares its results.
     """
-    from dressage.cli import benchmarks
+    from dressage.cli import benchmarks, experiments
 
-    plan = benchmarks.Plan(template=benchmarks.template(options), staged=staged, gate=gate, resume=resume, out=out)
-    raise typer.Exit(benchmarks.bench(cases, common.server(api_base=api_base), plan, as_json=common.as_json))
+    server = common.server(api_base=api_base)
+    if cases is not None and cases.suffix.lower() in experiments.SUFFIXES:
+        experiments.refuse_case_options(options, staged=staged, gate=gate, resume=resume)
+        slots = parallel or experiments.DEFAULT_PARALLEL
+        raise typer.Exit(experiments.bench(cases, server, out=out, parallel=slots, as_json=common.as_json))
+    if parallel is not None:
+        raise typer.BadParameter("only experiments (YAML) take it", param_hint="--parallel")
+    report = out or Path("benchmark")
+    plan = benchmarks.Plan(template=benchmarks.template(options), staged=staged, gate=gate, resume=resume, out=report)
+    raise typer.Exit(benchmarks.bench(cases, server, plan, as_json=common.as_json))
+
+
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER…", help="Folders of results of experiments.")],
+    metric: Annotated[
+        str,
+        typer.Option(
+            metavar="score|best|mean_winner",
+            help="Metric of tests and aggregates: score on report seeds, best or mean score on search seeds.",
+        ),
+    ] = "score",
+    reference: Annotated[
+        str, typer.Option(metavar="METHOD", help="Method that tests compare with all others [the first].")
+    ] = "",
+    beside: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Published numbers to show next to ours; repeatable.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder of the report [the first FOLDER].")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare the methods of experiments.
+
+    Writes means, intervals, tests, aggregates and learning curves as Markdown, CSV and pictures.
+    """
+    from dressage.cli import experiment_report
+
+    raise typer.Exit(
+        experiment_report.write(
+            folders, metric=metric, reference=reference, beside=beside or [], out=out, as_json=as_json
+        )
+    )
 
 
 def serve(
@@ -160,7 +218,7 @@ def check(
     as_json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Check a reward in the sandbox, without training."""
+    """Check a reward, or a code policy, in the sandbox, without training."""
     from dressage.cli.check import check
 
     raise typer.Exit(check(reward, env, allow_unsandboxed=allow_unsandboxed, as_json=as_json))
@@ -184,11 +242,14 @@ def evaluate(
 
 @grouped
 def render(
-    source: Annotated[str, typer.Argument(metavar="SESSION|ROLLOUT.npz", help="A session, or a recorded rollout.")],
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SESSION|BUNDLE|ROLLOUT.npz", help="A session, a bundle, or a rollout."),
+    ],
     common: CommonOptions,
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="The video to write.")] = None,
 ) -> None:
-    """Write the video of a session or of a recorded rollout."""
+    """Write the video of a session, of an episode of a policy, or of a recorded rollout."""
     from dressage.cli import videos
 
     videos.render(source, common.server(), out=out, as_json=common.as_json)
@@ -199,16 +260,20 @@ def export(
     bundle: Bundle,
     form: Annotated[
         str,
-        typer.Option("--format", metavar="sb3|onnx", help="sb3: policy.zip and vecnormalize.pkl; onnx: one file."),
+        typer.Option(
+            "--format",
+            metavar="sb3|onnx|python",
+            help="sb3: policy.zip and vecnormalize.pkl; onnx: one file; python: one file, for code policies and programs.",
+        ),
     ],
     common: CommonOptions,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="PATH", help="Folder (sb3) or file (onnx).")
+        Path | None, typer.Option("--out", "-o", metavar="PATH", help="Folder (sb3) or file (onnx, python).")
     ] = None,
 ) -> None:
-    """Export a policy to Stable-Baselines3 or ONNX."""
-    if form not in ("sb3", "onnx"):
-        raise typer.BadParameter(f"{form!r} is not one of sb3, onnx", param_hint="--format")
+    """Export a policy to Stable-Baselines3 or ONNX; a code policy to a Python file."""
+    if form not in ("sb3", "onnx", "python"):
+        raise typer.BadParameter(f"{form!r} is not one of sb3, onnx, python", param_hint="--format")
     from dressage.cli import policies
 
     policies.export(bundle, common.server(), form=form, out=out, as_json=common.as_json)
@@ -229,6 +294,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the application, in the order of the help."""
     app.command()(run)
     app.command()(bench)
+    app.command()(report)
     app.command()(elicit)
     app.command()(serve)
     app.command()(train)

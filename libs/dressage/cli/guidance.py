@@ -11,7 +11,7 @@ from typing import Any
 
 from dressage.api.v1 import session_pb2 as pb
 from dressage.api.v1 import session_service_pb2 as sessions_pb
-from dressage.cli import output
+from dressage.cli import output, search_listing
 from dressage.client.names import session_name
 from dressage.local.connection import Connection
 from dressage.sdk.criteria import read_criteria
@@ -88,6 +88,9 @@ def rollouts(session: str) -> Callable[[Connection], Awaitable[list[dict[str, An
             for member in assignment.members:
                 for evaluation in member.evaluations:
                     entries += [_rollout(entry, evaluation.env_step) for entry in evaluation.rollouts]
+            if assignment.kind == "evaluate":  # the list leaves out candidates
+                full = await connection.client.get_assignment(assignment.name)
+                entries += [_rollout(entry, 0) for candidate in full.candidates for entry in candidate.rollouts]
         return entries
 
     return work
@@ -167,6 +170,9 @@ def _proposal(iteration: pb.Iteration) -> str:
     chosen = iteration.WhichOneof("proposal")
     if chosen is None:
         return ""
+    parameters = search_listing.proposal_text(iteration)
+    if parameters is not None:
+        return parameters
     source: str = getattr(getattr(iteration, chosen), "source", "")
     return source or json.dumps(output.message_dict(iteration)[chosen], indent=2)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from dressage.api.v1 import session_pb2 as pb
 from dressage.api.v1 import session_service_pb2 as sessions_pb
-from dressage.cli import output, run, summary
+from dressage.cli import output, run, search_listing, summary
 from dressage.local.connection import Connection
 from dressage.sdk.progress import score_text, short
 
@@ -125,6 +125,10 @@ def print_session(facts: dict[str, Any], *, as_json: bool) -> None:
         f"{spec.get('intent', '')}  in {short(spec.get('environment', ''))}, model {spec.get('model') or 'default'}\n"
     )
     output.console().print(summary.text(facts))
+    print()
+    if any(search_listing.is_search(iteration) for iteration in facts["iterations"]):
+        search_listing.print_iterations(facts["iterations"])
+        return
     rows = [
         (
             iteration.get("number", ""),
@@ -137,7 +141,6 @@ def print_session(facts: dict[str, Any], *, as_json: bool) -> None:
         )
         for iteration in facts["iterations"]
     ]
-    print()
     output.print_table(
         ("iteration", "phase", "author", "score", "repairs", "change", "diagnosis"), rows, empty="no iterations"
     )

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import typer
 
-from dressage.cli import commands, output, resources, runs, sessions
-from dressage.cli.options import ENVIRONMENTS
+from dressage.cli import commands, output, programs, resources, runs, sessions
 from dressage.errors import DressageError
+from dressage.places import FOLDERS
 
 _INTERRUPTED = 130
 
@@ -34,6 +34,7 @@ app.add_typer(runs.app, name="runs")
 app.add_typer(resources.environments, name="envs")
 app.add_typer(resources.artifacts, name="artifacts")
 app.add_typer(resources.benchmarks, name="benchmarks")
+app.add_typer(programs.app, name="programs")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def invoke(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code."""
     as_json = "--json" in arguments
-    before = os.environ.get(ENVIRONMENTS)
+    unset = [variable for variable in FOLDERS if not os.environ.get(variable)]
     try:
         code = typer.main.get_command(app).main(list(arguments), prog_name="dressage", standalone_mode=False)
     except DressageError as error:
@@ -66,8 +67,8 @@ def invoke(arguments: Sequence[str]) -> int:
         output.fail_unexpected(error, as_json=as_json)
         return 1
     finally:
-        if not before:  # a command set it, see `options.DataDir`
-            os.environ.pop(ENVIRONMENTS, None)
+        for variable in unset:  # a command set it, see `options.DataDir`
+            os.environ.pop(variable, None)
     return code if isinstance(code, int) else 0
 
 

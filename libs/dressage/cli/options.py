@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from dressage.places import FOLDERS
 from dressage.places import data_dir as folder_in_use
 
 if TYPE_CHECKING:
@@ -45,9 +46,10 @@ def parse_count(text: str | int) -> int:
 
 
 def _with_environments(folder: Path | None) -> Path | None:
-    """Use the custom environments of the data folder, unless the variable names another folder."""
-    if not os.environ.get(ENVIRONMENTS):
-        os.environ[ENVIRONMENTS] = str(folder_in_use(folder) / "environments")
+    """Use the custom environments and packs of the data folder, unless the variables name other folders."""
+    for variable, name in FOLDERS.items():
+        if not os.environ.get(variable):
+            os.environ[variable] = str(folder_in_use(folder) / name)
     return folder
 
 
@@ -108,6 +110,14 @@ Method = Annotated[
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Setting of the method; repeatable, also for lists."),
+]
+Target = Annotated[
+    float | None,
+    typer.Option(
+        "--target",
+        metavar="X",
+        help="Mean return from which a search method succeeds [that of the environment's card].",
+    ),
 ]
 Iterations = Annotated[
     int | None,
@@ -208,6 +218,7 @@ class RunOptions:
     environment_options: EnvironmentOptions = None
     model: Model = ""
     method: Method = ""
+    target: Target = None
     settings: Settings = None
     iterations: Iterations = None
     threshold: Threshold = None
@@ -247,6 +258,7 @@ class CaseOptions:
 
     model: Model = ""
     method: Method = ""
+    target: Target = None
     settings: Settings = None
     iterations: Iterations = None
     threshold: Threshold = None

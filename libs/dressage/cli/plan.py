@@ -11,6 +11,9 @@ from dressage.sdk.methods import REWARD
 from dressage.sdk.progress import counted, duration, short
 
 TEMPLATE = "template/v1"
+_MAX_SETTING = 60
+_WITHOUT_MODEL = ("random", "hill_climb", "cma_es", "sb3_")
+"""Searches of the method `parameters` without a model, or how their names begin."""
 
 
 def plan_dict(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
@@ -48,6 +51,12 @@ def _settings(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
     return {name: value for name, value in spec[chosen].items() if not name.startswith("@")}
 
 
+def _setting(value: Any) -> str:
+    """Return a setting on one line; a source text is only counted."""
+    shown = str(value)
+    return shown if len(shown) <= _MAX_SETTING and "\n" not in shown else f"({len(shown):,} characters)"
+
+
 def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
     """Return the plan as text."""
     from rich.text import Text
@@ -64,16 +73,39 @@ def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
         seeds = f"{counted(plan['configs'], 'config')} × {counted(plan['seeds'], 'seed')}"
         text.append(f"  training  {steps} ({seeds}), about {minutes} an iteration{times}\n")
     else:
-        settings = "".join(f", {name} {value}" for name, value in plan["settings"].items())
-        text.append(f"  method    {plan['method']}{settings}; succeeds from a score of {plan['goal']}\n")
-        text.append(f"  search    {steps}, about {minutes} an iteration{times}\n")
+        settings = ", ".join(f"{name} {_setting(value)}" for name, value in plan["settings"].items())
+        goal = plan["goal"]
+        condition = f"a score of {goal}" if goal[:1].isdigit() or goal.startswith("-") else goal
+        text.append(f"  method    {plan['method']}; succeeds from {condition}\n")
+        text.append(f"  settings  {settings}\n" if settings else "")
+        each = f", about {minutes} an iteration" if plan["minutes_per_iteration"] else ""
+        most = _most_programs(plan) if plan["method"] == "program" else steps
+        text.append(f"  search    up to {most}{' an iteration' if iterations > 1 else ''}{each}{times}\n")
     text.append(f"  author    {_author(plan, train_only=estimate.spec.reward.train_only)}\n")
     return text
+
+
+_PROGRAM_SEARCHES = ("scheduled_hill_climb", "hill_climb", "cebs", "latent_cem", "latent_cebs", "random")
+
+
+def _most_programs(plan: dict[str, Any]) -> str:
+    """Return how many programs an iteration evaluates at most; rounds of a model's programs have no search."""
+    settings = plan["settings"]
+    searches = settings.get("search") in _PROGRAM_SEARCHES
+    return counted(int(settings["budget" if searches else "seed_programs"]), "program")
 
 
 def _author(plan: dict[str, Any], *, train_only: bool) -> str:
     if train_only:
         return "none: training with your reward"
+    search = str(plan["settings"].get("search", ""))
+    if plan["method"] == "program":
+        if not plan["settings"].get("seed_programs"):
+            return "none: the search starts from random programs; no cost"
+        if not plan["uses_language_model"]:
+            return f"{plan['model'] or TEMPLATE}: recorded replies, written by hand; no language model, no cost"
+    elif search.startswith(_WITHOUT_MODEL):
+        return f"none: {search} uses no language model, no cost; it ignores the words of the intent"
     if not plan["uses_language_model"]:
         return f"{plan['model'] or TEMPLATE}: built-in templates, no language model, no cost"
     dollars = plan["dollars_per_iteration"]

@@ -1,28 +1,33 @@
 """`dressage eval` and `dressage export`.
 
-Evaluation runs stock Gymnasium, not the batched simulator, and compares the policy with random actions.
+Evaluation runs stock Gymnasium or the package of a pack, not the batched simulator, and compares the policy with random
+actions.
 """
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from dressage import errors
 from dressage.cli import output
 from dressage.local.connection import ServerOptions
 from dressage.sdk.progress import counted, return_text, short
 
+if TYPE_CHECKING:
+    from dressage.policies import ProgramPolicy
+
 
 def evaluate(bundle: str, server: ServerOptions, *, episodes: int, seed: int, as_json: bool) -> None:
     """Evaluate a policy and print the result."""
-    from dressage.policies import load
+    from dressage.envs.cards import load_card
     from dressage.sdk.evaluation import measure
-    from dressage.sdk.policy import bundle_folder
+    from dressage.sdk.policy import bundle_folder, load_path
 
     async def work() -> dict[str, Any]:
         async with bundle_folder(bundle, server) as folder:
-            policy = load(folder)
+            policy = load_path(folder)
             facts = await asyncio.to_thread(measure, policy, episodes=episodes, seed=seed)
             return {"environment": policy.description.environment, "bundle": str(folder), "seed": seed, **facts}
 
@@ -30,16 +35,21 @@ def evaluate(bundle: str, server: ServerOptions, *, episodes: int, seed: int, as
     if as_json:
         output.print_json(facts)
         return
-    rows = [(name, *_row(facts[name])) for name in ("policy", "random")]
-    title = f"{facts['environment']}, {counted(episodes, 'episode')} of stock Gymnasium from seed {seed}"
+    card = load_card(facts["environment"])
+    decimals = 2 if "program" in card.methods else 1  # returns of programs are at most 1
+    rows = [(name, *_row(facts[name], decimals)) for name in ("policy", "random") if name in facts]
+    simulator = f"the environment pack {card.pack}" if card.pack else "stock Gymnasium"
+    if "program" in card.methods:
+        simulator = "the engine of programs"
+    title = f"{facts['environment']}, {counted(episodes, 'episode')} of {simulator} from seed {seed}"
     output.print_table(("", "return", "95 % interval", "m/s", "steps", "steps/s"), rows, title=title)
 
 
-def _row(facts: dict[str, Any]) -> tuple[str, ...]:
+def _row(facts: dict[str, Any], decimals: int) -> tuple[str, ...]:
     low, high = facts["return_interval"]
     return (
-        return_text(facts["mean_return"], decimals=1),
-        f"{return_text(low, decimals=1)} to {return_text(high, decimals=1)}",
+        return_text(facts["mean_return"], decimals=decimals),
+        f"{return_text(low, decimals=decimals)} to {return_text(high, decimals=decimals)}",
         "" if facts["mean_speed"] is None else f"{facts['mean_speed']:.2f}",
         f"{facts['mean_length']:.0f}",
         f"{facts['steps_per_second']:,.0f}",
@@ -67,17 +77,32 @@ def _default_out(bundle: str, form: str) -> Path:
     if path.exists():  # `.` and `..` have no name, and that of a file is not the policy's
         name = (path if path.is_dir() else path.parent).resolve().name
     name = name or "policy"
-    return Path(f"{name}.onnx" if form == "onnx" else f"{name}-sb3")
+    return Path({"onnx": f"{name}.onnx", "python": f"{name}.py"}.get(form, f"{name}-sb3"))
 
 
 def write_export(folder: Path, form: str, out: Path) -> list[Path]:
     """Write the policy of a bundle in another format and return the files.
 
     :raises FailedPrecondition: if a required package is not installed, or the format does not support the kind of policy.
-    :raises InvalidArgument: if the path cannot be written.
+    :raises InvalidArgument: if the path cannot be written, or the format is that of another kind of policy.
     """
-    from dressage.policies import load, to_onnx, to_sb3
+    from dressage.policies import is_code, is_program, load, load_code, load_program, to_onnx, to_python, to_sb3
 
+    if is_program(folder):
+        if form != "python":
+            raise errors.InvalidArgument(field="--format", value=form, expected="python for a program")
+        with output.writing("--out", out):
+            target = out / "program.py" if out.is_dir() else out
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(_python_of(load_program(folder)), "utf-8")
+            return [target]
+    if is_code(folder) != (form == "python"):
+        fitting = "python" if is_code(folder) else "sb3 or onnx"
+        kind = "a code policy" if is_code(folder) else "a policy of weights"
+        raise errors.InvalidArgument(field="--format", value=form, expected=f"{fitting} for {kind}")
+    if form == "python":
+        with output.writing("--out", out):
+            return [to_python(load_code(folder), out / "policy.py" if out.is_dir() else out)]
     policy = load(folder)
     with output.writing("--out", out):
         if form == "onnx":
@@ -85,3 +110,9 @@ def write_export(folder: Path, form: str, out: Path) -> list[Path]:
             target.parent.mkdir(parents=True, exist_ok=True)
             return [to_onnx(policy, target)]
         return list(to_sb3(policy, out))
+
+
+def _python_of(policy: ProgramPolicy) -> str:
+    """Return a program as a Python file to read, with its own text as a comment."""
+    head = f"# A program for {policy.environment}, exported by Dressage. Tests and actions are those of the task."
+    return f"{head}\n# {policy.program}\n\n\n{policy.python}\n"

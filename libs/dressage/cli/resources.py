@@ -68,6 +68,31 @@ def add_environment(
     cards.print_card(card, as_json=as_json)
 
 
+@environments.command("install")
+def install_pack(
+    name: Annotated[str, typer.Argument(metavar="PACK", help="Environment pack; `dressage envs list` names them.")],
+    reinstall: Annotated[
+        bool, typer.Option("--reinstall", help="Replace an installed pack that does not work.")
+    ] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Install an environment pack, whose packages disagree with those of Dressage.
+
+    It gets a folder of its own in the data folder, or in $DRESSAGE_PACKS. Trainers need it.
+    """
+    from dressage.cli import output
+    from dressage.envs.packs import installing, registry
+
+    pack = registry.pack(name)
+    with output.writing(
+        "folder of environment packs",
+        str(registry.folder_of(name).parent),
+        expected="a folder that can be written to; set --data-dir or DRESSAGE_PACKS",
+    ):
+        installing.install(pack, again=reinstall, say=print)
+    print(f"environments: {', '.join(pack.environments)}")
+
+
 def _key(prefix: str) -> str:
     """Return the prefix of keys that is meant; a session's id stands for all of its artifacts."""
     return prefix if prefix.startswith("sessions/") else f"sessions/{prefix}"

@@ -69,8 +69,10 @@ async def curve(session: session_pb2.Session, connection: Connection) -> Picture
     """Draw the learning curves of the best training; None if there is no policy."""
     if not session.best_policy:
         return None
-    from dressage.sdk import curves
+    from dressage.sdk import curves, search_curves
 
+    if progress.is_search(session):
+        return await search_curves.save(session, connection)
     return await curves.save(session, connection)
 
 

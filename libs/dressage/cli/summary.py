@@ -8,7 +8,7 @@ from dressage.api.v1 import session_pb2 as pb
 from dressage.cli import output
 from dressage.local.connection import Connection
 from dressage.sdk.curve_file import CURVE_FILE, Picture
-from dressage.sdk.progress import counted, duration, return_text, score_text, short
+from dressage.sdk.progress import counted, duration, is_search, mean_text, return_text, score_text, short, target
 
 
 async def collect(session: pb.Session, connection: Connection, *, curve: Picture | None = None) -> dict[str, Any]:
@@ -20,10 +20,12 @@ async def collect(session: pb.Session, connection: Connection, *, curve: Picture
     picture = curve.path
     if picture is None and session.best_policy:
         picture = connection.local_path(f"{session.best_policy.rpartition('/')[0]}/{CURVE_FILE}")
+    search = search_dict(session) if is_search(session) else {}
     return {
         "session": output.message_dict(session),
         "state": state_now(session, connection),
         "score": judgment_dict(session.best_judgment) if session.HasField("best_judgment") else None,
+        **search,
         "best_score": session.best_score if session.HasField("best_score") else None,
         "goal": session.goal,
         "confirmation": judgment_dict(session.confirmation) if session.HasField("confirmation") else None,
@@ -34,6 +36,22 @@ async def collect(session: pb.Session, connection: Connection, *, curve: Picture
         "learning_curve": None if picture is None else {"artifact": "", "path": str(picture)},
         "no_learning_curve": curve.missing if picture is None else "",
         "flags": connection.flags,
+    }
+
+
+def search_dict(session: pb.Session) -> dict[str, Any]:
+    """Return the score of a search on report seeds, and what the search took; values are None without a report."""
+    report = session.report if session.HasField("report") else None
+    return {
+        "score": None if report is None else report.mean,
+        "interval": None if report is None else [report.interval_low, report.interval_high],
+        "report_returns": None if report is None else list(report.returns),
+        "report_first_seed": None if report is None else report.first_seed,
+        "confirmations": None if report is None else report.confirmations,
+        "target": target(session),
+        "episodes": session.episodes,
+        "candidates": session.candidates,
+        "cache_hits": session.cache_hits,
     }
 
 
@@ -111,13 +129,17 @@ def text(facts: dict[str, Any]) -> Any:
     for reason in filter(None, (session.get("state_reason"), *_failure(session))):
         state.append(f"  {reason}", style="not bold")
     rows: list[tuple[str, Any]] = [("session", short(session["name"])), ("state", state)]
-    if facts["score"]:
+    if "report_returns" in facts and facts["score"] is not None:
+        rows.append(("score", _report(facts)))
+    elif facts["score"]:
         rows.append(("score", _score(facts["score"])))
     elif facts.get("best_score") is not None:
         goal = f" (succeeds from {facts['goal']})" if facts["goal"] else ""
         rows.append(("score", f"{score_text(facts['best_score'])}{goal}"))
     rows += [("confirmed", _score(facts["confirmation"]))] if facts["confirmation"] else []
     rows += _returns(facts["returns"])
+    if "episodes" in facts:
+        rows.append(("search", _effort(facts)))
     if facts["seconds"] is not None:
         steps = counted(session.get("env_steps", 0), "environment step")
         rows.append(("took", f"{duration(facts['seconds'])}, {steps}"))
@@ -148,6 +170,31 @@ def _score(judgment: dict[str, Any]) -> str:
     return f"{shown} ({verdict})"
 
 
+def _report(facts: dict[str, Any]) -> str:
+    """Return the score of a search: `498.2 over 100 episodes on report seeds, 95 % interval … (target 475: reached)`."""
+    low, high = facts["interval"]
+    count = counted(len(facts["report_returns"]), "episode")
+    shown = f"{mean_text(facts['score'])} over {count} on report seeds"
+    shown += f", 95 % interval {mean_text(low)} to {mean_text(high)}"
+    if facts["target"] is None:
+        return shown
+    rounding = _ROUNDING if facts["session"].get("method") == "program" else 0.0
+    reached = "reached" if facts["score"] >= facts["target"] - rounding else "not reached"
+    return f"{shown} (target {facts['target']:g}: {reached})"
+
+
+_ROUNDING = 1e-9
+"""By which the mean return of a program may differ from its target, as in `dressage.programs.families`."""
+
+
+def _effort(facts: dict[str, Any]) -> str:
+    if facts["session"].get("method") == "program":
+        cached = f", {facts['cache_hits']:,} of them from the cache" if facts["cache_hits"] else ""
+        return f"{counted(facts['candidates'], 'program')}{cached}"
+    cached = f", {facts['cache_hits']:,} more from the cache" if facts["cache_hits"] else ""
+    return f"{counted(facts['episodes'], 'episode')}, {counted(facts['candidates'], 'candidate')}{cached}"
+
+
 def _returns(returns: dict[str, Any] | None) -> list[tuple[str, Any]]:
     if returns is None:
         return []
@@ -170,7 +217,9 @@ def _next(facts: dict[str, Any]) -> list[tuple[bool, str]]:
     at = facts["flags"]
     commands = []
     if facts["policy"]:
-        commands += [f"dressage eval {name}{at}", f"dressage export {name} --format sb3 -o policy{at}"]
+        commands.append(f"dressage eval {name}{at}")
+        if "episodes" not in facts:  # only networks that a training made are exported to Stable-Baselines3
+            commands.append(f"dressage export {name} --format sb3 -o policy{at}")
         if facts["policy"]["path"] is None:
             commands.insert(0, f"dressage artifacts get {facts['policy']['artifact']} -o policy{at}")
     if facts["video"]:

@@ -17,6 +17,7 @@ from dressage.sdk.progress import short
 def render(source: str, server: ServerOptions, *, out: Path | None, as_json: bool) -> None:
     """Write a video and print its path.
 
+    :param source: a session's name, a policy's folder, or a file of a rollout.
     :raises NotFound: if there is no such session or file.
     :raises InvalidArgument: if the video cannot be written.
     :raises FailedPrecondition: if the session has no rollout yet, or this machine cannot render.
@@ -26,6 +27,8 @@ def render(source: str, server: ServerOptions, *, out: Path | None, as_json: boo
         if not path.is_file():
             raise errors.NotFound(f"ROLLOUT.npz: there is no file {source!r}")
         facts = draw(path, out or path.with_suffix(".mp4"))
+    elif path.is_dir():
+        facts = _of_policy(path, out or Path(f"{path.resolve().name}.mp4"))
     else:
         target = out or Path(f"{short(source)}.mp4")
         facts = asyncio.run(_of_session(source, server, target))
@@ -33,6 +36,22 @@ def render(source: str, server: ServerOptions, *, out: Path | None, as_json: boo
         output.print_json(facts)
     else:
         print(facts["video"])
+
+
+def _of_policy(folder: Path, target: Path) -> dict[str, Any]:
+    """Render one episode of a policy on stock Gymnasium."""
+    from dressage.policies import ProgramPolicy
+    from dressage.sdk.evaluation import record
+    from dressage.sdk.policy import load_path
+
+    policy = load_path(folder)
+    _check_drawable(policy.description.environment)
+    assert not isinstance(policy, ProgramPolicy)  # its tasks are not drawn by the renderer
+    trajectory = record(policy)
+    with tempfile.TemporaryDirectory(prefix="dressage-render-") as scratch:
+        recorded = Path(scratch) / "episode.npz"
+        trajectory.save(recorded)
+        return {**draw(recorded, target), "seed": trajectory.seed, "return": trajectory.stock_return}
 
 
 async def _of_session(name: str, server: ServerOptions, target: Path) -> dict[str, Any]:
@@ -81,7 +100,7 @@ def draw(recorded: Path, target: Path) -> dict[str, Any]:
     """Render a recorded rollout with its overlay.
 
     :raises InvalidArgument: if the file is no rollout, or the folder of the video cannot be created.
-    :raises FailedPrecondition: if the renderer is not installed, or EGL does not work here.
+    :raises FailedPrecondition: if the environment cannot be drawn, the renderer is not installed, or EGL does not work here.
     """
     try:
         from dressage_renderer.options import RenderOptions
@@ -94,7 +113,24 @@ def draw(recorded: Path, target: Path) -> dict[str, Any]:
     from dressage.envs.trajectory import Trajectory
 
     trajectory = Trajectory.load(recorded)
+    _check_drawable(trajectory.environment)
     with output.writing("--out", target):
         target.parent.mkdir(parents=True, exist_ok=True)
     report = render_video(trajectory, target, RenderOptions(overlay=True, end=float(trajectory.time[-1]) or None))
     return {"video": str(target), "frames": report.frames, "duration": report.duration}
+
+
+def _check_drawable(environment: str) -> None:
+    """Check that the renderer can draw an environment.
+
+    :raises FailedPrecondition: naming it, and the commands that show its episodes.
+    """
+    from dressage.envs.cards import load_card
+
+    card = load_card(environment)
+    if card.has_video:
+        return
+    cause = f"its model is in the environment pack {card.pack}" if card.pack else "it has no MuJoCo model"
+    remedy = "`dressage eval` measures its policies, and Trajectory.load of dressage.envs reads a recorded rollout."
+    message = f"{environment} cannot be drawn: {cause}. {remedy}"
+    raise errors.FailedPrecondition(message, reason="NO_VIDEO", metadata={"environment": environment})

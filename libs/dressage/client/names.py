@@ -19,8 +19,8 @@ def session_name(text: str) -> str:
 
 
 def environment_name(text: str) -> str:
-    """`environments/{environment}`."""
-    return _name("environments", text, field="environment")
+    """`environments/{environment}`; the id may have a namespace, as in `karel/DoorKey`."""
+    return _name("environments", text, field="environment", namespace=True)
 
 
 def benchmark_name(text: str) -> str:
@@ -38,8 +38,9 @@ def with_full_names(spec: Spec) -> Spec:
     return copy
 
 
-def _name(collection: str, text: str, *, field: str) -> str:
+def _name(collection: str, text: str, *, field: str, namespace: bool = False) -> str:
     last = text.strip().removeprefix(f"{collection}/")
-    if not last or "/" in last:
+    parts = last.split("/")
+    if not all(parts) or len(parts) > 1 + namespace:
         raise errors.InvalidArgument(field=field, value=text, expected=f"an id, or {collection}/ID")
     return f"{collection}/{last}"

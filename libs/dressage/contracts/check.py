@@ -40,9 +40,11 @@ class CheckReport:
     milliseconds_per_step: float = 0.0
     """A reward's time for one call on 1000 rows; a judge's longest time for one trajectory."""
     style: str = ""
-    """"vectorised" or "per_step"; "judge" for judges; empty if the code could not be read."""
+    """"vectorised" or "per_step"; "judge", "policy" or "feedback"; empty if the code could not be read."""
     scores: dict[str, list[float]] = field(default_factory=dict)
     """A judge's scores by label of the trajectories."""
+    act_microseconds: float = 0.0
+    """Median time of one action of a policy."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON values."""
@@ -54,6 +56,7 @@ class CheckReport:
             "milliseconds_per_step": self.milliseconds_per_step,
             "style": self.style,
             "scores": {label: list(values) for label, values in self.scores.items()},
+            "act_microseconds": self.act_microseconds,
         }
 
     @classmethod
@@ -75,6 +78,7 @@ class CheckReport:
                 milliseconds_per_step=float(data["milliseconds_per_step"]),
                 style=_text(data["style"]),
                 scores={_text(label): [float(v) for v in values] for label, values in data["scores"].items()},
+                act_microseconds=float(data["act_microseconds"]),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"the sandbox sent an invalid report: {error}") from error
@@ -91,7 +95,8 @@ def _text(value: Any) -> str:
     return shorten(value, _MAX_TEXT)
 
 
-def _violations_report(violations: Sequence[Violation], style: str = "") -> CheckReport:
+def violations_report(violations: Sequence[Violation], style: str = "") -> CheckReport:
+    """Return the report of what the lint found."""
     return CheckReport.failed(*(CheckFailure(v.rule, v.line, v.message) for v in violations), style=style)
 
 
@@ -106,7 +111,7 @@ def examine_reward(
     """Check a reward: lint, load, and run it on recorded transitions. Call it only inside a sandbox."""
     violations = lint_reward(source, card)
     if violations:
-        return _violations_report(violations)
+        return violations_report(violations)
     # Imported late, so that a reward that lint refuses does not cost the import.
     from dressage.contracts.probe import probe_reward
     from dressage.contracts.reward import load_reward
@@ -135,7 +140,7 @@ def examine_judge(
     """
     violations = lint_judge(source, card)
     if violations:
-        return _violations_report(violations, "judge")
+        return violations_report(violations, "judge")
     from dressage.contracts.judge import load_judge, run_judge
 
     failures: list[CheckFailure] = []

@@ -84,3 +84,9 @@ class JudgeError(GeneratedCodeError):
     """A judge broke its contract."""
 
     default_reason = "JUDGE_INVALID"
+
+
+class PolicyError(GeneratedCodeError):
+    """A code policy or a feedback class broke its contract."""
+
+    default_reason = "POLICY_INVALID"

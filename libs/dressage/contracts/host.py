@@ -14,11 +14,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dressage.contracts.check import DEFAULT_BUDGET, CheckReport
 from dressage.contracts.execute import FILENAME
 from dressage.contracts.failures import CheckFailure, GeneratedCodeError, JudgeError, RewardError, shorten
+from dressage.contracts.hidden import HIDDEN
 from dressage.contracts.judge import JudgeResult, validate_result
 from dressage.contracts.messages import pack_trajectory
+from dressage.contracts.spaces import Spaces
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.trajectory import Trajectory
 from dressage.errors import Internal, ResourceExhausted
@@ -76,7 +80,7 @@ def check_reward_in_sandbox(
         "budget": dict(budget or {}),
         "jax": jax,
     }
-    return _check("check_reward", request, scratch, limits, allow_unsandboxed)
+    return _check("check:check_reward", request, scratch, limits, allow_unsandboxed)
 
 
 def check_judge_in_sandbox(
@@ -102,7 +106,53 @@ def check_judge_in_sandbox(
         "nulls": list(nulls),
         "threshold": threshold,
     }
-    return _check("check_judge", request, scratch, limits, allow_unsandboxed)
+    return _check("check:check_judge", request, scratch, limits, allow_unsandboxed)
+
+
+def check_policy_in_sandbox(
+    source: str,
+    card: EnvironmentCard,
+    trajectories: Sequence[Trajectory],
+    *,
+    scratch: Path,
+    limits: Limits = CHECK_LIMITS,
+    act_seconds: float = 1.0,
+    allow_unsandboxed: bool = False,
+) -> CheckReport:
+    """Check a code policy in a sandbox; as `check_reward_in_sandbox`.
+
+    :param trajectories: recorded episodes whose observations it is given; where there are none, it is given zeros.
+    :param act_seconds: limit of one action.
+    """
+    request = {"act_seconds": act_seconds, **_sample(source, card, trajectories)}
+    return _check("policy_check:check_policy", request, scratch, limits, allow_unsandboxed)
+
+
+def check_feedback_in_sandbox(
+    source: str,
+    card: EnvironmentCard,
+    trajectories: Sequence[Trajectory],
+    *,
+    scratch: Path,
+    limits: Limits = CHECK_LIMITS,
+    allow_unsandboxed: bool = False,
+) -> CheckReport:
+    """Check a feedback class in a sandbox; as `check_policy_in_sandbox`."""
+    request = _sample(source, card, trajectories)
+    return _check("policy_check:check_feedback", request, scratch, limits, allow_unsandboxed)
+
+
+def _sample(source: str, card: EnvironmentCard, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
+    """Return the part of a request with what a policy observes."""
+    recorded = [
+        np.asarray(each.fields["observation"], np.float64) for each in trajectories if "observation" in each.fields
+    ]
+    suitable = [
+        rows for rows in recorded if rows.ndim == 2 and rows.shape[1] == card.observation_size and len(rows) > 1
+    ]
+    # As one-hot rows, zeros are the discrete observation 0.
+    episodes = suitable or [np.zeros((2, card.observation_size))]
+    return {"source": source, "spaces": Spaces.of(card).to_dict(), "episodes": episodes}
 
 
 def run_judge_in_sandbox(
@@ -248,12 +298,19 @@ def _run(
     # Earlier than the deadline by more than a slow start-up, because this timer starts when the request arrives.
     request = {**request, "stack_after": None if seconds is None else max(seconds / 2, seconds - 6.0)}
     with tempfile.TemporaryDirectory(dir=scratch, prefix="check-") as folder:
-        return run(target, request, limits=limits, scratch=Path(folder), allow_unsandboxed=allow_unsandboxed)
+        return run(
+            target,
+            request,
+            limits=limits,
+            scratch=Path(folder),
+            hidden=HIDDEN,
+            allow_unsandboxed=allow_unsandboxed,
+        )
 
 
 def _check(name: str, request: dict[str, Any], scratch: Path, limits: Limits, allow_unsandboxed: bool) -> CheckReport:
     try:
-        reply = _run(f"dressage.contracts.check:{name}", request, scratch, limits, allow_unsandboxed)
+        reply = _run(f"dressage.contracts.{name}", request, scratch, limits, allow_unsandboxed)
         return CheckReport.from_dict(reply["report"])
     except SandboxFailure as error:
         _raise_if_internal(error)

@@ -39,6 +39,18 @@ def parse(source: str, *, owner: str) -> ast.Module | Violation:
         )
 
 
+def kind_of(source: str) -> Literal["policy", "feedback", "reward"]:
+    """Return what a source defines: a class ``Policy``, a class ``Feedback``, or else a reward."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return "reward"
+    classes = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+    if "Policy" in classes:
+        return "policy"
+    return "feedback" if "Feedback" in classes else "reward"
+
+
 def reward_style(tree: ast.Module) -> Style | None:
     """Return the form of reward that the module defines; None if there is none."""
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}

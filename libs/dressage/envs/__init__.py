@@ -6,6 +6,9 @@ Importing this package loads no simulator; `make_batch` and `reference` do when 
 from dressage.envs.batch import make_batch
 from dressage.envs.cards import (
     ENVIRONMENT_IDS,
+    PROGRAM_ENVIRONMENT_IDS,
+    REWARD_ENVIRONMENT_IDS,
+    SEARCH_ENVIRONMENT_IDS,
     ActionComponent,
     EnvironmentCard,
     Field,
@@ -20,6 +23,9 @@ from dressage.envs.trajectory import Trajectory, load_check_trajectories
 
 __all__ = [
     "ENVIRONMENT_IDS",
+    "PROGRAM_ENVIRONMENT_IDS",
+    "REWARD_ENVIRONMENT_IDS",
+    "SEARCH_ENVIRONMENT_IDS",
     "ActionComponent",
     "BatchEnv",
     "BatchStep",

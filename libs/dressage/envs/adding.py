@@ -99,6 +99,9 @@ def add_registered(env_id: str) -> EnvironmentCard:
             stock_reward="as the environment computes it",
             example_intents=("get a high stock reward",),
             options={"max_episode_steps": int(steps)},
+            num_observations=adapter.num_observations,
+            methods=("reward", "parameters", "code"),
+            target=env.spec.reward_threshold,
         )
         fields = tuple(entry.field for entry in bound_fields(card))
     finally:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from dressage.envs import custom
 from dressage.envs.options import EnvOptions
+from dressage.envs.plain import is_plain
 from dressage.envs.protocol import BatchEnv
 from dressage.errors import InvalidArgument
 
@@ -29,10 +30,13 @@ def make_batch(
     :param options: deviations from the stock environment.
     :param fields: names of the state's fields that will be read; None for all. Fewer fields mean fewer copies.
     :raises NotFound: for an unknown environment or field.
-    :raises InvalidArgument: for a bad number or option.
+    :raises InvalidArgument: for a bad number or option, or an environment that does not support the method ``reward``.
     """
     options = options or EnvOptions()
     card = options.check(env_id)
+    if is_plain(env_id):
+        expected = "an environment whose card lists the method 'reward'"
+        raise InvalidArgument(field="environment", problem="it has no batch", value=env_id, expected=expected)
     _check_count("num_envs", num_envs, _MAX_ENVS)
     _check_count("num_threads", num_threads, _MAX_THREADS)
     for name in fields or ():

@@ -18,9 +18,10 @@ from typing import Any, Literal
 
 from dressage.envs import custom
 from dressage.envs.forms import check_forms
+from dressage.envs.packs.registry import PACK_ENVIRONMENT_IDS
 from dressage.errors import InvalidArgument, NotFound
 
-ENVIRONMENT_IDS: tuple[str, ...] = (
+REWARD_ENVIRONMENT_IDS: tuple[str, ...] = (
     "HalfCheetah-v5",
     "Hopper-v5",
     "InvertedPendulum-v5",
@@ -34,7 +35,47 @@ ENVIRONMENT_IDS: tuple[str, ...] = (
     "Pusher-v5",
     "CartPole-v1",
 )
+"""Environments that support the method ``reward``: they have a batch, a preset and null controls."""
+
+SEARCH_ENVIRONMENT_IDS: tuple[str, ...] = (
+    "MountainCar-v0",
+    "MountainCarContinuous-v0",
+    "FrozenLake-v1",
+    "Nim-v0",
+    "Pong5-v0",
+    "Maze3x3-v0",
+    *(f"NoiseWorld{board}-v0" for board in range(7)),
+)
+"""Environments that only support methods without a reward of their own, see `EnvironmentCard.methods`."""
+
+PROGRAM_ENVIRONMENT_IDS: tuple[str, ...] = (
+    "karel/StairClimber",
+    "karel/Maze",
+    "karel/FourCorners",
+    "karel/TopOff",
+    "karel/Harvester",
+    "karel/CleanHouse",
+    "karel/DoorKey",
+    "karel/OneStroke",
+    "karel/Seeder",
+    "karel/Snake",
+    "karel/PathFollow",
+    "karel/WallAvoider",
+    "minigrid/LavaGap",
+    "minigrid/PutNear",
+    "minigrid/RedBlueDoor",
+)
+"""Tasks of programs (`dressage.programs`); they only support the method ``program``."""
+
+ENVIRONMENT_IDS: tuple[str, ...] = (
+    *REWARD_ENVIRONMENT_IDS,
+    *SEARCH_ENVIRONMENT_IDS,
+    *PACK_ENVIRONMENT_IDS,
+    *PROGRAM_ENVIRONMENT_IDS,
+)
 """Environments that have a card, in the order in which they are listed."""
+
+_NOT_DRAWN = frozenset({*SEARCH_ENVIRONMENT_IDS, *PROGRAM_ENVIRONMENT_IDS, "CartPole-v1"})
 
 OptionValue = int | float | bool
 
@@ -93,6 +134,10 @@ class EnvironmentCard:
         with the bounds 0 and ``num_actions`` - 1.
     :param options: names and default values of the options that `EnvOptions` accepts here.
     :param num_actions: choices of a discrete action, numbered from 0; 0 for a Box action.
+    :param num_observations: number of discrete observations, numbered from 0; 0 for other observations.
+    :param methods: methods that support the environment.
+    :param target: mean return from which it counts as solved; None: search methods need a target from the caller.
+    :param pack: environment pack that must be installed to play it; empty: none.
     """
 
     id: str
@@ -112,6 +157,10 @@ class EnvironmentCard:
     example_intents: tuple[str, ...] = ()
     options: Mapping[str, OptionValue] = with_default(default_factory=dict)
     num_actions: int = 0
+    num_observations: int = 0
+    methods: tuple[str, ...] = ("reward",)
+    target: float | None = None
+    pack: str = ""
 
     @property
     def action_size(self) -> int:
@@ -122,6 +171,11 @@ class EnvironmentCard:
     def action_shape(self) -> tuple[int, ...]:
         """Shape of one action: (A,), or () where it is a single integer."""
         return () if self.action_kind == "discrete" else (self.action_size,)
+
+    @property
+    def has_video(self) -> bool:
+        """Whether the renderer can draw it; False without a MuJoCo model. Custom environments have to be tried."""
+        return self.id not in _NOT_DRAWN and not self.pack
 
     @property
     def field_names(self) -> tuple[str, ...]:
@@ -162,8 +216,9 @@ class EnvironmentCard:
             components = _entries(values, "observation_components")
             values["observation_components"] = tuple(ObservationComponent(**entry) for entry in components)
             values["action"] = tuple(ActionComponent(**entry) for entry in _entries(values, "action"))
-            if isinstance(values["example_intents"], list | tuple):
-                values["example_intents"] = tuple(values["example_intents"])
+            for name in ("example_intents", "methods"):
+                if isinstance(values.get(name), list | tuple):
+                    values[name] = tuple(values[name])
             card = cls(**values)
             check_forms(card, "card")
             if len(set(card.field_names)) < len(card.fields):

@@ -198,43 +198,6 @@ class CartPoleBatch:
         return actions
 
 
-class CartPoleEpisodes:
-    """Many seeded episodes at once, each played once from its start to its end: what a search needs of a simulation.
-
-    Unlike `CartPoleBatch`, an episode that ended is not restarted. It stays until `keep` drops it, so that the arrays
-    shrink with the number of episodes that still run. Each row equals a stock episode to the bit.
-
-    :param starts: (N, 4) float64, from `start_states`.
-    """
-
-    def __init__(self, starts: Array) -> None:
-        self._columns: list[Array] = [np.ascontiguousarray(column) for column in starts.T]
-
-    @staticmethod
-    def start_states(seeds: Sequence[int]) -> Array:
-        """Return the states (N, 4) in which stock Gymnasium's ``reset(seed=...)`` starts."""
-        return np.stack([_start(random_state.generator(seed)) for seed in seeds])
-
-    def observation(self) -> Array:
-        """Return the stock observations as float32 columns, (4, N)."""
-        return np.stack(self._columns).astype(np.float32)
-
-    def step(self, right: Array) -> Array:
-        """Apply one action per row.
-
-        :param right: (N,) bool: action 1 (push right) or 0 (push left).
-        :returns: (N,) bool: whether the pole fell or the cart left the track in this step. Each step's reward is 1; the
-            time limit is the caller's.
-        """
-        self._columns = _euler_step(self._columns, right)
-        fallen: Array = (np.abs(self._columns[0]) > _PLACE_LIMIT) | (np.abs(self._columns[2]) > _ANGLE_LIMIT)
-        return fallen
-
-    def keep(self, rows: Array) -> None:
-        """Drop all rows but these, given by their indices."""
-        self._columns = [column[rows] for column in self._columns]
-
-
 def _start(stream: np.random.Generator) -> Array:
     return stream.uniform(low=-_START, high=_START, size=(4,))
 

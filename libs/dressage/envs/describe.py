@@ -16,6 +16,8 @@ _LAGGING = ("xpos_", "xvel_", "height_", "touching_", "contact_")
 
 def describe(card: EnvironmentCard) -> str:
     """Return plain-text table of a card; every line is at most a sentence."""
+    if not card.fields and "program" in card.methods:
+        return _program_task(card)
     episode = card.max_episode_steps * card.time_step
     lines = [
         f"{card.id}: {card.title}",
@@ -33,6 +35,21 @@ def describe(card: EnvironmentCard) -> str:
     lines += _observation(card.observation_components)
     lines += ["", "Scales, measured on the live environment:"]
     lines += [f"  {name} = {value:g}" for name, value in card.scales.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _program_task(card: EnvironmentCard) -> str:
+    """Return the text of a task that programs solve: a program perceives tests, not a state."""
+    lines = [
+        f"{card.id}: {card.title}",
+        *textwrap.wrap(card.description, _WIDTH),
+        "",
+        f"Time step: {card.time_step:g} s. Episode: at most {card.max_episode_steps} perceptions and actions.",
+        f"Termination: {card.termination}",
+        *textwrap.wrap(f"Return: {card.stock_reward}", _WIDTH),
+        "",
+        *_action(card),
+    ]
     return "\n".join(lines) + "\n"
 
 

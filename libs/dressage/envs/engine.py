@@ -43,8 +43,11 @@ class Engine(Protocol):
         """Continue from a value of `state`. ``live`` is stale until the next step."""
         ...
 
-    def step(self, actions: Array, count: int) -> Array | None:
-        """Set the controls (N, nu) and do ``count`` physics steps; the rows in which the simulator raised, if any."""
+    def step(self, actions: Array, count: int, rows: Array | None = None) -> Array | None:
+        """Set the controls (N, nu) and do ``count`` physics steps; the rows in which the simulator raised, if any.
+
+        :param rows: step only these, with the controls (len(rows), nu); None: all.
+        """
         ...
 
     def restart(self, rows: Array, qpos: Array, qvel: Array) -> None:
@@ -86,10 +89,10 @@ class NativeEngine:
         self._batch.state[:] = state
         self._warned = self._warnings.copy()
 
-    def step(self, actions: Array, count: int) -> Array | None:
-        self._ctrl[:] = actions
+    def step(self, actions: Array, count: int, rows: Array | None = None) -> Array | None:
+        self._ctrl[slice(None) if rows is None else rows] = actions
         try:
-            self._batch.step(nstep=count)
+            self._batch.step(rows, nstep=count)
         except SimulationError as error:
             return np.asarray(error.ids)
         return None
@@ -145,10 +148,12 @@ class DataEngine:
             mujoco.mj_resetData(self._model, data)
             mujoco.mj_setState(self._model, data, row, _STATE)
 
-    def step(self, actions: Array, count: int) -> Array | None:
-        self._actions[:] = actions
+    def step(self, actions: Array, count: int, rows: Array | None = None) -> Array | None:
+        chosen = np.arange(self._count) if rows is None else rows
+        self._actions[chosen] = actions
         failed: list[int] = []
-        blocks = iter(range(0, self._count, _BLOCK))  # shared: whoever is free takes the next
+        # Shared: whoever is free takes the next.
+        blocks = iter([chosen[first : first + _BLOCK].tolist() for first in range(0, len(chosen), _BLOCK)])
         work = (
             [self._pool.submit(self._work, blocks, count, failed) for _ in range(self._helpers)] if self._pool else []
         )
@@ -157,10 +162,10 @@ class DataEngine:
             done.result()
         return np.array(failed) if failed else None
 
-    def _work(self, blocks: Iterator[int], count: int, failed: list[int]) -> None:
+    def _work(self, blocks: Iterator[list[int]], count: int, failed: list[int]) -> None:
         model, step, post = self._model, mujoco.mj_step, mujoco.mj_rnePostConstraint
-        for begin in blocks:
-            for row in range(begin, min(begin + _BLOCK, self._count)):
+        for block in blocks:
+            for row in block:
                 data = self._datas[row]
                 self._ctrls[row][:] = self._actions[row]
                 try:

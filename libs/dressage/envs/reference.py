@@ -150,7 +150,7 @@ class _Episode:
         return self.terminated or self.truncated
 
     def step(self, action: Array) -> None:
-        action = _checked(np.asarray(action), self.card, step=len(self._rewards))
+        action = checked_action(np.asarray(action), self.card, step=len(self._rewards))
         given = self._source.action(action)
         observation, reward, terminated, truncated, info = self._env.step(given)
         self.success = _success(info)
@@ -187,7 +187,7 @@ class _Episode:
         self._rows.append(row)
 
 
-def _checked(action: Array, card: EnvironmentCard, *, step: int) -> Array:
+def checked_action(action: Array, card: EnvironmentCard, *, step: int) -> Array:
     """Return the action if it is legal.
 
     :raises InvalidArgument: if it is not.
@@ -258,7 +258,7 @@ class StockPlayer:
         rewards: list[float] = []
         info: Mapping[str, Any] = {}
         while not ended:
-            action = _checked(np.asarray(policy(observation)), card, step=len(rewards))
+            action = checked_action(np.asarray(policy(observation)), card, step=len(rewards))
             state, reward, terminated, truncated, info = env.step(source.action(action))
             observation, ended = source.flat(state), bool(terminated or truncated)
             rewards.append(float(reward))

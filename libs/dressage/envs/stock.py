@@ -18,8 +18,10 @@ from dressage.envs.fields import BoundField, sources_of
 from dressage.envs.layout import layout_of
 from dressage.envs.loading import quiet_loading
 from dressage.envs.options import EnvOptions
+from dressage.envs.plain import is_plain, plain
 from dressage.envs.state import Array, Raw
 from dressage.envs.tasks import task as task_of
+from dressage.errors import FailedPrecondition
 
 
 @dataclass(frozen=True)
@@ -50,17 +52,46 @@ def make_stock(card: EnvironmentCard, options: EnvOptions) -> Any:
         return make_registered(card.id, options.max_episode_steps or card.max_episode_steps)
     if card.id.startswith(custom.MODEL):
         return _ModelEnv(card, options)
+    if card.pack:
+        return _of_pack(card, options)
+    return make_by_id(card.id, **options.given())
+
+
+def make_by_id(env_id: str, **given: Any) -> Any:
+    """Return an environment that Gymnasium or `dressage.envs.small` registers.
+
+    :param given: arguments of ``gymnasium.make``.
+    """
     import gymnasium
 
-    given: dict[str, Any] = dict(options.given())
+    if is_plain(env_id):
+        from dressage.envs.small import register
+
+        register()
+        return gymnasium.make(env_id, **given)
     with quiet_loading():
-        return gymnasium.make(card.id, **given)
+        return gymnasium.make(env_id, **given)
+
+
+def _of_pack(card: EnvironmentCard, options: EnvOptions) -> Any:
+    from dressage.envs.packs import registry, simulators
+
+    try:
+        return simulators.make(card.id, options.max_episode_steps)
+    except Exception as error:  # damaged packages may raise anything
+        problem = f"{type(error).__name__}: {error}"
+        message = f"{card.id} cannot be made; it is played in a process of the environment pack {card.pack}: {problem}"
+        raise FailedPrecondition(message, reason=registry.DAMAGED, metadata={"problem": problem}) from error
 
 
 def source_of(card: EnvironmentCard, env: Any) -> Source:
     """Return how to read an environment of `make_stock`."""
-    if card.id.startswith(custom.GYMNASIUM):
-        return _registered(card, env)
+    if card.id.startswith(custom.GYMNASIUM) or card.pack:
+        from dressage.envs.vector import bound_fields
+
+        return _observed(bound_fields(card), card, env)
+    if is_plain(card.id):
+        return _observed(plain(card.id).bound, card, env)
     if card.id == cart_pole.ENV_ID:
         return _cart_pole(card, env.unwrapped)
     stock: Any = env.unwrapped
@@ -75,12 +106,13 @@ def source_of(card: EnvironmentCard, env: Any) -> Source:
     )
 
 
-def _registered(card: EnvironmentCard, env: Any) -> Source:
-    from dressage.envs.vector import Adapter, bound_fields
+def _observed(bound: Sequence[BoundField], card: EnvironmentCard, env: Any) -> Source:
+    """Return how to read an environment whose visible state is its observation."""
+    from dressage.envs.vector import Adapter
 
     adapter = Adapter(env, card.id)
     return Source(
-        bound=bound_fields(card),
+        bound=bound,
         flat=adapter.flat,
         read=lambda observation, steps: {"observed": observation, "steps": np.array(float(steps))},
         motion=lambda raw: (np.zeros((len(raw["steps"]), 0)), np.zeros((len(raw["steps"]), 0))),

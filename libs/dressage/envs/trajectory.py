@@ -40,7 +40,7 @@ _UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
 )
-_VELOCITY_UNITS = ("m/s", "rad/s")
+_VELOCITY_UNITS = ("m/s", "rad/s", "px/step", "1/step")
 CHECK_KINDS = ("random", "motionless", "untrained")
 """Kinds of the episodes that are shipped for checking rewards and judges."""
 

@@ -68,6 +68,8 @@ class Adapter:
 
         self._spaces = spaces
         self._observation, self._action = env.observation_space, env.action_space
+        discrete = isinstance(self._observation, spaces.Discrete)
+        self.num_observations = int(self._observation.n) if discrete else 0
         if isinstance(self._action, spaces.Discrete):
             self.num_actions, self._first = int(self._action.n), int(self._action.start)
             self.low, self.high = np.zeros(1), np.full(1, self.num_actions - 1.0)

@@ -10,11 +10,13 @@ from typing import Any, Literal
 from dressage.errors import InvalidArgument
 
 FORMAT = "dressage.policy/1"
-KINDS = ("mlp", "linear", "table", "random_features")
+KINDS = ("mlp", "linear", "table", "random_features", "projected_mlp")
 """Kinds of policy; `dressage.policies.kinds` has a module for each."""
 _MAY_OVERFLOW = ("return_mean", "return_var")
 """Statistics that may be infinite or undefined: the square of a return may exceed double precision."""
 
+HIDDEN_LAYERS = ("mlp", "projected_mlp")
+"""Kinds with hidden layers of chosen sizes."""
 OPTIONAL_BIAS = ("linear", "random_features")
 """Kinds whose output layer may have no bias."""
 
@@ -35,7 +37,9 @@ class PolicyCard:
     observation_count: int | None = None
     """Table: number of discrete observations. None for the other kinds."""
     hidden_sizes: tuple[int, ...] = ()
-    """MLP: units of each hidden layer. Empty for the other kinds."""
+    """MLP and projected MLP: units of each hidden layer. Empty for the other kinds."""
+    latent_sizes: tuple[int, ...] = ()
+    """Projected MLP: latents of each layer. Empty for the other kinds."""
     features: int = 0
     """Random features: their number. 0 for the other kinds."""
     bias: bool = True
@@ -91,8 +95,11 @@ class PolicyCard:
         _check("observation_size", size, size == 0 if table else is_count(size))
         _check("observation_count", count, is_count(count) if table else count is None)
         _check("network.activation", self.activation, self.activation in ("tanh", "relu"))
-        hidden = len(self.hidden_sizes) > 0 if self.kind == "mlp" else len(self.hidden_sizes) == 0
+        hidden = len(self.hidden_sizes) > 0 if self.kind in HIDDEN_LAYERS else len(self.hidden_sizes) == 0
         _check("network.hidden_sizes", self.hidden_sizes, hidden and all(map(is_count, self.hidden_sizes)))
+        layers = len(self.hidden_sizes) + 1 if self.kind == "projected_mlp" else 0
+        latents = len(self.latent_sizes) == layers and all(map(is_count, self.latent_sizes))
+        _check("network.latent_sizes", self.latent_sizes, latents)
         features = is_count(self.features) if self.kind == "random_features" else self.features == 0
         _check("network.features", self.features, features)
         _check("network.bias", self.bias, isinstance(self.bias, bool) and (self.bias or self.kind in OPTIONAL_BIAS))
@@ -143,6 +150,9 @@ class PolicyCard:
             return {"hidden_sizes": sizes, "activation": self.activation, "actor_only": self.actor_only}
         if self.kind == "random_features":
             return {"features": self.features, "activation": self.activation, "bias": self.bias}
+        if self.kind == "projected_mlp":
+            latent = list(self.latent_sizes)
+            return {"hidden_sizes": list(self.hidden_sizes), "latent_sizes": latent, "activation": self.activation}
         return {"bias": self.bias} if self.kind == "linear" else {}
 
     def _action(self) -> dict[str, Any]:
@@ -171,7 +181,8 @@ class PolicyCard:
                 observation_count=values["observation_count"] if policy == "table" else None,
                 action_low=tuple(map(float, action["low"])) if kind == "box" else (),
                 action_high=tuple(map(float, action["high"])) if kind == "box" else (),
-                hidden_sizes=tuple(network["hidden_sizes"]) if policy == "mlp" else (),
+                hidden_sizes=tuple(network["hidden_sizes"]) if policy in HIDDEN_LAYERS else (),
+                latent_sizes=tuple(network["latent_sizes"]) if policy == "projected_mlp" else (),
                 features=network["features"] if policy == "random_features" else 0,
                 bias=network["bias"] if policy in OPTIONAL_BIAS else True,
                 actor_only=network["actor_only"] if policy == "mlp" else False,
@@ -210,9 +221,10 @@ def _check(name: str, value: object, ok: bool) -> None:
         "kind": f"one of {', '.join(KINDS)}",
         "observation_size": "a positive integer; none for a table",
         "observation_count": "a positive integer for a table, none for other kinds",
-        "network.hidden_sizes": "one or more positive integers for an mlp, none for other kinds",
+        "network.hidden_sizes": "one or more positive integers for an mlp or a projected_mlp, none for other kinds",
+        "network.latent_sizes": "a positive integer for each layer of a projected_mlp, none for other kinds",
         "network.features": "a positive integer for random_features, none for other kinds",
-        "network.bias": "true or false; true for an mlp and a table",
+        "network.bias": "true or false; true for an mlp, a projected_mlp and a table",
         "network.actor_only": "true or false",
         "action.kind": "box or discrete",
         "action.num_actions": "at least 2 for discrete actions, none for a box",

@@ -2,7 +2,8 @@
 
 Started by file name with one argument, a JSON object: ``parent`` (process id), ``target`` ("module:function", or null where
 the first message names it), ``preload`` (modules to import before that message), ``read_fd``, ``write_fd``, ``max_bytes``,
-``import_path`` (the value of sys.path), ``scratch``, ``read_only``, ``devices``, ``cpus``, ``limits``, ``unsandboxed``.
+``import_path`` (the value of sys.path), ``scratch``, ``read_only``, ``hidden``, ``devices``, ``cpus``, ``limits``,
+``unsandboxed``.
 Site initialisation is off, so that no .pth file runs before the lock-down.
 """
 

@@ -11,7 +11,7 @@ import errno
 import os
 import platform
 import stat
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on every architecture
@@ -91,12 +91,35 @@ def _add_rule(libc: ctypes.CDLL, ruleset: int, path: Path, access: int) -> None:
         os.close(descriptor)
 
 
-def restrict(*, scratch: Path, read_only: Iterable[Path], devices: Iterable[Path] = ()) -> int:
+def _add_read_rules(libc: ctypes.CDLL, ruleset: int, path: Path, hidden: Collection[Path]) -> None:
+    """Allow reading a path without the hidden ones below it.
+
+    Rules only add rights. A folder that contains a hidden path is therefore only listed, which an import needs, and its
+    entries get rules of their own. Links get none: the right of a file is that of the place it is in.
+
+    :param path: without links, as the hidden ones.
+    """
+    if any(path.is_relative_to(entry) for entry in hidden):
+        return
+    if not any(entry.is_relative_to(path) for entry in hidden):
+        _add_rule(libc, ruleset, path, _READ)
+        return
+    _add_rule(libc, ruleset, path, _READ_DIR)
+    with os.scandir(path) as entries:
+        names = [entry.name for entry in entries if not entry.is_symlink()]
+    for name in names:
+        _add_read_rules(libc, ruleset, path / name, hidden)
+
+
+def restrict(
+    *, scratch: Path, read_only: Iterable[Path], devices: Iterable[Path] = (), hidden: Iterable[Path] = ()
+) -> int:
     """Confine the calling thread, and all that it starts, to the given paths. Call it before any other thread exists.
 
     :param scratch: the one folder to read and write; plain files and folders only.
     :param read_only: files and folders to read; missing ones are skipped.
     :param devices: device files to read, write and control (a GPU's).
+    :param hidden: files and folders whose files it may not read, although they are below those of ``read_only``.
     :returns: the ABI in force.
     :raises OSError: the kernel has no Landlock or refused.
     """
@@ -112,8 +135,9 @@ def restrict(*, scratch: Path, read_only: Iterable[Path], devices: Iterable[Path
         "landlock_create_ruleset",
     )
     try:
+        out_of_sight = frozenset(path.resolve() for path in hidden)
         for path in read_only:
-            _add_rule(libc, ruleset, path, _READ & files)
+            _add_read_rules(libc, ruleset, path.resolve(), out_of_sight)
         for path in devices:
             _add_rule(libc, ruleset, path, _DEVICE & files)
         _add_rule(libc, ruleset, scratch, _SCRATCH & files)

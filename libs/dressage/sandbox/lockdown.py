@@ -126,5 +126,6 @@ def lock_down(config: Mapping[str, Any]) -> None:
         return
     paths = [*readable_paths(config["import_path"]), *map(Path, config["read_only"])]
     devices = [Path("/dev/null"), *map(Path, config["devices"])]
-    landlock.restrict(scratch=Path(config["scratch"]), read_only=paths, devices=devices)
+    hidden = [Path(path) for path in config["hidden"]]
+    landlock.restrict(scratch=Path(config["scratch"]), read_only=paths, devices=devices, hidden=hidden)
     seccomp.install()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -84,7 +85,7 @@ def _has_packages(folder: str) -> bool:
     return any(Path(folder).glob("dressage*/__init__.py"))
 
 
-def _environment(scratch: Path, threads: int, extra: Mapping[str, str]) -> dict[str, str]:
+def _environment(scratch: Path, threads: int, extra: Mapping[str, str], folders: Sequence[str]) -> dict[str, str]:
     count = str(threads)
     pools = (
         "OMP_NUM_THREADS",
@@ -105,7 +106,7 @@ def _environment(scratch: Path, threads: int, extra: Mapping[str, str]) -> dict[
         # There is no display. Gymnasium imports glfw anyway, which starts a process to search for its library unless
         # PYGLFW_LIBRARY is set.
         "MUJOCO_GL": "disable",
-        **_glfw_library(),
+        **_glfw_library(folders),
         **dict.fromkeys(pools, count),
         **extra,
     }
@@ -121,8 +122,8 @@ def _with_custom_environments(
     return {_ENVIRONMENTS: str(resolved), **env}, (*read_only, resolved)
 
 
-def _glfw_library() -> dict[str, str]:
-    candidates = (Path(entry) / "glfw" / "x11" / "libglfw.so" for entry in import_path())
+def _glfw_library(folders: Sequence[str]) -> dict[str, str]:
+    candidates = (Path(entry) / "glfw" / "x11" / "libglfw.so" for entry in folders)
     return next(({"PYGLFW_LIBRARY": str(path)} for path in candidates if path.is_file()), {})
 
 
@@ -153,6 +154,8 @@ class SandboxProcess:
         scratch: Path,
         preload: Sequence[str] = (),
         read_only: Sequence[Path] = (),
+        hidden: Sequence[Path] = (),
+        packages: Sequence[str] = (),
         threads: int = 1,
         cpus: Iterable[int] | None = None,
         env: Mapping[str, str] | None = None,
@@ -168,6 +171,8 @@ class SandboxProcess:
         :param scratch: existing folder, the only one that it may write; its current folder, HOME and TMPDIR.
         :param preload: modules of Dressage to import after the lock-down and before the target.
         :param read_only: further files and folders that it may read.
+        :param hidden: files and folders whose files it may not read, wherever they are.
+        :param packages: folders of ``sys.path`` instead of this process's own; they must contain this package.
         :param threads: size of the thread pools of numerical libraries.
         :param cpus: processors to run on; None: those of the parent.
         :param env: further variables. Of the parent's environment only ``DRESSAGE_ENVIRONMENTS`` is passed on, and the
@@ -186,20 +191,23 @@ class SandboxProcess:
         env, read_only = _with_custom_environments(env or {}, read_only)
         unsandboxed = _without_barriers(allow_unsandboxed)
         scratch = scratch.resolve()
+        folders = list(packages) or import_path()
         config = {
             "parent": os.getpid(),
             "target": target,
             "preload": list(preload),
             "max_bytes": max_message_bytes,
-            "import_path": import_path(),
+            "import_path": folders,
             "scratch": str(scratch),
             "read_only": [str(path.resolve()) for path in read_only],
+            "hidden": [str(path) for path in hidden],
             "devices": [str(path) for path in devices],
             "cpus": sorted(cpus) if cpus is not None else None,
             "limits": limits.to_dict(),
             "unsandboxed": unsandboxed,
         }
-        process = cls(config=config, environment=_environment(scratch, threads, env), limits=limits, scratch=scratch)
+        environment = _environment(scratch, threads, env, folders)
+        process = cls(config=config, environment=environment, limits=limits, scratch=scratch)
         process._awaits_target = target is None
         process._launch()
         return process
@@ -308,10 +316,18 @@ class SandboxProcess:
         self._ended.set()
 
     def _wait_within_bounds(self, popen: subprocess.Popen[bytes]) -> int:
+        descriptor = _pidfd(popen.pid)
+        try:
+            return self._poll_within_bounds(popen, descriptor)
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def _poll_within_bounds(self, popen: subprocess.Popen[bytes], descriptor: int | None) -> int:
         next_scratch = self._begin + _SCRATCH_POLL_SECONDS
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                return popen.wait(_POLL_SECONDS)
+                return _wait(popen, _POLL_SECONDS, descriptor)
             now = time.monotonic()
             self._usage = usage_of(popen.pid, self._usage)
             violation = self._exceeded_limit(now - self._begin)
@@ -381,6 +397,28 @@ class SandboxProcess:
             os.killpg(self._popen.pid, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):
             self._popen.send_signal(signal.SIGKILL)
+
+
+def _pidfd(pid: int) -> int | None:
+    """Return a descriptor that becomes readable when our child ends; None where the system has none."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def _wait(popen: subprocess.Popen[bytes], seconds: float, descriptor: int | None) -> int:
+    """Wait for the end of a child; `Popen.wait` with a limit would wake up several times in between.
+
+    :raises subprocess.TimeoutExpired: it still runs.
+    """
+    if descriptor is None:
+        return popen.wait(seconds)
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    if not poll.poll(seconds * 1000):
+        raise subprocess.TimeoutExpired(popen.args, seconds)
+    return popen.wait()
 
 
 def _memory_reason(seen: int, limits: Limits) -> str:

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dressage.envs.custom import VARIABLE
 from dressage.errors import DressageError, InvalidArgument
 from dressage.local.connection import ServerOptions
+from dressage.places import FOLDERS
 from dressage.places import data_dir as folder_in_use
 
 _OPTION = re.compile(
@@ -89,19 +89,19 @@ def environment_id(env: str) -> str:
 
 @contextmanager
 def own_environments(data_dir: str | os.PathLike[str] | None) -> Iterator[Path]:
-    """Use the own environments of the data folder, unless ``$DRESSAGE_ENVIRONMENTS`` names another folder.
+    """Use the own environments and packs of the data folder, unless variables name other folders.
 
     :returns: the data folder in use.
     """
     folder = folder_in_use(None if data_dir is None else Path(data_dir))
-    if os.environ.get(VARIABLE):
-        yield folder
-        return
-    os.environ[VARIABLE] = str(folder / "environments")  # inherited by the processes that are started meanwhile
+    unset = {variable: name for variable, name in FOLDERS.items() if not os.environ.get(variable)}
+    for variable, name in unset.items():
+        os.environ[variable] = str(folder / name)  # inherited by the processes that are started meanwhile
     try:
         yield folder
     finally:
-        os.environ.pop(VARIABLE, None)
+        for variable in unset:
+            os.environ.pop(variable, None)
 
 
 @contextmanager

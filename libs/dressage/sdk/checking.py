@@ -1,10 +1,10 @@
-"""`dressage.check`: the check of a reward that a session makes, in the sandbox of this machine."""
+"""`dressage.check`: the check of a reward or a code policy that a session makes, in the sandbox of this machine."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -16,14 +16,14 @@ from dressage.sdk.reward_source import Reward, reward_source
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of checking a reward. It is true if the reward passed."""
+    """The result of checking a reward, a code policy or a feedback class. It is true if the code passed."""
 
     ok: bool
     problems: tuple[CheckFailure, ...]
     """Each with ``rule``, ``line`` (of `source`; 0: of all), ``message`` and ``seen``."""
     environment: str
     style: str
-    """``vectorised`` or ``per_step``; empty if the source could not be read."""
+    """``vectorised``, ``per_step``, ``policy`` or ``feedback``; empty if the source could not be read."""
     terms: Mapping[str, str]
     """Terms of the reward and their meanings."""
     latex: str
@@ -31,13 +31,15 @@ class CheckResult:
     """Time of one call for 1000 environments."""
     source: str = field(repr=False)
     """What was checked."""
+    act_microseconds: float = 0.0
+    """Median time of one action of a policy."""
 
     def __bool__(self) -> bool:
         return self.ok
 
     def __str__(self) -> str:
         if self.ok:
-            return f"passed ({self.style}, {self.milliseconds_per_step:.2f} ms for a step of 1000 environments)"
+            return passed_text(self)
         return "\n".join(map(str, self.problems))
 
     def _repr_html_(self) -> str:
@@ -55,9 +57,10 @@ def check(
     allow_unsandboxed: bool = False,
     data_dir: str | os.PathLike[str] | None = None,
 ) -> CheckResult:
-    """Check a reward as a session does, without training.
+    """Check a reward as a session does, without training; or a code policy, or a feedback class.
 
-    :param reward: source text, a path, or a function or class of the contract.
+    :param reward: source text, a path, or a function or class of the contract. A class ``Policy`` is a code policy, a class
+        ``Feedback`` a feedback class.
     :param env: environment id, such as ``Hopper-v5``.
     :param allow_unsandboxed: run the code even if this kernel has no sandbox; only for code that you have read.
     :param data_dir: data folder of this machine; by default ``$DRESSAGE_HOME``, else the platform's folder.
@@ -78,7 +81,18 @@ def check(
         latex=report.latex,
         milliseconds_per_step=report.milliseconds_per_step,
         source=source,
+        act_microseconds=report.act_microseconds,
     )
+
+
+def passed_text(result: CheckResult | CheckReport) -> str:
+    """Return one line about code that passed."""
+    times = {
+        "policy": f", {result.act_microseconds:.1f} µs for an action",
+        "feedback": "",
+    }
+    usual = f", {result.milliseconds_per_step:.2f} ms for a step of 1000 environments"
+    return f"passed ({result.style}{times.get(result.style, usual)})"
 
 
 def check_source(source: str, environment: str, *, allow_unsandboxed: bool) -> CheckReport:
@@ -87,13 +101,19 @@ def check_source(source: str, environment: str, *, allow_unsandboxed: bool) -> C
     :raises NotFound: for an unknown environment.
     :raises FailedPrecondition: if this kernel has no sandbox and ``allow_unsandboxed`` is not set.
     """
-    from dressage.contracts import check_reward_in_sandbox
+    from dressage.contracts import check_feedback_in_sandbox, check_policy_in_sandbox, check_reward_in_sandbox
+    from dressage.contracts.syntax import kind_of
     from dressage.envs.cards import load_card
     from dressage.envs.trajectory import load_check_trajectories
 
     card = load_card(environment)
     episodes = [episode for group in load_check_trajectories(card.id).values() for episode in group]
     with tempfile.TemporaryDirectory(prefix="dressage-check-") as scratch:
-        return check_reward_in_sandbox(
+        checks: dict[str, Callable[..., CheckReport]] = {
+            "reward": check_reward_in_sandbox,
+            "policy": check_policy_in_sandbox,
+            "feedback": check_feedback_in_sandbox,
+        }
+        return checks[kind_of(source)](
             source, card, episodes, scratch=Path(scratch), allow_unsandboxed=allow_unsandboxed
         )

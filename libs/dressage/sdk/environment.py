@@ -19,15 +19,15 @@ import numpy as np
 from gymnasium import spaces
 
 from dressage.contracts import RewardError
+from dressage.contracts.hidden import HIDDEN
 from dressage.contracts.host import failure_of, reported_error
 from dressage.contracts.syntax import reward_style
-from dressage.envs import custom
+from dressage.envs import custom, small
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.fields import trackers_of
-from dressage.envs.loading import quiet_loading
 from dressage.envs.options import EnvOptions
 from dressage.envs.state import Array
-from dressage.envs.stock import make_stock, source_of
+from dressage.envs.stock import make_by_id, make_stock, source_of
 from dressage.errors import DeadlineExceeded, InvalidArgument
 from dressage.sandbox import ChannelClosed, Limits, ProtocolError, SandboxFailure, SandboxProcess
 from dressage.sdk.arguments import environment_id, own_environments, python_names
@@ -83,11 +83,10 @@ def _stock(card: EnvironmentCard, options: EnvOptions, render_mode: str | None) 
     if render_mode is None:
         env: Any = make_stock(card, options)
         return _ModelEnv(env, card) if card.id.startswith(custom.MODEL) else env
-    if custom.is_custom(card.id):
-        raise InvalidArgument(field="render_mode", value=render_mode, expected="None for an own environment")
-    given: dict[str, Any] = {**options.given(), "render_mode": render_mode}
-    with quiet_loading():
-        return gymnasium.make(card.id, **given)
+    if custom.is_custom(card.id) or card.id in small.IDS:
+        raise InvalidArgument(field="render_mode", value=render_mode, expected=f"None for {card.id}")
+    drawn: gymnasium.Env[Any, Any] = make_by_id(card.id, **options.given(), render_mode=render_mode)
+    return drawn
 
 
 class _ModelEnv(gymnasium.Env[Any, Any]):
@@ -198,6 +197,7 @@ class _RewardProcess:
                 "dressage.sdk.reward_process:serve",
                 limits=_LIMITS,
                 scratch=Path(folder.name),
+                hidden=HIDDEN,
                 allow_unsandboxed=allow_unsandboxed,
             )
         except BaseException:

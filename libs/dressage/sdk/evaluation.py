@@ -1,4 +1,4 @@
-"""Episodes of a policy on stock Gymnasium, compared with the random policy on equal seeds.
+"""Episodes of a policy on stock Gymnasium or in a process of a pack, compared with the random policy on equal seeds.
 
 `evaluate` is what `dressage.evaluate` is; `measure` is shared with `dressage eval`. Neither uses the batched simulation.
 """
@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dressage.errors import InvalidArgument
-from dressage.policies import Policy
+from dressage.policies import Policy, ProgramPolicy
 from dressage.sdk.arguments import environment_id, own_environments, python_names
+from dressage.sdk.code_policy import SandboxedPolicy
 
 if TYPE_CHECKING:
     from dressage.envs.options import EnvOptions
     from dressage.envs.reference import Policy as Actor
+    from dressage.envs.trajectory import Trajectory
 
 FIRST_SEED = 3_000_000
 """Seed of the first episode, far from those of training and judging."""
@@ -117,7 +119,7 @@ def evaluate(
     token: str | None = None,
     data_dir: str | os.PathLike[str] | None = None,
 ) -> Evaluation:
-    """Evaluate a policy on stock Gymnasium. Rewards are the environment's own.
+    """Evaluate a policy on stock Gymnasium, or in a process of the environment's pack. Rewards are the environment's own.
 
     :param policy: a policy of `dressage.load`, whatever `dressage.load` accepts, an object with `predict` as in
         Stable-Baselines3, or a function from an observation (D,) to an action.
@@ -132,6 +134,7 @@ def evaluate(
     :param data_dir: data folder of this machine; by default ``$DRESSAGE_HOME``, else the platform's folder.
     :raises InvalidArgument: for a wrong number of episodes, a missing environment or a wrong option.
     :raises NotFound: for an unknown environment, session or file.
+    :raises FailedPrecondition: if the environment's pack is not installed or does not work.
     """
     if not isinstance(episodes, int) or isinstance(episodes, bool) or not 1 <= episodes <= 10_000:
         raise InvalidArgument(field="episodes", value=episodes, expected="a whole number from 1 to 10000")
@@ -139,10 +142,14 @@ def evaluate(
         from dressage.sdk.policy import load
 
         policy = load(policy, address=address, token=token, data_dir=data_dir)
+    if isinstance(policy, ProgramPolicy):
+        _refuse_other_task(policy, env, env_options)
+        part = program_episodes(policy, range(seed, seed + episodes))
+        return Evaluation(part.returns, part.lengths, part.speeds, part.seconds, policy.environment, seed)
     with python_names(), own_environments(data_dir):
         from dressage.envs.options import EnvOptions
 
-        card = policy.description if isinstance(policy, Policy) else None
+        card = policy.description if isinstance(policy, Policy | SandboxedPolicy) else None
         if env is None and card is None:
             raise InvalidArgument(field="env", value=env, expected="an environment id, such as Hopper-v5")
         environment = environment_id(env) if env is not None else str(card and card.environment)
@@ -150,22 +157,61 @@ def evaluate(
             env_options = card.environment_options
         options = EnvOptions.from_dict(env_options or {})
         seeds = range(seed, seed + episodes)
-        act, together = _actor(policy)
-        part = run_episodes(lambda _: act, environment, options, seeds, together=together)
+        actor, together = _actor(policy)
+        part = run_episodes(actor, environment, options, seeds, together=together)
         random = run_episodes(random_actions(environment), environment, options, seeds) if random_baseline else None
     return Evaluation(part.returns, part.lengths, part.speeds, part.seconds, environment, seed, random)
 
 
-def _actor(policy: Any) -> tuple[Callable[[Any], Any], int]:
-    """Return what acts, and for how many episodes at once."""
+def _refuse_other_task(policy: ProgramPolicy, env: str | None, options: Mapping[str, Any] | None) -> None:
+    """:raises InvalidArgument: for another environment than the program's, or for options."""
+    if env is not None and environment_id(env) != policy.environment:
+        raise InvalidArgument(
+            field="env", value=env, expected=f"{policy.environment}, the task of the program, or none"
+        )
+    if options:
+        raise InvalidArgument(
+            field="env_options", value=dict(options), expected="none: a program's task has no options"
+        )
+
+
+def program_episodes(policy: ProgramPolicy, states: Sequence[int]) -> Episodes:
+    """Play a program from initial states in its engine.
+
+    :raises NotFound: for an unknown task.
+    :raises InvalidArgument: for a damaged program.
+    """
+    from dressage.local.kernels import use_kernels
+    from dressage.programs.families import program_task
+
+    use_kernels()
+    task = program_task(policy.environment, policy.profile)
+    begin = time.perf_counter()
+    outcomes = task.play(task.parse(policy.program), states)
+    seconds = time.perf_counter() - begin
+    return Episodes(tuple(o.reward for o in outcomes), tuple(o.steps for o in outcomes), None, seconds)
+
+
+def _actor(policy: Any) -> tuple[Callable[[int], Actor], int]:
+    """Return what gives the policy of a part by its first seed, and for how many episodes at once it acts."""
+    if isinstance(policy, SandboxedPolicy):
+        return _code_episode(policy), 1
     if isinstance(policy, Policy):
-        return policy.act, _TOGETHER
+        return lambda _: policy.act, _TOGETHER
     if callable(getattr(policy, "predict", None)):
-        return lambda observation: policy.predict(observation, deterministic=True)[0], _TOGETHER
+        return lambda _: lambda observation: policy.predict(observation, deterministic=True)[0], _TOGETHER
     if callable(policy):
-        return lambda observation: np.stack([np.asarray(policy(row)) for row in observation]), _TOGETHER
+        return lambda _: lambda observation: np.stack([np.asarray(policy(row)) for row in observation]), _TOGETHER
     expected = "a policy, a path, a session, an object with predict(), or a function from observation to action"
     raise InvalidArgument(field="policy", value=policy, expected=expected)
+
+
+def _code_episode(policy: SandboxedPolicy) -> Callable[[int], Actor]:
+    def begin(_: int) -> Actor:
+        policy.reset()
+        return lambda observation: policy.act_all(observation, [0])
+
+    return begin
 
 
 def bootstrap_interval(values: Sequence[float], rng: np.random.Generator) -> list[float]:
@@ -176,20 +222,35 @@ def bootstrap_interval(values: Sequence[float], rng: np.random.Generator) -> lis
     return [float(low), float(high)]
 
 
-def measure(policy: Policy, *, episodes: int, seed: int) -> dict[str, Any]:
-    """Facts about episodes of a policy and of the random one, on equal seeds.
+def measure(policy: Policy | SandboxedPolicy | ProgramPolicy, *, episodes: int, seed: int) -> dict[str, Any]:
+    """Facts about episodes of a policy and of the random one, on equal seeds; those of a program are without a random one.
 
     An episode depends on its seed alone, not on how many are run: the random policy begins anew with each. A trained
     policy's actions for several observations at once may differ from those for one in the last bits.
     """
     from dressage.envs.options import EnvOptions
 
+    rng, seeds = np.random.default_rng(0), range(seed, seed + episodes)
+    if isinstance(policy, ProgramPolicy):
+        return {"policy": program_episodes(policy, seeds).to_dict(rng)}
     card = policy.description
     options = EnvOptions.from_dict(card.environment_options)
-    rng, seeds = np.random.default_rng(0), range(seed, seed + episodes)
-    trained = run_episodes(lambda _: policy.act, card.environment, options, seeds, together=_TOGETHER)
+    actor, together = _actor(policy)
+    trained = run_episodes(actor, card.environment, options, seeds, together=together)
     random = run_episodes(random_actions(card.environment), card.environment, options, seeds)
     return {"policy": trained.to_dict(rng), "random": random.to_dict(rng)}
+
+
+def record(policy: Policy | SandboxedPolicy, *, seed: int = FIRST_SEED) -> Trajectory:
+    """Record one episode of a policy in its own environment."""
+    from dressage.envs.options import EnvOptions
+    from dressage.envs.reference import rollout
+
+    card = policy.description
+    actor, _ = _actor(policy)
+    options = EnvOptions.from_dict(card.environment_options)
+    (trajectory,) = rollout(actor(seed), card.environment, [seed], options, batched=True)
+    return trajectory
 
 
 def random_actions(environment: str) -> Callable[[int], Actor]:
@@ -205,11 +266,19 @@ def run_episodes(
 ) -> Episodes:
     """Run one episode per seed. Recordings are large, so that only those of one part are held at a time.
 
+    An environment of a pack is played in a process of the pack.
+
     :param policy: the policy of a part, by its first seed.
     :param together: episodes of a part, which run in lockstep.
     """
     from dressage.envs.reference import rollout
+    from dressage.sdk import pack_episodes
 
+    card = options.check(environment)
+    if card.pack:
+        begin = time.perf_counter()
+        played = pack_episodes.play(policy, card, options, seeds, together=together)
+        return Episodes(tuple(played[0]), tuple(played[1]), None, time.perf_counter() - begin)
     returns: list[float] = []
     lengths: list[int] = []
     speeds: list[float] = []

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -18,10 +19,14 @@ from google.protobuf.message import Message
 
 from dressage import errors
 from dressage.api.v1 import session_pb2 as pb
+from dressage.sdk.files import read_source
 
 GROUP = "dressage.methods"
 REWARD = "reward"
 CUSTOM = "custom"
+_SOURCE = "_source"
+TARGET = "target"
+"""Field of the settings of search methods: the mean return required to succeed."""
 
 TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _WHOLE_NUMBERS = {
@@ -83,6 +88,48 @@ def method_of(spec: pb.SessionSpec) -> str:
     return next(known, full_name)
 
 
+def settings_of(spec: pb.SessionSpec) -> Message | None:
+    """Return the settings of a spec's method; None for a plug-in that is not installed, and if no method is set."""
+    chosen = spec.WhichOneof("method_spec")
+    if chosen is None:
+        return None
+    if chosen != CUSTOM:
+        message: Message = getattr(spec, chosen)
+        return message
+    name = method_of(spec)
+    if name not in plugins():
+        return None
+    unpacked: Message = _spec_type(name)()
+    spec.custom.Unpack(unpacked)
+    return unpacked
+
+
+def target_of(spec: pb.SessionSpec) -> float | None:
+    """Return the target of a spec's method; None if it has none."""
+    message = settings_of(spec)
+    field = None if message is None else message.DESCRIPTOR.fields_by_name.get(TARGET)
+    if message is None or field is None or (field.has_presence and not message.HasField(TARGET)):
+        return None
+    return float(getattr(message, TARGET))
+
+
+def target_setting(method: str, target: float) -> str:
+    """Return `--target` as a setting of the method.
+
+    :raises InvalidArgument: if the method has no such setting.
+    """
+    if method in api_methods():
+        descriptor = pb.SessionSpec.DESCRIPTOR.fields_by_name[method].message_type
+    else:
+        descriptor = _spec_type(method).DESCRIPTOR if method in plugins() else None
+    if descriptor is not None and TARGET not in descriptor.fields_by_name:
+        remedy = "Use --threshold." if method == REWARD else ""
+        problem = f"the method {method!r} has no target"
+        expected = "a search method, such as --method parameters"
+        raise errors.InvalidArgument(field="--target", problem=problem, value=target, expected=expected, remedy=remedy)
+    return f"{TARGET}={target!r}"
+
+
 def set_method(spec: pb.SessionSpec, name: str, settings: Sequence[str]) -> None:
     """Set the method of a spec and its settings; other settings that the spec has are kept.
 
@@ -108,6 +155,8 @@ def set_method(spec: pb.SessionSpec, name: str, settings: Sequence[str]) -> None
 def set_fields(message: Message, settings: Sequence[str]) -> None:
     """Set fields of a message from ``FIELD=VALUE``; a field of a nested message is written ``outer.inner``.
 
+    The value ``@FILE`` of a field whose name ends in ``_source`` is the text of the file.
+
     :raises InvalidArgument: for an unknown field, a value of another type, a field that is given more than once.
     """
     seen: set[str] = set()
@@ -125,6 +174,8 @@ def set_fields(message: Message, settings: Sequence[str]) -> None:
                 field=f"--set {path}", problem="given more than once", value=text, expected="one value"
             )
         seen.add(path)
+        if path.endswith(_SOURCE) and value.startswith("@"):
+            value = read_source(Path(value[1:]), field=f"--set {path}")
         _set(owner, field, value, path)
 
 

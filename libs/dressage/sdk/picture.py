@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dressage.api.v1 import session_pb2
-from dressage.sdk.progress import MemberView, View, duration, phase_text, return_text, score_text, short
+from dressage.sdk.progress import MemberView, View, duration, phase_text, return_text, search_parts, short
 
 _BAR_WIDTH = 24
 
@@ -40,9 +40,7 @@ def _headline(view: View, now: float) -> Text:
         details.append(f"{view.steps_per_second:,.0f} steps/s")
     if view.seconds_left > 0:
         details.append(f"{duration(view.seconds_left)} left")
-    if view.best_score is not None:
-        goal = f" of {view.goal}" if view.goal else ""
-        details.append(f"best score {score_text(view.best_score)}{goal}")
+    details += search_parts(view)
     if view.dollars > 0:
         details.append(f"{view.dollars:.4f} $")
     text.append("  " + " · ".join(details), style="dim not bold")

@@ -12,9 +12,22 @@ from pathlib import Path
 from dressage import errors
 from dressage.client.loop import run_blocking
 from dressage.local.connection import ServerOptions, connect
-from dressage.policies import Policy, from_bytes
+from dressage.policies import (
+    Policy,
+    ProgramPolicy,
+    code_from_bytes,
+    from_bytes,
+    is_code,
+    is_code_bytes,
+    is_program,
+    is_program_bytes,
+    load_code,
+    load_program,
+    program_from_bytes,
+)
 from dressage.policies import load as load_bundle
 from dressage.sdk.arguments import preserved_logging, python_names, server_options
+from dressage.sdk.code_policy import SandboxedPolicy
 
 
 def load(
@@ -23,8 +36,11 @@ def load(
     address: str | None = None,
     token: str | None = None,
     data_dir: str | os.PathLike[str] | None = None,
-) -> Policy:
-    """Load a policy. ``policy.predict(observation)`` works as in Stable-Baselines3; nothing in a bundle can execute.
+) -> Policy | SandboxedPolicy | ProgramPolicy:
+    """Load a policy. ``policy.predict(observation)`` works as in Stable-Baselines3; nothing in a bundle executes here.
+
+    A code policy acts in a sandboxed process of its own; use it as a context manager, or close it. The `predict` of a program
+    raises FailedPrecondition, as it perceives tests instead of observations; `dressage.evaluate` plays it.
 
     :param policy: folder of a bundle, a ``.zip`` file of ``Policy.save``, the bytes of one, or the name of a session,
         whose best policy it is then.
@@ -36,21 +52,35 @@ def load(
     :raises InvalidArgument: for a damaged bundle.
     """
     if isinstance(policy, bytes):
-        return from_bytes(policy)
+        if is_program_bytes(policy):
+            return program_from_bytes(policy)
+        return SandboxedPolicy(code_from_bytes(policy)) if is_code_bytes(policy) else from_bytes(policy)
     text = os.fspath(policy)
     path = Path(text).expanduser()
     if path.suffix == ".zip" or isinstance(policy, os.PathLike):
         if not path.exists():
             raise errors.NotFound(f"policy: there is no file or folder {text!r}")
-        return load_bundle(path)
+        return load_path(path)
     server = server_options(address=address, token=token, data_dir=data_dir)
 
-    async def work() -> Policy:
+    async def work() -> Policy | SandboxedPolicy | ProgramPolicy:
         async with bundle_folder(text, server) as folder:
-            return load_bundle(folder)
+            return load_path(folder)
 
     with python_names(), preserved_logging():
         return run_blocking(work())
+
+
+def load_path(path: Path) -> Policy | SandboxedPolicy | ProgramPolicy:
+    """Load a bundle of any kind.
+
+    :param path: its folder, or a ``.zip`` file.
+    :raises NotFound: if a file of the bundle is missing.
+    :raises InvalidArgument: for a damaged bundle.
+    """
+    if is_program(path):
+        return load_program(path)
+    return SandboxedPolicy(load_code(path)) if is_code(path) else load_bundle(path)
 
 
 @asynccontextmanager

@@ -12,8 +12,11 @@ from types import MappingProxyType
 from typing import Any
 
 from dressage.api.v1 import event_pb2, session_pb2
+from dressage.sdk import methods
 
 _KEPT_LINES = 8
+_DETAILED_ITERATIONS = 3
+_ROUTINE = ("phase_changed", "agent_replied", "check_finished", "candidate_evaluated", "scored")
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 PHASES = {
@@ -75,6 +78,10 @@ class View:
     seconds_left: float = 0.0
     best_score: float | None = None
     dollars: float = 0.0
+    episodes: int = 0
+    candidates: int = 0
+    earlier_candidates: int = 0
+    """Candidates of earlier iterations, because a search by the trainer counts its own."""
     lines: tuple[str, ...] = ()
     sequence: int = 0
 
@@ -88,6 +95,7 @@ def advance(view: View, event: event_pb2.Event) -> View:
         view = replace(
             view, iteration=event.iteration, members=_EMPTY, assignment="", steps_per_second=0.0, seconds_left=0.0
         )
+        view = replace(view, earlier_candidates=view.candidates)
     kind = event.WhichOneof("payload")
     if kind == "state_changed":
         view = replace(view, state=event.state_changed.state)
@@ -102,11 +110,61 @@ def advance(view: View, event: event_pb2.Event) -> View:
     elif kind == "judged":
         view = _judged(view, event.judged)
     elif kind == "scored" and not event.scored.confirmed:
-        best = event.scored.score if view.best_score is None else max(event.scored.score, view.best_score)
-        view = replace(view, best_score=best)
-    text = None if kind in ("progress", "phase_changed", "state_changed", "evaluation_finished") else line(event)
+        view = replace(view, best_score=_highest(view, event.scored.score))
+    elif kind == "candidate_evaluated":
+        played = len(event.candidate_evaluated.result.returns)
+        view = replace(view, episodes=view.episodes + played, candidates=view.candidates + 1)
+    elif kind == "search_improved":
+        improvement = event.search_improved.improvement
+        candidates = view.earlier_candidates + improvement.evaluated
+        view = replace(view, best_score=_highest(view, improvement.score), candidates=candidates)
+    silent = (kind in _WITHOUT_LINE and not _is_program(event)) or is_routine(event, method=view.method)
+    text = None if silent else line(event)
     new = text is not None and view.lines[-1:] != (text,)
     return replace(view, lines=(*view.lines, str(text))[-_KEPT_LINES:]) if new else view
+
+
+def _is_program(event: event_pb2.Event) -> bool:
+    """Return whether a search found a better program: each has a line."""
+    return bool(event.search_improved.improvement.program)
+
+
+def is_routine(event: event_pb2.Event, *, method: str) -> bool:
+    """Return whether an event is not shown by itself, because a search has many iterations that are alike.
+
+    :param method: name of the session's method; events of `reward` are never routine.
+    """
+    kind = event.WhichOneof("payload")
+    if method in ("", "reward") or event.iteration <= _DETAILED_ITERATIONS or kind not in _ROUTINE:
+        return False
+    if kind == "check_finished":
+        return event.check_finished.ok
+    if kind == "candidate_evaluated":
+        return not event.candidate_evaluated.result.HasField("failure")
+    return not (kind == "scored" and event.scored.confirmed)
+
+
+def search_line(view: View) -> str:
+    """Return the state of a search in one line."""
+    of = f"/{view.max_iterations}" if view.max_iterations else ""
+    return f"[{view.iteration}{of}] {', '.join(search_parts(view)) or 'searching'}"
+
+
+def search_parts(view: View) -> list[str]:
+    """Return best score, candidates and episodes of a search as texts; empty for other methods."""
+    parts = []
+    if view.best_score is not None:
+        goal = f" of {view.goal}" if view.goal else ""
+        parts.append(f"best score {score_text(view.best_score)}{goal}")
+    if view.candidates:
+        parts.append(counted(view.candidates, "candidate"))
+    if view.episodes:
+        parts.append(counted(view.episodes, "episode"))
+    return parts
+
+
+def _highest(view: View, score: float) -> float:
+    return score if view.best_score is None else max(score, view.best_score)
 
 
 def _progressed(view: View, progress: event_pb2.Progress) -> View:
@@ -127,6 +185,7 @@ def _progressed(view: View, progress: event_pb2.Progress) -> View:
         members=MappingProxyType(members),
         steps_per_second=progress.steps_per_second,
         seconds_left=progress.seconds_left,
+        candidates=max(view.candidates, view.earlier_candidates + progress.evaluated),
     )
 
 
@@ -147,13 +206,14 @@ def _judged(view: View, judged: event_pb2.Judged) -> View:
         member = replace(view.members.get(key, MemberView()), score=score)
         return replace(view, members=MappingProxyType({**view.members, key: member}))
     if judged.subject.rpartition("/")[0].endswith("/iterations"):
-        return replace(view, best_score=score if view.best_score is None else max(score, view.best_score))
+        return replace(view, best_score=_highest(view, score))
     return view
 
 
 def short(name: str) -> str:
-    """Return the last part of a resource name."""
-    return name.rsplit("/", 1)[-1]
+    """Return the last part of a resource name; the id of an environment may have a namespace, as in ``karel/DoorKey``."""
+    prefix = "environments/"
+    return name.removeprefix(prefix) if name.startswith(prefix) else name.rsplit("/", 1)[-1]
 
 
 def counted(number: int, noun: str) -> str:
@@ -169,6 +229,24 @@ def return_text(value: float, *, decimals: int = 0) -> str:
 def score_text(value: float) -> str:
     """Return a score as text: with two decimals if it is small, else as a return."""
     return f"{value:.2f}" if abs(value) < 100 else return_text(value)
+
+
+def mean_text(value: float) -> str:
+    """Return a mean return as text: `0.74`, `498.2`."""
+    return f"{value:.2f}" if abs(value) < 100 else return_text(value, decimals=1)
+
+
+def is_search(session: session_pb2.Session) -> bool:
+    """Return whether the session's method evaluates candidates, and has a score on report seeds."""
+    return session.HasField("report") or session.candidates > 0 or session.episodes > 0
+
+
+def target(session: session_pb2.Session) -> float | None:
+    """Return the mean return from which a search succeeds; None if there is none."""
+    try:
+        return float(session.goal)
+    except ValueError:
+        return methods.target_of(session.spec)
 
 
 def mean(values: Any) -> float | None:
@@ -198,7 +276,13 @@ def _format_state(changed: event_pb2.StateChanged) -> str:
     return f"session {name}" + (f": {changed.reason}" if changed.reason else "")
 
 
-def _format_reply(replied: event_pb2.AgentReplied) -> str:
+_COLLECTED = ("program_author", "program_reviser")
+"""Roles of which many replies to one prompt are requested: one line shows them all."""
+
+
+def _format_reply(replied: event_pb2.AgentReplied) -> str | None:
+    if replied.role in _COLLECTED:
+        return None
     cost = f" ({replied.cost.dollars:.4f} $)" if replied.cost.HasField("dollars") and replied.cost.dollars else ""
     return f"{replied.role.replace('_', ' ')} ({replied.model}): {replied.summary or 'answered'}{cost}"
 
@@ -237,12 +321,26 @@ def _format_candidate(evaluated: event_pb2.CandidateEvaluated) -> str | None:
     return f"candidate {result.id} failed: {result.failure.message}" if result.HasField("failure") else None
 
 
+def _format_programs(collected: event_pb2.ProgramsCollected) -> str:
+    source = f"{collected.model}: {collected.provenance}" if collected.provenance else collected.model
+    kept = f"{counted(collected.kept, 'program')}, {collected.distinct} different"
+    return f"{kept}; {collected.usable} of {collected.requested:,} requested replies had one ({source})"
+
+
 def _format_improvement(improved: event_pb2.SearchImproved) -> str:
     improvement = improved.improvement
+    if improvement.program:
+        return (
+            f"search: {improvement.score:.4g} after {counted(improvement.evaluated, 'program')}: {improvement.program}"
+        )
     return f"search: {return_text(improvement.score, decimals=1)} after {counted(improvement.evaluated, 'candidate')}"
 
 
 def _format_progress(progress: event_pb2.Progress) -> str | None:
+    if progress.activity == "compiling" and not progress.members:
+        return "compiling the engine; the result is kept for later sessions"
+    if progress.candidates_per_second:
+        return f"searched {counted(progress.evaluated, 'candidate')} at {progress.candidates_per_second:,.0f} a second"
     if not progress.members:
         return None
     # Training runs whole updates, so that a member may exceed its target.
@@ -275,6 +373,9 @@ def _format_judged(judged: event_pb2.Judged) -> str | None:
     return f"{'/'.join(judged.subject.split('/')[-2:])} judged {judged.judgment.score:.2f}, {verdict}{why}"
 
 
+_WITHOUT_LINE = ("progress", "phase_changed", "state_changed", "evaluation_finished", "search_improved")
+"""Events that the headline or the table of the live view shows."""
+
 _WRITERS: dict[str, Any] = {
     "state_changed": _format_state,
     "agent_replied": _format_reply,
@@ -283,6 +384,7 @@ _WRITERS: dict[str, Any] = {
     "assignment_changed": _format_assignment,
     "candidate_evaluated": _format_candidate,
     "search_improved": _format_improvement,
+    "programs_collected": _format_programs,
     "progress": _format_progress,
     "evaluation_finished": _format_evaluation,
     "phase_changed": lambda changed: phase_text(changed.phase),

@@ -15,10 +15,14 @@ from dressage.api.v1 import session_pb2 as pb
 from dressage.client import Client
 from dressage.errors import DressageError, FailedPrecondition
 from dressage.local.connection import Connection
-from dressage.policies import Policy, load
+from dressage.policies import Policy, ProgramPolicy
+from dressage.sdk.policy import load_path
+from dressage.sdk.progress import is_search, mean_text, target
 
 if TYPE_CHECKING:
+    from dressage.sdk.code_policy import SandboxedPolicy
     from dressage.sdk.curves import Curve
+    from dressage.sdk.search_curves import SearchPoint
 
 _NO_POLICY = "NO_POLICY"
 _MAX_EMBEDDED_BYTES = 8 << 20
@@ -66,6 +70,49 @@ class Series:
 
 
 @dataclass(frozen=True)
+class SearchSeries:
+    """Scores of a search, mean returns on search seeds, in the order of its iterations or improvements."""
+
+    episodes: list[int]
+    """Episodes until then."""
+    tokens: list[int]
+    """Tokens of model calls until then."""
+    score: list[float]
+    best: list[float]
+    """Highest score until then."""
+
+    @classmethod
+    def of(cls, points: Sequence[SearchPoint]) -> SearchSeries:
+        """The points as lists."""
+        return cls(
+            episodes=[point.episodes for point in points],
+            tokens=[point.tokens for point in points],
+            score=[point.score for point in points],
+            best=[point.best for point in points],
+        )
+
+
+@dataclass(frozen=True)
+class Report:
+    """Score of a search's policy on report seeds, which the search did not use."""
+
+    mean: float
+    """Mean return."""
+    interval: tuple[float, float]
+    """95 % bootstrap interval of the mean."""
+    returns: tuple[float, ...]
+    """Return of each episode."""
+    lengths: tuple[int, ...]
+    """Steps of each episode."""
+    first_seed: int
+    """Seed of the first episode; further seeds are consecutive."""
+    confirmations: int
+    """Candidates of the session that were played on report seeds."""
+    target: float | None
+    """Mean return from which the session succeeds."""
+
+
+@dataclass(frozen=True)
 class LearningCurve:
     """The learning curves of a training, by config."""
 
@@ -75,6 +122,8 @@ class LearningCurve:
     """Evaluations of the deterministic policy."""
     picture: Path | None
     """The curves as a PNG file; None where matplotlib is not installed, or nothing can be drawn."""
+    search: SearchSeries | None = None
+    """Scores of a search; None for other methods."""
 
     def _repr_html_(self) -> str:
         return _image(self.picture) or "no picture"
@@ -133,7 +182,8 @@ class Result:
     environment: str
     method: str
     score: float | None
-    """Score of the best iteration; None before the first one, and for `dressage.train`."""
+    """Score of the best iteration; for a search the mean return on report seeds. None before the first one, and for
+    `dressage.train`."""
     goal: str
     """The score to reach."""
     passed: bool
@@ -154,16 +204,24 @@ class Result:
     """Key of the policy's bundle in the artifact store; empty if there is none."""
     video_key: str = field(repr=False)
     files: Files = field(repr=False)
+    report: Report | None = None
+    """Score on report seeds; None for methods that are no search."""
+    episodes: int = 0
+    """Episodes of a search, without those of the report."""
+    candidates: int = 0
+    """Candidates that a search evaluated."""
+    cache_hits: int = 0
+    """Candidates whose score was known from an earlier evaluation."""
 
     @cached_property
-    def policy(self) -> Policy:
+    def policy(self) -> Policy | SandboxedPolicy | ProgramPolicy:
         """The best policy, loaded when it is first used.
 
         :raises FailedPrecondition: if the session has none.
         """
         if not self.policy_key:
             raise FailedPrecondition(f"{self.session} has no policy (it is {self.state})", reason=_NO_POLICY)
-        return load(self.files.fetch(self.policy_key))
+        return load_path(self.files.fetch(self.policy_key))
 
     @cached_property
     def video(self) -> Path | None:
@@ -172,7 +230,7 @@ class Result:
         return self.files.fetch(self.video_key) if self.video_key else None
 
     def __str__(self) -> str:
-        score = "no score" if self.score is None else f"score {self.score:.2f}"
+        score = "no score" if self.score is None else f"score {mean_text(self.score)}"
         return f"{self.session}: {self.state}, {score}, {self.environment}"
 
     def _repr_html_(self) -> str:
@@ -205,6 +263,10 @@ def collect(session: pb.Session, client: Client, connection: Connection, curve: 
         policy_key=session.best_policy,
         video_key=session.best_video,
         files=Files(connection.artifacts, connection.client.address, connection.token),
+        report=_report(session) if session.HasField("report") else None,
+        episodes=session.episodes,
+        candidates=session.candidates,
+        cache_hits=session.cache_hits,
     )
 
 
@@ -236,13 +298,26 @@ def _judgment(message: pb.Judgment) -> Judgment:
     )
 
 
+def _report(session: pb.Session) -> Report:
+    message = session.report
+    return Report(
+        mean=message.mean,
+        interval=(message.interval_low, message.interval_high),
+        returns=tuple(message.returns),
+        lengths=tuple(message.lengths),
+        first_seed=message.first_seed,
+        confirmations=message.confirmations,
+        target=target(session),
+    )
+
+
 def _cost(message: pb.Cost) -> Cost:
     dollars = message.dollars if message.HasField("dollars") else None
     return Cost(message.requests, message.input_tokens, message.output_tokens, dollars)
 
 
 def _reward_source(session: pb.Session, client: Client) -> str:
-    if not session.best_iteration:
+    if not session.best_iteration or is_search(session):
         return session.spec.reward.reward_source
     return client.get_iteration(session.best_iteration).reward.source or session.spec.reward.reward_source
 
@@ -252,12 +327,13 @@ def _reward_source(session: pb.Session, client: Client) -> str:
 
 def _result_html(result: Result) -> str:
     """The HTML of a session's result."""
-    score = "no score" if result.score is None else f"score {result.score:.2f}"
+    score = "no score" if result.score is None else f"score {mean_text(result.score)}"
     goal = f" (goal {escape(result.goal)})" if result.goal and result.score is not None else ""
     colour = _COLOURS.get(result.state, "inherit")
     facts = [
         f"{result.env_steps:,} environment steps",
         *([f"{result.seconds:.0f} s"] if result.seconds is not None else []),
+        *([f"{result.episodes:,} episodes, {result.candidates:,} candidates"] if result.candidates else []),
         *([f"return {result.stock_return:.1f}"] if result.stock_return is not None else []),
         *([f"{result.cost.dollars:.4f} $"] if result.cost.dollars else []),
     ]
@@ -266,6 +342,7 @@ def _result_html(result: Result) -> str:
         f'<p><b style="color:{colour}">{escape(result.state)}</b>, <b>{score}</b>{goal}<br>{", ".join(facts)}<br>'
         f"<code>{escape(result.session)}</code></p>",
         _judgments(result),
+        _report_html(result.report),
         _image(result.curve.picture) if result.curve is not None else "",
         _video(result),
     ]
@@ -285,6 +362,13 @@ def _judgments(result: Result) -> str:
         f"<tr><td>{escape(name)}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" for name, cells in rows
     )
     return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _report_html(report: Report | None) -> str:
+    if report is None:
+        return ""
+    low, high = map(mean_text, report.interval)
+    return f"<p>{len(report.returns)} episodes on report seeds, 95 % interval {low} to {high}</p>"
 
 
 def _with_interval(judgment: Judgment) -> str:

@@ -31,7 +31,7 @@ from dressage.sdk.arguments import (
     server_options,
 )
 from dressage.sdk.criteria import parse_criteria
-from dressage.sdk.results import LearningCurve, Result, collect, failure, new_download_folder, series
+from dressage.sdk.results import LearningCurve, Result, SearchSeries, collect, failure, new_download_folder, series
 from dressage.sdk.reward_source import Reward, reward_name, reward_source, source_text
 from dressage.sdk.specs import SpecOptions, make_spec, recorded
 
@@ -49,6 +49,7 @@ def run(
     model: str = "",
     api_base: str | None = None,
     method: str = "",
+    target: float | None = None,
     settings: Mapping[str, Any] | None = None,
     seeds: int | None = None,
     seed: int = 0,
@@ -90,6 +91,7 @@ def run(
     :param model: language model as litellm names it; by default ``template/v1``, which is no language model.
     :param api_base: endpoint of the model's provider, where the services start in this process.
     :param method: how policies are found; by default ``reward``.
+    :param target: mean return from which a search method succeeds; by default that of the environment's card.
     :param settings: settings of the method, by field.
     :param seeds: seeds for each config, 1 to 100.
     :param seed: first training seed.
@@ -152,6 +154,7 @@ def run(
             approve=approve,
             video=video,
             method=method,
+            target=target,
             settings=pairs(settings),
         )
         recordings = None if replay is None else Path(replay).absolute().parent
@@ -332,14 +335,18 @@ def _result(place: _Place, name: str) -> Result:
 def _curve(place: _Place, session: pb.Session) -> LearningCurve | None:
     if not session.best_policy:
         return None
-    from dressage.sdk import curves
+    from dressage.sdk import curves, search_curves
     from dressage.sdk.curve_file import CURVE_FILE
 
+    policy = place.connection.local_path(session.best_policy)
+    folder = policy.parent if policy is not None else new_download_folder()
+    if progress.is_search(session):
+        points = place.loop.run(search_curves.load_points(session, place.connection))
+        picture = search_curves.draw_to(points, folder / CURVE_FILE, session)
+        return LearningCurve(training={}, evaluation={}, picture=picture.path, search=SearchSeries.of(points))
     loaded = place.loop.run(curves.load_curves(session, place.connection))
     if loaded is None:
         return None
-    policy = place.connection.local_path(session.best_policy)
-    folder = policy.parent if policy is not None else new_download_folder()
     picture = curves.draw_to(loaded, folder / CURVE_FILE, session)
     return LearningCurve(
         training=series({config: returns.training for config, returns in loaded.items()}),

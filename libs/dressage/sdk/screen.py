@@ -12,6 +12,9 @@ from dressage.api.v1 import event_pb2, session_pb2
 from dressage.sdk import progress
 
 _PROGRESS_LINE_SECONDS = 10.0
+_SEARCH_LINES = 20
+_SEARCH_LINE_SECONDS = 60.0
+_IMPROVEMENT_SECONDS = 5.0
 
 Update = Callable[[progress.View, event_pb2.Event], None]
 """Shows the view after an event."""
@@ -21,12 +24,13 @@ def first_view(session: session_pb2.Session) -> progress.View:
     """The view of a session before its first event."""
     # A session that is joined late has run for a while; a clock that differs must not make that negative.
     ran = max(0.0, time.time() - session.start_time.ToSeconds()) if session.HasField("start_time") else 0.0
+    target = progress.target(session)
     return progress.View(
         session=session.name,
         started=time.monotonic() - ran,
         max_iterations=session.spec.max_iterations,
         method=session.method,
-        goal=session.goal,
+        goal=session.goal if target is None else f"{target:g}",
     )
 
 
@@ -59,8 +63,9 @@ def _live(view: progress.View) -> Iterator[Update]:
 
 @contextmanager
 def _lines(stream: TextIO) -> Iterator[Update]:
-    """One line for each event; progress at most every 10 s."""
+    """One line for each event; progress at most every 10 s, and a bounded number of lines for the iterations of a search."""
     last_time, last_text = float("-inf"), ""
+    search = _SearchLines()
 
     def update(view: progress.View, event: event_pb2.Event) -> None:
         nonlocal last_time, last_text
@@ -68,9 +73,37 @@ def _lines(stream: TextIO) -> Iterator[Update]:
             if time.monotonic() - last_time < _PROGRESS_LINE_SECONDS:
                 return
             last_time = time.monotonic()
-        text = progress.line(event, method=view.method)
+        text = search.text(view, event, now=time.monotonic())
         if text and text != last_text:
             last_text = text
             print(text, file=stream, flush=True)
 
     yield update
+
+
+class _SearchLines:
+    """Selects the events of a search that have a line of their own: at most about twenty iterations, and one each minute."""
+
+    def __init__(self) -> None:
+        self._next_iteration = 0
+        self._shown_at = float("-inf")
+        self._improved_at = float("-inf")
+
+    def text(self, view: progress.View, event: event_pb2.Event, *, now: float) -> str | None:
+        """Return the line of an event; None for one without a line.
+
+        :param now: in seconds, on any clock.
+        """
+        kind = event.WhichOneof("payload")
+        if kind == "search_improved" and not event.search_improved.improvement.program:
+            if now - self._improved_at < _IMPROVEMENT_SECONDS:
+                return None
+            self._improved_at = now
+        if not progress.is_routine(event, method=view.method):
+            return progress.line(event, method=view.method)
+        due = view.iteration >= self._next_iteration or now - self._shown_at >= _SEARCH_LINE_SECONDS
+        if kind != "scored" or not due:
+            return None
+        self._next_iteration = view.iteration + max(1, -(-view.max_iterations // _SEARCH_LINES))
+        self._shown_at = now
+        return progress.search_line(view)

@@ -51,6 +51,8 @@ class SpecOptions:
     algorithm: str = ""
     pool: str = ""
     method: str = ""
+    target: float | None = None
+    """The setting `target` of a search method."""
     settings: Sequence[str] = field(default=())
 
 
@@ -134,8 +136,11 @@ def make_spec(options: SpecOptions, base: pb.SessionSpec | None = None) -> pb.Se
     if options.budget_tokens or options.budget_steps:
         spec.budget.tokens, spec.budget.env_steps = options.budget_tokens, options.budget_steps
     spec = spec if base is None else _merged(base, spec)
-    if options.settings or (base is None and method != methods.REWARD):
-        methods.set_method(spec, method, options.settings)
+    settings = [*options.settings]
+    if options.target is not None:
+        settings.append(methods.target_setting(method, options.target))
+    if settings or (base is None and method != methods.REWARD):
+        methods.set_method(spec, method, settings)
     return spec
 
 

@@ -12,7 +12,7 @@ import structlog
 from dressage.artifacts import ArtifactStore
 from dressage.contracts import CheckReport, JudgeResult, lint_judge
 from dressage.envs.cards import load_card
-from dressage.envs.trajectory import Trajectory
+from dressage.envs.trajectory import Trajectory, load_check_trajectories
 from dressage.errors import FailedPrecondition, InvalidArgument, NotFound
 
 from dressage_judge.controls import control_trajectories, null_failures, require_controls
@@ -27,6 +27,8 @@ def judge(trajectory, np):
 
 DEFAULT_THRESHOLD = 0.7
 """Pass threshold of a request without one; equals a session's default."""
+DEFAULT_ACT_SECONDS = 1.0
+"""Limit of one action of a policy, if a request has none."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,30 @@ class CodeJudge:
         episodes = [episode for group in shipped.values() for episode in group]
         report = await self._runner.check_reward(source, card, episodes, timeout=timeout)
         self._log.info("checked", subject="reward", ok=report.ok, rules=[failure.rule for failure in report.failures])
+        return CheckedCode(report)
+
+    async def check_policy(
+        self, source: str, environment: str, *, act_seconds: float, timeout: float | None
+    ) -> CheckedCode:
+        """Check a code policy on the observations of the shipped episodes.
+
+        :param act_seconds: limit of one action; 0 for 1 second.
+        :raises NotFound: for an unknown environment.
+        """
+        card, episodes = load_card(environment), await asyncio.to_thread(_shipped, environment)
+        limit = act_seconds or DEFAULT_ACT_SECONDS
+        report = await self._runner.check_policy(source, card, episodes, act_seconds=limit, timeout=timeout)
+        self._log.info("checked", subject="policy", ok=report.ok, rules=[failure.rule for failure in report.failures])
+        return CheckedCode(report)
+
+    async def check_feedback(self, source: str, environment: str, *, timeout: float | None) -> CheckedCode:
+        """Check a feedback class on the observations of the shipped episodes.
+
+        :raises NotFound: for an unknown environment.
+        """
+        card, episodes = load_card(environment), await asyncio.to_thread(_shipped, environment)
+        report = await self._runner.check_feedback(source, card, episodes, timeout=timeout)
+        self._log.info("checked", subject="feedback", ok=report.ok, rules=[failure.rule for failure in report.failures])
         return CheckedCode(report)
 
     async def check_judge(
@@ -169,6 +195,10 @@ class CodeJudge:
         self._log.warning("judge failed", rollouts=names[:_SHOWN], rule=failure.rule, line=failure.line)
         metadata = {"rollout": first, "rollouts": ",".join(names[:_NAMED])}
         return _failed(subject, failure.rule, failure.line, failure.message, failure.seen, metadata)
+
+
+def _shipped(environment: str) -> list[Trajectory]:
+    return [episode for group in load_check_trajectories(environment).values() for episode in group]
 
 
 def _failed(

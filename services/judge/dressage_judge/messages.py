@@ -24,6 +24,7 @@ def check_response(checked: CheckedCode) -> pb.CheckResponse:
         style=report.style,
         milliseconds_per_thousand_rows=report.milliseconds_per_step,
         control_scores=checked.control_scores,
+        act_microseconds=report.act_microseconds,
     )
 
 

@@ -17,7 +17,9 @@ from dressage.contracts import (
     CheckReport,
     JudgeError,
     JudgeResult,
+    check_feedback_in_sandbox,
     check_judge_in_sandbox,
+    check_policy_in_sandbox,
     check_reward_in_sandbox,
     run_judge_in_sandbox,
     score_in_sandbox,
@@ -76,33 +78,42 @@ class SandboxRunner:
 
         :param timeout: seconds until the caller's deadline; None for none.
         """
-
-        def call(limits: Limits) -> CheckReport:
-            return check_reward_in_sandbox(
-                source,
-                card,
-                trajectories,
-                limits=limits,
-                scratch=self._bounds.scratch,
-                allow_unsandboxed=self._bounds.allow_unsandboxed,
-            )
-
-        return _counted(await self._run(call, timeout))
+        return await self._check(functools.partial(check_reward_in_sandbox, source, card, trajectories), timeout)
 
     async def check_judge(
         self, source: str, card: EnvironmentCard, trajectories: dict[str, list[Trajectory]], *, timeout: float | None
     ) -> CheckReport:
         """Check a judge; the report has its scores by kind of control, which the caller compares with the threshold."""
+        return await self._check(functools.partial(check_judge_in_sandbox, source, card, trajectories), timeout)
+
+    async def check_policy(
+        self,
+        source: str,
+        card: EnvironmentCard,
+        trajectories: Sequence[Trajectory],
+        *,
+        act_seconds: float,
+        timeout: float | None,
+    ) -> CheckReport:
+        """Check a code policy.
+
+        :param act_seconds: limit of one action.
+        """
+        check = functools.partial(check_policy_in_sandbox, source, card, trajectories, act_seconds=act_seconds)
+        return await self._check(check, timeout)
+
+    async def check_feedback(
+        self, source: str, card: EnvironmentCard, trajectories: Sequence[Trajectory], *, timeout: float | None
+    ) -> CheckReport:
+        """Check a feedback class."""
+        return await self._check(functools.partial(check_feedback_in_sandbox, source, card, trajectories), timeout)
+
+    async def _check(self, check: Callable[..., CheckReport], timeout: float | None) -> CheckReport:
+        """Run a check within the bounds, and count a sandbox that was killed."""
 
         def call(limits: Limits) -> CheckReport:
-            return check_judge_in_sandbox(
-                source,
-                card,
-                trajectories,
-                limits=limits,
-                scratch=self._bounds.scratch,
-                allow_unsandboxed=self._bounds.allow_unsandboxed,
-            )
+            bounds = self._bounds
+            return check(limits=limits, scratch=bounds.scratch, allow_unsandboxed=bounds.allow_unsandboxed)
 
         return _counted(await self._run(call, timeout))
 

@@ -23,18 +23,26 @@ class JudgeServicer(rpc.JudgeServiceServicer):
         self._verdicts = verdicts
 
     async def Check(self, request: pb.CheckRequest, context: Any) -> pb.CheckResponse:
-        """Check a generated reward or judge in the sandbox."""
-        timeout = context.time_remaining()
-        if request.WhichOneof("subject") == "reward_source":
-            checked = await self._judge.check_reward(request.reward_source, request.environment, timeout=timeout)
-        else:
-            checked = await self._judge.check_judge(
-                request.judge_source,
-                request.environment,
-                controls=list(request.null_controls),
-                threshold=request.pass_threshold,
-                timeout=timeout,
-            )
+        """Check generated code in the sandbox."""
+        timeout, judge, environment = context.time_remaining(), self._judge, request.environment
+        match request.WhichOneof("subject"):
+            case "reward_source":
+                checked = await judge.check_reward(request.reward_source, environment, timeout=timeout)
+            case "policy_source":
+                seconds = request.act_seconds
+                checked = await judge.check_policy(
+                    request.policy_source, environment, act_seconds=seconds, timeout=timeout
+                )
+            case "feedback_source":
+                checked = await judge.check_feedback(request.feedback_source, environment, timeout=timeout)
+            case _:
+                checked = await judge.check_judge(
+                    request.judge_source,
+                    environment,
+                    controls=list(request.null_controls),
+                    threshold=request.pass_threshold,
+                    timeout=timeout,
+                )
         return check_response(checked)
 
     async def Judge(self, request: pb.JudgeRequest, context: Any) -> pb.JudgeResponse:

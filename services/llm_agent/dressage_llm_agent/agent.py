@@ -22,17 +22,41 @@ from dressage_llm_agent.journal import Journal, NoJournal, StoreJournal
 from dressage_llm_agent.metrics import LlmMetrics
 from dressage_llm_agent.provider.base import CompletionRequest, ModelDescription, Provider, Reply
 from dressage_llm_agent.provider.redaction import Redactor
+from dressage_llm_agent.provider.tokens import count_tokens
 from dressage_llm_agent.provider.vision import Vision
 from dressage_llm_agent.recorded import PREFIX as RECORDED
 from dressage_llm_agent.recorded import RecordedJournal, Recordings
 from dressage_llm_agent.roles.base import Role
 from dressage_llm_agent.roles.registry import role_of
 from dressage_llm_agent.roles.video_judge.role import combine
-from dressage_llm_agent.tasks import Dialect, RoleResult, TemplateTask, VideoTask, Vote, role_name, role_task
+from dressage_llm_agent.tasks import (
+    Dialect,
+    ParametersTask,
+    ProgramsTask,
+    RoleResult,
+    TemplateTask,
+    VideoTask,
+    Vote,
+    role_name,
+    role_task,
+)
 from dressage_llm_agent.template import MODEL as TEMPLATE
-from dressage_llm_agent.template import author
+from dressage_llm_agent.template import author, recorded_programs
 
 DEFAULT_VOTES = 3
+
+_MODEL_NEEDED = "choose a language model with --model, and set its provider's key in the environment of llm-agent"
+_REMEDIES = {
+    "parameter_proposer": f"{_MODEL_NEEDED}, or search without a model: --set search=cma_es",
+    "critic": f"{_MODEL_NEEDED}, or search without a model: --set search=cma_es",
+    "policy_author": f"{_MODEL_NEEDED}, or replay a recorded session: dressage run --replay FOLDER",
+    "feedback_author": f"{_MODEL_NEEDED}, or replay a recorded session: dressage run --replay FOLDER",
+    "reflector": f"{_MODEL_NEEDED}, or replay a recorded session: dressage run --replay FOLDER",
+}
+"""What to do about a role that the template author does not support."""
+
+_TEMPERATURES = {"program_author": 1.0, "program_reviser": 1.0}
+"""Temperature by role where the settings have none: replies to the same prompt have to differ."""
 
 
 @dataclass(frozen=True)
@@ -100,16 +124,17 @@ class Agent:
         :param task: replies are journalled only if it names a session.
         :param ledger: adds up the cost, so that the caller has the cost of a failed task as well.
         :raises DressageError: see `author.answer` and `Conversation.run`; also ``LLM_AGENT_BUSY``, ``LLM_TASK_TIMEOUT``,
-            ``TEMPLATE_NO_SUCH_ROLE`` and ``LLM_NO_VISION_SUPPORT``.
+            ``TEMPLATE_NO_SUCH_ROLE``, ``NO_RECORDED_PROGRAMS``, ``RECORDED_PROGRAMS_ENDED`` and ``LLM_NO_VISION_SUPPORT``.
         """
         inner, model = role_task(task), self.model(task.model)
         role = role_name(inner)
         if model == TEMPLATE:
+            if isinstance(inner, ProgramsTask):
+                return await asyncio.to_thread(recorded_programs.answer, inner)
             if not isinstance(inner, TemplateTask):
-                message = f"{TEMPLATE} does not support the role {role}; configure a language model"
-                raise FailedPrecondition(message, reason="TEMPLATE_NO_SUCH_ROLE", metadata={"role": role})
+                raise _unsupported(role)
             return await asyncio.to_thread(author.answer, inner)
-        card = load_card(inner.brief.environment)
+        card = None if isinstance(inner, ProgramsTask) else load_card(inner.brief.environment)
         dialect = await self._dialect(model) if isinstance(inner, VideoTask) else "grid"
         converse = partial(
             self._conversation,
@@ -123,10 +148,14 @@ class Agent:
             try:
                 async with asyncio.timeout(self._limits.task_seconds):
                     if isinstance(inner, agent_pb.VideoJudgeTask):
+                        assert card is not None
                         one_by_one = is_bounded(task.remaining_budget)
                         return combine(inner, await _votes(inner, card, converse, one_by_one=one_by_one), dialect)
                     result = await converse().run(inner, card)
                     assert not isinstance(result, Vote)
+                    if isinstance(result, agent_pb.ProposedParameters) and isinstance(inner, ParametersTask):
+                        # Counted here: a reply is parsed without its model.
+                        result.evidence_tokens = await asyncio.to_thread(count_tokens, inner.evidence, model=model)
                     return result
             except TimeoutError:
                 message = f"the task of {role} did not end within {self._limits.task_seconds:g} s"
@@ -175,7 +204,9 @@ class Agent:
         options = Options(
             model=model,
             max_output_tokens=self._sampling.max_output_tokens,
-            temperature=self._sampling.temperature,
+            temperature=_TEMPERATURES.get(role.name)
+            if self._sampling.temperature is None
+            else self._sampling.temperature,
             thinking=task.thinking or self._sampling.thinking.get(role.name, ""),
             budget=task.remaining_budget,
             sample=sample,
@@ -255,3 +286,9 @@ class _LimitedProvider:
 
     async def describe(self, model: str) -> ModelDescription:
         return await self._inner.describe(model)
+
+
+def _unsupported(role: str) -> FailedPrecondition:
+    remedy = _REMEDIES.get(role, "configure a language model")
+    message = f"{TEMPLATE} does not support the role {role}; {remedy}"
+    return FailedPrecondition(message, reason="TEMPLATE_NO_SUCH_ROLE", metadata={"role": role})

@@ -98,9 +98,10 @@ class Conversation:
         self._turn = 0
         self._calls = 0
 
-    async def run(self, task: RoleTask, card: EnvironmentCard) -> RoleResult | Vote:
+    async def run(self, task: RoleTask, card: EnvironmentCard | None) -> RoleResult | Vote:
         """Return the task's result.
 
+        :param card: None for tasks whose environments have none, see `ProgramsTask`.
         :raises FailedPrecondition: ``LLM_REPLY_UNUSABLE`` if the repaired reply cannot be used either.
         :raises ResourceExhausted: ``LLM_BUDGET_EXHAUSTED``, or ``LLM_TOOL_LOOP`` if the model does not stop calling tools.
         :raises DressageError: errors of the provider and the journal.

@@ -1,8 +1,9 @@
 """Recorded authors: the model replies of one session, replayed in another.
 
 A recording is a folder with the layout of a session's journal: ``llm/{task key}/{turn}-{sample}.json``. The folder of any
-session in the artifact store is one. A session with the model ``recorded/{name}`` gets its replies from the recording of that
-name. Everything else is computed again: tools run, code is checked, policies are trained, judges judge.
+session in the artifact store is one. A reply that is written by hand may be a file ``{turn}-{sample}.md`` with its text alone,
+for any role: code stays readable there. A session with the model ``recorded/{name}`` gets its replies from the recording of
+that name. Everything else is computed again: tools run, code is checked, policies are trained, judges judge.
 
 Replies are identified by task key, turn and sample. The hash of the request, which a journal checks, is not compared: a
 reviser's request contains scores, which differ from session to session.
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dressage.errors import FailedPrecondition, InvalidArgument
+from dressage.programs.recorded import NO_RECORDED_PROGRAMS
 
 from dressage_llm_agent.journal import Journal, ToolOutcome, read_reply
 from dressage_llm_agent.provider.base import CompletionRequest, ModelDescription, Reply, ToolCall, Usage
@@ -32,7 +34,12 @@ _KEY = re.compile(r"[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_-]*)*")
 _EPOCH = re.compile(r"-e\d+$")
 _MAX_ENTRY_BYTES = 4_000_000
 # Reasons of the template author for the same case, which the callers of these roles handle.
-_REASONS = {"reviser": "TEMPLATE_NO_REVISION", "fixer": "TEMPLATE_CANNOT_FIX"}
+_REASONS = {
+    "reviser": "TEMPLATE_NO_REVISION",
+    "fixer": "TEMPLATE_CANNOT_FIX",
+    "program_author": NO_RECORDED_PROGRAMS,
+    "program_reviser": NO_RECORDED_PROGRAMS,
+}
 
 
 class Recordings:
@@ -96,13 +103,13 @@ class Recording:
         if not _KEY.fullmatch(key):
             return None
         path = self._folder / "llm" / _EPOCH.sub("", key) / f"{turn}-{sample}.json"
+        text = _read(path)
+        if text is None:
+            written = _read(path.with_suffix(".md"))
+            return None if written is None else Reply(written, usage=Usage(dollars=0.0))
         try:
-            if path.stat().st_size > _MAX_ENTRY_BYTES:
-                raise _corrupt(path, f"it is larger than {_MAX_ENTRY_BYTES} bytes")
-            entry: Any = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
+            entry: Any = json.loads(text)
+        except (ValueError, RecursionError) as error:
             raise _corrupt(path, str(error)) from None
         if not isinstance(entry, Mapping) or entry.get("kind") != "reply":
             raise _corrupt(path, "it is not a journalled reply")
@@ -152,6 +159,21 @@ class RecordedJournal:
     ) -> ToolOutcome:
         """See `Journal`."""
         return await self._journal.record_tool_result(turn, call, index, sample, outcome)
+
+
+def _read(path: Path) -> str | None:
+    """Return the text of a file; None if there is none.
+
+    :raises FailedPrecondition: ``RECORDING_CORRUPT``.
+    """
+    try:
+        if path.stat().st_size > _MAX_ENTRY_BYTES:
+            raise _corrupt(path, f"it is larger than {_MAX_ENTRY_BYTES} bytes")
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise _corrupt(path, str(error)) from None
 
 
 def _corrupt(path: Path, why: str) -> FailedPrecondition:

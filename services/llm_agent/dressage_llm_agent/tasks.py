@@ -24,7 +24,24 @@ TemplateTask = (
 VideoTask = agent_pb.VideoJudgeTask | agent_pb.VideoQuestionTask
 """Tasks that need a vision model."""
 
-RoleTask = TemplateTask | agent_pb.CodeReviewerTask | agent_pb.VideoCriteriaTask | VideoTask | agent_pb.SynthesiserTask
+ParametersTask = agent_pb.ParameterProposerTask | agent_pb.CriticTask
+"""Tasks whose results are parameters."""
+
+ProgramsTask = agent_pb.ProgramAuthorTask | agent_pb.ProgramReviserTask
+"""Tasks whose results are programs. Their environments have descriptions of their own, not cards."""
+
+RoleTask = (
+    TemplateTask
+    | agent_pb.CodeReviewerTask
+    | agent_pb.VideoCriteriaTask
+    | VideoTask
+    | agent_pb.SynthesiserTask
+    | ParametersTask
+    | agent_pb.PolicyAuthorTask
+    | agent_pb.FeedbackAuthorTask
+    | agent_pb.ReflectorTask
+    | ProgramsTask
+)
 RoleResult = (
     agent_pb.ElicitorResult
     | agent_pb.RewardProposal
@@ -36,6 +53,11 @@ RoleResult = (
     | agent_pb.VideoVerdict
     | agent_pb.VideoAnswer
     | agent_pb.Synthesis
+    | agent_pb.ProposedParameters
+    | agent_pb.PolicyCode
+    | agent_pb.FeedbackCode
+    | agent_pb.Reflection
+    | agent_pb.Programs
 )
 
 

@@ -14,6 +14,7 @@ import structlog
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError
+from prometheus_client import Gauge
 
 from dressage_orchestrator import metrics
 from dressage_orchestrator.database import assignments, runs
@@ -70,7 +71,9 @@ class Gauges:
                 metrics.SESSIONS.labels(state, method).set(sessions.get((state, method), 0))
         metrics.SECONDS_SINCE_LAST_EVENT.set(since_last_event)
         self._runs(live, now)
-        self._keep_speeds(speeds, {row.run.name: row.run.pool for row in live})
+        pools = {row.run.name: row.run.pool for row in live}
+        self._keep_speeds(metrics.STEPS_PER_SECOND, [(run, env, steps) for run, env, steps, _ in speeds], pools)
+        self._keep_speeds(metrics.CANDIDATES_PER_SECOND, [(run, env, rate) for run, env, _, rate in speeds], pools)
 
     def _sessions(self, tx: ReadTransaction) -> dict[tuple[str, str], int]:
         query = sa.select(SESSIONS.c.id, SESSIONS.c.state).where(SESSIONS.c.deleted.is_(False))
@@ -99,7 +102,7 @@ class Gauges:
             for number in sorted(runs.LIVE):
                 metrics.RUNS.labels(pool, _RUN_STATES[number]).set(counted.get((pool, _RUN_STATES[number]), 0))
 
-    def _keep_speeds(self, speeds: list[tuple[str, str, float]], pools: dict[str, str]) -> None:
+    def _keep_speeds(self, gauge: Gauge, speeds: list[tuple[str, str, float]], pools: dict[str, str]) -> None:
         summed: dict[tuple[str, str], float] = {}
         for run, environment, speed in speeds:
             if run in pools:
@@ -107,14 +110,20 @@ class Gauges:
                 summed[key] = summed.get(key, 0.0) + speed
         self._speeds |= summed.keys()
         for pool, environment in self._speeds:
-            metrics.STEPS_PER_SECOND.labels(pool, environment).set(summed.get((pool, environment), 0.0))
+            gauge.labels(pool, environment).set(summed.get((pool, environment), 0.0))
 
 
-def _speeds(tx: ReadTransaction) -> list[tuple[str, str, float]]:
-    """Run, environment and environment steps per second of the running assignments."""
+def _speeds(tx: ReadTransaction) -> list[tuple[str, str, float, float]]:
+    """Run, environment, environment steps and candidates per second of the running assignments."""
     working = [row for row in assignments.live(tx) if row.assignment.state == v1.ASSIGNMENT_STATE_RUNNING]
     return [
-        (row.assignment.run, assignments.environment_of(row.work), row.assignment.steps_per_second) for row in working
+        (
+            row.assignment.run,
+            assignments.environment_of(row.work),
+            row.assignment.steps_per_second,
+            row.assignment.candidates_per_second,
+        )
+        for row in working
     ]
 
 

@@ -31,6 +31,13 @@ STEPS_PER_SECOND = Gauge(
     "Environment steps per second of the running assignments.",
     ["pool", "environment"],
 )
+CANDIDATES_PER_SECOND = Gauge(
+    "dressage_search_candidates_per_second",
+    "Candidates per second of the running searches by trainers, such as programs.",
+    ["pool", "environment"],
+)
+CANDIDATES = Counter("dressage_candidates", "Candidates of search methods, by outcome.", ["method", "outcome"])
+EPISODES = Counter("dressage_episodes", "Episodes that search methods have played.", ["method", "environment"])
 JUDGMENT_SCORE = Histogram("dressage_judgment_score", "Scores of iterations.", buckets=_SCORES)
 BUDGET_EXHAUSTED = Counter("dressage_budget_exhausted", "Sessions that exhausted a budget.", ["kind"])
 SESSION_COST = Histogram(

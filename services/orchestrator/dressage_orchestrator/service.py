@@ -284,8 +284,8 @@ def with_defaults(spec: v1.SessionSpec, method: Method, *, default_model: str, d
     full.pool = full.pool or default_pool
     full.pass_threshold = full.pass_threshold or _PASS_THRESHOLD
     full.video_judging = full.video_judging or v1.VIDEO_JUDGING_DECIDING
-    full.max_iterations = full.max_iterations or _MAX_ITERATIONS
     method.fill(full)
+    full.max_iterations = full.max_iterations or _MAX_ITERATIONS
     return full
 
 

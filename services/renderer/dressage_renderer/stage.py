@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from dressage.envs import custom
 from dressage.envs.loading import load_compiled, quiet_loading
+from dressage.envs.plain import is_plain
 from dressage.errors import FailedPrecondition, InvalidArgument, NotFound
 
 from dressage_renderer.probe import egl_remedy
@@ -26,6 +27,7 @@ from dressage_renderer.probe import egl_remedy
 Frame = npt.NDArray[np.uint8]
 Vector = npt.NDArray[np.float64]
 
+_MUJOCO_ONLY = "an environment simulated by MuJoCo"
 _MAX_GEOMS = 2000
 _DEFAULT_ELEVATION = -20.0
 _FROM_ABOVE = -60.0
@@ -196,6 +198,8 @@ def stock_model(env_id: str) -> tuple[Any, Mapping[str, Any]]:
     """
     if env_id.startswith(custom.MODEL):
         return load_compiled(custom.folder_of(env_id) / custom.MODEL_FILE), {}
+    if is_plain(env_id):
+        raise InvalidArgument(field="environment", value=env_id, expected=_MUJOCO_ONLY)
     import gymnasium
 
     try:
@@ -213,7 +217,7 @@ def stock_model(env_id: str) -> tuple[Any, Mapping[str, Any]]:
     try:
         stock: Any = env.unwrapped
         if not hasattr(stock, "model") or not hasattr(stock.model, "nq"):
-            raise InvalidArgument(field="environment", value=env_id, expected="an environment simulated by MuJoCo")
+            raise InvalidArgument(field="environment", value=env_id, expected=_MUJOCO_ONLY)
         return stock.model, dict(stock.mujoco_renderer.default_cam_config or {})
     finally:
         env.close()

@@ -21,7 +21,7 @@ from pathlib import Path
 import structlog
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.errors import DressageError
-from dressage.sandbox import capabilities
+from dressage.sandbox.capabilities import capabilities
 from dressage.serving.metrics import package_version
 
 from dressage_trainer.assignments.context import (
@@ -30,7 +30,9 @@ from dressage_trainer.assignments.context import (
     first_of,
     infrastructure_failed,
 )
+from dressage_trainer.evaluation.player_pool import SANDBOX as PLAYER_SANDBOX
 from dressage_trainer.evaluation.player_pool import PlayerPool
+from dressage_trainer.lease.kernels import Kernels
 from dressage_trainer.lease.sandboxes import Sandboxes
 from dressage_trainer.lease.work import WorkStream
 from dressage_trainer.messages import NO_ROOM
@@ -125,8 +127,10 @@ class Supervisor:
         self._work, self._scratch, self._terminate = work, scratch, terminate
         self._allow_unsandboxed = allow = settings.allow_unsandboxed
         self._sandboxes = Sandboxes(scratch / "sandboxes", allow_unsandboxed=allow)
-        self._players = PlayerPool(self._sandboxes)
-        self._cache = CompiledCache(settings.compiled_cache or default_folder(os.environ))
+        compiled = settings.compiled_cache or default_folder(os.environ)
+        self._cache = CompiledCache(compiled)
+        self._kernels = Kernels(compiled, scratch=scratch / "kernels", allow_unsandboxed=allow)
+        self._players = PlayerPool(self._sandboxes, self._kernels.sandbox(PLAYER_SANDBOX))
         self._fillings = Fillings(
             self._cache, scratch=scratch / "warmup", filled=self._refill_if_idle, allow_unsandboxed=allow
         )
@@ -145,6 +149,7 @@ class Supervisor:
     async def close(self) -> None:
         """End what is kept between assignments. A compilation in progress may finish unless the trainer has to stop."""
         await self._fillings.close(seconds=0.0 if self._shutdown_requested() else _FILL_SECONDS)
+        self._kernels.close()
         await self._players.close()
         await asyncio.to_thread(self._sandboxes.close)
         if self._refilling is not None:
@@ -192,6 +197,7 @@ class Supervisor:
             compiled=self._cache,
             fillings=self._fillings,
             players=self._players,
+            kernels=self._kernels,
         )
         try:
             result = await self._result_of(context, kind)

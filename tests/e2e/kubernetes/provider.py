@@ -36,7 +36,8 @@ class Provider:
         """Starts it, or starts it anew with the script from its beginning."""
         space = self._space
         space.run("delete", "pod", self._name, "--ignore-not-found", "--grace-period=1", timeout=120)
-        files = {"openai_server.py": _FAKES / "openai_server.py", "script.py": _FAKES / "scripts" / self._script}
+        files = {name: _FAKES / name for name in ("openai_server.py", "search_authors.py")}
+        files["script.py"] = _FAKES / "scripts" / self._script
         config = {name: path.read_text() for name, path in files.items()}
         service = {"selector": {"app": self._name}, "ports": [{"name": "http", "port": PORT}]}
         space.apply(

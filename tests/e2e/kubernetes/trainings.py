@@ -42,6 +42,14 @@ def training(steps: int, **more: Any) -> pb.SessionSpec:
     )
 
 
+def search(**settings: Any) -> pb.SessionSpec:
+    """A short session of the method `parameters` whose target cannot be reached; without a model by default."""
+    given = {"search": "hill_climb", "episodes": 5, "report_episodes": 10, "episode_budget": 100, "target": 1e6}
+    spec = pb.SessionSpec(intent="balance the pole", environment="environments/CartPole-v1")
+    spec.parameters.CopyFrom(pb.ParameterSpec(**(given | settings)))
+    return spec
+
+
 def run_of(session: str, number: int = 1) -> str:
     return f"sessions/{session}/runs/r{number}"
 

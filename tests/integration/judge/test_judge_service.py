@@ -215,3 +215,31 @@ async def test_bad_requests_are_refused_with_the_problem(stack: Stack, tmp_path:
     assert broken.reason == "JUDGE_FAILED"
     empty = await failure(stack.stub.Check(pb.CheckRequest(environment=ENV), timeout=60))
     assert isinstance(empty, InvalidArgument)
+
+
+POLICY = "class Policy:\n    def reset(self): pass\n    def act(self, obs): return {}\n"
+FEEDBACK = "class Feedback:\n    def summarize_trajectory(self, observations): return {}\n"
+
+
+async def test_a_policy_passes_with_the_time_of_an_action(stack: Stack) -> None:
+    source = POLICY.format("list(obs[:6])")
+    reply = await stack.stub.Check(pb.CheckRequest(policy_source=source, environment=ENV), timeout=60)
+    assert reply.ok and reply.style == "policy" and 0 < reply.act_microseconds < 10_000, list(reply.failures)
+    source = FEEDBACK.format("f'{len(observations)} states'")
+    reply = await stack.stub.Check(pb.CheckRequest(feedback_source=source, environment=ENV), timeout=60)
+    assert reply.ok and reply.style == "feedback" and not reply.failures
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [
+        (dict(policy_source=POLICY.format("0")), "action-shape"),
+        (dict(policy_source="import os\n" + POLICY.format("list(obs[:6])")), "import"),
+        (dict(policy_source=POLICY.format("[sum(range(10**6)) * 0.0] * 6"), act_seconds=1e-3), "time_budget"),
+        (dict(feedback_source=FEEDBACK.format("7")), "return-type"),
+    ],
+)
+async def test_a_bad_policy_fails_with_its_rule(stack: Stack, fields: dict[str, str | float], rule: str) -> None:
+    reply = await stack.stub.Check(pb.CheckRequest(environment=ENV, **fields), timeout=60)
+    assert not reply.ok and [failure.rule for failure in reply.failures] == [rule]
+    assert (reply.failures[0].message and reply.failures[0].seen) or rule == "import"

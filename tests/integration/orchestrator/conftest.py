@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 import pytest_asyncio
 
 from tests.integration.orchestrator.stack import Stack
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "fakes"))  # the scripted authors import their server by its name
 
 
 @pytest_asyncio.fixture

@@ -171,14 +171,39 @@ class Trainer:
         self.done(score=work.ScoreResult(episodes=task.episodes * len(task.policies)))
 
     def evaluate(self, task: work.EvaluateAssignment) -> None:
-        """A candidate's returns are the sum of its numbers plus the seed."""
+        """A candidate's returns are the sum of its numbers plus the seed; those of code are in `play_code`."""
         for candidate in task.candidates:
             item = f"candidate/{candidate.id}"
             if item not in self.assignment.finished_items:
+                if candidate.WhichOneof("proposal") == "code":
+                    self.report(item, candidate=self.play_code(task, candidate))
+                    continue
                 returns = [sum(candidate.parameters.values) + seed for seed in task.seeds]
                 result = v1.CandidateResult(id=candidate.id, returns=returns, lengths=[1] * len(returns))
                 self.report(item, candidate=result)
         self.done(evaluate=work.EvaluateResult(episodes=len(task.seeds) * len(task.candidates)))
+
+    def play_code(self, task: work.EvaluateAssignment, candidate: work.Candidate) -> v1.CandidateResult:
+        """``score=X`` returns X and half as much on report seeds with ``lucky``; ``raises`` fails."""
+        source = candidate.code
+        if "DRESSAGE_TRAINER_PLAYED" in os.environ:
+            with Path(os.environ["DRESSAGE_TRAINER_PLAYED"]).open("a") as played:
+                played.write(f"{source.splitlines()[0]} {task.seeds[0]}\n")
+        result = v1.CandidateResult(id=candidate.id)
+        if "raises" in source:
+            result.failure.reason, result.failure.message = "POLICY_RAISED", "ZeroDivisionError in act, line 7"
+            return result
+        score = number(source, "score", 0.0) * (0.5 if "lucky" in source and task.seeds[0] >= 2_000_000 - 20 else 1.0)
+        result.returns.extend([score] * len(task.seeds))
+        result.lengths.extend([10] * len(task.seeds))
+        if "raises" in task.feedback_source:
+            result.feedback_failure.reason, result.feedback_failure.message = "FEEDBACK_RAISED", "IndexError"
+        elif task.feedback_source:
+            result.feedback.extend([f"{score:g} points"] * len(task.seeds))
+        if task.bundles:
+            self.put({f"candidates/{candidate.id}/policy/policy.py": source.encode()})
+            result.policy = f"candidates/{candidate.id}/policy"
+        return result
 
 
 def number(source: str, name: str, default: float) -> float:

@@ -99,7 +99,7 @@ class FakeJudge(judge_rpc.JudgeServiceServicer):
 
     async def Check(self, request: judge_pb.CheckRequest, context: Any) -> judge_pb.CheckResponse:
         self.checks.append(request)
-        if "bad" in request.reward_source or "bad" in request.judge_source:
+        if "bad" in getattr(request, request.WhichOneof("subject")):
             failure = ev.CheckFailure(rule="undeclared-term", line=3, message="term 'x' is not declared", seen="x")
             return judge_pb.CheckResponse(ok=False, failures=[failure])
         return judge_pb.CheckResponse(ok=True, terms={"speed": "m/s"}, latex="v")

@@ -40,13 +40,17 @@ class Stack:
             data_dir=self.folder,
             judge_address=address,
             renderer_address=address,
-            trainer_command=TRAINER,
             wait_seconds=5.0,
             progress_seconds=0.0,
             grace_seconds=0.5,
             stop_seconds=2.0,
-            default_model="test/model",
-            **{"llm_agent_address": address, "max_reviews": 0, **self.options},
+            **{
+                "llm_agent_address": address,
+                "max_reviews": 0,
+                "trainer_command": TRAINER,
+                "default_model": "test/model",
+                **self.options,
+            },
         )
 
     async def start(self) -> None:

@@ -83,7 +83,7 @@ async def test_bad_specs_are_refused_with_field_and_remedy(stack: Stack) -> None
     assert not (await stack.sessions.ListSessions(pb.ListSessionsRequest())).sessions
 
 
-@pytest.mark.parametrize("method", ["parameters", "code", "program", "custom"])
+@pytest.mark.parametrize("method", ["program", "custom"])
 async def test_methods_that_are_not_available_are_refused(stack: Stack, method: str) -> None:
     await stack.start()
     session_spec = v1.SessionSpec(intent="run", environment="environments/Hopper-v5")
@@ -111,6 +111,19 @@ async def test_environments_intents_artifacts_estimates(stack: Stack) -> None:
     name = environment_api.GetEnvironmentRequest(name="environments/CartPole-v1")
     discrete = await stack.environments.GetEnvironment(name)
     assert (discrete.action_kind, discrete.num_actions) == ("discrete", 2)
+    assert (discrete.methods, discrete.target, discrete.num_observations) == (["reward", "parameters", "code"], 475, 0)
+    nim = await stack.environments.GetEnvironment(environment_api.GetEnvironmentRequest(name="environments/Nim-v0"))
+    assert (nim.methods, nim.target, nim.num_observations, nim.pack) == (["parameters", "code"], 0.95, 11, "")
+    assert not (
+        await stack.environments.GetEnvironment(environment_api.GetEnvironmentRequest(name="environments/Ant-v5"))
+    ).pack
+    refusal = await refused(
+        stack.sessions.CreateSession(
+            pb.CreateSessionRequest(spec=v1.SessionSpec(intent="win", environment="environments/Nim-v0"))
+        )
+    )
+    assert isinstance(refusal, InvalidArgument) and refusal.field == "spec.environment"
+    assert "`--method parameters` or `--method code`" in refusal.message
     error = await refused(
         stack.environments.GetEnvironment(environment_api.GetEnvironmentRequest(name="environments/X"))
     )

@@ -65,7 +65,8 @@ async def document(*arguments: str, installed: bool = True) -> Any:
 async def test_a_number_is_found_from_the_command_line(server: Stack) -> None:
     code, out, err = await dressage(*RUN, "--method", "number", "--set", "target=3")
     assert code == 0, err
-    assert "method    number, target 3.0, scale 1.0; succeeds from a score of 0.7" in out
+    assert "method    number; succeeds from a score of 0.7" in out
+    assert "settings  target 3.0, scale 1.0" in out
     assert "[1] proposing" in out and "[1] score 0.33, not passed" in out
     assert "[3] score 1.00, passed" in out and "[3] score on fresh seeds 1.00, passed" in out
     assert "succeeded" in out and "1.00 (succeeds from 0.7)" in out
@@ -97,7 +98,7 @@ async def test_what_the_command_line_and_the_server_refuse(server: Stack) -> Non
         code == 1
         and "--method: unknown method (got 'number'); expected one of reward, parameters, code, program" in err
     )
-    code, _, err = await dressage(*RUN, "--method", "parameters", "--set", "target=1", "--detach", "--json")
+    code, _, err = await dressage(*RUN, "--method", "program", "--set", "target=1", "--detach", "--json")
     assert code == 1 and "METHOD_NOT_AVAILABLE" in err
 
 

@@ -157,7 +157,9 @@ async def test_what_the_method_refuses_and_what_it_estimates(server: Stack) -> N
     unknown.custom.CopyFrom(AnyMessage(type_url="type.googleapis.com/other.Spec"))
     with pytest.raises(grpc.aio.AioRpcError) as missing:
         await create(server, "missing", unknown)
-    assert fields(missing.value) == ["spec.custom"] and "number, reward" in str(missing.value.details())
+    assert fields(missing.value) == ["spec.custom"] and "code, number, parameters, reward" in str(
+        missing.value.details()
+    )
     estimate = await server.sessions.EstimateSession(pb.EstimateSessionRequest(spec=spec()))
     assert (estimate.method, estimate.goal, estimate.model_calls_per_iteration) == ("number", "0.7", 1)
     assert estimate.dollars_per_iteration == pytest.approx((100 * 1.0 + 10 * 10.0) / 1e6)

@@ -139,6 +139,11 @@ def test_states_of_another_model_or_not_finite_are_refused(cheetah: Trajectory, 
     qpos[7, 2] = np.nan
     with pytest.raises(InvalidArgument, match="after step 7 is not finite"):
         render_video(Trajectory(**{**facts, "qpos": qpos}), tmp_path / "v.mp4")
+    for flat in ("CartPole-v1", "Nim-v0", "MountainCar-v0"):
+        with pytest.raises(
+            InvalidArgument, match=rf"environment: .*{flat}.* expected an environment simulated by MuJoCo"
+        ):
+            render_video(Trajectory(**{**facts, "environment": flat}), tmp_path / "v.mp4")
     with pytest.raises(NotFound, match="NoSuchRobot-v9"):
         render_video(Trajectory(**{**facts, "environment": "NoSuchRobot-v9"}), tmp_path / "v.mp4")
     assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,7 @@ pytest.importorskip("jax")
 pytest.importorskip("mujoco")
 
 from dressage.api.internal.v1 import run_service_pb2 as pb
-from dressage.envs import ENVIRONMENT_IDS
+from dressage.envs import REWARD_ENVIRONMENT_IDS
 from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.limits import Limits
 from dressage.sandbox.pipe import ChannelClosed
@@ -76,7 +76,7 @@ def train(scratch, request, *, kill_after=None):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("environment", ENVIRONMENT_IDS)
+@pytest.mark.parametrize("environment", REWARD_ENVIRONMENT_IDS)
 def test_killed_at_random_moments_it_ends_with_the_same_weights(tmp_path, environment):
     steps = 40 * 128
     whole = train(tmp_path / "run", spec(environment, steps, checkpoint_seconds=1e9))

@@ -12,7 +12,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "unit/sandbox"))
 
 from dressage.errors import FailedPrecondition
-from dressage.sandbox import Limits, capabilities
+from dressage.sandbox import Limits
+from dressage.sandbox.capabilities import capabilities
 from dressage_trainer.lease.sandboxes import Sandboxes, SandboxSpec
 
 pytestmark = pytest.mark.skipif(not capabilities().sufficient, reason="this kernel has no Landlock or seccomp")

@@ -23,9 +23,11 @@ from run_service import FakeRunService
 pytestmark = pytest.mark.skipif(not capabilities().sufficient, reason="this kernel has no Landlock or seccomp")
 
 
-def search(*, number=1, cores=1, budget=2_000, seed=1, episodes=5, checkpoint_seconds=1e9, **fields) -> pb.Assignment:
+def search(
+    *, number=1, cores=1, budget=2_000, seed=1, episodes=5, checkpoint_seconds=1e9, algorithm="random", **fields
+) -> pb.Assignment:
     work = pb.SearchAssignment(
-        environment="CartPole-v1", algorithm="random", budget=budget, episodes=episodes, seed=seed, episode_seed=1_000,
+        environment="CartPole-v1", algorithm=algorithm, budget=budget, episodes=episodes, seed=seed, episode_seed=1_000,
         checkpoint_seconds=checkpoint_seconds, **fields,
     )  # fmt: skip
     work.policy.kind = "linear"
@@ -83,6 +85,50 @@ def test_a_search_has_the_same_result_after_kills_and_on_more_cores(tmp_path):
         assert service.accepted[1, "result"].result.search == expected
         assert improvements(service.accepted) == streamed
         assert not service.repeated
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("algorithm", ["hill_climb", "cma_es"])
+def test_a_search_that_learns_has_the_same_result_after_a_kill(tmp_path, algorithm):
+    options = dict(algorithm=algorithm, budget=1_000, range=4.0, step_size=0.3)
+    expected, accepted = undisturbed(tmp_path / "whole", search(cores=2, **options))
+    assert expected.evaluated == 1_000 and max(map(abs, expected.best_parameters)) <= 4.0
+    with FakeRunService(tmp_path / "store", search(checkpoint_seconds=1e-9, **options)) as service:
+        trainer = service.start_trainer(tmp_path / "first")
+        _, report = service.wait_for("checkpoint", timeout=120)
+        trainer.send_signal(signal.SIGKILL)
+        assert trainer.wait(30) == -9 and 0 < report.checkpoint.update < 1_000
+        trainer = service.start_trainer(tmp_path / "second", attempt=2)
+        service.wait_for("result", timeout=120)
+        assert trainer.wait(60) == 0 and service.sent[-1].checkpoint
+        assert service.accepted[1, "result"].result.search == expected
+        assert improvements(service.accepted) == improvements(accepted) and not service.repeated
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_an_interrupted_baseline_restarts_and_ends_in_the_same_result(tmp_path):
+    pytest.importorskip("stable_baselines3")
+
+    def baseline():
+        assignment = search(algorithm="sb3_a2c", budget=50, episodes=4)
+        assignment.search.policy.kind = "mlp"
+        return assignment
+
+    expected, accepted = undisturbed(tmp_path / "whole", baseline())
+    # 50 x 4 episodes: 40 trainings and 160 episodes of their evaluations.
+    assert (expected.evaluated, expected.episodes) == (40, 200)
+    assert len(expected.best_parameters) == 4 * 64 + 64 + 64 * 64 + 64 + 2 * 64 + 2
+    with FakeRunService(tmp_path / "store", baseline()) as service:
+        trainer = service.start_trainer(tmp_path / "first")
+        service.wait_for("improvement", timeout=200)
+        trainer.send_signal(signal.SIGTERM)
+        assert trainer.wait(60) == 75
+        trainer = service.start_trainer(tmp_path / "second", attempt=2)
+        service.wait_for("result", timeout=200)
+        assert trainer.wait(60) == 0
+        assert service.accepted[1, "result"].result.search == expected
+        assert improvements(service.accepted) == improvements(accepted) and not service.repeated
 
 
 @pytest.mark.timeout(300)

@@ -281,9 +281,19 @@ def test_environments_come_from_the_server_that_is_named(server: Background, cap
     card = environment_service_pb2.Environment(
         name="environments/Cat-v1", title="A cat", observation_size=3, max_episode_steps=10, time_step=0.1, text="purrs"
     )
-    server.fake.environments = [card]
+    other = environment_service_pb2.Environment()
+    other.CopyFrom(card)
+    other.MergeFrom(
+        environment_service_pb2.Environment(
+            name="environments/Dog-v1", text="barks", methods=["parameters", "code"], target=0.5
+        )
+    )
+    server.fake.environments = [card, other]
     assert invoke(["envs", "list"]) == 0
-    assert "Cat-v1" in capsys.readouterr().out
+    table = capsys.readouterr().out
+    assert "Cat-v1" in table and "parameters, code" in table
+    assert invoke(["envs", "show", "Dog-v1"]) == 0
+    assert capsys.readouterr().out == "barks\nMethods: parameters, code\nSolved at a mean return of 0.5\n"
     assert invoke(["envs", "show", "Cat-v1"]) == 0
     assert capsys.readouterr().out == "purrs\n"
     assert invoke(["envs", "list", "--json"]) == 0

@@ -35,6 +35,14 @@ def test_settings_of_a_method_of_the_api_are_set_by_its_descriptor():
     assert make_spec(options(method="code")).WhichOneof("method_spec") == "code"
 
 
+def test_a_source_is_read_from_a_file(tmp_path: Path):
+    (tmp_path / "policy.py").write_text("class Policy: ...\n")
+    spec = make_spec(options(method="code", settings=[f"policy_source=@{tmp_path}/policy.py"]))
+    assert spec.code.policy_source == "class Policy: ...\n"
+    with pytest.raises(errors.InvalidArgument, match=r"--set policy_source: cannot be read"):
+        make_spec(options(method="code", settings=["policy_source=@missing.py"]))
+
+
 def test_reward_is_the_default_and_takes_settings_too():
     spec = make_spec(options(seeds=4, settings=["judge-last-checkpoint-only=yes", "backend=sb3"]))
     assert (spec.reward.seeds, spec.reward.judge_last_checkpoint_only, spec.reward.backend) == (4, True, "sb3")

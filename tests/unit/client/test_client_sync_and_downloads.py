@@ -143,6 +143,7 @@ def test_closing_twice_is_harmless(server: Background):
     client = Client.connect(server.address)
     client.close()
     client.close()
+    assert not client._loop.running
 
 
 def test_a_folder_is_downloaded_whole_and_again_after_a_lost_connection(server: Background, tmp_path: Path):

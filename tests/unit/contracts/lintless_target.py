@@ -1,4 +1,4 @@
-"""A sandbox target that checks rewards with the lint switched off, as if it had been fooled."""
+"""Sandbox targets: checks rewards with the lint switched off, as if it had been fooled; opens a file."""
 
 import builtins
 
@@ -10,3 +10,12 @@ def check_reward(channel):
     execute.ALLOWED_BUILTINS |= {"open"}
     assert builtins.open
     check.check_reward(channel)
+
+
+def read(channel):
+    try:
+        open(channel.recv()["path"]).close()
+    except OSError as error:
+        channel.send({"error": type(error).__name__})
+    else:
+        channel.send({"error": ""})

@@ -18,7 +18,8 @@ from dressage.contracts.check import examine_reward
 from dressage.contracts.failures import CheckFailure
 from dressage.contracts.judge import validate_result
 from dressage.errors import ResourceExhausted
-from dressage.sandbox import Limits, capabilities
+from dressage.sandbox import Limits
+from dressage.sandbox.capabilities import capabilities
 
 from tests.unit.contracts.conftest import GOOD, JUDGE, REMEMBERING
 from tests.unit.contracts.test_contracts_reward import BARE, CLASS, CLOSURE

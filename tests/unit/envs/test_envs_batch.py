@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dressage.envs import ENVIRONMENT_IDS, BatchEnv, BatchStep, EnvOptions, State, load_card, make_batch, random_state
+from dressage.envs import (
+    REWARD_ENVIRONMENT_IDS,
+    BatchEnv,
+    BatchStep,
+    EnvOptions,
+    State,
+    load_card,
+    make_batch,
+    random_state,
+)
 from dressage.envs.engine import DataEngine, NativeEngine
 from dressage.errors import FailedPrecondition, InvalidArgument, NotFound
 from hypothesis import given
@@ -40,7 +49,7 @@ def _same(one: BatchStep, other: BatchStep) -> None:
             assert np.array_equal(array, after.fields[name]), name
 
 
-@pytest.mark.parametrize("env_id", ENVIRONMENT_IDS)
+@pytest.mark.parametrize("env_id", REWARD_ENVIRONMENT_IDS)
 def test_a_snapshot_restored_into_a_new_batch_goes_on_to_the_bit(env_id: str) -> None:
     limit = 50
     batch = _batch(env_id, max_episode_steps=limit)

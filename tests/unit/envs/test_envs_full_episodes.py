@@ -6,13 +6,13 @@ Compared are observation, reward, ends, info, auto-reset and final observation o
 from __future__ import annotations
 
 import pytest
-from dressage.envs import ENVIRONMENT_IDS
+from dressage.envs import REWARD_ENVIRONMENT_IDS
 
 from tests.unit.envs.stock_twin import OBSERVE_CONTACTS, PARAMETERS, compare_full_episodes
 
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("kind", PARAMETERS)
-@pytest.mark.parametrize("env_id", [env_id for env_id in ENVIRONMENT_IDS if env_id not in OBSERVE_CONTACTS])
+@pytest.mark.parametrize("env_id", [env_id for env_id in REWARD_ENVIRONMENT_IDS if env_id not in OBSERVE_CONTACTS])
 def test_full_episodes_equal_stock_gymnasium(env_id: str, kind: str) -> None:
     compare_full_episodes(env_id, kind)

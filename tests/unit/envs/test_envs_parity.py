@@ -11,17 +11,17 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from dressage.envs import ENVIRONMENT_IDS, EnvOptions, Trajectory, load_card, make_batch, reference
+from dressage.envs import REWARD_ENVIRONMENT_IDS, EnvOptions, Trajectory, load_card, make_batch, reference
 from dressage.envs.fields import sources_of
 from dressage.envs.layout import body_names, layout_of
 from dressage.envs.tasks import task
 
 from tests.unit.envs.stock_twin import random_actions, run_alike
 
-MUJOCO_IDS = [env_id for env_id in ENVIRONMENT_IDS if env_id != "CartPole-v1"]
+MUJOCO_IDS = [env_id for env_id in REWARD_ENVIRONMENT_IDS if env_id != "CartPole-v1"]
 
 
-@pytest.mark.parametrize("env_id", ENVIRONMENT_IDS)
+@pytest.mark.parametrize("env_id", REWARD_ENVIRONMENT_IDS)
 def test_actions_in_double_precision_mean_the_same(env_id: str) -> None:
     rng = np.random.default_rng(1)
     ends = run_alike(
@@ -52,7 +52,7 @@ def test_options_mean_what_they_mean_in_gymnasium(env_id: str, options: dict[str
     assert ends.of_rows.all()
 
 
-@pytest.mark.parametrize("env_id", ENVIRONMENT_IDS)
+@pytest.mark.parametrize("env_id", REWARD_ENVIRONMENT_IDS)
 def test_batch_fields_equal_those_of_recorded_stock_episodes(env_id: str) -> None:
     short = EnvOptions(max_episode_steps=_LENGTH)
     episodes = reference.rollout(reference.untrained_policy(env_id, 3), env_id, [5, 6], short)

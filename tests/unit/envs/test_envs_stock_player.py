@@ -6,7 +6,6 @@ import gymnasium
 import numpy as np
 import pytest
 from dressage.envs import EnvOptions, reference
-from dressage.envs.cart_pole import CartPoleEpisodes
 from dressage.envs.reference import Outcome, StockPlayer
 from dressage.errors import InvalidArgument
 from gymnasium import spaces
@@ -29,26 +28,6 @@ def stock_outcome(env_id: str, act, seed: int, **options) -> tuple[float, int]:
         ended = terminated or truncated
     env.close()
     return float(np.sum(rewards)), len(rewards)
-
-
-def test_episodes_at_once_are_stock_episodes_to_the_bit():
-    seeds, rng = range(40), np.random.default_rng(3)
-    envs = [gymnasium.make("CartPole-v1", disable_env_checker=True) for _ in seeds]
-    stock = np.stack([env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=True)])
-    episodes = CartPoleEpisodes(CartPoleEpisodes.start_states(seeds))
-    compared = 0
-    while envs:
-        np.testing.assert_array_equal(episodes.observation().T, stock)
-        right = rng.random(len(envs)) < 0.5
-        steps = [env.step(int(push)) for env, push in zip(envs, right, strict=True)]
-        fallen = episodes.step(right)
-        assert fallen.tolist() == [terminated for _, _, terminated, _, _ in steps]
-        assert [reward for _, reward, _, _, _ in steps] == [1.0] * len(steps)
-        compared += len(steps)
-        kept = np.flatnonzero(~fallen)
-        episodes.keep(kept)
-        envs, stock = [envs[row] for row in kept], np.array([steps[row][0] for row in kept])
-    assert compared > 500
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""The recorded behaviours hold what they claim: code that passes the check of a session, and judges that fail null controls."""
+"""The recorded behaviours hold what they claim: code that passes the check of a session, and judges that fail null controls.
+
+What a recording of code policies reaches is tested by its replay, in tests/e2e.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import pytest
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import session_pb2 as pb
 from dressage.contracts.check import examine_judge, examine_reward
+from dressage.contracts.policy_lint import lint_feedback, lint_policy
 from dressage.envs.cards import load_card
 from dressage_judge.controls import control_trajectories
 from dressage_llm_agent.journal import read_reply
@@ -17,6 +21,8 @@ from google.protobuf.json_format import Parse
 
 ROOT = Path(__file__).parents[3] / "examples" / "behaviours"
 FOLDERS = sorted(path.parent for path in ROOT.glob("*/session.json"))
+CODE = [folder for folder in FOLDERS if "code" in json.loads((folder / "session.json").read_text())]
+REWARD = [folder for folder in FOLDERS if folder not in CODE]
 
 
 def spec_of(folder):
@@ -29,10 +35,10 @@ def result_of(folder, key, task):
 
 
 def test_there_are_enough_and_the_backflip_is_among_them():
-    assert len(FOLDERS) >= 5 and ROOT / "backflip" in FOLDERS
+    assert len(REWARD) >= 5 and ROOT / "backflip" in REWARD
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", REWARD, ids=lambda folder: folder.name)
 def test_a_recording_is_whole_and_sound(folder):
     spec = spec_of(folder)
     brief = agent_pb.Brief(intent=spec.intent, environment=spec.environment.removeprefix("environments/"))
@@ -52,3 +58,21 @@ def test_a_recording_is_whole_and_sound(folder):
     judge = result_of(folder, "judge_author", agent_pb.JudgeAuthorTask(brief=brief, pass_threshold=threshold))
     report = examine_judge(judge.source, card, trajectories, nulls=judge.null_controls, threshold=threshold)
     assert report.ok and judge.null_controls, report.failures
+
+
+@pytest.mark.parametrize("folder", CODE, ids=lambda folder: folder.name)
+def test_recorded_code_is_whole_and_follows_the_rules(folder):
+    spec = spec_of(folder)
+    environment = spec.environment.removeprefix("environments/")
+    card, brief = load_card(environment), agent_pb.Brief(intent=spec.intent, environment=environment)
+    assert "code" in card.methods and card.target is not None
+    if spec.code.feedback:
+        task = agent_pb.FeedbackAuthorTask(brief=brief)
+        text = (folder / "llm" / "feedback_author" / "0-0.md").read_text()
+        assert lint_feedback(role_of(task).parse(text, task).source) == []
+    for number in range(1, spec.max_iterations + 1):
+        assert number == 1 or (folder / f"llm/iterations/{number}/reflector/0-0.md").read_text()
+        for candidate in range(1, spec.code.candidates + 1):
+            task = agent_pb.PolicyAuthorTask(brief=brief, round=number, candidate=candidate)
+            text = (folder / f"llm/iterations/{number}/policy_author/{candidate}/0-0.md").read_text()
+            assert lint_policy(role_of(task).parse(text, task).source) == []

@@ -127,3 +127,59 @@ def test_a_corrupt_recording_is_reported(answer, recordings, text):
     with pytest.raises(DressageError) as caught:
         answer(REWARD)
     assert "CORRUPT" in caught.value.reason
+
+
+POLICY = (
+    "import math\n\n\nclass Policy:\n    def reset(self):\n        pass\n\n    def act(self, obs):\n        return 0\n"
+)
+FEEDBACK = "class Feedback:\n    def summarize_trajectory(self, observations):\n        return 'short'\n"
+FORM = pb.ParameterForm(kind="linear", size=3, range=6, enforced=True)
+WRITTEN = {
+    "iterations/1/parameter_proposer": "## Explanation\nA start.\n\n```json\n[1, -2.5, 0]\n```\n",
+    "iterations/1/critic": "params[0]: 1\nparams[1]: -2\nparams[2]: 0\n",
+    "iterations/1/policy_author/1": f"## Explanation\nStands.\n\n```python\n{POLICY}```\n",
+    "feedback_author": f"```python\n{FEEDBACK}```\n",
+    "iterations/2/reflector": "It stood. It did not move. It should move.\n",
+}
+
+
+def search_task(key):
+    trial = pb.ParameterTrial(values=[1, -2.5, 0], mean_return=1.0)
+    roles = {
+        "iterations/1/parameter_proposer": {"parameter_proposer": pb.ParameterProposerTask(brief=BRIEF, form=FORM)},
+        "iterations/1/critic": {"critic": pb.CriticTask(brief=BRIEF, form=FORM, proposal=trial, evidence="it fell")},
+        "iterations/1/policy_author/1": {"policy_author": pb.PolicyAuthorTask(brief=BRIEF, round=1, candidate=1)},
+        "feedback_author": {"feedback_author": pb.FeedbackAuthorTask(brief=BRIEF)},
+        "iterations/2/reflector": {"reflector": pb.ReflectorTask(brief=BRIEF)},
+    }
+    return pb.Task(key=key, **roles[key])
+
+
+def test_a_reply_may_be_a_text_file(answer, recordings):
+    for key, text in WRITTEN.items():
+        path = recordings / "mine" / "llm" / key / "0-0.md"
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    results = {key: answer(search_task(key), "recorded/mine") for key in WRITTEN}
+    proposed, critic, policy, feedback, reflection = results.values()
+    assert list(proposed.values) == [1, -2.5, 0] and proposed.explanation == "A start." and not proposed.evidence_tokens
+    assert list(critic.values) == [1, -2, 0] and critic.evidence_tokens > 0
+    assert policy.source == POLICY and policy.explanation == "Stands." and feedback.source == FEEDBACK
+    assert reflection.text == WRITTEN["iterations/2/reflector"].strip()
+
+
+@pytest.mark.parametrize("key", list(WRITTEN))
+def test_a_recording_without_a_search_role_is_as_no_author(answer, recordings, key):
+    (recordings / "mine" / "llm").mkdir(parents=True)
+    with pytest.raises(FailedPrecondition) as caught:
+        answer(search_task(key), "recorded/mine")
+    assert caught.value.reason == "TEMPLATE_NO_SUCH_ROLE" and key in caught.value.message
+
+
+@pytest.mark.parametrize("key", list(WRITTEN))
+def test_the_template_author_names_the_remedy(answer, key):
+    with pytest.raises(FailedPrecondition) as caught:
+        answer(search_task(key), "template/v1")
+    remedy = "search=cma_es" if "parameter" in key or "critic" in key else "--replay"
+    assert caught.value.reason == "TEMPLATE_NO_SUCH_ROLE"
+    assert remedy in caught.value.message and "--model" in caught.value.message

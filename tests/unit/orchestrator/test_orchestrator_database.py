@@ -14,6 +14,7 @@ from dressage.errors import AlreadyExists, NotFound
 from dressage_orchestrator.database import assignments, events, idempotency, reports, request_ids, runs, sessions
 from dressage_orchestrator.database.engine import Database, Transaction, sqlite_url
 from dressage_orchestrator.database.reports import Fence, Limits
+from dressage_orchestrator.database.store import SessionStore
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -380,3 +381,32 @@ def test_reopening_keeps_items_and_clears_members_if_all_failed(database: Databa
         ]
         assignments.end(tx, TRAIN, v1.ASSIGNMENT_STATE_SUCCEEDED)
         assert not assignments.reopen(tx, TRAIN)
+
+
+def test_changes_together_are_one_transaction(database: Database) -> None:
+    store, topics = SessionStore(database, "s", 0, retry=lambda work: work()), []
+    database.listener = topics.append
+
+    def change() -> int:
+        store.enter_phase(7, v1.PHASE_PROPOSE)
+        assert store.iteration(7).phase == v1.PHASE_PROPOSE  # reads see the changes
+        store.together(lambda: store.enter_phase(7, v1.PHASE_CHECK))  # within another one it is a part of it
+        return len(store.iterations())
+
+    def fail() -> None:
+        change()
+        raise NotFound("after the changes")
+
+    with pytest.raises(NotFound):
+        store.together(fail)
+    assert store.iterations() == [] and topics == []
+    assert store.together(change) == 1
+    assert store.iteration(7).phase == v1.PHASE_CHECK and len(topics) == 1
+
+
+def test_columns_of_a_compare_and_swap_are_written(database: Database) -> None:
+    with database.begin() as tx:
+        runs.change(tx, RUN, lambda _: {"release": True})
+        assignments.change(tx, TRAIN, lambda _: {"checkpoint": "c/1"})
+    with database.read() as tx:
+        assert runs.get(tx, RUN).release and assignments.get(tx, TRAIN).checkpoint == "c/1"

@@ -42,12 +42,12 @@ def test_what_is_set_stays_and_training_alone_has_one_iteration() -> None:
     assert (full.reward.backend, full.reward.algorithm, full.reward.seeds) == ("sb3", "sac", 1)
 
 
-@pytest.mark.parametrize("method", ["parameters", "code", "program"])
-def test_a_method_that_is_not_installed_is_refused(method: str) -> None:
+def test_a_method_that_is_not_installed_is_refused() -> None:
     spec = v1.SessionSpec(environment="environments/Hopper-v5")
-    getattr(spec, method).SetInParent()
-    with pytest.raises(InvalidArgument, match=rf"spec\.method_spec: .*got {method}.*expected reward") as error:
-        Methods.installed().of(spec)
+    spec.program.SetInParent()
+    expected = r"spec\.method_spec: .*got program.*expected reward"
+    with pytest.raises(InvalidArgument, match=expected) as error:
+        Methods({"reward": Methods.installed().of(v1.SessionSpec())}).of(spec)
     assert (error.value.field, error.value.reason) == ("spec.method_spec", "METHOD_NOT_AVAILABLE")
 
 
@@ -57,3 +57,14 @@ def test_settings_of_an_unknown_plug_in_are_refused_by_their_type() -> None:
     with pytest.raises(InvalidArgument, match=r"spec\.custom: .*got dressage\.v1\.Budget") as error:
         Methods.installed().of(spec)
     assert error.value.field == "spec.custom"
+
+
+def test_the_reward_method_refuses_an_environment_without_it() -> None:
+    spec = filled_session(reward_session(environment="environments/FrozenLake-v1"))
+    with pytest.raises(InvalidArgument) as error:
+        Methods.installed().of(spec).validate(spec)
+    assert error.value.field == "spec.environment"
+    assert error.value.message == (
+        "spec.environment: not supported by the method reward (got 'FrozenLake-v1'); expected an environment whose card "
+        "lists the method. Use `--method parameters` or `--method code` with FrozenLake-v1."
+    )

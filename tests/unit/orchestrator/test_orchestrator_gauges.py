@@ -69,7 +69,7 @@ def test_sessions_by_state_and_method(database: Database) -> None:
     current.update()
     assert read("dressage_sessions", state="running", method="reward") == 1
     assert read("dressage_sessions", state="running", method="parameters") == 1
-    assert read("dressage_sessions", state="running", method="code") is None
+    assert read("dressage_sessions", state="running", method="other") is None
     assert read("dressage_sessions", state="failed", method="reward") == 1
     assert read("dressage_sessions", state="succeeded", method="reward") == 0
     with database.begin() as tx:
@@ -78,8 +78,8 @@ def test_sessions_by_state_and_method(database: Database) -> None:
     current.update()
     assert read("dressage_sessions", state="failed", method="reward") == 0
     assert read("dressage_sessions", state="running", method="parameters") == 0  # its last session is deleted
-    gauges.Gauges(database, ["reward", "code"]).update()
-    assert read("dressage_sessions", state="running", method="code") == 0
+    gauges.Gauges(database, ["reward", "other"]).update()
+    assert read("dressage_sessions", state="running", method="other") == 0
 
 
 def test_the_age_of_the_last_event_is_the_maximum(database: Database, clock: Clock) -> None:

@@ -12,8 +12,9 @@ import pytest
 from dressage.envs.cards import load_card
 from dressage.errors import FailedPrecondition, InvalidArgument
 from dressage.policies import WEIGHTS_FILE, Policy, PolicyCard, kinds, load, save_bundle, to_onnx, to_sb3
-from dressage.policies.card import KINDS
+from dressage.policies.card import HIDDEN_LAYERS, KINDS
 from dressage.policies.kinds import PolicySpec
+from dressage.policies.kinds.spec import weights_of_layers
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -27,16 +28,20 @@ def specs(draw, names=KINDS):
     table, counts = name == "table", st.integers(1, 9)
     size = draw(st.sampled_from([0, 1, 3]))
     low = draw(st.lists(st.floats(-3, -0.1), min_size=size, max_size=size))
+    inputs, choices = 0 if table else draw(counts), 0 if size else draw(st.integers(2, 5))
+    hidden = tuple(draw(st.lists(counts, min_size=1, max_size=3))) if name in HIDDEN_LAYERS else ()
+    weights = weights_of_layers((inputs, *hidden, size or choices)) if name == "projected_mlp" else ()
     return PolicySpec(
         kind=name,
-        observation_size=0 if table else draw(counts),
+        observation_size=inputs,
         observation_count=draw(counts) if table else 0,
         action_size=size,
-        action_count=0 if size else draw(st.integers(2, 5)),
+        action_count=choices,
         action_low=tuple(low),
         action_high=tuple(-value / 2 for value in low),
         bias=draw(st.booleans()) if name in ("linear", "random_features") else True,
-        hidden=tuple(draw(st.lists(counts, min_size=1, max_size=3))) if name == "mlp" else (),
+        hidden=hidden,
+        latent=tuple(draw(st.integers(1, min(6, count))) for count in weights),
         features=draw(counts) if name == "random_features" else 0,
         seed=draw(st.integers(0, 2**32)),
     )
@@ -67,6 +72,13 @@ def outputs_by_definition(spec, w, x):
             x = np.tanh(np.einsum("oi,ni->no", w[f"pi.{layer}.weight"], x) + w[f"pi.{layer}.bias"])
     elif spec.kind == "random_features":
         x = np.tanh(np.einsum("fi,ni->nf", w["projection.weight"], np.clip(x / 3, -5, 5)) + w["projection.bias"])
+    elif spec.kind == "projected_mlp":
+        *hidden, last = [
+            (w[f"{n}.basis"] @ w[f"{n}.latent"]) for n in [*(f"pi.{i}" for i in range(len(spec.hidden))), "action"]
+        ]
+        for flat, units in zip(hidden, spec.hidden, strict=True):
+            x = np.tanh(np.einsum("oi,ni->no", flat.reshape(units, -1), x))
+        return np.einsum("oi,ni->no", last.reshape(spec.outputs, -1), x)
     return np.einsum("oi,ni->no", w["action.weight"], x) + bias
 
 
@@ -157,7 +169,7 @@ def test_onnxruntime_acts_alike_for_each_kind(tmp_path, spec, seed):
         np.testing.assert_allclose(actions, expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name != "projected_mlp"])
 def test_ties_go_to_the_first_action_in_onnx_too(tmp_path, name):
     runtime = pytest.importorskip("onnxruntime")
     hidden, features = ((4,) if name == "mlp" else ()), (4 if name == "random_features" else 0)
@@ -182,6 +194,8 @@ def test_ties_go_to_the_first_action_in_onnx_too(tmp_path, name):
         ("linear", "InvertedPendulum-v5", True, 5),
         ("linear", "InvertedDoublePendulum-v5", True, 10),
         ("random_features", "Swimmer-v5", True, 18),
+        ("projected_mlp", "Swimmer-v5", True, 10),
+        ("projected_mlp", "InvertedPendulum-v5", True, 9),  # the last layer has 4 weights
         ("mlp", "CartPole-v1", True, 4 * 64 + 64 + 64 * 64 + 64 + 64 * 2 + 2),
     ],
 )
@@ -204,6 +218,40 @@ def test_the_projection_depends_on_the_seed_only_and_is_stored(tmp_path):
     assert not np.array_equal(one["projection.weight"], other["projection.weight"])
     folder = save_bundle(tmp_path, weights=one, card=kind.card(spec, environment="Any-v0"))
     np.testing.assert_array_equal(load(folder).weights["projection.weight"], one["projection.weight"])
+
+
+@FAST
+@given(specs(("projected_mlp",)), st.integers(0, 2**32 - 1))
+def test_a_projected_network_is_the_mlp_of_its_expanded_weights(spec, seed):
+    """A second implementation of the same function: the plain MLP with biases 0."""
+    policy, projected, plain = policy_of(spec, seed=seed), kinds.kind(spec.kind), kinds.kind("mlp")
+    twin = replace(spec, kind="mlp", latent=())
+    tensors = {name: np.zeros(shape) for name, shape in plain.shapes(twin).items()}
+    tensors |= projected.dense(policy.weights, policy.description)
+    rows = observations(spec)
+    other = Policy(weights=tensors, card=plain.card(twin, environment="Any-v0"))
+    # Only an MLP adds in the order of BLAS: the last digit may differ, and with it a choice between almost equal scores.
+    if spec.action_count:
+        assert np.mean(policy.act(rows) == other.act(rows)) > 0.95
+    else:
+        np.testing.assert_allclose(policy.act(rows), other.act(rows), rtol=1e-4, atol=1e-5)
+
+
+@FAST
+@given(specs(("projected_mlp",)))
+def test_the_basis_of_each_layer_is_orthonormal_and_of_its_seed(spec):
+    kind = kinds.kind(spec.kind)
+    size = kind.size(spec)
+    assert size == sum(spec.latent)
+    weights, other = kind.weights(spec, np.ones(size)), kind.weights(replace(spec, seed=spec.seed + 1), np.ones(size))
+    bases = [name for name in weights if name.endswith(".basis")]
+    assert len(bases) == len(spec.hidden) + 1
+    for name in bases:
+        basis = weights[name].astype(np.float64)
+        np.testing.assert_allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-5)
+    assert any(not np.array_equal(weights[name], other[name]) for name in bases if weights[name].size > 1) or all(
+        weights[name].size == 1 for name in bases
+    )
 
 
 @FAST
@@ -247,6 +295,17 @@ BOX = {"action_size": 1, "action_low": [-1.0], "action_high": [1.0]}
         ({"kind": "linear", "observation_size": 3, "hidden": [4], **BOX}, "hidden: .*no hidden layers for linear"),
         ({"kind": "linear", "observation_size": 3, "features": 4, **BOX}, "features: "),
         ({"kind": "random_features", "observation_size": 3, **BOX}, "features: .*got 0"),
+        ({"kind": "linear", "observation_size": 3, "latent": [2], **BOX}, "latent: .*no latents for linear"),
+        (
+            {"kind": "projected_mlp", "observation_size": 3, "hidden": [4], "latent": [5], **BOX},
+            "latent: .*expected 2 positive integers, at most 12, 4, the weights of each layer",
+        ),
+        (
+            {"kind": "projected_mlp", "observation_size": 3, "hidden": [4], "latent": [5, 5], **BOX},
+            "latent: .*at most 12, 4",
+        ),
+        ({"kind": "projected_mlp", "observation_size": 3, "latent": [5], **BOX}, "hidden: .*positive integers"),
+        ({"kind": "projected_mlp", "observation_size": 3, "hidden": [4], "latent": 5, **BOX}, "latent: .*a list"),
         ({"kind": "linear", "observation_size": 3}, "action_size: "),
         ({"kind": "linear", "observation_size": 3, "action_count": 1}, "action_count: .*got 1.; expected at least 2"),
         ({"kind": "linear", "observation_size": 3, "action_count": 2, **BOX}, "action_size: "),
@@ -367,7 +426,7 @@ def test_a_table_plays_frozen_lake_as_its_optimal_policy():
     assert 0.9 ** (len(rewards) - 1) == pytest.approx(value[0]), "the shortest way, as value iteration found"
 
 
-@pytest.mark.parametrize("name", ["linear", "table", "random_features"])
+@pytest.mark.parametrize("name", ["linear", "table", "random_features", "projected_mlp"])
 def test_sb3_has_mlps_only_and_the_error_names_a_remedy(tmp_path, name):
     spec = PolicySpec(
         kind=name,
@@ -375,6 +434,8 @@ def test_sb3_has_mlps_only_and_the_error_names_a_remedy(tmp_path, name):
         observation_count=3 if name == "table" else 0,
         action_count=2,
         features=4 if name == "random_features" else 0,
+        hidden=(4,) if name == "projected_mlp" else (),
+        latent=(5, 5) if name == "projected_mlp" else (),
     )
     with pytest.raises(FailedPrecondition, match=rf"kind {name}; expected an mlp. Export it to ONNX") as refused:
         to_sb3(policy_of(spec), tmp_path / "sb3")
@@ -422,6 +483,9 @@ def test_a_linear_policy_may_be_normalised(tmp_path):
         ("linear", lambda card: card.update(kind="mlp"), "malformed.*hidden_sizes"),
         ("random_features", lambda card: card["network"].update(features=0), "network.features"),
         ("random_features", lambda card: card["network"].update(features=5), "tensor projection.weight"),
+        ("projected_mlp", lambda card: card["network"].update(latent_sizes=[5]), "network.latent_sizes"),
+        ("projected_mlp", lambda card: card["network"].update(latent_sizes=[5, 4]), "tensor action.basis"),
+        ("projected_mlp", lambda card: card["network"].pop("latent_sizes"), "malformed.*latent_sizes"),
         ("table", lambda card: card.update(observation_count=0), "observation_count"),
         ("table", lambda card: card.update(observation_count=9), "tensor table"),
         ("table", lambda card: card["normalization"].update(observation=True), "normalization.observation.*table"),
@@ -430,7 +494,11 @@ def test_a_linear_policy_may_be_normalised(tmp_path):
     ],
 )
 def test_bad_cards_of_each_kind_are_refused_by_name(tmp_path, spec, change, named):
-    sizes = {"hidden": (4,)} if spec == "mlp" else {"features": 4} if spec == "random_features" else {}
+    sizes = {
+        "mlp": {"hidden": (4,)},
+        "random_features": {"features": 4},
+        "projected_mlp": {"hidden": (4,), "latent": (5, 5)},
+    }.get(spec, {})
     seen = {"observation_count": 3} if spec == "table" else {"observation_size": 3}
     policy = policy_of(PolicySpec(kind=spec, action_count=2, **sizes, **seen))
     folder = save_bundle(tmp_path, weights=policy.weights, card=policy.description)

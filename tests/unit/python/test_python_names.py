@@ -8,7 +8,8 @@ import sys
 import textwrap
 from pathlib import Path
 
-import dressage
+import dressage.contracts
+import dressage.sandbox
 import pytest
 
 ROOT = Path(__file__).parents[3]
@@ -44,6 +45,29 @@ def test_every_name_resolves_and_an_unknown_one_is_refused():
     assert dressage.errors.NotFound.__module__ == "dressage.errors"
     with pytest.raises(AttributeError, match="no attribute 'runn'"):
         dressage.runn  # noqa: B018
+
+
+def test_a_policy_process_imports_no_environments():
+    done = run("""
+        import sys, dressage.contracts.policy_process
+        unused = ("dressage.envs", "dressage.contracts.check", "dressage.sandbox.process", "subprocess")
+        print([name for name in unused if name in sys.modules])
+    """)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+@pytest.mark.parametrize("package", [dressage.contracts, dressage.sandbox])
+def test_lazy_packages_have_the_names_that_type_checkers_see(package):
+    tree = ast.parse(Path(package.__file__).read_text("utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    imported = {
+        alias.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert imported == package._MODULES
+    for name, module in imported.items():
+        assert getattr(package, name) is getattr(sys.modules[module], name), name
+    with pytest.raises(AttributeError, match="no attribute 'absent'"):
+        package.absent  # noqa: B018
 
 
 def test_type_checkers_see_the_names_that_are_imported_lazily():

@@ -184,3 +184,11 @@ def test_no_reward_gives_the_environments_own():
     env = dressage.make_env("Hopper-v5", env_options={"max_episode_steps": 7}, render_mode="rgb_array")
     assert env.spec is not None and env.spec.max_episode_steps == 7 and env.render_mode == "rgb_array"
     env.close()
+
+
+def test_a_small_environment_can_be_made_but_not_drawn():
+    env = dressage.make_env("Nim-v0")
+    assert env.reset(seed=1)[0] == 10 and env.step(0)[0] < 9
+    env.close()
+    with pytest.raises(dressage.errors.InvalidArgument, match=r"render_mode: .*expected None for Nim-v0"):
+        dressage.make_env("Nim-v0", render_mode="rgb_array")

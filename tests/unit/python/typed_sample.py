@@ -19,7 +19,6 @@ def results() -> None:
     result = dressage.run("hop", env="Hopper-v5", seeds=2, env_options={"max_episode_steps": 100}, quiet=True)
     assert_type(result.score, float | None)
     assert_type(result.video, Path | None)
-    assert_type(result.policy, dressage.Policy)
     action, _ = result.policy.predict(np.zeros(11), deterministic=True)
     print(action.shape, dressage.__version__)
     if result.curve is not None:

@@ -1,7 +1,8 @@
 from pathlib import Path
 
 import pytest
-from dressage.sandbox import Limits, SandboxFailure, capabilities, run
+from dressage.sandbox import Limits, SandboxFailure, run
+from dressage.sandbox.capabilities import capabilities
 
 LIMITS = Limits(memory_bytes=1 << 30, wall_seconds=60)
 

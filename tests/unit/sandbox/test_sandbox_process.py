@@ -10,8 +10,8 @@ import time
 import numpy as np
 import pytest
 from dressage.errors import FailedPrecondition, InvalidArgument
-from dressage.sandbox import Limits, SandboxFailure, SandboxProcess, capabilities, process, run
-from dressage.sandbox.capabilities import Capabilities
+from dressage.sandbox import Limits, SandboxFailure, SandboxProcess, process, run
+from dressage.sandbox.capabilities import Capabilities, capabilities
 
 LIMITS = Limits(memory_bytes=1 << 30, wall_seconds=60)
 

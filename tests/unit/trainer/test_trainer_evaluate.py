@@ -11,10 +11,11 @@ import pytest
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.envs import adding, load_card
 from dressage.envs.trajectory import Trajectory
-from dressage.policies import Policy, save_bundle
+from dressage.policies import Policy, load, save_bundle
 from dressage.policies.kinds import PolicySpec, kind
 from dressage.sandbox.capabilities import capabilities
 from dressage_trainer.assignments.evaluate import evaluate
+from dressage_trainer.assignments.kept import episodes_by_label
 from dressage_trainer.evaluation.player import Environments, answer
 from dressage_trainer.evaluation.player_pool import Player
 from dressage_trainer.lease.sandboxes import Sandboxes
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.skipif(not capabilities().sufficient, reason="this kern
 
 SEEDS = (11, 5, 900)
 GOOD, BAD = [0.0, -0.1, -1.0, -1.0, 0.0, 0.1, 1.0, 1.0], [0.0] * 8
+UNSTEADY = [0.0, 0.0, -1.0, 0.0, 0.0, 0.0, 1.0, 0.0]
 
 
 def assignment_of(*proposals, number=1, environment="CartPole-v1", seeds=SEEDS, cores=2, **fields) -> pb.Assignment:
@@ -42,7 +44,10 @@ def assignment_of(*proposals, number=1, environment="CartPole-v1", seeds=SEEDS, 
         work.candidates.add(id=name, **plain)
     for name, value in fields.items():
         owner, _, field = name.rpartition("__")
-        setattr(getattr(work, owner) if owner else work, field, value)
+        if isinstance(value, list):
+            getattr(work, field).extend(value)
+        else:
+            setattr(getattr(work, owner) if owner else work, field, value)
     return assignment
 
 
@@ -113,6 +118,73 @@ async def test_a_stored_bundle_plays_as_itself_and_its_rollouts_are_kept(tmp_pat
             assert trajectory.stock_return == pytest.approx(total, rel=1e-6)  # files are in single precision
 
 
+async def test_rollouts_are_kept_by_their_returns(tmp_path):
+    seeds = range(40, 47)
+    for kept_rollouts in (0, 2):
+        assignment = assignment_of(UNSTEADY, seeds=seeds, kept_rollouts=kept_rollouts)
+        assignment.evaluate.kept.extend(["best", "worst", "median", "nearest_mean"])
+        folder = tmp_path / str(kept_rollouts)
+        result, candidates = await one(folder, assignment)
+        returns = np.array(stock(linear("CartPole-v1", UNSTEADY), seeds=seeds)[0])
+        assert list(candidates["a"].returns) == returns.tolist() and len(set(returns)) > 3
+        expected = {
+            "best": returns.argmax(),
+            "worst": returns.argmin(),
+            "median": np.abs(returns - np.median(returns)).argmin(),
+            "nearest_mean": np.abs(returns - returns.mean()).argmin(),
+        }
+        rollouts = candidates["a"].rollouts
+        assert [rollout.label for rollout in rollouts] == ["first"] * kept_rollouts + list(expected)
+        for rollout, index in zip(rollouts, [*range(kept_rollouts), *expected.values()], strict=True):
+            assert rollout.seed == seeds[index] and getattr(rollout, "return") == returns[index]
+            trajectory = Trajectory.load(folder / "store" / rollout.artifact)
+            assert (trajectory.seed, trajectory.stock_return) == (rollout.seed, returns[index])
+        stored = {path.name for path in (folder / "store/candidates/a/rollouts").iterdir()}
+        assert stored == {f"{rollout.seed}.npz" for rollout in rollouts}
+        # A recording of an episode that was played is no further episode.
+        assert result.evaluate.episodes == len(seeds) and result.evaluate.env_steps == returns.sum()
+
+
+@pytest.mark.parametrize(
+    ("returns", "chosen"),
+    [
+        ([3.0, 1.0, 2.0], (1, 2, 0, 2)),
+        ([1.0, 1.0, 1.0], (0, 0, 0, 0)),
+        ([0.0, 4.0, 4.0, 0.0], (0, 0, 1, 0)),  # both are 2 from the median and the mean: the first
+        ([0.0, 1.0, 2.0, 100.0], (0, 1, 3, 2)),
+        ([5.0], (0, 0, 0, 0)),
+        ([math.nan, 1.0], (1, 0, 1, 0)),
+    ],
+)
+def test_of_equal_returns_the_first_is_kept(returns, chosen):
+    assert tuple(episodes_by_label(("worst", "median", "best", "nearest_mean"), returns).values()) == chosen
+
+
+@pytest.mark.parametrize(("kind_", "size"), [("linear", 8), ("projected_mlp", 10), ("mlp", 23)])
+async def test_the_bundle_of_a_candidate_acts_as_the_candidate(tmp_path, kind_, size):
+    runtime = pytest.importorskip("onnxruntime")
+    parameters = np.random.default_rng(3).standard_normal(size).tolist()
+    assignment = assignment_of(parameters, bundles=True, policy__kind=kind_)
+    assignment.evaluate.policy.hidden_sizes.extend(
+        [] if kind_ == "linear" else [4] if kind_ == "projected_mlp" else [3]
+    )
+    assignment.evaluate.policy.latent_sizes.extend([5, 5] if kind_ == "projected_mlp" else [])
+    assignment.evaluate.provenance["intent"] = "balance"
+    _, candidates = await one(tmp_path, assignment)
+    assert candidates["a"].policy == "candidates/a/policy" and not candidates["a"].HasField("failure")
+    folder = tmp_path / "store/candidates/a/policy"
+    policy = load(folder)
+    assert policy.card["provenance"]["intent"] == "balance" and policy.card["provenance"]["candidate"] == "a"
+    assert seen(candidates["a"]) == stock(policy)
+    rows = np.random.default_rng(1).standard_normal((50, 4)).astype(np.float32)
+    session = runtime.InferenceSession(str(folder / "policy.onnx"), providers=["CPUExecutionProvider"])
+    np.testing.assert_array_equal(session.run(["action"], {"observation": rows})[0], policy.act(rows))
+    # It is a candidate like any other.
+    again = assignment_of(dict(bundle=pb.PolicyRef(bundle="candidates/a/policy")), number=2, bundles=True)
+    _, repeated = await one(tmp_path, again)
+    assert seen(repeated["a"]) == seen(candidates["a"]) and not repeated["a"].policy
+
+
 async def test_finished_candidates_are_not_repeated(tmp_path):
     assignment = assignment_of(GOOD, BAD, BAD)
     assignment.finished_items.extend(["candidate/a", "candidate/c"])
@@ -136,8 +208,8 @@ async def test_a_candidate_that_cannot_be_played_fails_alone(tmp_path):
     assert result.evaluate.episodes == 3
     messages = {name: candidate.failure.message for name, candidate in candidates.items() if name != "f"}
     expected = {
-        "a": "candidates[0].code: invalid value (got '18 characters of code'); expected a bundle or parameters",
-        "b": "candidates[1].program: invalid value (got '5 characters of program'); expected a bundle or parameters",
+        "a": "the policy: [signature] line 1: Policy has no method act",
+        "b": "candidates[1].program: invalid value (got '5 characters of program'); expected a bundle, parameters or code",
         "c": "candidates[2]: invalid value (got None); expected a proposal",
         "d": "candidates[3].parameters.values: invalid value (got '7 numbers'); expected 8 numbers",
         "e": "candidates[4].parameters.values[7]: invalid value (got nan); expected a finite number",
@@ -148,7 +220,10 @@ async def test_a_candidate_that_cannot_be_played_fails_alone(tmp_path):
         "j": "candidates[9].bundle.bundle: key: invalid value (got '../secrets'",
     }
     assert {name: messages[name][: len(text)] for name, text in expected.items()} == expected
-    assert candidates["a"].failure.reason == "CANDIDATE_UNSUPPORTED" and candidates["d"].failure.remedy
+    assert (
+        candidates["b"].failure.reason == "CANDIDATE_UNSUPPORTED" and candidates["a"].failure.reason == "POLICY_INVALID"
+    )
+    assert candidates["d"].failure.remedy
 
 
 async def test_a_value_beyond_single_precision_is_refused(tmp_path):
@@ -166,10 +241,15 @@ async def test_a_value_beyond_single_precision_is_refused(tmp_path):
         (dict(policy__kind="cubic"), "policy.kind: invalid value (got 'cubic'); expected one of mlp, linear"),
         (
             dict(policy__kind="table"),
-            "policy.kind: invalid value (got 'table'); expected linear, mlp or random_features for CartPole-v1",
+            "policy.kind: invalid value (got 'table'); expected linear, mlp, random_features or projected_mlp for",
         ),
         (dict(seeds=()), "seeds: invalid value (got []); expected 1 to 100000 seeds"),
         (dict(seeds=(3, -1)), "seeds[1]: invalid value (got -1); expected an integer of at least 0"),
+        (
+            dict(kept=["first"]),
+            "kept[0]: invalid value (got 'first'); expected one of worst, median, best, nearest_mean",
+        ),
+        (dict(kept=["best", "best"]), "kept[1]: invalid value (got 'best'); expected"),
         (dict(kept_rollouts=-1), "kept_rollouts: invalid value (got -1); expected an integer of at least 0"),
         (
             dict(options__reset_noise_scale=0.5),
@@ -230,7 +310,7 @@ async def test_a_player_that_dies_blames_the_machine_and_the_next_one_plays(tmp_
 async def test_an_interrupted_evaluation_ends_at_once_and_keeps_what_it_reported(event, tmp_path):
     async with lease(tmp_path) as context:
         assignment = assignment_of(BAD, [0.0] * 8, cores=1, seeds=range(100_000))
-        assignment.evaluate.candidates[1].CopyFrom(pb.Candidate(id="b", code="x"))
+        assignment.evaluate.candidates[1].CopyFrom(pb.Candidate(id="b", program="x"))
         assignment.evaluate.candidates.reverse()
         now = context(assignment)
         serving = asyncio.ensure_future(evaluate(now))

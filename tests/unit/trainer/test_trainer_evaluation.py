@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from dressage.contracts import RewardError
 from dressage.envs.trajectory import load_check_trajectories
-from dressage.sandbox import capabilities
+from dressage.sandbox.capabilities import capabilities
 from dressage_trainer.evaluation import evaluator_pool
 from dressage_trainer.evaluation.evaluator_pool import EvaluationSettings, EvaluatorPool, stopped_by
 from dressage_trainer.lease.sandboxes import Sandboxes

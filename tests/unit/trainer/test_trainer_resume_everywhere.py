@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("jax")
 pytest.importorskip("mujoco")
 
-from dressage.envs import ENVIRONMENT_IDS
+from dressage.envs import REWARD_ENVIRONMENT_IDS
 from dressage_trainer import checkpoints
 from dressage_trainer.messages import MemberTask, TrainSpec
 
@@ -37,7 +37,10 @@ UPDATE = SMALL["num_envs"] * SMALL["num_steps"]
 OPTIONS = {"max_episode_steps": 40}
 OBSERVES_CONTACTS = {"Ant-v5", "Humanoid-v5", "HumanoidStandup-v5"}
 # Reading a contact force, the reward has the other engine simulate where observations hold none.
-CASES = [*((environment, "0.0") for environment in ENVIRONMENT_IDS), ("Hopper-v5", "0.001 * next_state.contact_foot")]
+CASES = [
+    *((environment, "0.0") for environment in REWARD_ENVIRONMENT_IDS),
+    ("Hopper-v5", "0.001 * next_state.contact_foot"),
+]
 
 
 def train(folder, environment, read, updates, *, begun=0, **values):

@@ -12,14 +12,13 @@ from dressage.envs import load_card
 from dressage.envs.adding import add_registered
 from dressage.errors import InvalidArgument
 from dressage.policies import Policy
-from dressage.policies.kinds import PolicySpec, kind
+from dressage.policies.kinds import PolicySpec
 from dressage.sandbox.pipe import encode, unpack
 from dressage_trainer.assignments.requests import search_task
-from dressage_trainer.search.algorithms import RandomSearch
+from dressage_trainer.search.algorithms.random import RandomSearch
 from dressage_trainer.search.engine import Search
 from dressage_trainer.search.messages import SearchTask
-from dressage_trainer.search.networks import Stacked
-from dressage_trainer.search.scoring import CartPoleScorer, Scores, StockScorer, policy_of
+from dressage_trainer.search.scoring import BatchScorer, Scores, StockScorer, policy_of, scorer
 
 
 def assignment(**changes) -> pb.SearchAssignment:
@@ -139,11 +138,11 @@ def test_cores_and_blocks_change_nothing(changes):
     assert equal(searched(one(1), blocks=(300,)), expected)
 
 
-def test_few_rows_at_a_time_change_nothing():
+def test_few_candidates_at_a_time_change_nothing():
     one = task(budget=100)
-    scorer = CartPoleScorer(one)
-    scorer._rows = 7  # episodes of one candidate come apart
-    assert equal(searched(one, scorer=scorer), searched(one))
+    few = scorer(one)
+    few.part = 3
+    assert isinstance(few, BatchScorer) and equal(searched(one, scorer=few), searched(one))
 
 
 @pytest.mark.parametrize("stopped_after", [1, 3])
@@ -185,7 +184,7 @@ def test_other_seeds_search_elsewhere():
     assert first["env_steps"] != episodes["env_steps"]
 
 
-def test_stock_gymnasium_is_searched_where_there_is_no_batch():
+def test_simulations_are_searched_as_stock_gymnasium_plays_them():
     def one(cores):
         return task(environment="InvertedPendulum-v5", budget=12, episodes=2, cores=cores)
 
@@ -203,7 +202,7 @@ def test_stock_gymnasium_is_searched_where_there_is_no_batch():
             returns.append(np.sum(rewards))
         means.append(np.mean(returns))
     states = [searched(one(cores)) for cores in (1, 2)]
-    assert isinstance(Search(one(1))._scorer, StockScorer)
+    assert isinstance(Search(one(1))._scorer, BatchScorer)
     assert equal(*states)
     assert states[0]["improvements"][-1] == [int(np.argmax(means)) + 1, max(means)]
 
@@ -215,6 +214,7 @@ def test_a_table_is_searched_where_observations_are_discrete(tmp_path, monkeypat
     changes = dict(policy__kind="table", budget=40, episodes=10)
     one = task(environment="gymnasium:FrozenLake-v1", **changes)
     state = searched(one)
+    assert isinstance(scorer(one), StockScorer)
     table, env, returns = state["best_parameters"].astype(int), gymnasium.make("FrozenLake-v1"), []
     for seed in one.seeds:
         observation, _ = env.reset(seed=seed)
@@ -236,41 +236,10 @@ def spec(name: str, seed: int = 0) -> PolicySpec:
     return PolicySpec.of(name, load_card("CartPole-v1"), bias=True, hidden=(6, 5), features=7, seed=seed)
 
 
-@pytest.mark.parametrize("name", ["linear", "mlp", "random_features"])
-def test_stacked_networks_act_as_their_policies_do(name):
-    shape, rng = spec(name), np.random.default_rng(0)
-    vectors = rng.standard_normal((50, kind(name).size(shape)))
-    observations = rng.uniform(-2, 2, (50, 4)).astype(np.float32)
-    outputs = Stacked.of(shape, vectors).outputs(np.ascontiguousarray(observations.T))
-    card = kind(name).card(shape, environment="CartPole-v1")
-    actions = [
-        Policy(weights=kind(name).weights(shape, vector), card=card).act(observation)
-        for vector, observation in zip(vectors, observations, strict=True)
-    ]
-    clear = np.abs(outputs[1] - outputs[0]) > 1e-4
-    assert clear.sum() >= 45 and len(set(map(int, actions))) == 2
-    np.testing.assert_array_equal((outputs[1] > outputs[0])[clear], np.array(actions)[clear] == 1)
-
-
-@pytest.mark.parametrize("name", ["linear", "mlp", "random_features"])
-def test_a_stacked_network_acts_alike_in_any_company(name):
-    shape, rng = spec(name), np.random.default_rng(1)
-    vectors = rng.standard_normal((301, kind(name).size(shape)))
-    observations = rng.standard_normal((4, 301)).astype(np.float32)
-    together = Stacked.of(shape, vectors).outputs(observations)
-    for columns in (np.array([17]), np.arange(3, 200), rng.permutation(301)):
-        apart = Stacked.of(shape, vectors[columns]).outputs(observations[:, columns])
-        np.testing.assert_array_equal(apart, together[:, columns])
-        chosen = Stacked.of(shape, vectors).columns(columns).outputs(observations[:, columns])
-        np.testing.assert_array_equal(chosen, together[:, columns])
-
-
 def test_equal_scores_mean_the_first_action_as_an_argmax_does():
     one = task()
     zero = np.zeros((1, 8))
-    np.testing.assert_array_equal(
-        CartPoleScorer(one).score(zero).returns[0], stock_returns(policy_of(one, zero[0]), one.seeds)
-    )
+    np.testing.assert_array_equal(scorer(one).score(zero).returns[0], stock_returns(policy_of(one, zero[0]), one.seeds))
 
 
 def test_draws_do_not_depend_on_the_block_size():
@@ -305,8 +274,8 @@ def test_draws_are_normal_and_exact_in_single_precision():
             r"policy\.kind: .*got 'table'.; expected linear.* a table needs discrete observations",
         ),
         (
-            dict(policy__kind="random_features", policy__features=100_000),
-            r"policy: .*got 200000.; expected .* at most 100000",
+            dict(policy__kind="random_features", policy__features=200_000),
+            r"policy: .*got 400000.; expected .* at most 200000",
         ),
         (
             dict(policy__kind="random_features", policy__features=-1),

@@ -7,7 +7,7 @@ import sys
 from importlib import resources
 
 import pytest
-from dressage.envs.cards import ENVIRONMENT_IDS
+from dressage.envs.cards import REWARD_ENVIRONMENT_IDS
 from dressage.errors import InvalidArgument
 from dressage.training import sac
 from dressage.training.hyperparameters import Hyperparameters
@@ -17,7 +17,7 @@ TEXT = resources.files("dressage.training").joinpath("presets", "default.toml").
 
 
 def test_every_environment_has_a_preset_and_every_preset_an_environment():
-    assert preset_names() == {*ENVIRONMENT_IDS, DEFAULT}
+    assert preset_names() == {*REWARD_ENVIRONMENT_IDS, DEFAULT}
 
 
 @pytest.mark.parametrize("name", sorted(preset_names()))

@@ -27,7 +27,7 @@ from dressage.api.v1 import session_pb2 as dressage_dot_v1_dot_session__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#dressage/v1/benchmark_service.proto\x12\x0b\x64ressage.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x19\x64ressage/v1/session.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe4\x03\n\rBenchmarkCase\x12\x1a\n\x06intent\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xc0>\x12K\n\x0b\x65nvironment\x18\x02 \x01(\tB6\xbaH3r12/^environments/[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$\x12\x19\n\x08\x63\x61tegory\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18\x64\x12\x1b\n\ndifficulty\x18\x04 \x01(\tB\x07\xbaH\x04r\x02\x18\x64\x12\x0f\n\x07session\x18\x05 \x01(\t\x12(\n\x05state\x18\x06 \x01(\x0e\x32\x19.dressage.v1.SessionState\x12\x12\n\x05score\x18\x07 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\niterations\x18\x08 \x01(\x05\x12\x1f\n\x04\x63ost\x18\x1e \x01(\x0b\x32\x11.dressage.v1.Cost\x12\x11\n\tenv_steps\x18\x1f \x01(\x03\x12\x18\n\x10iteration_scores\x18  \x03(\x01\x12\r\n\x05stage\x18! \x01(\x05\x12\x19\n\x0cinterval_low\x18\" \x01(\x01H\x01\x88\x01\x01\x12\x1a\n\rinterval_high\x18# \x01(\x01H\x02\x88\x01\x01\x12\x0e\n\x06reason\x18$ \x01(\tB\x08\n\x06_scoreB\x0f\n\r_interval_lowB\x10\n\x0e_interval_high\"\xf5\x02\n\x0e\x42\x65nchmarkGroup\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\r\n\x05total\x18\x03 \x01(\x05\x12\x11\n\tcompleted\x18\x04 \x01(\x05\x12\x0e\n\x06passed\x18\x05 \x01(\x05\x12\x19\n\x0csuccess_rate\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x18\n\x0bsuccess_low\x18\x07 \x01(\x01H\x01\x88\x01\x01\x12\x19\n\x0csuccess_high\x18\x08 \x01(\x01H\x02\x88\x01\x01\x12\x17\n\nmean_score\x18\t \x01(\x01H\x03\x88\x01\x01\x12\x1f\n\x12iterations_to_pass\x18\n \x01(\x01H\x04\x88\x01\x01\x12\x1f\n\x04\x63ost\x18\x0b \x01(\x0b\x32\x11.dressage.v1.Cost\x12\x11\n\tenv_steps\x18\x0c \x01(\x03\x42\x0f\n\r_success_rateB\x0e\n\x0c_success_lowB\x0f\n\r_success_highB\r\n\x0b_mean_scoreB\x15\n\x13_iterations_to_pass\"\xfd\x02\n\tBenchmark\x12\x0c\n\x04name\x18\x01 \x01(\t\x12)\n\x05\x63\x61ses\x18\x02 \x03(\x0b\x32\x1a.dressage.v1.BenchmarkCase\x12*\n\x08template\x18\x03 \x01(\x0b\x32\x18.dressage.v1.SessionSpec\x12\x11\n\tcompleted\x18\x04 \x01(\x05\x12\x0e\n\x06passed\x18\x05 \x01(\x05\x12\x11\n\tcancelled\x18\x06 \x01(\x08\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06staged\x18\x1e \x01(\x08\x12\x12\n\nstage_gate\x18\x1f \x01(\x01\x12\r\n\x05stage\x18  \x01(\x05\x12+\n\x06groups\x18! \x03(\x0b\x32\x1b.dressage.v1.BenchmarkGroup\x12\x16\n\x0estopped_reason\x18\" \x01(\t\x12,\n\x08\x65nd_time\x18# \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xde\x01\n\x16\x43reateBenchmarkRequest\x12\x36\n\x05\x63\x61ses\x18\x01 \x03(\x0b\x32\x1a.dressage.v1.BenchmarkCaseB\x0b\xbaH\x08\x92\x01\x05\x08\x01\x10\xe8\x07\x12\x32\n\x08template\x18\x02 \x01(\x0b\x32\x18.dressage.v1.SessionSpecB\x06\xbaH\x03\xd8\x01\x03\x12\x1b\n\nrequest_id\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18\x64\x12\x0e\n\x06staged\x18\x04 \x01(\x08\x12+\n\nstage_gate\x18\x05 \x01(\x01\x42\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00\xf0?)\x00\x00\x00\x00\x00\x00\x00\x00\"H\n\x13GetBenchmarkRequest\x12\x31\n\x04name\x18\x01 \x01(\tB#\xbaH r\x1e\x32\x1c^benchmarks/[a-z][a-z0-9-]*$\"Q\n\x15ListBenchmarksRequest\x12\x1a\n\tpage_size\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\xf4\x03\"]\n\x16ListBenchmarksResponse\x12*\n\nbenchmarks\x18\x01 \x03(\x0b\x32\x16.dressage.v1.Benchmark\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"J\n\x15WatchBenchmarkRequest\x12\x31\n\x04name\x18\x01 \x01(\tB#\xbaH r\x1e\x32\x1c^benchmarks/[a-z][a-z0-9-]*$\"C\n\x16WatchBenchmarkResponse\x12)\n\tbenchmark\x18\x01 \x01(\x0b\x32\x16.dressage.v1.Benchmark\"K\n\x16\x43\x61ncelBenchmarkRequest\x12\x31\n\x04name\x18\x01 \x01(\tB#\xbaH r\x1e\x32\x1c^benchmarks/[a-z][a-z0-9-]*$2\xb4\x03\n\x10\x42\x65nchmarkService\x12N\n\x0f\x43reateBenchmark\x12#.dressage.v1.CreateBenchmarkRequest\x1a\x16.dressage.v1.Benchmark\x12H\n\x0cGetBenchmark\x12 .dressage.v1.GetBenchmarkRequest\x1a\x16.dressage.v1.Benchmark\x12Y\n\x0eListBenchmarks\x12\".dressage.v1.ListBenchmarksRequest\x1a#.dressage.v1.ListBenchmarksResponse\x12[\n\x0eWatchBenchmark\x12\".dressage.v1.WatchBenchmarkRequest\x1a#.dressage.v1.WatchBenchmarkResponse0\x01\x12N\n\x0f\x43\x61ncelBenchmark\x12#.dressage.v1.CancelBenchmarkRequest\x1a\x16.dressage.v1.Benchmarkb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#dressage/v1/benchmark_service.proto\x12\x0b\x64ressage.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x19\x64ressage/v1/session.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x87\x04\n\rBenchmarkCase\x12\x1a\n\x06intent\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xc0>\x12n\n\x0b\x65nvironment\x18\x02 \x01(\tBY\xbaHVrT2R^environments/([A-Za-z0-9][A-Za-z0-9_.-]{0,59}/)?[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$\x12\x19\n\x08\x63\x61tegory\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18\x64\x12\x1b\n\ndifficulty\x18\x04 \x01(\tB\x07\xbaH\x04r\x02\x18\x64\x12\x0f\n\x07session\x18\x05 \x01(\t\x12(\n\x05state\x18\x06 \x01(\x0e\x32\x19.dressage.v1.SessionState\x12\x12\n\x05score\x18\x07 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\niterations\x18\x08 \x01(\x05\x12\x1f\n\x04\x63ost\x18\x1e \x01(\x0b\x32\x11.dressage.v1.Cost\x12\x11\n\tenv_steps\x18\x1f \x01(\x03\x12\x18\n\x10iteration_scores\x18  \x03(\x01\x12\r\n\x05stage\x18! \x01(\x05\x12\x19\n\x0cinterval_low\x18\" \x01(\x01H\x01\x88\x01\x01\x12\x1a\n\rinterval_high\x18# \x01(\x01H\x02\x88\x01\x01\x12\x0e\n\x06reason\x18$ \x01(\tB\x08\n\x06_scoreB\x0f\n\r_interval_lowB\x10\n\x0e_interval_high\"\xf5\x02\n\x0e\x42\x65nchmarkGroup\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\r\n\x05total\x18\x03 \x01(\x05\x12\x11\n\tcompleted\x18\x04 \x01(\x05\x12\x0e\n\x06passed\x18\x05 \x01(\x05\x12\x19\n\x0csuccess_rate\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x18\n\x0bsuccess_low\x18\x07 \x01(\x01H\x01\x88\x01\x01\x12\x19\n\x0csuccess_high\x18\x08 \x01(\x01H\x02\x88\x01\x01\x12\x17\n\nmean_score\x18\t \x01(\x01H\x03\x88\x01\x01\x12\x1f\n\x12iterations_to_pass\x18\n \x01(\x01H\x04\x88\x01\x01\x12\x1f\n\x04\x63ost\x18\x0b \x01(\x0b\x32\x11.dressage.v1.Cost\x12\x11\n\tenv_steps\x18\x0c \x01(\x03\x42\x0f\n\r_success_rateB\x0e\n\x0c_success_lowB\x0f\n\r_success_highB\r\n\x0b_mean_scoreB\x15\n\x13_iterations_to_pass\"\xfd\x02\n\tBenchmark\x12\x0c\n\x04name\x18\x01 \x01(\t\x12)\n\x05\x63\x61ses\x18\x02 \x03(\x0b\x32\x1a.dressage.v1.BenchmarkCase\x12*\n\x08template\x18\x03 \x01(\x0b\x32\x18.dressage.v1.SessionSpec\x12\x11\n\tcompleted\x18\x04 \x01(\x05\x12\x0e\n\x06passed\x18\x05 \x01(\x05\x12\x11\n\tcancelled\x18\x06 \x01(\x08\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06staged\x18\x1e \x01(\x08\x12\x12\n\nstage_gate\x18\x1f \x01(\x01\x12\r\n\x05stage\x18  \x01(\x05\x12+\n\x06groups\x18! \x03(\x0b\x32\x1b.dressage.v1.BenchmarkGroup\x12\x16\n\x0estopped_reason\x18\" \x01(\t\x12,\n\x08\x65nd_time\x18# \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xde\x01\n\x16\x43reateBenchmarkRequest\x12\x36\n\x05\x63\x61ses\x18\x01 \x03(\x0b\x32\x1a.dressage.v1.BenchmarkCaseB\x0b\xbaH\x08\x92\x01\x05\x08\x01\x10\xe8\x07\x12\x32\n\x08template\x18\x02 \x01(\x0b\x32\x18.dressage.v1.SessionSpecB\x06\xbaH\x03\xd8\x01\x03\x12\x1b\n\nrequest_id\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18\x64\x12\x0e\n\x06staged\x18\x04 \x01(\x08\x12+\n\nstage_gate\x18\x05 \x01(\x01\x42\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00\xf0?)\x00\x00\x00\x00\x00\x00\x00\x00\"H\n\x13GetBenchmarkRequest\x12\x31\n\x04name\x18\x01 \x01(\tB#\xbaH r\x1e\x32\x1c^benchmarks/[a-z][a-z0-9-]*$\"Q\n\x15ListBenchmarksRequest\x12\x1a\n\tpage_size\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\xf4\x03\"]\n\x16ListBenchmarksResponse\x12*\n\nbenchmarks\x18\x01 \x03(\x0b\x32\x16.dressage.v1.Benchmark\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"J\n\x15WatchBenchmarkRequest\x12\x31\n\x04name\x18\x01 \x01(\tB#\xbaH r\x1e\x32\x1c^benchmarks/[a-z][a-z0-9-]*$\"C\n\x16WatchBenchmarkResponse\x12)\n\tbenchmark\x18\x01 \x01(\x0b\x32\x16.dressage.v1.Benchmark\"K\n\x16\x43\x61ncelBenchmarkRequest\x12\x31\n\x04name\x18\x01 \x01(\tB#\xbaH r\x1e\x32\x1c^benchmarks/[a-z][a-z0-9-]*$2\xb4\x03\n\x10\x42\x65nchmarkService\x12N\n\x0f\x43reateBenchmark\x12#.dressage.v1.CreateBenchmarkRequest\x1a\x16.dressage.v1.Benchmark\x12H\n\x0cGetBenchmark\x12 .dressage.v1.GetBenchmarkRequest\x1a\x16.dressage.v1.Benchmark\x12Y\n\x0eListBenchmarks\x12\".dressage.v1.ListBenchmarksRequest\x1a#.dressage.v1.ListBenchmarksResponse\x12[\n\x0eWatchBenchmark\x12\".dressage.v1.WatchBenchmarkRequest\x1a#.dressage.v1.WatchBenchmarkResponse0\x01\x12N\n\x0f\x43\x61ncelBenchmark\x12#.dressage.v1.CancelBenchmarkRequest\x1a\x16.dressage.v1.Benchmarkb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,7 +37,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BENCHMARKCASE'].fields_by_name['intent']._loaded_options = None
   _globals['_BENCHMARKCASE'].fields_by_name['intent']._serialized_options = b'\272H\007r\005\020\001\030\300>'
   _globals['_BENCHMARKCASE'].fields_by_name['environment']._loaded_options = None
-  _globals['_BENCHMARKCASE'].fields_by_name['environment']._serialized_options = b'\272H3r12/^environments/[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'
+  _globals['_BENCHMARKCASE'].fields_by_name['environment']._serialized_options = b'\272HVrT2R^environments/([A-Za-z0-9][A-Za-z0-9_.-]{0,59}/)?[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'
   _globals['_BENCHMARKCASE'].fields_by_name['category']._loaded_options = None
   _globals['_BENCHMARKCASE'].fields_by_name['category']._serialized_options = b'\272H\004r\002\030d'
   _globals['_BENCHMARKCASE'].fields_by_name['difficulty']._loaded_options = None
@@ -61,25 +61,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CANCELBENCHMARKREQUEST'].fields_by_name['name']._loaded_options = None
   _globals['_CANCELBENCHMARKREQUEST'].fields_by_name['name']._serialized_options = b'\272H r\0362\034^benchmarks/[a-z][a-z0-9-]*$'
   _globals['_BENCHMARKCASE']._serialized_start=142
-  _globals['_BENCHMARKCASE']._serialized_end=626
-  _globals['_BENCHMARKGROUP']._serialized_start=629
-  _globals['_BENCHMARKGROUP']._serialized_end=1002
-  _globals['_BENCHMARK']._serialized_start=1005
-  _globals['_BENCHMARK']._serialized_end=1386
-  _globals['_CREATEBENCHMARKREQUEST']._serialized_start=1389
-  _globals['_CREATEBENCHMARKREQUEST']._serialized_end=1611
-  _globals['_GETBENCHMARKREQUEST']._serialized_start=1613
-  _globals['_GETBENCHMARKREQUEST']._serialized_end=1685
-  _globals['_LISTBENCHMARKSREQUEST']._serialized_start=1687
-  _globals['_LISTBENCHMARKSREQUEST']._serialized_end=1768
-  _globals['_LISTBENCHMARKSRESPONSE']._serialized_start=1770
-  _globals['_LISTBENCHMARKSRESPONSE']._serialized_end=1863
-  _globals['_WATCHBENCHMARKREQUEST']._serialized_start=1865
-  _globals['_WATCHBENCHMARKREQUEST']._serialized_end=1939
-  _globals['_WATCHBENCHMARKRESPONSE']._serialized_start=1941
-  _globals['_WATCHBENCHMARKRESPONSE']._serialized_end=2008
-  _globals['_CANCELBENCHMARKREQUEST']._serialized_start=2010
-  _globals['_CANCELBENCHMARKREQUEST']._serialized_end=2085
-  _globals['_BENCHMARKSERVICE']._serialized_start=2088
-  _globals['_BENCHMARKSERVICE']._serialized_end=2524
+  _globals['_BENCHMARKCASE']._serialized_end=661
+  _globals['_BENCHMARKGROUP']._serialized_start=664
+  _globals['_BENCHMARKGROUP']._serialized_end=1037
+  _globals['_BENCHMARK']._serialized_start=1040
+  _globals['_BENCHMARK']._serialized_end=1421
+  _globals['_CREATEBENCHMARKREQUEST']._serialized_start=1424
+  _globals['_CREATEBENCHMARKREQUEST']._serialized_end=1646
+  _globals['_GETBENCHMARKREQUEST']._serialized_start=1648
+  _globals['_GETBENCHMARKREQUEST']._serialized_end=1720
+  _globals['_LISTBENCHMARKSREQUEST']._serialized_start=1722
+  _globals['_LISTBENCHMARKSREQUEST']._serialized_end=1803
+  _globals['_LISTBENCHMARKSRESPONSE']._serialized_start=1805
+  _globals['_LISTBENCHMARKSRESPONSE']._serialized_end=1898
+  _globals['_WATCHBENCHMARKREQUEST']._serialized_start=1900
+  _globals['_WATCHBENCHMARKREQUEST']._serialized_end=1974
+  _globals['_WATCHBENCHMARKRESPONSE']._serialized_start=1976
+  _globals['_WATCHBENCHMARKRESPONSE']._serialized_end=2043
+  _globals['_CANCELBENCHMARKREQUEST']._serialized_start=2045
+  _globals['_CANCELBENCHMARKREQUEST']._serialized_end=2120
+  _globals['_BENCHMARKSERVICE']._serialized_start=2123
+  _globals['_BENCHMARKSERVICE']._serialized_end=2559
 # @@protoc_insertion_point(module_scope)

@@ -118,6 +118,10 @@ class Environment(google.protobuf.message.Message):
     TEXT_FIELD_NUMBER: builtins.int
     ACTION_KIND_FIELD_NUMBER: builtins.int
     NUM_ACTIONS_FIELD_NUMBER: builtins.int
+    METHODS_FIELD_NUMBER: builtins.int
+    TARGET_FIELD_NUMBER: builtins.int
+    NUM_OBSERVATIONS_FIELD_NUMBER: builtins.int
+    PACK_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`environments/{environment}`."""
     title: builtins.str
@@ -138,6 +142,12 @@ class Environment(google.protobuf.message.Message):
     """Kind of action space: `box` or `discrete`."""
     num_actions: builtins.int
     """Number of actions of a `discrete` action space; else 0."""
+    target: builtins.float
+    """Mean return from which the environment counts as solved: the default target of search methods; not set: none."""
+    num_observations: builtins.int
+    """Number of observations, integers from 0, if they are discrete; else 0."""
+    pack: builtins.str
+    """The environment pack that must be installed to play the environment; empty: none."""
     @property
     def fields(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StateField]:
         """Fields of the state."""
@@ -153,6 +163,10 @@ class Environment(google.protobuf.message.Message):
     @property
     def example_intents(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Example intents."""
+
+    @property
+    def methods(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Methods that the environment supports: `reward`, `parameters`, `code` or `program`."""
 
     def __init__(
         self,
@@ -171,8 +185,14 @@ class Environment(google.protobuf.message.Message):
         text: builtins.str = ...,
         action_kind: builtins.str = ...,
         num_actions: builtins.int = ...,
+        methods: collections.abc.Iterable[builtins.str] | None = ...,
+        target: builtins.float | None = ...,
+        num_observations: builtins.int = ...,
+        pack: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["action_kind", b"action_kind", "actions", b"actions", "description", b"description", "example_intents", b"example_intents", "fields", b"fields", "max_episode_steps", b"max_episode_steps", "name", b"name", "num_actions", b"num_actions", "observation_size", b"observation_size", "scales", b"scales", "termination", b"termination", "text", b"text", "time_step", b"time_step", "title", b"title"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_target", b"_target", "target", b"target"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_target", b"_target", "action_kind", b"action_kind", "actions", b"actions", "description", b"description", "example_intents", b"example_intents", "fields", b"fields", "max_episode_steps", b"max_episode_steps", "methods", b"methods", "name", b"name", "num_actions", b"num_actions", "num_observations", b"num_observations", "observation_size", b"observation_size", "pack", b"pack", "scales", b"scales", "target", b"target", "termination", b"termination", "text", b"text", "time_step", b"time_step", "title", b"title"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_target", b"_target"]) -> typing.Literal["target"] | None: ...
 
 Global___Environment: typing_extensions.TypeAlias = Environment
 

@@ -48,6 +48,7 @@ class Event(google.protobuf.message.Message):
     CANDIDATE_EVALUATED_FIELD_NUMBER: builtins.int
     SEARCH_IMPROVED_FIELD_NUMBER: builtins.int
     SCORED_FIELD_NUMBER: builtins.int
+    PROGRAMS_COLLECTED_FIELD_NUMBER: builtins.int
     sequence: builtins.int
     """Sequence number in the session, from 1."""
     session: builtins.str
@@ -130,6 +131,10 @@ class Event(google.protobuf.message.Message):
     def scored(self) -> Global___Scored:
         """An iteration was scored."""
 
+    @property
+    def programs_collected(self) -> Global___ProgramsCollected:
+        """The programs of a model's replies were collected."""
+
     def __init__(
         self,
         *,
@@ -155,10 +160,11 @@ class Event(google.protobuf.message.Message):
         candidate_evaluated: Global___CandidateEvaluated | None = ...,
         search_improved: Global___SearchImproved | None = ...,
         scored: Global___Scored | None = ...,
+        programs_collected: Global___ProgramsCollected | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["agent_replied", b"agent_replied", "approval_granted", b"approval_granted", "approval_requested", b"approval_requested", "artifact_written", b"artifact_written", "assignment_changed", b"assignment_changed", "candidate_evaluated", b"candidate_evaluated", "check_finished", b"check_finished", "evaluation_finished", b"evaluation_finished", "judged", b"judged", "note_added", b"note_added", "payload", b"payload", "phase_changed", b"phase_changed", "progress", b"progress", "run_changed", b"run_changed", "scored", b"scored", "screened", b"screened", "search_improved", b"search_improved", "state_changed", b"state_changed", "time", b"time", "warning", b"warning"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent_replied", b"agent_replied", "approval_granted", b"approval_granted", "approval_requested", b"approval_requested", "artifact_written", b"artifact_written", "assignment_changed", b"assignment_changed", "candidate_evaluated", b"candidate_evaluated", "check_finished", b"check_finished", "evaluation_finished", b"evaluation_finished", "iteration", b"iteration", "judged", b"judged", "note_added", b"note_added", "payload", b"payload", "phase_changed", b"phase_changed", "progress", b"progress", "run_changed", b"run_changed", "scored", b"scored", "screened", b"screened", "search_improved", b"search_improved", "sequence", b"sequence", "session", b"session", "state_changed", b"state_changed", "time", b"time", "warning", b"warning"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["payload", b"payload"]) -> typing.Literal["state_changed", "phase_changed", "agent_replied", "check_finished", "run_changed", "progress", "evaluation_finished", "judged", "warning", "note_added", "artifact_written", "screened", "approval_requested", "approval_granted", "assignment_changed", "candidate_evaluated", "search_improved", "scored"] | None: ...
+    def HasField(self, field_name: typing.Literal["agent_replied", b"agent_replied", "approval_granted", b"approval_granted", "approval_requested", b"approval_requested", "artifact_written", b"artifact_written", "assignment_changed", b"assignment_changed", "candidate_evaluated", b"candidate_evaluated", "check_finished", b"check_finished", "evaluation_finished", b"evaluation_finished", "judged", b"judged", "note_added", b"note_added", "payload", b"payload", "phase_changed", b"phase_changed", "programs_collected", b"programs_collected", "progress", b"progress", "run_changed", b"run_changed", "scored", b"scored", "screened", b"screened", "search_improved", b"search_improved", "state_changed", b"state_changed", "time", b"time", "warning", b"warning"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent_replied", b"agent_replied", "approval_granted", b"approval_granted", "approval_requested", b"approval_requested", "artifact_written", b"artifact_written", "assignment_changed", b"assignment_changed", "candidate_evaluated", b"candidate_evaluated", "check_finished", b"check_finished", "evaluation_finished", b"evaluation_finished", "iteration", b"iteration", "judged", b"judged", "note_added", b"note_added", "payload", b"payload", "phase_changed", b"phase_changed", "programs_collected", b"programs_collected", "progress", b"progress", "run_changed", b"run_changed", "scored", b"scored", "screened", b"screened", "search_improved", b"search_improved", "sequence", b"sequence", "session", b"session", "state_changed", b"state_changed", "time", b"time", "warning", b"warning"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["payload", b"payload"]) -> typing.Literal["state_changed", "phase_changed", "agent_replied", "check_finished", "run_changed", "progress", "evaluation_finished", "judged", "warning", "note_added", "artifact_written", "screened", "approval_requested", "approval_granted", "assignment_changed", "candidate_evaluated", "search_improved", "scored", "programs_collected"] | None: ...
 
 Global___Event: typing_extensions.TypeAlias = Event
 
@@ -420,6 +426,44 @@ class SearchImproved(google.protobuf.message.Message):
 Global___SearchImproved: typing_extensions.TypeAlias = SearchImproved
 
 @typing.final
+class ProgramsCollected(google.protobuf.message.Message):
+    """The programs of a model's replies were collected."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUESTED_FIELD_NUMBER: builtins.int
+    USABLE_FIELD_NUMBER: builtins.int
+    KEPT_FIELD_NUMBER: builtins.int
+    DISTINCT_FIELD_NUMBER: builtins.int
+    MODEL_FIELD_NUMBER: builtins.int
+    PROVENANCE_FIELD_NUMBER: builtins.int
+    requested: builtins.int
+    """Number of requested replies."""
+    usable: builtins.int
+    """Number of replies that contained a program."""
+    kept: builtins.int
+    """Number of programs that are used, one of each reply."""
+    distinct: builtins.int
+    """Number of different programs among them."""
+    model: builtins.str
+    """The model that replied."""
+    provenance: builtins.str
+    """Origin of recorded replies, such as that they were written by hand; empty for a model's replies."""
+    def __init__(
+        self,
+        *,
+        requested: builtins.int = ...,
+        usable: builtins.int = ...,
+        kept: builtins.int = ...,
+        distinct: builtins.int = ...,
+        model: builtins.str = ...,
+        provenance: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["distinct", b"distinct", "kept", b"kept", "model", b"model", "provenance", b"provenance", "requested", b"requested", "usable", b"usable"]) -> None: ...
+
+Global___ProgramsCollected: typing_extensions.TypeAlias = ProgramsCollected
+
+@typing.final
 class Progress(google.protobuf.message.Message):
     """Progress of members."""
 
@@ -429,12 +473,21 @@ class Progress(google.protobuf.message.Message):
     MEMBERS_FIELD_NUMBER: builtins.int
     STEPS_PER_SECOND_FIELD_NUMBER: builtins.int
     SECONDS_LEFT_FIELD_NUMBER: builtins.int
+    ACTIVITY_FIELD_NUMBER: builtins.int
+    EVALUATED_FIELD_NUMBER: builtins.int
+    CANDIDATES_PER_SECOND_FIELD_NUMBER: builtins.int
     assignment: builtins.str
     """The assignment."""
     steps_per_second: builtins.float
     """Environment steps per second, summed over all members."""
     seconds_left: builtins.float
     """Estimated seconds until the assignment ends."""
+    activity: builtins.str
+    """Current activity of the trainer: `compiling`, `training`, `searching`, `evaluating` or `uploading`."""
+    evaluated: builtins.int
+    """Candidates that a search has evaluated."""
+    candidates_per_second: builtins.float
+    """Recent candidates of a search per second."""
     @property
     def members(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[dressage.api.v1.session_pb2.Member]:
         """Members with their latest metrics, without evaluations."""
@@ -446,8 +499,11 @@ class Progress(google.protobuf.message.Message):
         members: collections.abc.Iterable[dressage.api.v1.session_pb2.Member] | None = ...,
         steps_per_second: builtins.float = ...,
         seconds_left: builtins.float = ...,
+        activity: builtins.str = ...,
+        evaluated: builtins.int = ...,
+        candidates_per_second: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "members", b"members", "seconds_left", b"seconds_left", "steps_per_second", b"steps_per_second"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["activity", b"activity", "assignment", b"assignment", "candidates_per_second", b"candidates_per_second", "evaluated", b"evaluated", "members", b"members", "seconds_left", b"seconds_left", "steps_per_second", b"steps_per_second"]) -> None: ...
 
 Global___Progress: typing_extensions.TypeAlias = Progress
 

@@ -26,7 +26,7 @@ from dressage.api.buf.validate import validate_pb2 as buf_dot_validate_dot_valid
 from dressage.api.v1 import session_pb2 as dressage_dot_v1_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n dressage/v1/intent_service.proto\x12\x0b\x64ressage.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x19\x64ressage/v1/session.proto\"\x91\x01\n\rElicitRequest\x12\x1a\n\x06intent\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xc0>\x12K\n\x0b\x65nvironment\x18\x02 \x01(\tB6\xbaH3r12/^environments/[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$\x12\x17\n\x05model\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01\"t\n\x0e\x45licitResponse\x12.\n\x08\x63riteria\x18\x01 \x03(\x0b\x32\x1c.dressage.v1.IntentCriterion\x12\x11\n\tquestions\x18\x02 \x03(\t\x12\x1f\n\x04\x63ost\x18\x03 \x01(\x0b\x32\x11.dressage.v1.Cost2R\n\rIntentService\x12\x41\n\x06\x45licit\x12\x1a.dressage.v1.ElicitRequest\x1a\x1b.dressage.v1.ElicitResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n dressage/v1/intent_service.proto\x12\x0b\x64ressage.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x19\x64ressage/v1/session.proto\"\xb4\x01\n\rElicitRequest\x12\x1a\n\x06intent\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xc0>\x12n\n\x0b\x65nvironment\x18\x02 \x01(\tBY\xbaHVrT2R^environments/([A-Za-z0-9][A-Za-z0-9_.-]{0,59}/)?[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$\x12\x17\n\x05model\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01\"t\n\x0e\x45licitResponse\x12.\n\x08\x63riteria\x18\x01 \x03(\x0b\x32\x1c.dressage.v1.IntentCriterion\x12\x11\n\tquestions\x18\x02 \x03(\t\x12\x1f\n\x04\x63ost\x18\x03 \x01(\x0b\x32\x11.dressage.v1.Cost2R\n\rIntentService\x12\x41\n\x06\x45licit\x12\x1a.dressage.v1.ElicitRequest\x1a\x1b.dressage.v1.ElicitResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,13 +36,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ELICITREQUEST'].fields_by_name['intent']._loaded_options = None
   _globals['_ELICITREQUEST'].fields_by_name['intent']._serialized_options = b'\272H\007r\005\020\001\030\300>'
   _globals['_ELICITREQUEST'].fields_by_name['environment']._loaded_options = None
-  _globals['_ELICITREQUEST'].fields_by_name['environment']._serialized_options = b'\272H3r12/^environments/[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'
+  _globals['_ELICITREQUEST'].fields_by_name['environment']._serialized_options = b'\272HVrT2R^environments/([A-Za-z0-9][A-Za-z0-9_.-]{0,59}/)?[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'
   _globals['_ELICITREQUEST'].fields_by_name['model']._loaded_options = None
   _globals['_ELICITREQUEST'].fields_by_name['model']._serialized_options = b'\272H\005r\003\030\310\001'
   _globals['_ELICITREQUEST']._serialized_start=106
-  _globals['_ELICITREQUEST']._serialized_end=251
-  _globals['_ELICITRESPONSE']._serialized_start=253
-  _globals['_ELICITRESPONSE']._serialized_end=369
-  _globals['_INTENTSERVICE']._serialized_start=371
-  _globals['_INTENTSERVICE']._serialized_end=453
+  _globals['_ELICITREQUEST']._serialized_end=286
+  _globals['_ELICITRESPONSE']._serialized_start=288
+  _globals['_ELICITRESPONSE']._serialized_end=404
+  _globals['_INTENTSERVICE']._serialized_start=406
+  _globals['_INTENTSERVICE']._serialized_end=488
 # @@protoc_insertion_point(module_scope)

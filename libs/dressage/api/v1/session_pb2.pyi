@@ -467,7 +467,7 @@ class SessionSpec(google.protobuf.message.Message):
     intent: builtins.str
     """Description of the behaviour."""
     environment: builtins.str
-    """The environment, `environments/{environment}`."""
+    """The environment, `environments/{environment}`; the id may have a namespace, as in `environments/karel/DoorKey`."""
     model: builtins.str
     """Name of the language model as in litellm, or `template/v1` for the built-in author; empty means the server's default."""
     max_iterations: builtins.int
@@ -621,16 +621,89 @@ class ParameterSpec(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     TARGET_FIELD_NUMBER: builtins.int
+    PROFILE_FIELD_NUMBER: builtins.int
+    SEARCH_FIELD_NUMBER: builtins.int
+    POLICY_FIELD_NUMBER: builtins.int
+    BIAS_FIELD_NUMBER: builtins.int
+    EPISODE_BUDGET_FIELD_NUMBER: builtins.int
+    EPISODES_FIELD_NUMBER: builtins.int
+    REPORT_EPISODES_FIELD_NUMBER: builtins.int
+    WARMUP_FIELD_NUMBER: builtins.int
+    STEP_SIZE_FIELD_NUMBER: builtins.int
+    RANGE_FIELD_NUMBER: builtins.int
+    REVISION_THRESHOLD_FIELD_NUMBER: builtins.int
+    REVISION_RULE_FIELD_NUMBER: builtins.int
+    OPTIMUM_FIELD_NUMBER: builtins.int
+    POLICY_SEED_FIELD_NUMBER: builtins.int
     target: builtins.float
     """Mean return on report seeds required to succeed; not set means the target of the environment card."""
+    profile: builtins.str
+    """Settings to start from: empty or `corrected`, or `r2po-paper`, the settings of the R2PO paper with their peculiarities."""
+    search: builtins.str
+    """Search: a variant with a model (`props`, `props_plus`, `r2po`, `reptraj`, `always_critic`, `three_traj`, `critic_only`,
+    `pure_search`, `actor_second_pass`), a search without a model (`random`, `hill_climb`, `cma_es`), or a baseline of
+    Stable-Baselines3 (`sb3_dqn`, `sb3_a2c`, `sb3_ppo`, `sb3_trpo`, `sb3_ddpg`, `sb3_td3`, `sb3_sac`). Empty: `r2po` with a
+    language model, `cma_es` without.
+    """
+    policy: builtins.str
+    """Kind of policy: `linear`, `table`, `random_features`, `projected_mlp` or `mlp`; empty: `table` if observations and actions
+    are discrete, otherwise `linear`.
+    """
+    bias: builtins.bool
+    """Whether a linear policy has a bias; not set means true."""
+    episode_budget: builtins.int
+    """Episodes of the whole search; 0 means 4,000."""
+    episodes: builtins.int
+    """Episodes of each candidate; 0 means the profile's number."""
+    report_episodes: builtins.int
+    """Episodes of the score on report seeds; 0 means 100."""
+    warmup: builtins.int
+    """Random candidates before the first call of a model; not set means the profile's number."""
+    step_size: builtins.float
+    """Step size of exploration in prompts, and of `hill_climb` and `cma_es`; 0 means the environment's default."""
+    range: builtins.float
+    """Largest absolute value of a parameter; 0 means the default of the kind of policy."""
+    revision_threshold: builtins.float
+    """Mean return from which a revision is limited, tau_c; not set means the environment's default."""
+    revision_rule: builtins.str
+    """What happens from that return on: `skip` the critic, `bound` the change, `text` (only ask for it), or `none`; empty means
+    the profile's rule.
+    """
+    optimum: builtins.float
+    """Return that prompts give as the optimum; not set means the environment's default."""
+    policy_seed: builtins.int
+    """Seed of the fixed weights of `random_features` and `projected_mlp`; 0 means one derived from `seed`."""
     def __init__(
         self,
         *,
         target: builtins.float | None = ...,
+        profile: builtins.str = ...,
+        search: builtins.str = ...,
+        policy: builtins.str = ...,
+        bias: builtins.bool | None = ...,
+        episode_budget: builtins.int = ...,
+        episodes: builtins.int = ...,
+        report_episodes: builtins.int = ...,
+        warmup: builtins.int | None = ...,
+        step_size: builtins.float = ...,
+        range: builtins.float = ...,
+        revision_threshold: builtins.float | None = ...,
+        revision_rule: builtins.str = ...,
+        optimum: builtins.float | None = ...,
+        policy_seed: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_target", b"_target", "target", b"target"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_target", b"_target", "target", b"target"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_bias", b"_bias", "_optimum", b"_optimum", "_revision_threshold", b"_revision_threshold", "_target", b"_target", "_warmup", b"_warmup", "bias", b"bias", "optimum", b"optimum", "revision_threshold", b"revision_threshold", "target", b"target", "warmup", b"warmup"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_bias", b"_bias", "_optimum", b"_optimum", "_revision_threshold", b"_revision_threshold", "_target", b"_target", "_warmup", b"_warmup", "bias", b"bias", "episode_budget", b"episode_budget", "episodes", b"episodes", "optimum", b"optimum", "policy", b"policy", "policy_seed", b"policy_seed", "profile", b"profile", "range", b"range", "report_episodes", b"report_episodes", "revision_rule", b"revision_rule", "revision_threshold", b"revision_threshold", "search", b"search", "step_size", b"step_size", "target", b"target", "warmup", b"warmup"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_bias", b"_bias"]) -> typing.Literal["bias"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_optimum", b"_optimum"]) -> typing.Literal["optimum"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_revision_threshold", b"_revision_threshold"]) -> typing.Literal["revision_threshold"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_target", b"_target"]) -> typing.Literal["target"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_warmup", b"_warmup"]) -> typing.Literal["warmup"] | None: ...
 
 Global___ParameterSpec: typing_extensions.TypeAlias = ParameterSpec
 
@@ -641,15 +714,72 @@ class CodeSpec(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     TARGET_FIELD_NUMBER: builtins.int
+    PROFILE_FIELD_NUMBER: builtins.int
+    CANDIDATES_FIELD_NUMBER: builtins.int
+    EPISODES_FIELD_NUMBER: builtins.int
+    REPORT_EPISODES_FIELD_NUMBER: builtins.int
+    FEEDBACK_FIELD_NUMBER: builtins.int
+    REFLECTION_FIELD_NUMBER: builtins.int
+    REPAIRS_FIELD_NUMBER: builtins.int
+    ROTATE_SEEDS_FIELD_NUMBER: builtins.int
+    POLICY_SOURCE_FIELD_NUMBER: builtins.int
+    ACT_SECONDS_FIELD_NUMBER: builtins.int
+    EPISODE_SECONDS_FIELD_NUMBER: builtins.int
+    CANDIDATE_SECONDS_FIELD_NUMBER: builtins.int
     target: builtins.float
     """Mean return on report seeds required to succeed; not set means the target of the environment card."""
+    profile: builtins.str
+    """Settings to start from: empty or `corrected`, or `promptpo-paper`, the settings of PromptPO with their peculiarities."""
+    candidates: builtins.int
+    """Candidates of each round; 0 means 10. The number of rounds is `max_iterations`."""
+    episodes: builtins.int
+    """Episodes of each candidate; 0 means 5."""
+    report_episodes: builtins.int
+    """Episodes of the score on report seeds; 0 means 100."""
+    feedback: builtins.bool
+    """Whether a model summarises each trajectory by a class that it wrote; not set means true."""
+    reflection: builtins.bool
+    """Whether a model reflects on the results before each round; not set means true."""
+    repairs: builtins.int
+    """Repairs of each candidate; not set means 3."""
+    rotate_seeds: builtins.bool
+    """Whether each round is evaluated on other seeds; not set means true. Candidates of one round have the same seeds."""
+    policy_source: builtins.str
+    """Policy (Python source) to evaluate in the first round instead of generated ones."""
+    act_seconds: builtins.float
+    """Seconds that one action may take; 0 means 1."""
+    episode_seconds: builtins.float
+    """Seconds that one episode may take; 0 means 60."""
+    candidate_seconds: builtins.float
+    """Seconds that all episodes of a candidate may take; 0 means 300."""
     def __init__(
         self,
         *,
         target: builtins.float | None = ...,
+        profile: builtins.str = ...,
+        candidates: builtins.int = ...,
+        episodes: builtins.int = ...,
+        report_episodes: builtins.int = ...,
+        feedback: builtins.bool | None = ...,
+        reflection: builtins.bool | None = ...,
+        repairs: builtins.int | None = ...,
+        rotate_seeds: builtins.bool | None = ...,
+        policy_source: builtins.str = ...,
+        act_seconds: builtins.float = ...,
+        episode_seconds: builtins.float = ...,
+        candidate_seconds: builtins.float = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_target", b"_target", "target", b"target"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_target", b"_target", "target", b"target"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_feedback", b"_feedback", "_reflection", b"_reflection", "_repairs", b"_repairs", "_rotate_seeds", b"_rotate_seeds", "_target", b"_target", "feedback", b"feedback", "reflection", b"reflection", "repairs", b"repairs", "rotate_seeds", b"rotate_seeds", "target", b"target"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_feedback", b"_feedback", "_reflection", b"_reflection", "_repairs", b"_repairs", "_rotate_seeds", b"_rotate_seeds", "_target", b"_target", "act_seconds", b"act_seconds", "candidate_seconds", b"candidate_seconds", "candidates", b"candidates", "episode_seconds", b"episode_seconds", "episodes", b"episodes", "feedback", b"feedback", "policy_source", b"policy_source", "profile", b"profile", "reflection", b"reflection", "repairs", b"repairs", "report_episodes", b"report_episodes", "rotate_seeds", b"rotate_seeds", "target", b"target"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_feedback", b"_feedback"]) -> typing.Literal["feedback"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_reflection", b"_reflection"]) -> typing.Literal["reflection"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_repairs", b"_repairs"]) -> typing.Literal["repairs"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_rotate_seeds", b"_rotate_seeds"]) -> typing.Literal["rotate_seeds"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_target", b"_target"]) -> typing.Literal["target"] | None: ...
 
 Global___CodeSpec: typing_extensions.TypeAlias = CodeSpec
@@ -661,18 +791,107 @@ class ProgramSpec(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     TARGET_FIELD_NUMBER: builtins.int
+    PROFILE_FIELD_NUMBER: builtins.int
+    SEARCH_FIELD_NUMBER: builtins.int
+    BUDGET_FIELD_NUMBER: builtins.int
+    SEED_PROGRAMS_FIELD_NUMBER: builtins.int
+    REPLIES_FIELD_NUMBER: builtins.int
+    PROMPT_FIELD_NUMBER: builtins.int
+    NEIGHBOURS_FIELD_NUMBER: builtins.int
+    SCHEDULE_FIELD_NUMBER: builtins.int
+    SEARCH_STATES_FIELD_NUMBER: builtins.int
+    REPORT_STATES_FIELD_NUMBER: builtins.int
     target: builtins.float
     """Mean return on report states required to succeed; not set means 1."""
+    profile: builtins.str
+    """Rules of the tasks: empty or `corrected`, or `llmgs-v1`, the published experiment with its peculiarities."""
+    search: builtins.str
+    """Search by the trainer: `scheduled_hill_climb`, `hill_climb`, `cebs` (cross-entropy beam search), `latent_cem` or
+    `latent_cebs` (in a latent space of Karel programs) or `random`; or rounds of a
+    model's revisions without a search: `regeneration`, `regeneration_with_reward`, `agent_trace` or `program_trace`. Empty:
+    `scheduled_hill_climb`.
+    """
+    budget: builtins.int
+    """Programs to evaluate, at least 1; not set means 1,000,000."""
+    seed_programs: builtins.int
+    """Programs of a model to climb from, or of each round of revisions; not set means 32. 0: climb from random programs."""
+    replies: builtins.int
+    """Replies to request for them; 0 means one and a half for each program."""
+    prompt: builtins.str
+    """What a model writes: `pythonic` (Python and its translation), `python` or `dsl`; empty: `pythonic`."""
+    neighbours: builtins.int
+    """Neighbours of a climb of `hill_climb`; 0 means 250."""
+    search_states: builtins.int
+    """Initial states that the search scores programs on; 0 means 32."""
+    report_states: builtins.int
+    """Initial states of the score; 0 means 32. The profile `llmgs-v1` uses those of the search."""
+    @property
+    def schedule(self) -> Global___NeighbourSchedule:
+        """Neighbours of a climb of `scheduled_hill_climb`."""
+
     def __init__(
         self,
         *,
         target: builtins.float | None = ...,
+        profile: builtins.str = ...,
+        search: builtins.str = ...,
+        budget: builtins.int | None = ...,
+        seed_programs: builtins.int | None = ...,
+        replies: builtins.int = ...,
+        prompt: builtins.str = ...,
+        neighbours: builtins.int = ...,
+        schedule: Global___NeighbourSchedule | None = ...,
+        search_states: builtins.int = ...,
+        report_states: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_target", b"_target", "target", b"target"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_target", b"_target", "target", b"target"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_budget", b"_budget", "_seed_programs", b"_seed_programs", "_target", b"_target", "budget", b"budget", "schedule", b"schedule", "seed_programs", b"seed_programs", "target", b"target"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_budget", b"_budget", "_seed_programs", b"_seed_programs", "_target", b"_target", "budget", b"budget", "neighbours", b"neighbours", "profile", b"profile", "prompt", b"prompt", "replies", b"replies", "report_states", b"report_states", "schedule", b"schedule", "search", b"search", "search_states", b"search_states", "seed_programs", b"seed_programs", "target", b"target"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_budget", b"_budget"]) -> typing.Literal["budget"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_seed_programs", b"_seed_programs"]) -> typing.Literal["seed_programs"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_target", b"_target"]) -> typing.Literal["target"] | None: ...
 
 Global___ProgramSpec: typing_extensions.TypeAlias = ProgramSpec
+
+@typing.final
+class NeighbourSchedule(google.protobuf.message.Message):
+    """How many neighbours a climb draws, by the number of programs evaluated before it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    START_FIELD_NUMBER: builtins.int
+    END_FIELD_NUMBER: builtins.int
+    PROGRAMS_FIELD_NUMBER: builtins.int
+    RATIO_FIELD_NUMBER: builtins.int
+    SHAPE_FIELD_NUMBER: builtins.int
+    INTERPOLATION_FIELD_NUMBER: builtins.int
+    start: builtins.int
+    """Neighbours of the first climb; 0 means 32."""
+    end: builtins.int
+    """Neighbours at the end of the schedule; 0 means 2,048."""
+    programs: builtins.int
+    """Evaluated programs at which the schedule ends, at least 2; 0 means 1,000,000."""
+    ratio: builtins.str
+    """Scale of the progress: empty or `log`, or `linear`."""
+    shape: builtins.str
+    """Shape of the schedule: empty or `sin`, or `linear`."""
+    interpolation: builtins.str
+    """Scale on which the neighbours grow: empty or `log`, or `linear`."""
+    def __init__(
+        self,
+        *,
+        start: builtins.int = ...,
+        end: builtins.int = ...,
+        programs: builtins.int = ...,
+        ratio: builtins.str = ...,
+        shape: builtins.str = ...,
+        interpolation: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["end", b"end", "interpolation", b"interpolation", "programs", b"programs", "ratio", b"ratio", "shape", b"shape", "start", b"start"]) -> None: ...
+
+Global___NeighbourSchedule: typing_extensions.TypeAlias = NeighbourSchedule
 
 @typing.final
 class IntentCriterion(google.protobuf.message.Message):
@@ -784,6 +1003,10 @@ class Session(google.protobuf.message.Message):
     METHOD_FIELD_NUMBER: builtins.int
     BEST_SCORE_FIELD_NUMBER: builtins.int
     GOAL_FIELD_NUMBER: builtins.int
+    REPORT_FIELD_NUMBER: builtins.int
+    EPISODES_FIELD_NUMBER: builtins.int
+    CANDIDATES_FIELD_NUMBER: builtins.int
+    CACHE_HITS_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`sessions/{session}`."""
     state: Global___SessionState.ValueType
@@ -820,6 +1043,12 @@ class Session(google.protobuf.message.Message):
     """Score of the best iteration, in the unit of the method; not set before."""
     goal: builtins.str
     """The score required to succeed, as text."""
+    episodes: builtins.int
+    """Episodes that searches have played so far, without those of the report."""
+    candidates: builtins.int
+    """Candidates that were evaluated so far."""
+    cache_hits: builtins.int
+    """Candidates whose score was taken from an earlier evaluation of the same candidate."""
     @property
     def spec(self) -> Global___SessionSpec:
         """The spec with defaults filled in."""
@@ -872,6 +1101,10 @@ class Session(google.protobuf.message.Message):
     def label_agreement(self) -> Global___Agreement:
         """Agreement of people's labels with the judges' scores; not set before the first label."""
 
+    @property
+    def report(self) -> Global___Report:
+        """Score of the best policy on report seeds, which no search used; not set for methods without one."""
+
     def __init__(
         self,
         *,
@@ -906,12 +1139,68 @@ class Session(google.protobuf.message.Message):
         method: builtins.str = ...,
         best_score: builtins.float | None = ...,
         goal: builtins.str = ...,
+        report: Global___Report | None = ...,
+        episodes: builtins.int = ...,
+        candidates: builtins.int = ...,
+        cache_hits: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_best_score", b"_best_score", "best_judgment", b"best_judgment", "best_score", b"best_score", "confirmation", b"confirmation", "cost", b"cost", "create_time", b"create_time", "delete_time", b"delete_time", "end_time", b"end_time", "failure", b"failure", "label_agreement", b"label_agreement", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "update_time", b"update_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_best_score", b"_best_score", "approval_wait_seconds", b"approval_wait_seconds", "awaiting_approval", b"awaiting_approval", "best_iteration", b"best_iteration", "best_judgment", b"best_judgment", "best_policy", b"best_policy", "best_score", b"best_score", "best_video", b"best_video", "confirmation", b"confirmation", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "current_iteration", b"current_iteration", "delete_time", b"delete_time", "end_time", b"end_time", "env_steps", b"env_steps", "env_steps_saved", b"env_steps_saved", "epoch", b"epoch", "etag", b"etag", "exhausted_budget", b"exhausted_budget", "failure", b"failure", "goal", b"goal", "label_agreement", b"label_agreement", "method", b"method", "name", b"name", "phase", b"phase", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "state", b"state", "state_reason", b"state_reason", "update_time", b"update_time"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_best_score", b"_best_score", "best_judgment", b"best_judgment", "best_score", b"best_score", "confirmation", b"confirmation", "cost", b"cost", "create_time", b"create_time", "delete_time", b"delete_time", "end_time", b"end_time", "failure", b"failure", "label_agreement", b"label_agreement", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "update_time", b"update_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_best_score", b"_best_score", "approval_wait_seconds", b"approval_wait_seconds", "awaiting_approval", b"awaiting_approval", "best_iteration", b"best_iteration", "best_judgment", b"best_judgment", "best_policy", b"best_policy", "best_score", b"best_score", "best_video", b"best_video", "cache_hits", b"cache_hits", "candidates", b"candidates", "confirmation", b"confirmation", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "current_iteration", b"current_iteration", "delete_time", b"delete_time", "end_time", b"end_time", "env_steps", b"env_steps", "env_steps_saved", b"env_steps_saved", "episodes", b"episodes", "epoch", b"epoch", "etag", b"etag", "exhausted_budget", b"exhausted_budget", "failure", b"failure", "goal", b"goal", "label_agreement", b"label_agreement", "method", b"method", "name", b"name", "phase", b"phase", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "state", b"state", "state_reason", b"state_reason", "update_time", b"update_time"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_best_score", b"_best_score"]) -> typing.Literal["best_score"] | None: ...
 
 Global___Session: typing_extensions.TypeAlias = Session
+
+@typing.final
+class Report(google.protobuf.message.Message):
+    """Score of a policy on report seeds, played on the reference environment."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MEAN_FIELD_NUMBER: builtins.int
+    INTERVAL_LOW_FIELD_NUMBER: builtins.int
+    INTERVAL_HIGH_FIELD_NUMBER: builtins.int
+    RETURNS_FIELD_NUMBER: builtins.int
+    LENGTHS_FIELD_NUMBER: builtins.int
+    SUCCESSES_FIELD_NUMBER: builtins.int
+    FIRST_SEED_FIELD_NUMBER: builtins.int
+    CONFIRMATIONS_FIELD_NUMBER: builtins.int
+    mean: builtins.float
+    """Mean return."""
+    interval_low: builtins.float
+    """Lower bound of the 95 % bootstrap interval of the mean."""
+    interval_high: builtins.float
+    """Upper bound of that interval."""
+    first_seed: builtins.int
+    """First report seed; further seeds are consecutive. For programs, the number of the first initial state."""
+    confirmations: builtins.int
+    """Number of candidates that were scored on report seeds, because each reached the target on search seeds."""
+    @property
+    def returns(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Undiscounted returns, one for each episode."""
+
+    @property
+    def lengths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Episode lengths in steps."""
+
+    @property
+    def successes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bool]:
+        """Whether each episode reached the environment's goal; empty if the environment does not define success."""
+
+    def __init__(
+        self,
+        *,
+        mean: builtins.float = ...,
+        interval_low: builtins.float = ...,
+        interval_high: builtins.float = ...,
+        returns: collections.abc.Iterable[builtins.float] | None = ...,
+        lengths: collections.abc.Iterable[builtins.int] | None = ...,
+        successes: collections.abc.Iterable[builtins.bool] | None = ...,
+        first_seed: builtins.int = ...,
+        confirmations: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["confirmations", b"confirmations", "first_seed", b"first_seed", "interval_high", b"interval_high", "interval_low", b"interval_low", "lengths", b"lengths", "mean", b"mean", "returns", b"returns", "successes", b"successes"]) -> None: ...
+
+Global___Report: typing_extensions.TypeAlias = Report
 
 @typing.final
 class Agreement(google.protobuf.message.Message):
@@ -1401,36 +1690,179 @@ class ParameterProposal(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     VALUES_FIELD_NUMBER: builtins.int
+    CANDIDATES_FIELD_NUMBER: builtins.int
+    CHOSEN_FIELD_NUMBER: builtins.int
+    EPISODES_FIELD_NUMBER: builtins.int
+    EVIDENCE_TOKENS_FIELD_NUMBER: builtins.int
+    SEARCH_FIELD_NUMBER: builtins.int
+    chosen: builtins.int
+    """Number of the chosen candidate, from 1; 0 if none."""
+    episodes: builtins.int
+    """Episodes of this iteration."""
+    evidence_tokens: builtins.int
+    """Tokens of the evidence that the critic was shown."""
     @property
     def values(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
-        """The parameters, in the order of the policy."""
+        """The parameters of the chosen candidate, in the order of the policy."""
+
+    @property
+    def candidates(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ParameterCandidate]:
+        """Candidates of this iteration, in the order of their evaluation."""
+
+    @property
+    def search(self) -> Global___SearchResult:
+        """Result of a search by the trainer; not set for other searches."""
 
     def __init__(
         self,
         *,
         values: collections.abc.Iterable[builtins.float] | None = ...,
+        candidates: collections.abc.Iterable[Global___ParameterCandidate] | None = ...,
+        chosen: builtins.int = ...,
+        episodes: builtins.int = ...,
+        evidence_tokens: builtins.int = ...,
+        search: Global___SearchResult | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["values", b"values"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["search", b"search"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "chosen", b"chosen", "episodes", b"episodes", "evidence_tokens", b"evidence_tokens", "search", b"search", "values", b"values"]) -> None: ...
 
 Global___ParameterProposal: typing_extensions.TypeAlias = ParameterProposal
 
 @typing.final
+class ParameterCandidate(google.protobuf.message.Message):
+    """Parameters that were evaluated."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VALUES_FIELD_NUMBER: builtins.int
+    ORIGIN_FIELD_NUMBER: builtins.int
+    MEAN_RETURN_FIELD_NUMBER: builtins.int
+    RETURNS_FIELD_NUMBER: builtins.int
+    DUPLICATE_OF_FIELD_NUMBER: builtins.int
+    EXPLANATION_FIELD_NUMBER: builtins.int
+    RULE_FIELD_NUMBER: builtins.int
+    origin: builtins.str
+    """Origin: `warmup`, `search`, `critic`, or the name of a search without a model."""
+    mean_return: builtins.float
+    """Mean return on the search seeds."""
+    duplicate_of: builtins.int
+    """Number of the iteration that evaluated the same parameters before; 0 if none."""
+    explanation: builtins.str
+    """Explanation by the model."""
+    rule: builtins.str
+    """Whether a rule changed the parameters or skipped the revision: empty, `skipped` or `bounded`."""
+    @property
+    def values(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """The parameters."""
+
+    @property
+    def returns(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Returns of the episodes."""
+
+    def __init__(
+        self,
+        *,
+        values: collections.abc.Iterable[builtins.float] | None = ...,
+        origin: builtins.str = ...,
+        mean_return: builtins.float = ...,
+        returns: collections.abc.Iterable[builtins.float] | None = ...,
+        duplicate_of: builtins.int = ...,
+        explanation: builtins.str = ...,
+        rule: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["duplicate_of", b"duplicate_of", "explanation", b"explanation", "mean_return", b"mean_return", "origin", b"origin", "returns", b"returns", "rule", b"rule", "values", b"values"]) -> None: ...
+
+Global___ParameterCandidate: typing_extensions.TypeAlias = ParameterCandidate
+
+@typing.final
 class CodeProposal(google.protobuf.message.Message):
-    """A policy written in Python."""
+    """Policies written in Python."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SOURCE_FIELD_NUMBER: builtins.int
+    CANDIDATES_FIELD_NUMBER: builtins.int
+    CHOSEN_FIELD_NUMBER: builtins.int
+    EPISODES_FIELD_NUMBER: builtins.int
+    REFLECTION_FIELD_NUMBER: builtins.int
     source: builtins.str
-    """Python source of the policy class."""
+    """Python source of the best policy class of this round."""
+    chosen: builtins.int
+    """Number of the chosen candidate, from 1; 0 if all failed."""
+    episodes: builtins.int
+    """Episodes of this round."""
+    reflection: builtins.str
+    """Reflection on earlier rounds, by a model."""
+    @property
+    def candidates(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___CodeCandidate]:
+        """Candidates of this round."""
+
     def __init__(
         self,
         *,
         source: builtins.str = ...,
+        candidates: collections.abc.Iterable[Global___CodeCandidate] | None = ...,
+        chosen: builtins.int = ...,
+        episodes: builtins.int = ...,
+        reflection: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["source", b"source"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "chosen", b"chosen", "episodes", b"episodes", "reflection", b"reflection", "source", b"source"]) -> None: ...
 
 Global___CodeProposal: typing_extensions.TypeAlias = CodeProposal
+
+@typing.final
+class CodeCandidate(google.protobuf.message.Message):
+    """A policy that was evaluated."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: builtins.int
+    MEAN_RETURN_FIELD_NUMBER: builtins.int
+    RETURNS_FIELD_NUMBER: builtins.int
+    FAILURE_FIELD_NUMBER: builtins.int
+    REPAIRS_FIELD_NUMBER: builtins.int
+    FEEDBACK_FIELD_NUMBER: builtins.int
+    DUPLICATE_FIELD_NUMBER: builtins.int
+    ACT_SECONDS_FIELD_NUMBER: builtins.int
+    source: builtins.str
+    """Python source."""
+    mean_return: builtins.float
+    """Mean return; not set if it failed."""
+    repairs: builtins.int
+    """Number of repairs."""
+    duplicate: builtins.bool
+    """Whether the same source was evaluated before on the same seeds."""
+    act_seconds: builtins.float
+    """Mean seconds of one action."""
+    @property
+    def returns(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Returns of the episodes."""
+
+    @property
+    def failure(self) -> Global___Failure:
+        """Failure, if it could not be evaluated. Its score is then lower than any return."""
+
+    @property
+    def feedback(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Summaries of its trajectories by the feedback class."""
+
+    def __init__(
+        self,
+        *,
+        source: builtins.str = ...,
+        mean_return: builtins.float | None = ...,
+        returns: collections.abc.Iterable[builtins.float] | None = ...,
+        failure: Global___Failure | None = ...,
+        repairs: builtins.int = ...,
+        feedback: collections.abc.Iterable[builtins.str] | None = ...,
+        duplicate: builtins.bool = ...,
+        act_seconds: builtins.float = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_mean_return", b"_mean_return", "failure", b"failure", "mean_return", b"mean_return"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_mean_return", b"_mean_return", "act_seconds", b"act_seconds", "duplicate", b"duplicate", "failure", b"failure", "feedback", b"feedback", "mean_return", b"mean_return", "repairs", b"repairs", "returns", b"returns", "source", b"source"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_mean_return", b"_mean_return"]) -> typing.Literal["mean_return"] | None: ...
+
+Global___CodeCandidate: typing_extensions.TypeAlias = CodeCandidate
 
 @typing.final
 class ProgramProposal(google.protobuf.message.Message):
@@ -1439,18 +1871,77 @@ class ProgramProposal(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     PROGRAMS_FIELD_NUMBER: builtins.int
+    REPLIES_FIELD_NUMBER: builtins.int
+    ORIGIN_FIELD_NUMBER: builtins.int
+    CANDIDATES_FIELD_NUMBER: builtins.int
+    CHOSEN_FIELD_NUMBER: builtins.int
+    PROGRAM_FIELD_NUMBER: builtins.int
+    SEARCH_FIELD_NUMBER: builtins.int
+    replies: builtins.int
+    """Replies that contained a program."""
+    origin: builtins.str
+    """Origin of the programs: the name of a model, `template/v1` for recorded replies, `user` or `random`."""
+    chosen: builtins.int
+    """Number of the chosen program among `candidates`, from 1; 0 if none."""
+    program: builtins.str
+    """The chosen program."""
     @property
     def programs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Source of the programs."""
+        """Programs to climb from, or those of a round of revisions, each once; none: the search starts from random programs."""
+
+    @property
+    def candidates(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ProgramCandidate]:
+        """Evaluated programs: the best one of each stage of a search, or those of a round of revisions in their order."""
+
+    @property
+    def search(self) -> Global___SearchResult:
+        """Result of the search over all stages; not set for revisions."""
 
     def __init__(
         self,
         *,
         programs: collections.abc.Iterable[builtins.str] | None = ...,
+        replies: builtins.int = ...,
+        origin: builtins.str = ...,
+        candidates: collections.abc.Iterable[Global___ProgramCandidate] | None = ...,
+        chosen: builtins.int = ...,
+        program: builtins.str = ...,
+        search: Global___SearchResult | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["programs", b"programs"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["search", b"search"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "chosen", b"chosen", "origin", b"origin", "program", b"program", "programs", b"programs", "replies", b"replies", "search", b"search"]) -> None: ...
 
 Global___ProgramProposal: typing_extensions.TypeAlias = ProgramProposal
+
+@typing.final
+class ProgramCandidate(google.protobuf.message.Message):
+    """A program that was evaluated."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROGRAM_FIELD_NUMBER: builtins.int
+    MEAN_RETURN_FIELD_NUMBER: builtins.int
+    EVALUATED_FIELD_NUMBER: builtins.int
+    DUPLICATE_OF_FIELD_NUMBER: builtins.int
+    program: builtins.str
+    """The program."""
+    mean_return: builtins.float
+    """Mean return on the search states."""
+    evaluated: builtins.int
+    """Number of programs that were evaluated when it was found, over all stages; 0 for revisions."""
+    duplicate_of: builtins.int
+    """Number of the iteration that evaluated the same program before; 0 if none."""
+    def __init__(
+        self,
+        *,
+        program: builtins.str = ...,
+        mean_return: builtins.float = ...,
+        evaluated: builtins.int = ...,
+        duplicate_of: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["duplicate_of", b"duplicate_of", "evaluated", b"evaluated", "mean_return", b"mean_return", "program", b"program"]) -> None: ...
+
+Global___ProgramCandidate: typing_extensions.TypeAlias = ProgramCandidate
 
 @typing.final
 class LessonUpdate(google.protobuf.message.Message):
@@ -1564,6 +2055,7 @@ class Assignment(google.protobuf.message.Message):
     CONDITIONS_FIELD_NUMBER: builtins.int
     CANDIDATES_FIELD_NUMBER: builtins.int
     SEARCH_FIELD_NUMBER: builtins.int
+    CANDIDATES_PER_SECOND_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`sessions/{s}/iterations/{i}/assignments/{a}`; also the prefix of its artifacts."""
     kind: builtins.str
@@ -1578,6 +2070,8 @@ class Assignment(google.protobuf.message.Message):
     """Whether generated code caused the failure; a retry would fail in the same way."""
     steps_per_second: builtins.float
     """Recent environment steps per second, summed over all members."""
+    candidates_per_second: builtins.float
+    """Recent candidates of a search per second."""
     @property
     def failure(self) -> Global___Failure:
         """Failure, if it failed."""
@@ -1628,9 +2122,10 @@ class Assignment(google.protobuf.message.Message):
         conditions: collections.abc.Iterable[Global___Condition] | None = ...,
         candidates: collections.abc.Iterable[Global___CandidateResult] | None = ...,
         search: Global___SearchResult | None = ...,
+        candidates_per_second: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "search", b"search", "start_time", b"start_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "conditions", b"conditions", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "failures", b"failures", "generated_code_fault", b"generated_code_fault", "kind", b"kind", "members", b"members", "name", b"name", "run", b"run", "search", b"search", "start_time", b"start_time", "state", b"state", "steps_per_second", b"steps_per_second"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "candidates_per_second", b"candidates_per_second", "conditions", b"conditions", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "failures", b"failures", "generated_code_fault", b"generated_code_fault", "kind", b"kind", "members", b"members", "name", b"name", "run", b"run", "search", b"search", "start_time", b"start_time", "state", b"state", "steps_per_second", b"steps_per_second"]) -> None: ...
 
 Global___Assignment: typing_extensions.TypeAlias = Assignment
 
@@ -1646,8 +2141,19 @@ class CandidateResult(google.protobuf.message.Message):
     SUCCESSES_FIELD_NUMBER: builtins.int
     ROLLOUTS_FIELD_NUMBER: builtins.int
     FAILURE_FIELD_NUMBER: builtins.int
+    POLICY_FIELD_NUMBER: builtins.int
+    FEEDBACK_FIELD_NUMBER: builtins.int
+    FEEDBACK_FAILURE_FIELD_NUMBER: builtins.int
+    ACT_SECONDS_FIELD_NUMBER: builtins.int
+    TRACE_FIELD_NUMBER: builtins.int
     id: builtins.str
     """Id in the assignment."""
+    policy: builtins.str
+    """Artifact prefix of its policy bundle, if one was requested."""
+    act_seconds: builtins.float
+    """Mean seconds of one action of a code candidate."""
+    trace: builtins.str
+    """An episode of a program as text, if one was requested."""
     @property
     def returns(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """Undiscounted returns, one for each episode, in the order of the seeds."""
@@ -1668,6 +2174,14 @@ class CandidateResult(google.protobuf.message.Message):
     def failure(self) -> Global___Failure:
         """Failure, if the candidate could not be evaluated."""
 
+    @property
+    def feedback(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Summaries of its trajectories by the feedback class, one for each episode."""
+
+    @property
+    def feedback_failure(self) -> Global___Failure:
+        """Failure of the feedback class."""
+
     def __init__(
         self,
         *,
@@ -1677,9 +2191,14 @@ class CandidateResult(google.protobuf.message.Message):
         successes: collections.abc.Iterable[builtins.bool] | None = ...,
         rollouts: collections.abc.Iterable[Global___Rollout] | None = ...,
         failure: Global___Failure | None = ...,
+        policy: builtins.str = ...,
+        feedback: collections.abc.Iterable[builtins.str] | None = ...,
+        feedback_failure: Global___Failure | None = ...,
+        act_seconds: builtins.float = ...,
+        trace: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["failure", b"failure"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["failure", b"failure", "id", b"id", "lengths", b"lengths", "returns", b"returns", "rollouts", b"rollouts", "successes", b"successes"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["failure", b"failure", "feedback_failure", b"feedback_failure"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["act_seconds", b"act_seconds", "failure", b"failure", "feedback", b"feedback", "feedback_failure", b"feedback_failure", "id", b"id", "lengths", b"lengths", "policy", b"policy", "returns", b"returns", "rollouts", b"rollouts", "successes", b"successes", "trace", b"trace"]) -> None: ...
 
 Global___CandidateResult: typing_extensions.TypeAlias = CandidateResult
 
@@ -1695,6 +2214,8 @@ class SearchResult(google.protobuf.message.Message):
     BEST_SCORE_FIELD_NUMBER: builtins.int
     BEST_PARAMETERS_FIELD_NUMBER: builtins.int
     IMPROVEMENTS_FIELD_NUMBER: builtins.int
+    BEST_PROGRAM_FIELD_NUMBER: builtins.int
+    CACHE_HITS_FIELD_NUMBER: builtins.int
     evaluated: builtins.int
     """Number of evaluated candidates."""
     episodes: builtins.int
@@ -1703,6 +2224,10 @@ class SearchResult(google.protobuf.message.Message):
     """Number of environment steps."""
     best_score: builtins.float
     """Score of the best candidate: its mean return over the episodes of the search."""
+    best_program: builtins.str
+    """The best candidate, if candidates are programs."""
+    cache_hits: builtins.int
+    """Candidates whose score was taken from an earlier evaluation of the same candidate."""
     @property
     def best_parameters(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """The best candidate as a flat parameter vector."""
@@ -1720,8 +2245,10 @@ class SearchResult(google.protobuf.message.Message):
         best_score: builtins.float = ...,
         best_parameters: collections.abc.Iterable[builtins.float] | None = ...,
         improvements: collections.abc.Iterable[Global___SearchImprovement] | None = ...,
+        best_program: builtins.str = ...,
+        cache_hits: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["best_parameters", b"best_parameters", "best_score", b"best_score", "env_steps", b"env_steps", "episodes", b"episodes", "evaluated", b"evaluated", "improvements", b"improvements"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["best_parameters", b"best_parameters", "best_program", b"best_program", "best_score", b"best_score", "cache_hits", b"cache_hits", "env_steps", b"env_steps", "episodes", b"episodes", "evaluated", b"evaluated", "improvements", b"improvements"]) -> None: ...
 
 Global___SearchResult: typing_extensions.TypeAlias = SearchResult
 
@@ -1733,17 +2260,21 @@ class SearchImprovement(google.protobuf.message.Message):
 
     EVALUATED_FIELD_NUMBER: builtins.int
     SCORE_FIELD_NUMBER: builtins.int
+    PROGRAM_FIELD_NUMBER: builtins.int
     evaluated: builtins.int
     """Number of candidates evaluated until then."""
     score: builtins.float
     """Score of the candidate."""
+    program: builtins.str
+    """The candidate, if candidates are programs."""
     def __init__(
         self,
         *,
         evaluated: builtins.int = ...,
         score: builtins.float = ...,
+        program: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["evaluated", b"evaluated", "score", b"score"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["evaluated", b"evaluated", "program", b"program", "score", b"score"]) -> None: ...
 
 Global___SearchImprovement: typing_extensions.TypeAlias = SearchImprovement
 
@@ -1919,7 +2450,7 @@ class Rollout(google.protobuf.message.Message):
     artifact: builtins.str
     """Artifact key of the trajectory."""
     label: builtins.str
-    """`p10`, `median` or `p90`."""
+    """`p10`, `median` or `p90`; for candidates `worst`, `median`, `best`, `nearest_mean` or `first`."""
     seed: builtins.int
     """Evaluation seed."""
     proposed_return: builtins.float

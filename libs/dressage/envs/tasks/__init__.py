@@ -25,6 +25,8 @@ _MODULES = {
     "HumanoidStandup-v5": "humanoid_standup",
     "Pusher-v5": "pusher",
 }
+SIMULATED_IDS: tuple[str, ...] = tuple(_MODULES)
+"""Environments of MuJoCo's that have a task, without custom models."""
 
 
 def task(env_id: str) -> Task:

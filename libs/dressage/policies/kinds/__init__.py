@@ -1,4 +1,5 @@
-"""Kinds of policy, one module each: ``mlp``, ``linear``, ``table`` and ``random_features``.
+"""Kinds of policy, one module each: ``mlp``, ``linear``, ``table``, ``random_features``
+and ``projected_mlp``.
 
 All are saved, loaded, exported and acted with as the same bundle; the card names the kind. A search method proposes a
 vector of numbers::
@@ -14,13 +15,14 @@ from dressage.errors import InvalidArgument
 from dressage.policies.kinds.base import Kind
 from dressage.policies.kinds.linear import Linear
 from dressage.policies.kinds.mlp import Mlp
+from dressage.policies.kinds.projected_mlp import ProjectedMlp
 from dressage.policies.kinds.random_features import RandomFeatures
 from dressage.policies.kinds.spec import PolicySpec
 from dressage.policies.kinds.table import Table
 
 __all__ = ["NAMES", "Kind", "PolicySpec", "kind"]
 
-_KINDS: dict[str, Kind] = {entry.name: entry for entry in (Mlp(), Linear(), Table(), RandomFeatures())}
+_KINDS: dict[str, Kind] = {entry.name: entry for entry in (Mlp(), Linear(), Table(), RandomFeatures(), ProjectedMlp())}
 NAMES = tuple(_KINDS)
 
 

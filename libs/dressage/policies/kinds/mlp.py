@@ -23,7 +23,13 @@ class Mlp(NetworkKind):
     name = "mlp"
 
     def entries(self, spec: PolicySpec) -> dict[str, Any]:
-        return {"hidden_sizes": spec.hidden, "actor_only": True, "normalize_observation": False}
+        return {
+            "hidden_sizes": spec.hidden,
+            "actor_only": True,
+            "normalize_observation": False,
+            "activation": spec.activation,
+            "squash": spec.squash,
+        }
 
     def hidden_layers(self, card: PolicyCard) -> list[tuple[str, int]]:
         return _tower("pi", card)

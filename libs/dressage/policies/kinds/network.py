@@ -1,4 +1,4 @@
-"""The common base of kinds with dense layers: MLP, linear policy and random features.
+"""The common base of kinds with dense layers: MLP, linear policy, random features and projected MLP.
 
 Observations may be normalised first, in double precision, as in training: a component with a small spread around a large
 mean would lose its digits in single precision. Hidden layers are followed by the card's activation. The outputs become
@@ -8,6 +8,7 @@ actions within the bounds, or the index of the largest one (the first of equal o
 from __future__ import annotations
 
 from abc import abstractmethod
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,6 +35,14 @@ class NetworkKind(Kind):
             del layers[f"{OUTPUT_LAYER}.bias"]
         return {**(statistics_shapes(card) if card.normalize_observation else {}), **layers}
 
+    def dense(self, weights: Weights, card: PolicyCard) -> Weights:
+        """Return the layers as ``NAME.weight`` (out, in) and ``NAME.bias`` (out,), from the input to the output.
+
+        :param weights: tensors of one policy, or of many, in further axes at the end; those of a fixed tensor may be 1.
+        """
+        keys = [f"{name}.{part}" for name in self._layers(card) for part in ("weight", "bias")]
+        return {key: weights[key] for key in keys if key in weights}
+
     def dtype(self, name: str, card: PolicyCard) -> type[np.generic]:
         return np.float64 if name.startswith("obs_") else np.float32
 
@@ -51,16 +60,17 @@ class NetworkKind(Kind):
         return self.stored(tensors, self.card(spec, environment="any"))
 
     def actor(self, weights: Weights, card: PolicyCard) -> Actor:
-        return _NetworkActor([*(name for name, _ in self.hidden_layers(card)), OUTPUT_LAYER], weights, card)
+        return _NetworkActor(self._layers(card), self.dense(weights, card), weights, card)
 
     def add_to_graph(self, graph: Graph, weights: Weights, card: PolicyCard) -> None:
         x = graph.input("observation", graph.types.FLOAT, ["N", card.observation_size])
         if card.normalize_observation:
             x = _add_normalization(graph, weights, card, x)
-        for name in [*(name for name, _ in self.hidden_layers(card)), OUTPUT_LAYER]:
-            inputs = [x, graph.constant(f"{name}.weight", weights[f"{name}.weight"], np.float32)]
-            if f"{name}.bias" in weights:
-                inputs.append(graph.constant(f"{name}.bias", weights[f"{name}.bias"], np.float32))
+        layers = self.dense(weights, card)
+        for name in self._layers(card):
+            inputs = [x, graph.constant(f"{name}.weight", layers[f"{name}.weight"], np.float32)]
+            if f"{name}.bias" in layers:
+                inputs.append(graph.constant(f"{name}.bias", layers[f"{name}.bias"], np.float32))
             x = graph.node("Gemm", inputs, f"{name}.out", transB=1)
             if name != OUTPUT_LAYER:
                 x = graph.node("Tanh" if card.activation == "tanh" else "Relu", [x], f"{name}.active")
@@ -68,6 +78,10 @@ class NetworkKind(Kind):
             graph.output(graph.node("ArgMax", [x], "action", axis=1, keepdims=0), graph.types.INT64, ["N"])
         else:
             add_action(graph, card, x)
+
+    def _layers(self, card: PolicyCard) -> list[str]:
+        """Return the names of all layers, in order."""
+        return [*(name for name, _ in self.hidden_layers(card)), OUTPUT_LAYER]
 
 
 def dense_shapes(layers: list[tuple[str, int]], *, inputs: int) -> dict[str, tuple[int, ...]]:
@@ -84,19 +98,37 @@ def dense_shapes(layers: list[tuple[str, int]], *, inputs: int) -> dict[str, tup
     return shapes
 
 
+def layer_sizes(card: PolicyCard) -> list[tuple[int, int]]:
+    """Return outputs and inputs of each layer of a network with the card's hidden layers."""
+    sizes = (card.observation_size, *card.hidden_sizes, card.outputs)
+    return [(units, inputs) for inputs, units in pairwise(sizes)]
+
+
 def statistics_shapes(card: PolicyCard) -> dict[str, tuple[int, ...]]:
     """Return the tensors of the statistics of observations."""
     return {"obs_mean": (card.observation_size,), "obs_var": (card.observation_size,)}
 
 
+def ordered_product(x: Array, weight: Array) -> Array:
+    """Return ``x @ weight``, (N, out), with each sum in the order of the inputs.
+
+    A row does not depend on the others, and other code can compute the same bits (`dressage.episodes`).
+
+    :param x: (N, in).
+    :param weight: (in, out).
+    """
+    product: Array = np.add.accumulate(x.T[:, :, None] * weight[:, None, :], axis=0)[-1]
+    return product
+
+
 class _NetworkActor:
     """See `dressage.policies.kinds.base.Actor`. A class, not a closure, so that a policy can be pickled."""
 
-    def __init__(self, layers: list[str], weights: Weights, card: PolicyCard) -> None:
+    def __init__(self, names: list[str], layers: Weights, weights: Weights, card: PolicyCard) -> None:
         self._card = card
-        *hidden, output = layers
-        self._hidden = [(weights[f"{name}.weight"].T, weights[f"{name}.bias"]) for name in hidden]
-        self._output, self._output_bias = weights[f"{output}.weight"].T, weights.get(f"{output}.bias")
+        *self._hidden, self._output = [(layers[f"{name}.weight"].T, layers.get(f"{name}.bias")) for name in names]
+        # Trained networks are large and act through BLAS, whose order of additions depends on the number of rows.
+        self._product = np.matmul if card.kind == "mlp" else ordered_product
         self._low, self._high = bounds(card)
         if card.normalize_observation:
             self._mean = weights["obs_mean"]
@@ -113,10 +145,12 @@ class _NetworkActor:
             x = np.clip((x - self._mean) * self._scale, -card.clip, card.clip)
         x = x.astype(np.float32)
         for weight, bias in self._hidden:
-            x = x @ weight + bias
+            x = self._product(x, weight)
+            x = x if bias is None else x + bias
             x = np.tanh(x) if card.activation == "tanh" else np.maximum(x, np.float32(0))
-        x = x @ self._output
-        action = self._decide(x if self._output_bias is None else x + self._output_bias)
+        weight, bias = self._output
+        x = self._product(x, weight)
+        action = self._decide(x if bias is None else x + bias)
         return np.asarray(action[0]) if single else action
 
     def _decide(self, output: Array) -> Array:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
 from typing import Any, Protocol
 
 from dressage.errors import InvalidArgument
 from dressage.policies.card import KINDS, OPTIONAL_BIAS, is_count, is_number
 
-HIDDEN = (64, 64)
-"""Default hidden layers of an MLP."""
+HIDDEN = {"mlp": (64, 64), "projected_mlp": (4,)}
+"""Default hidden layers, by kind."""
+LATENT = 5
+"""Default latents of each layer of a projected MLP, unless the layer has fewer weights."""
 FEATURES = 8
 """Default number of random features."""
 
@@ -47,7 +50,7 @@ class EnvironmentSpaces(Protocol):
 class PolicySpec:
     """Kind, spaces and sizes of a policy.
 
-    :param kind: ``mlp``, ``linear``, ``table`` or ``random_features``.
+    :param kind: ``mlp``, ``linear``, ``table``, ``random_features`` or ``projected_mlp``.
     :param observation_size: components of an observation; 0 for a table.
     :param observation_count: table: number of discrete observations; 0 for other kinds.
     :param action_size: components of a continuous action; 0 for discrete ones.
@@ -55,9 +58,12 @@ class PolicySpec:
     :param action_low: lower bound of each component.
     :param action_high: upper bound of each component.
     :param bias: linear and random features: whether the output layer has a bias.
-    :param hidden: MLP: units of each hidden layer; empty for other kinds.
+    :param hidden: MLP and projected MLP: units of each hidden layer; empty for other kinds.
     :param features: random features: their number; 0 for other kinds.
-    :param seed: random features: seed of the fixed projection.
+    :param seed: random features and projected MLP: seed of the fixed weights.
+    :param latent: projected MLP: latents of each layer, at most as many as the layer has weights; empty for other kinds.
+    :param activation: MLP: ``tanh`` or ``relu``, of the hidden layers; ``tanh`` for other kinds.
+    :param squash: MLP: whether continuous actions are squashed by tanh and scaled to their bounds instead of clipped.
     :raises InvalidArgument: for values that do not match the kind or each other.
     """
 
@@ -72,6 +78,9 @@ class PolicySpec:
     hidden: tuple[int, ...] = ()
     features: int = 0
     seed: int = 0
+    latent: tuple[int, ...] = ()
+    activation: str = "tanh"
+    squash: bool = False
 
     def __post_init__(self) -> None:
         kind, low, high = self.kind, self.action_low, self.action_high
@@ -100,13 +109,28 @@ class PolicySpec:
             _check("action_low, action_high", (low, high), bounds, f"{self.action_size} finite bounds each, low < high")
         _check("bias", self.bias, isinstance(self.bias, bool), "true or false")
         _check("bias", self.bias, self.bias or kind in OPTIONAL_BIAS, f"true for {kind}")
-        if kind == "mlp":
-            _check(
-                "hidden", self.hidden, _are_counts(self.hidden) and len(self.hidden) > 0, "positive integers for mlp"
-            )
+        if kind in HIDDEN:
+            counts = _are_counts(self.hidden) and len(self.hidden) > 0
+            _check("hidden", self.hidden, counts, f"positive integers for {kind}")
         else:
             _check("hidden", self.hidden, self.hidden == (), f"no hidden layers for {kind}")
+        if kind == "projected_mlp":
+            self._check_latent()
+        else:
+            _check("latent", self.latent, self.latent == (), f"no latents for {kind}")
+        activations = ("tanh", "relu") if kind == "mlp" else ("tanh",)
+        _check("activation", self.activation, self.activation in activations, f"{' or '.join(activations)} for {kind}")
+        squashed = kind == "mlp" and not self.action_count
+        _check("squash", self.squash, isinstance(self.squash, bool), "true or false")
+        _check("squash", self.squash, squashed or not self.squash, "false but for an mlp with continuous actions")
         _check("seed", self.seed, _is_zero(self.seed) or is_count(self.seed), "an integer of at least 0")
+
+    def _check_latent(self) -> None:
+        sizes = weights_of_layers((self.observation_size, *self.hidden, self.outputs))
+        fit = _are_counts(self.latent) and len(self.latent) == len(sizes)
+        ok = fit and all(count <= size for count, size in zip(self.latent, sizes, strict=True))
+        expected = f"{len(sizes)} positive integers, at most {', '.join(map(str, sizes))}, the weights of each layer"
+        _check("latent", self.latent, ok, expected)
 
     @classmethod
     def of(
@@ -115,20 +139,28 @@ class PolicySpec:
         card: EnvironmentSpaces,
         *,
         bias: bool = True,
-        hidden: Sequence[int] = HIDDEN,
+        hidden: Sequence[int] = (),
         features: int = FEATURES,
         seed: int = 0,
+        latent: Sequence[int] = (),
+        activation: str = "tanh",
+        squash: bool = False,
     ) -> PolicySpec:
         """Return the spec of a policy for an environment.
 
-        :param kind: ``mlp``, ``linear``, ``table`` or ``random_features``.
-        :param card: the environment's `EnvironmentCard`. For a table the environment's observations must be discrete; a
-            card does not record whether they are, so a table for other observations is refused only when it acts.
-        :param hidden: of an MLP; ignored for other kinds.
+        :param kind: ``mlp``, ``linear``, ``table``, ``random_features`` or ``projected_mlp``.
+        :param card: the environment's `EnvironmentCard`. For a table the environment's observations must be discrete;
+            where the card does not record it, a table for other observations is refused only when it acts.
+        :param hidden: of an MLP or a projected one; empty: the default of the kind; ignored for other kinds.
         :param features: of random features; ignored for other kinds.
+        :param latent: of a projected MLP; empty: `LATENT` for each layer; ignored for other kinds.
         :raises InvalidArgument: for values that do not match the kind.
         """
         table, discrete = kind == "table", card.num_actions > 0
+        units = (tuple(hidden) or HIDDEN[kind]) if kind in HIDDEN else ()
+        if kind == "projected_mlp" and not latent and _are_counts(units):
+            sizes = weights_of_layers((card.observation_size, *units, card.num_actions or len(card.action)))
+            latent = [min(LATENT, size) for size in sizes]
         return cls(
             kind=kind,
             observation_size=0 if table else card.observation_size,
@@ -138,9 +170,12 @@ class PolicySpec:
             action_low=() if discrete else tuple(float(part.low) for part in card.action),
             action_high=() if discrete else tuple(float(part.high) for part in card.action),
             bias=bias,
-            hidden=tuple(hidden) if kind == "mlp" else (),
+            hidden=units,
             features=features if kind == "random_features" else 0,
             seed=seed,
+            latent=tuple(latent) if kind == "projected_mlp" else (),
+            activation=activation,
+            squash=squash,
         )
 
     @property
@@ -166,10 +201,15 @@ class PolicySpec:
         plain: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
         }
-        for name in ("action_low", "action_high", "hidden"):
+        for name in ("action_low", "action_high", "hidden", "latent"):
             if not isinstance(plain.get(name, ()), tuple):
                 raise InvalidArgument(field=name, value=plain[name], expected="a list of numbers")
         return cls(**plain)
+
+
+def weights_of_layers(sizes: Sequence[int]) -> list[int]:
+    """Return the number of weights between each two of these layers."""
+    return [inputs * units for inputs, units in pairwise(sizes)]
 
 
 def _is_zero(value: object) -> bool:

@@ -156,6 +156,8 @@ def load_litellm() -> Any:
         for name in _VERBOSE_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
         litellm.suppress_debug_info = True
+        # Tokens are counted with the tokenizer in the package; others would be downloaded at the first count.
+        litellm.disable_hf_tokenizer_download = True
         litellm.turn_off_message_logging = True
         litellm.callbacks = []
         litellm.success_callback = []

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic, Protocol, TypeVar
-
-from dressage.envs.cards import EnvironmentCard
+from typing import Any, Generic, Protocol, TypeVar
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.tasks import RoleResult, Vote
@@ -38,8 +36,11 @@ class Role(Protocol, Generic[TaskT]):
         """Maximum number of replies with tool calls before the model must answer."""
         ...
 
-    def messages(self, task: TaskT, card: EnvironmentCard) -> tuple[Message, ...]:
-        """Return the first messages of the conversation."""
+    def messages(self, task: TaskT, card: Any) -> tuple[Message, ...]:
+        """Return the first messages of the conversation.
+
+        :param card: the `EnvironmentCard` of the task's environment; None for `dressage_llm_agent.tasks.ProgramsTask`.
+        """
         ...
 
     def parse(self, text: str, task: TaskT) -> RoleResult | Vote:

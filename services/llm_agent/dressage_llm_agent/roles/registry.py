@@ -7,9 +7,16 @@ from typing import Any
 
 from dressage_llm_agent.roles.base import Role
 from dressage_llm_agent.roles.code_reviewer.role import ROLE as CODE_REVIEWER
+from dressage_llm_agent.roles.critic.role import ROLE as CRITIC
 from dressage_llm_agent.roles.elicitor.role import ROLE as ELICITOR
+from dressage_llm_agent.roles.feedback_author.role import ROLE as FEEDBACK_AUTHOR
 from dressage_llm_agent.roles.fixer.role import ROLE as FIXER
 from dressage_llm_agent.roles.judge_author.role import ROLE as JUDGE_AUTHOR
+from dressage_llm_agent.roles.parameter_proposer.role import ROLE as PARAMETER_PROPOSER
+from dressage_llm_agent.roles.policy_author.role import ROLE as POLICY_AUTHOR
+from dressage_llm_agent.roles.program_author.role import ROLE as PROGRAM_AUTHOR
+from dressage_llm_agent.roles.program_reviser.role import ROLE as PROGRAM_REVISER
+from dressage_llm_agent.roles.reflector.role import ROLE as REFLECTOR
 from dressage_llm_agent.roles.reviser.role import ROLE as REVISER
 from dressage_llm_agent.roles.reward_author.role import ROLE as REWARD_AUTHOR
 from dressage_llm_agent.roles.synthesiser.role import ROLE as SYNTHESISER
@@ -29,6 +36,13 @@ _TEXT_ROLES: dict[str, Role[Any]] = {
         CODE_REVIEWER,
         VIDEO_CRITERIA,
         SYNTHESISER,
+        PARAMETER_PROPOSER,
+        CRITIC,
+        POLICY_AUTHOR,
+        FEEDBACK_AUTHOR,
+        REFLECTOR,
+        PROGRAM_AUTHOR,
+        PROGRAM_REVISER,
     )
 }
 _VIDEO_ROLES: dict[str, Callable[[Dialect], Role[Any]]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,39 @@ def python_source(reply: str, *, function: str) -> str:
     :param function: name of the function that it must define at module level.
     :raises ReplyProblem: without exactly one block, for a syntax error, or without the function.
     """
+    source, tree = _python_module(reply)
+    if not any(isinstance(node, ast.FunctionDef) and node.name == function for node in tree.body):
+        raise ReplyProblem(f"the code does not define {function}() at module level")
+    return source
+
+
+CLASSES = {"policy": ("Policy", ("reset", "act")), "feedback": ("Feedback", ("summarize_trajectory",))}
+"""Class and required methods of code that is a class, by subject."""
+
+
+def class_source(reply: str, *, subject: str) -> str:
+    """Return the source of a reply's only Python block, which must define the class of the subject.
+
+    :param subject: ``policy`` or ``feedback``.
+    :raises ReplyProblem: without exactly one block, for a syntax error, or without the class and its methods.
+    """
+    name, methods = CLASSES[subject]
+    source, tree = _python_module(reply)
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
+    if not classes:
+        raise ReplyProblem(f"the code does not define the class {name} at module level")
+    if len(classes) > 1:
+        raise ReplyProblem(f"the code defines the class {name} {len(classes)} times")
+    own = {node.name for node in classes[0].body if isinstance(node, ast.FunctionDef)}
+    missing = [method for method in methods if method not in own]
+    # Base classes may define methods; the check of the code finds out.
+    if missing and not classes[0].bases:
+        raise ReplyProblem(*(f"the class {name} does not define {method}()" for method in missing))
+    return source
+
+
+def _python_module(reply: str) -> tuple[str, ast.Module]:
+    """The source of a reply's only Python block, and its syntax tree."""
     modules = [block for block in blocks(reply) if block.language in _PYTHON]
     if not modules:
         unclosed = "```" in reply
@@ -52,9 +85,7 @@ def python_source(reply: str, *, function: str) -> str:
         raise ReplyProblem(f"line {error.lineno} of the code is no Python ({error.msg}): {line}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise ReplyProblem(f"the code cannot be parsed: {error}") from None
-    if not any(isinstance(node, ast.FunctionDef) and node.name == function for node in tree.body):
-        raise ReplyProblem(f"the code does not define {function}() at module level")
-    return source
+    return source, tree
 
 
 def json_object(reply: str) -> dict[str, Any]:
@@ -86,6 +117,16 @@ def sections(reply: str) -> dict[str, str]:
         end = headings[index + 1].start() if index + 1 < len(headings) else len(plain)
         texts.setdefault(heading[1].lower(), plain[heading.end() : end].strip())
     return texts
+
+
+def outside_blocks(reply: str, *, keep: Callable[[Block], bool]) -> str:
+    """Return the reply without its fenced blocks, except for the text of those that ``keep`` accepts."""
+
+    def replaced(match: re.Match[str]) -> str:
+        block = Block(match[1].lower(), match[2])
+        return block.text if keep(block) else ""
+
+    return _FENCE.sub(replaced, reply)
 
 
 def prose(reply: str) -> str:

@@ -40,6 +40,10 @@ def _environment(card: EnvironmentCard) -> pb.Environment:
         text=describe(card),
         action_kind=card.action_kind,
         num_actions=card.num_actions,
+        num_observations=card.num_observations,
+        methods=card.methods,
+        target=card.target,
+        pack=card.pack,
     )
     for field in card.fields:
         message.fields.add(name=field.name, shape=field.shape, unit=field.unit, meaning=field.meaning)

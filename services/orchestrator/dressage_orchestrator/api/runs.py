@@ -140,11 +140,12 @@ class RunServicer:
         session = resource_names.parse_run(hello.run).session
         with self._database.begin() as tx:
             fence = reports.record(tx, hello.run, hello.attempt, report, limits)
-            row = runs.find(tx, hello.run)
-            about = assignments.by_id(tx, session, report.assignment)
+            progress = report.HasField("progress")
+            row = runs.find(tx, hello.run) if progress else None
+            about = assignments.by_id(tx, session, report.assignment) if progress else None
         if fence is not Fence.OPEN:
             return fence
-        if report.HasField("progress") and row is not None and about is not None:
+        if row is not None and about is not None:
             # Set at once, so that short trainings appear; the sum over all running assignments replaces it soon.
             gauge = metrics.STEPS_PER_SECOND.labels(row.run.pool, assignments.environment_of(about.work))
             gauge.set(report.progress.steps_per_second)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from functools import partial
@@ -23,6 +24,8 @@ from dressage_orchestrator.service import Sessions
 
 _POLL_SECONDS = 2.0
 _WATCH_BATCH = 200
+_GATHER_SECONDS = 0.05
+"""Time after a change in which a watch gathers further events, so that it reads them together."""
 _LOG_BYTES = 65_536
 # Trainers do not log the token; generated code that prints its environment would.
 _RUN_TOKEN = re.compile(r"\b\d{9,15}(?:\.\d{1,9}-\d{1,9})?\.[0-9a-f]{64}\b")
@@ -95,8 +98,9 @@ class SessionServicer:
                     yield pb.WatchSessionResponse(event=event, resume_token=str(event.sequence))
                 if ended and not batch:
                     return
-                if not batch:
+                if len(batch) < _WATCH_BATCH and not ended:
                     await subscription.wait(_POLL_SECONDS)
+                    await asyncio.sleep(_GATHER_SECONDS)
 
     async def GetIteration(self, request: pb.GetIterationRequest, context: Any) -> v1.Iteration:
         session, number = resource_names.parse_iteration(request.name)

@@ -34,6 +34,26 @@ OPEN = frozenset({v1.ASSIGNMENT_STATE_PENDING, v1.ASSIGNMENT_STATE_RUNNING})
 _SPEED_WEIGHT = 0.3
 
 
+# Built once: to build a statement takes longer than to execute it.
+_OF_SESSION = ASSIGNMENTS.c.session == sa.bindparam("session")
+_FIND = sa.select(ASSIGNMENTS).where(ASSIGNMENTS.c.name == sa.bindparam("name"))
+_STATE = sa.select(ASSIGNMENTS.c.state).where(ASSIGNMENTS.c.name == sa.bindparam("name"))
+_BY_ID = sa.select(ASSIGNMENTS).where(_OF_SESSION, ASSIGNMENTS.c.id == sa.bindparam("number"))
+_LAST_ID = sa.select(sa.func.max(ASSIGNMENTS.c.id)).where(_OF_SESSION)
+_OPEN_OF = sa.select(ASSIGNMENTS).where(_OF_SESSION, ASSIGNMENTS.c.state.in_(sorted(OPEN))).order_by(ASSIGNMENTS.c.id)
+_MEMBERS = sa.select(MEMBERS.c.data).where(MEMBERS.c.assignment == sa.bindparam("name")).order_by(MEMBERS.c.position)
+_CANDIDATES = sa.select(CANDIDATES.c.id, CANDIDATES.c.data).where(CANDIDATES.c.assignment == sa.bindparam("name"))
+_INSERT, _INSERT_CANDIDATE = sa.insert(ASSIGNMENTS), sa.insert(CANDIDATES)
+_COUNT_STEPS = (
+    sa.update(ASSIGNMENTS)
+    .where(ASSIGNMENTS.c.name == sa.bindparam("of"))
+    .values(env_steps=ASSIGNMENTS.c.env_steps + sa.bindparam("more", type_=sa.BigInteger))
+)
+_CLAIM_RUN = sa.update(RUNS).where(RUNS.c.session == sa.bindparam("of")).values(idle_micros=0, release=False)
+_TRAINED = sa.select(MEMBERS.c.data).join(ASSIGNMENTS, ASSIGNMENTS.c.name == MEMBERS.c.assignment).where(_OF_SESSION)
+_EVALUATED_STEPS = sa.select(sa.func.sum(ASSIGNMENTS.c.env_steps)).where(_OF_SESSION)
+
+
 @dataclass(frozen=True)
 class AssignmentRow:
     """An assignment with its internal columns.
@@ -105,7 +125,7 @@ def create(tx: Transaction, task: work.Assignment, members: Sequence[v1.Member] 
         "progress_micros": 0,
         "version": 1,
     }
-    tx.execute(sa.insert(ASSIGNMENTS).values(**key, **row, **rest, create_micros=micros(tx.now)))
+    tx.execute(_INSERT, {**key, **row, **rest, "create_micros": micros(tx.now)})
     for position, member in enumerate(members):
         ids = {"assignment": task.name, "id": member.name.rpartition("/")[2], "position": position}
         tx.execute(sa.insert(MEMBERS).values(**ids, data=member.SerializeToString()))
@@ -115,25 +135,23 @@ def create(tx: Transaction, task: work.Assignment, members: Sequence[v1.Member] 
 
 
 def _next_id(tx: ReadTransaction, session: str) -> int:
-    last = tx.execute(sa.select(sa.func.max(ASSIGNMENTS.c.id)).where(ASSIGNMENTS.c.session == session)).scalar_one()
-    return (last or 0) + 1
+    return (tx.execute(_LAST_ID, {"session": session}).scalar_one() or 0) + 1
 
 
 def _claim_run(tx: Transaction, session: str) -> None:
     """Mark the session's run as no longer idle."""
-    tx.execute(sa.update(RUNS).where(RUNS.c.session == session).values(idle_micros=0, release=False))
+    tx.execute(_CLAIM_RUN, {"of": session})
 
 
 def find(tx: ReadTransaction, name: str) -> AssignmentRow | None:
     """Read an assignment without members and candidates; None if there is none."""
-    row = tx.execute(sa.select(ASSIGNMENTS).where(ASSIGNMENTS.c.name == name)).one_or_none()
+    row = tx.execute(_FIND, {"name": name}).one_or_none()
     return None if row is None else _row(row)
 
 
 def by_id(tx: ReadTransaction, session: str, number: int) -> AssignmentRow | None:
     """Read the session's assignment of that number, without members and candidates; None if there is none."""
-    match = (ASSIGNMENTS.c.session == session, ASSIGNMENTS.c.id == number)
-    row = tx.execute(sa.select(ASSIGNMENTS).where(*match)).one_or_none()
+    row = tx.execute(_BY_ID, {"session": session, "number": number}).one_or_none()
     return None if row is None else _row(row)
 
 
@@ -153,10 +171,20 @@ def get(tx: ReadTransaction, name: str) -> AssignmentRow:
     return row
 
 
+def state(tx: ReadTransaction, name: str) -> int:
+    """Read an assignment's state.
+
+    :raises NotFound: when there is none.
+    """
+    stored = tx.execute(_STATE, {"name": name}).scalar_one_or_none()
+    if stored is None:
+        raise _missing(name)
+    return int(stored)
+
+
 def members(tx: ReadTransaction, name: str) -> list[v1.Member]:
     """Read an assignment's members in order."""
-    query = sa.select(MEMBERS.c.data).where(MEMBERS.c.assignment == name).order_by(MEMBERS.c.position)
-    return [v1.Member.FromString(row.data) for row in tx.execute(query)]
+    return [v1.Member.FromString(row.data) for row in tx.execute(_MEMBERS, {"name": name})]
 
 
 def change_member(tx: Transaction, name: str, member: str, edit: Callable[[v1.Member], None]) -> v1.Member:
@@ -178,16 +206,15 @@ def change_member(tx: Transaction, name: str, member: str, edit: Callable[[v1.Me
 
 def candidates(tx: ReadTransaction, name: str) -> dict[str, v1.CandidateResult]:
     """Read the results of an assignment's candidates by id."""
-    query = sa.select(CANDIDATES.c.id, CANDIDATES.c.data).where(CANDIDATES.c.assignment == name)
-    return {row.id: v1.CandidateResult.FromString(row.data) for row in tx.execute(query)}
+    rows = tx.execute(_CANDIDATES, {"name": name})
+    return {row.id: v1.CandidateResult.FromString(row.data) for row in rows}
 
 
 def add_candidate(tx: Transaction, name: str, result: v1.CandidateResult) -> None:
     """Store the result of a candidate and count its environment steps."""
     row = {"assignment": name, "id": result.id, "data": result.SerializeToString()}
-    tx.execute(sa.insert(CANDIDATES).values(**row))
-    steps = ASSIGNMENTS.c.env_steps + sum(result.lengths)
-    tx.execute(sa.update(ASSIGNMENTS).where(ASSIGNMENTS.c.name == name).values(env_steps=steps))
+    tx.execute(_INSERT_CANDIDATE, row)
+    tx.execute(_COUNT_STEPS, {"of": name, "more": sum(result.lengths)})
 
 
 def page(
@@ -215,8 +242,7 @@ def page(
 
 def open_of(tx: ReadTransaction, session: str) -> list[AssignmentRow]:
     """List a session's open assignments in the order in which they are served."""
-    match = (ASSIGNMENTS.c.session == session, ASSIGNMENTS.c.state.in_(sorted(OPEN)))
-    return [_row(row) for row in tx.execute(sa.select(ASSIGNMENTS).where(*match).order_by(ASSIGNMENTS.c.id))]
+    return [_row(row) for row in tx.execute(_OPEN_OF, {"session": session})]
 
 
 def live(tx: ReadTransaction) -> list[AssignmentRow]:
@@ -373,10 +399,8 @@ def reopen(tx: Transaction, name: str) -> bool:
 
 def env_steps(tx: ReadTransaction, session: str) -> int:
     """Sum the environment steps of a session's members, candidates and searches."""
-    in_session = ASSIGNMENTS.c.session == session
-    query = sa.select(MEMBERS.c.data).join(ASSIGNMENTS, ASSIGNMENTS.c.name == MEMBERS.c.assignment).where(in_session)
-    trained = sum(v1.Member.FromString(row.data).env_steps for row in tx.execute(query))
-    evaluated = tx.execute(sa.select(sa.func.sum(ASSIGNMENTS.c.env_steps)).where(in_session)).scalar_one()
+    trained = sum(v1.Member.FromString(row.data).env_steps for row in tx.execute(_TRAINED, {"session": session}))
+    evaluated = tx.execute(_EVALUATED_STEPS, {"session": session}).scalar_one()
     return trained + int(evaluated or 0)
 
 

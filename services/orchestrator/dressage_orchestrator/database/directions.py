@@ -33,5 +33,6 @@ def take(tx: Transaction, session: str, number: int, kinds: tuple[str, ...]) -> 
     rows = tx.execute(
         sa.select(DIRECTIONS.c.kind, DIRECTIONS.c.data).where(available).order_by(DIRECTIONS.c.number)
     ).all()
-    tx.execute(sa.update(DIRECTIONS).where(available).values(iteration=number))
+    if rows:
+        tx.execute(sa.update(DIRECTIONS).where(available).values(iteration=number))
     return {row.kind: row.data for row in rows}

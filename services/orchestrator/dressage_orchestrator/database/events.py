@@ -11,6 +11,21 @@ from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database.engine import ReadTransaction, Transaction
 from dressage_orchestrator.database.tables import EVENTS, SESSIONS
 
+# Built once: to build a statement takes longer than to execute it.
+_NUMBER = (
+    sa.update(SESSIONS)
+    .where(SESSIONS.c.id == sa.bindparam("session"))
+    .values(last_sequence=SESSIONS.c.last_sequence + 1)
+    .returning(SESSIONS.c.last_sequence)
+)
+_INSERT = sa.insert(EVENTS)
+_AFTER = (
+    sa.select(EVENTS.c.data)
+    .where(EVENTS.c.session == sa.bindparam("session"), EVENTS.c.sequence > sa.bindparam("after"))
+    .order_by(EVENTS.c.sequence)
+    .limit(sa.bindparam("limit", type_=sa.Integer))
+)
+
 
 def append(tx: Transaction, session: str, event: ev.Event, *, iteration: int = 0) -> int:
     """Number and store an event.
@@ -22,21 +37,19 @@ def append(tx: Transaction, session: str, event: ev.Event, *, iteration: int = 0
     :raises NotFound: when the session does not exist.
     """
     tx.lock(resource_names.session_name(session))
-    step = sa.update(SESSIONS).where(SESSIONS.c.id == session).values(last_sequence=SESSIONS.c.last_sequence + 1)
-    row = tx.execute(step.returning(SESSIONS.c.last_sequence)).one_or_none()
+    row = tx.execute(_NUMBER, {"session": session}).one_or_none()
     if row is None:
         raise NotFound(f"no session {session!r}", reason="SESSION_NOT_FOUND")
     event.sequence = row.last_sequence
     event.session = resource_names.session_name(session)
     event.iteration = iteration
     event.time.CopyFrom(timestamp(tx.now))
-    tx.execute(sa.insert(EVENTS).values(session=session, sequence=event.sequence, data=event.SerializeToString()))
+    tx.execute(_INSERT, {"session": session, "sequence": event.sequence, "data": event.SerializeToString()})
     tx.touch(resource_names.session_name(session))
     return int(event.sequence)
 
 
 def after(tx: ReadTransaction, session: str, sequence: int, *, limit: int = 200) -> list[ev.Event]:
     """List events with numbers greater than ``sequence``, in order."""
-    query = sa.select(EVENTS.c.data).where(EVENTS.c.session == session, EVENTS.c.sequence > sequence)
-    rows = tx.execute(query.order_by(EVENTS.c.sequence).limit(limit))
+    rows = tx.execute(_AFTER, {"session": session, "after": sequence, "limit": limit})
     return [ev.Event.FromString(row.data) for row in rows]

@@ -12,11 +12,15 @@ from dressage_orchestrator import resource_names
 from dressage_orchestrator.database.engine import ReadTransaction, Transaction
 from dressage_orchestrator.database.tables import IDEMPOTENCY_KEYS
 
+_FIND = sa.select(IDEMPOTENCY_KEYS.c.name).where(
+    IDEMPOTENCY_KEYS.c.session == sa.bindparam("session"), IDEMPOTENCY_KEYS.c.name == sa.bindparam("name")
+)
+_INSERT = sa.insert(IDEMPOTENCY_KEYS)
+
 
 def exists(tx: ReadTransaction, session: str, name: str) -> bool:
     """Whether the key is recorded."""
-    match = (IDEMPOTENCY_KEYS.c.session == session, IDEMPOTENCY_KEYS.c.name == name)
-    return tx.execute(sa.select(IDEMPOTENCY_KEYS.c.name).where(*match)).one_or_none() is not None
+    return tx.execute(_FIND, {"session": session, "name": name}).one_or_none() is not None
 
 
 def record(tx: Transaction, session: str, name: str) -> bool:
@@ -24,5 +28,5 @@ def record(tx: Transaction, session: str, name: str) -> bool:
     tx.lock(resource_names.session_name(session))
     if exists(tx, session, name):
         return False
-    tx.execute(sa.insert(IDEMPOTENCY_KEYS).values(session=session, name=name))
+    tx.execute(_INSERT, {"session": session, "name": name})
     return True

@@ -29,6 +29,20 @@ _MAX_CONDITIONS = 50
 _MESSAGE_LIMIT = 2000
 
 
+# Built once: to build a statement takes longer than to execute it.
+_ATTEMPT = (REPORT_SEQUENCES.c.run == sa.bindparam("of_run"), REPORT_SEQUENCES.c.attempt == sa.bindparam("of_attempt"))
+_LAST_SEQUENCE = sa.select(REPORT_SEQUENCES.c.sequence).where(*_ATTEMPT)
+_SET_SEQUENCE = (
+    sa.update(REPORT_SEQUENCES).where(*_ATTEMPT).values(sequence=sa.bindparam("number", type_=sa.BigInteger))
+)
+_COUNT_ITEM = sa.update(REPORT_SEQUENCES).where(*_ATTEMPT).values(kept=REPORT_SEQUENCES.c.kept + 1)
+_ITEM = sa.select(REPORTS.c.attempt).where(
+    REPORTS.c.assignment == sa.bindparam("assignment"), REPORTS.c.item == sa.bindparam("item")
+)
+_INSERT = sa.insert(REPORTS)
+_ITEMS = sa.select(REPORTS.c.item).where(REPORTS.c.assignment == sa.bindparam("assignment")).order_by(REPORTS.c.item)
+
+
 class Fence(Enum):
     """Whether an attempt's reports are accepted, or why not; the values are the reasons of `Stop`."""
 
@@ -125,8 +139,7 @@ def record(tx: Transaction, run: str, attempt: int, report: work.Report, limits:
 
 def finished_items(tx: ReadTransaction, assignment: str) -> list[str]:
     """List the accepted items of an assignment, ordered by name."""
-    query = sa.select(REPORTS.c.item).where(REPORTS.c.assignment == assignment).order_by(REPORTS.c.item)
-    return [row.item for row in tx.execute(query)]
+    return [row.item for row in tx.execute(_ITEMS, {"assignment": assignment})]
 
 
 def pending_evaluations(tx: ReadTransaction, assignment: str, stopped: frozenset[str]) -> list[work.PolicyRef]:
@@ -159,15 +172,15 @@ def made_progress(tx: ReadTransaction, run: str, first: int, last: int) -> bool:
 
 def _next_in_sequence(tx: Transaction, run: str, attempt: int, sequence: int) -> bool:
     """Record a report's number; False if it was accepted before."""
-    match = (REPORT_SEQUENCES.c.run == run, REPORT_SEQUENCES.c.attempt == attempt)
-    last = tx.execute(sa.select(REPORT_SEQUENCES.c.sequence).where(*match)).scalar_one_or_none()
+    this = {"of_run": run, "of_attempt": attempt}
+    last = tx.execute(_LAST_SEQUENCE, this).scalar_one_or_none()
     if last is None:
         row = {"run": run, "attempt": attempt, "sequence": sequence, "kept": 0}
         tx.execute(sa.insert(REPORT_SEQUENCES).values(**row))
         return True
     if sequence <= last:
         return False
-    tx.execute(sa.update(REPORT_SEQUENCES).where(*match).values(sequence=sequence))
+    tx.execute(_SET_SEQUENCE, {**this, "number": sequence})
     return True
 
 
@@ -175,18 +188,16 @@ def _first_of_item(tx: Transaction, assignment: str, run: str, attempt: int, rep
     """Store the first report of an item; whether it was stored. A report without an item is not stored."""
     if not report.item:
         return True
-    match = (REPORTS.c.assignment == assignment, REPORTS.c.item == report.item)
-    if tx.execute(sa.select(REPORTS.c.attempt).where(*match)).one_or_none() is not None:
+    if tx.execute(_ITEM, {"assignment": assignment, "item": report.item}).one_or_none() is not None:
         return False
     row = {"assignment": assignment, "item": report.item, "run": run, "attempt": attempt}
-    tx.execute(sa.insert(REPORTS).values(**row, data=report.SerializeToString()))
+    tx.execute(_INSERT, {**row, "data": report.SerializeToString()})
     _count_item(tx, run, attempt)
     return True
 
 
 def _count_item(tx: Transaction, run: str, attempt: int) -> None:
-    match = (REPORT_SEQUENCES.c.run == run, REPORT_SEQUENCES.c.attempt == attempt)
-    tx.execute(sa.update(REPORT_SEQUENCES).where(*match).values(kept=REPORT_SEQUENCES.c.kept + 1))
+    tx.execute(_COUNT_ITEM, {"of_run": run, "of_attempt": attempt})
 
 
 def _progress(tx: Transaction, row: AssignmentRow, report: work.ProgressReport, seconds: float) -> None:
@@ -206,6 +217,7 @@ def _progress(tx: Transaction, row: AssignmentRow, report: work.ProgressReport, 
 
     def speed(assignment: v1.Assignment) -> dict[str, object]:
         assignment.steps_per_second = report.steps_per_second
+        assignment.candidates_per_second = report.candidates_per_second
         return {"progress_micros": now}
 
     assignments.change(tx, row.name, speed)
@@ -217,6 +229,8 @@ def _progress(tx: Transaction, row: AssignmentRow, report: work.ProgressReport, 
     for member in changed:
         member.ClearField("evaluations")
     progress = ev.Progress(assignment=row.name, members=changed, steps_per_second=report.steps_per_second)
+    progress.activity, progress.evaluated = report.activity, report.evaluated
+    progress.candidates_per_second = report.candidates_per_second
     progress.seconds_left = left / report.steps_per_second if report.steps_per_second > 0 else 0.0
     events.append(tx, row.session, ev.Event(progress=progress), iteration=row.iteration)
 
@@ -264,6 +278,8 @@ def _candidate(tx: Transaction, row: AssignmentRow, report: work.Report) -> None
     result.CopyFrom(report.candidate)
     for rollout in result.rollouts:
         rollout.artifact = f"{row.name}/{rollout.artifact}"
+    if result.policy:
+        result.policy = f"{row.name}/{result.policy}"
     assignments.add_candidate(tx, row.name, result)
     evaluated = ev.CandidateEvaluated(assignment=row.name, result=result)
     events.append(tx, row.session, ev.Event(candidate_evaluated=evaluated), iteration=row.iteration)
@@ -274,11 +290,12 @@ def _improvement(tx: Transaction, row: AssignmentRow, report: work.Report) -> No
 
     def edit(assignment: v1.Assignment) -> None:
         search = assignment.search
-        search.improvements.append(improvement)
+        search.improvements.add(evaluated=improvement.evaluated, score=improvement.score)
         search.evaluated = max(search.evaluated, improvement.evaluated)
         search.best_score = improvement.score
         search.ClearField("best_parameters")
         search.best_parameters.extend(report.improvement.parameters.values)
+        search.best_program = improvement.program
 
     assignments.change(tx, row.name, edit)
     improved = ev.SearchImproved(assignment=row.name, improvement=improvement)

@@ -1,8 +1,12 @@
-"""Compare-and-swap of stored messages."""
+"""Compare-and-swap of stored messages.
+
+Statements are built once and executed with parameters: to build one takes longer than to execute it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -31,9 +35,10 @@ def swap(
     :return: the message and its new version; None if the row does not exist.
     :raises Aborted: after too many concurrent changes.
     """
-    match = sa.and_(*(table.c[name] == value for name, value in key.items()))
+    names = tuple(key)
+    at = {f"key_{name}": value for name, value in key.items()}
     for _ in range(_ATTEMPTS):
-        row = tx.execute(sa.select(table).where(match)).one_or_none()
+        row = tx.execute(_reading(table, names), at).one_or_none()
         if row is None:
             return None
         message = kind()
@@ -41,7 +46,23 @@ def swap(
         change(message, row)
         version = row.version + 1
         values = {"data": message.SerializeToString(deterministic=True), "version": version, **columns(message)}
-        done = tx.execute(sa.update(table).where(match, table.c.version == row.version).values(**values))
+        new = {f"new_{name}": value for name, value in values.items()}
+        done = tx.execute(_writing(table, names, tuple(values)), {**at, **new, "seen": row.version})
         if done.rowcount == 1:
             return message, version
     raise Aborted(f"too many concurrent changes of {key}", reason="CONTENTION")
+
+
+@cache
+def _reading(table: sa.Table, key: tuple[str, ...]) -> sa.Select[Any]:
+    return sa.select(table).where(*_match(table, key))
+
+
+@cache
+def _writing(table: sa.Table, key: tuple[str, ...], columns: tuple[str, ...]) -> sa.Update:
+    new = {name: sa.bindparam(f"new_{name}", type_=table.c[name].type) for name in columns}
+    return sa.update(table).where(*_match(table, key), table.c.version == sa.bindparam("seen")).values(new)
+
+
+def _match(table: sa.Table, key: tuple[str, ...]) -> list[sa.ColumnElement[bool]]:
+    return [table.c[name] == sa.bindparam(f"key_{name}") for name in key]

@@ -30,6 +30,17 @@ LIVE = frozenset({v1.RUN_STATE_QUEUED, v1.RUN_STATE_STARTING, v1.RUN_STATE_RUNNI
 
 MAX_CONDITIONS = 50
 
+# Built once: to build a statement takes longer than to execute it.
+_FIND = sa.select(RUNS).where(RUNS.c.name == sa.bindparam("name"))
+_LIVE = sa.select(RUNS).where(RUNS.c.state.in_(sorted(LIVE)))
+_LIVE_OF = _LIVE.where(RUNS.c.session == sa.bindparam("session"))
+_CLAIMED_BY = sa.select(RUNS.c.claimed_by).where(RUNS.c.name == sa.bindparam("name"))
+_QUEUED_SINCE = sa.select(sa.func.min(RUNS.c.state_micros)).where(
+    RUNS.c.pool == sa.bindparam("pool"),
+    RUNS.c.state == v1.RUN_STATE_QUEUED,
+    RUNS.c.session != sa.bindparam("session"),
+)
+
 
 @dataclass(frozen=True)
 class RunRow:
@@ -93,7 +104,7 @@ def queue_topic(pool: str) -> str:
 
 def find(tx: ReadTransaction, name: str) -> RunRow | None:
     """Read a run; None if there is none."""
-    row = tx.execute(sa.select(RUNS).where(RUNS.c.name == name)).one_or_none()
+    row = tx.execute(_FIND, {"name": name}).one_or_none()
     return None if row is None else _row(row)
 
 
@@ -116,10 +127,8 @@ def page(tx: ReadTransaction, session: str, *, after: int = 0, limit: int) -> li
 
 def live(tx: ReadTransaction, session: str | None = None) -> list[RunRow]:
     """List live runs, oldest first, of all sessions or of one."""
-    query = sa.select(RUNS).where(RUNS.c.state.in_(sorted(LIVE)))
-    if session is not None:
-        query = query.where(RUNS.c.session == session)
-    rows = [_row(row) for row in tx.execute(query)]
+    stored = tx.execute(_LIVE) if session is None else tx.execute(_LIVE_OF, {"session": session})
+    rows = [_row(row) for row in stored]
     return sorted(rows, key=lambda row: (row.run.create_time.ToMicroseconds(), row.run.name))
 
 
@@ -207,10 +216,7 @@ def release_if_idle(tx: Transaction, name: str, *, idle_seconds: float, queued_s
     if row.idle_micros == 0:
         change(tx, name, lambda _: {"idle_micros": now})
     due = (row.idle_micros or now) + round(idle_seconds * 1e6)
-    queued = sa.select(sa.func.min(RUNS.c.state_micros)).where(
-        RUNS.c.pool == row.run.pool, RUNS.c.state == v1.RUN_STATE_QUEUED, RUNS.c.session != row.session
-    )
-    since = tx.execute(queued).scalar_one()
+    since = tx.execute(_QUEUED_SINCE, {"pool": row.run.pool, "session": row.session}).scalar_one()
     if since is not None:
         due = min(due, since + round(queued_seconds * 1e6))
     if not row.release and now < due:
@@ -232,7 +238,7 @@ def add_condition(tx: Transaction, name: str, kind: str, message: str) -> None:
 def claim(tx: Transaction, name: str, executor: str) -> bool:
     """Claim the run for the executor, unless another live executor has claimed it; whether the executor now holds it."""
     lock(tx, name)
-    holder = tx.execute(sa.select(RUNS.c.claimed_by).where(RUNS.c.name == name)).scalar_one_or_none()
+    holder = tx.execute(_CLAIMED_BY, {"name": name}).scalar_one_or_none()
     if holder is None:
         return False
     if holder == executor:

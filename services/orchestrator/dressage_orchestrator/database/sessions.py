@@ -28,6 +28,21 @@ ENDED = frozenset(
 """Final states; only a resume leaves them."""
 
 
+# Built once: to build a statement takes longer than to execute it.
+_THIS = SESSIONS.c.id == sa.bindparam("session")
+_GET = sa.select(SESSIONS).where(_THIS)
+_CANCEL_REASON = sa.select(SESSIONS.c.cancel_reason).where(_THIS)
+_ITERATIONS_OF = ITERATIONS.c.session == sa.bindparam("session")
+_ITERATION = sa.select(ITERATIONS.c.data).where(_ITERATIONS_OF, ITERATIONS.c.number == sa.bindparam("number"))
+_ITERATIONS = (
+    sa.select(ITERATIONS.c.data)
+    .where(_ITERATIONS_OF, ITERATIONS.c.number > sa.bindparam("after"))
+    .order_by(ITERATIONS.c.number)
+    .limit(sa.bindparam("limit", type_=sa.Integer))
+)
+_INSERT_ITERATION = sa.insert(ITERATIONS)
+
+
 def _missing(session: str) -> NotFound:
     return NotFound(f"no session {session!r}", reason="SESSION_NOT_FOUND", metadata={"session": session})
 
@@ -66,7 +81,7 @@ def get(tx: ReadTransaction, session: str) -> v1.Session:
 
     :raises NotFound: when there is none.
     """
-    row = tx.execute(sa.select(SESSIONS).where(SESSIONS.c.id == session)).one_or_none()
+    row = tx.execute(_GET, {"session": session}).one_or_none()
     if row is None:
         raise _missing(session)
     return _read(row)
@@ -141,7 +156,7 @@ def request_cancel(tx: Transaction, session: str, reason: str | None) -> None:
 
 def cancel_reason(tx: ReadTransaction, session: str) -> str | None:
     """Reason of a requested cancellation; None if none is requested."""
-    row = tx.execute(sa.select(SESSIONS.c.cancel_reason).where(SESSIONS.c.id == session)).one_or_none()
+    row = tx.execute(_CANCEL_REASON, {"session": session}).one_or_none()
     return None if row is None else row.cancel_reason
 
 
@@ -168,7 +183,7 @@ def upsert_iteration(tx: Transaction, session: str, number: int, edit: Callable[
         message = v1.Iteration(name=resource_names.iteration_name(session, number), number=number)
         message.create_time.CopyFrom(timestamp(tx.now))
         edit(message)
-        tx.execute(sa.insert(ITERATIONS).values(**key, data=message.SerializeToString(), version=1))
+        tx.execute(_INSERT_ITERATION, {**key, "data": message.SerializeToString(), "version": 1})
     else:
         message = swapped[0]
     if message.phase != before[0]:
@@ -187,8 +202,7 @@ def iteration(tx: ReadTransaction, session: str, number: int) -> v1.Iteration:
 
     :raises NotFound: when there is none.
     """
-    match = (ITERATIONS.c.session == session, ITERATIONS.c.number == number)
-    row = tx.execute(sa.select(ITERATIONS.c.data).where(*match)).one_or_none()
+    row = tx.execute(_ITERATION, {"session": session, "number": number}).one_or_none()
     if row is None:
         raise NotFound(f"session {session!r} has no iteration {number}", reason="ITERATION_NOT_FOUND")
     return v1.Iteration.FromString(row.data)
@@ -196,8 +210,7 @@ def iteration(tx: ReadTransaction, session: str, number: int) -> v1.Iteration:
 
 def iterations(tx: ReadTransaction, session: str, *, after: int = 0, limit: int = 10_000) -> list[v1.Iteration]:
     """List iterations with numbers greater than ``after``, in order."""
-    query = sa.select(ITERATIONS.c.data).where(ITERATIONS.c.session == session, ITERATIONS.c.number > after)
-    rows = tx.execute(query.order_by(ITERATIONS.c.number).limit(limit))
+    rows = tx.execute(_ITERATIONS, {"session": session, "after": after, "limit": limit})
     return [v1.Iteration.FromString(row.data) for row in rows]
 
 
@@ -218,5 +231,6 @@ def take_notes(tx: Transaction, session: str, number: int) -> list[str]:
     tx.lock(resource_names.session_name(session))
     available = sa.and_(NOTES.c.session == session, sa.or_(NOTES.c.iteration.is_(None), NOTES.c.iteration == number))
     texts = [row.text for row in tx.execute(sa.select(NOTES.c.text).where(available).order_by(NOTES.c.number))]
-    tx.execute(sa.update(NOTES).where(available).values(iteration=number))
+    if texts:
+        tx.execute(sa.update(NOTES).where(available).values(iteration=number))
     return texts

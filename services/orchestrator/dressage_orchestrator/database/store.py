@@ -8,11 +8,10 @@ is unavailable (a full disk, a lock, an outage), a method retries until the serv
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
 
 import sqlalchemy as sa
 from dressage.api.internal.v1 import run_service_pb2 as work
@@ -27,11 +26,10 @@ from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import assignments, directions, events, idempotency, sessions
 from dressage_orchestrator.database.assignments import AssignmentRow
-from dressage_orchestrator.database.engine import Database, ReadTransaction, Transaction
+from dressage_orchestrator.database.engine import Database, Transaction
+from dressage_orchestrator.database.searches import SearchRecords
 from dressage_orchestrator.database.tables import LABELS
-
-T = TypeVar("T")
-Retry = Callable[[Callable[[], T]], T]
+from dressage_orchestrator.database.transactions import Retry, Transactions
 
 RECONCILED = "reconciled"
 """Key of an epoch that `reconcile` started, because the workflow of the previous epoch ended before its session."""
@@ -64,33 +62,17 @@ class Ending:
     warning: ev.Warning | None = None
 
 
-class SessionStore:
+class SessionStore(Transactions):
     """Rows of one session in one epoch.
 
     :param retry: runs a transaction, with retries while the database is unavailable.
     """
 
     def __init__(self, database: Database, session: str, epoch: int, *, retry: Retry) -> None:  # type: ignore[type-arg]
-        self._database = database
-        self._retry = retry
+        super().__init__(database, retry)
         self.session = session
         self.epoch = epoch
-
-    def _read(self, query: Callable[[ReadTransaction], T]) -> T:
-        def run() -> T:
-            with self._database.read() as tx:
-                return query(tx)
-
-        result: T = self._retry(run)
-        return result
-
-    def _write(self, change: Callable[[Transaction], T]) -> T:
-        def run() -> T:
-            with self._database.begin() as tx:
-                return change(tx)
-
-        result: T = self._retry(run)
-        return result
+        self.searches = SearchRecords(session, epoch, self._write)
 
     def _first(self, tx: Transaction, key: str) -> bool:
         return idempotency.record(tx, self.session, f"{self.epoch}/{key}")
@@ -420,6 +402,13 @@ class SessionStore:
     def assignment(self, name: str) -> AssignmentRow:
         """Read an assignment with its members and candidates."""
         return self._read(lambda tx: assignments.get(tx, name))
+
+    def assignment_ended(self, name: str) -> bool:
+        """Whether an assignment is in a final state.
+
+        :raises NotFound: when there is none.
+        """
+        return self._read(lambda tx: assignments.state(tx, name)) in assignments.ENDED
 
     def members(self, assignment: str) -> list[v1.Member]:
         """List an assignment's members, in order."""

@@ -45,6 +45,7 @@ _KEPT_NAMES = frozenset(
         "VIRTUAL_ENV",
         "LD_LIBRARY_PATH",
         "DRESSAGE_ENVIRONMENTS",
+        "DRESSAGE_PACKS",
     }
 ) | {
     "DRESSAGE_S3_CA_FILE"  # the CA certificate for presigned URLs

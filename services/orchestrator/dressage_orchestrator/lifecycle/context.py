@@ -86,6 +86,7 @@ class SessionContext:
 
     :ivar store: rows of the session.
     :ivar spec: the spec with defaults filled in; `refresh` reads it again.
+    :ivar joins_effects: see `effect`.
     :param children: child workflows that this one may start, by kind.
     """
 
@@ -100,6 +101,8 @@ class SessionContext:
         self._children = dict(children or {})
         self._generation = engine.wakeups.hold(session)
         self._replayed = False
+        self._effects: list[Callable[[], object]] = []
+        self.joins_effects = False
         self.refresh()
 
     def close(self) -> None:
@@ -110,6 +113,11 @@ class SessionContext:
         """Read the spec again after a step that changed it."""
         self.spec = self.store.get().spec
         self.environment = self.spec.environment.removeprefix("environments/")
+
+    @property
+    def replayed(self) -> bool:
+        """Whether the latest step returned its recorded result."""
+        return self._replayed
 
     @property
     def card(self) -> EnvironmentCard:
@@ -132,10 +140,22 @@ class SessionContext:
         :raises DressageError: the error of the work, now or as recorded.
         """
 
+        effects, self._effects = self._effects, []
+
+        def apply() -> None:
+            if self.store.mark(f"effects/{name}"):  # not repeated with the step: phases would go back and forth
+                for effect in effects:
+                    effect()
+
+        def all_of_it() -> Json:
+            if effects:
+                self.store.together(apply)
+            return work()
+
         def recorded() -> Json:
             self._replayed = False
             reason = None if final else self.store.cancel_reason()
-            return self._result(name, work) if reason is None else {"cancelled": reason}
+            return self._result(name, all_of_it) if reason is None else {"cancelled": reason}
 
         self._replayed = True
         result = DBOS.run_step({"name": name}, lambda: self.engine.retry(recorded))
@@ -146,6 +166,19 @@ class SessionContext:
         if "error" in result:
             raise _decode(result["error"])
         return result["value"]
+
+    def effect(self, name: str, work: Callable[[], object]) -> None:
+        """Change the store without a result, in a step of its own.
+
+        With ``joins_effects`` it is instead a part of the next step, once, at its beginning and in one transaction with the
+        other effects: a step costs more than a change. Only where the next step follows at once.
+
+        :param name: unique in the workflow.
+        """
+        if self.joins_effects:
+            self._effects.append(work)
+        else:
+            self.step(name, work)
 
     def message_step(self, name: str, kind: type[M], work: Callable[[], M]) -> M:
         """Run a `step` whose result is a protobuf message."""

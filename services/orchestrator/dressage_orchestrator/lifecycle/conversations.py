@@ -6,7 +6,8 @@ answered from the journal, independent of the order of replies.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import event_pb2 as ev
@@ -20,6 +21,8 @@ from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.lifecycle.outcome import Exhausted
 
 BUDGET_REASON = "LLM_BUDGET_EXHAUSTED"
+CONCURRENT_TASKS = 8
+"""Maximum number of concurrent tasks of a session."""
 _MAX_SUMMARY = 300
 
 
@@ -49,6 +52,20 @@ def converse_all(
     :raises Exhausted: when a budget is exhausted.
     :raises DressageError: the first task's error, after all have ended and their costs are counted.
     """
+    answers = converse_each(context, number, tasks, tools)
+    failures = [answer for answer in answers if isinstance(answer, DressageError)]
+    if failures:
+        raise session_error(failures[0])
+    return [answer for answer in answers if isinstance(answer, agent_pb.TaskResult)]
+
+
+def converse_each(
+    context: SessionContext, number: int, tasks: Sequence[agent_pb.Task], tools: Mapping[str, Tool] | None = None
+) -> list[agent_pb.TaskResult | DressageError]:
+    """Run tasks as `converse_all` does, at most `CONCURRENT_TASKS` at a time, and return each one's result or error.
+
+    :raises Exhausted: when a budget is exhausted before the first task.
+    """
     session = context.store.get()
     spent = budget.used_up(session, now=context.store.now())
     if spent is not None:
@@ -57,13 +74,20 @@ def converse_all(
     async def waiting() -> None:  # the trainer's lease is released during an outage
         await context.engine.controller.release(context.session)
 
-    calls: list[Awaitable[agent_pb.TaskResult]] = []
+    slots = asyncio.Semaphore(CONCURRENT_TASKS)
+
+    async def run(task: agent_pb.Task) -> agent_pb.TaskResult:
+        async with slots:
+            return await context.engine.agent.converse(task, tools, waiting=waiting)
+
     for task in tasks:
         task.session = resource_names.session_name(context.session)
         task.model = context.spec.model
         task.remaining_budget.CopyFrom(budget.remaining(session, shares=len(tasks)))
-        calls.append(context.engine.agent.converse(task, tools, waiting=waiting))
-    answers = context.call(all_of(*calls))
+    waves = -(-len(tasks) // CONCURRENT_TASKS)
+    answers = context.call(
+        all_of(*(run(task) for task in tasks)), seconds=2 * context.engine.settings.call_seconds * max(1, waves)
+    )
     for task, answer in zip(tasks, answers, strict=True):
         role = task.WhichOneof("role") or ""
         if isinstance(answer, DressageError):
@@ -71,13 +95,10 @@ def converse_all(
         else:
             reply = ev.AgentReplied(role=role, model=answer.model, summary=_summary(answer), cost=answer.cost)
             context.store.record_reply(number, reply, key=f"replied/{task.key}")
-    failures = [answer for answer in answers if isinstance(answer, DressageError)]
-    if failures:
-        raise _session_error(failures[0])
-    return [answer for answer in answers if isinstance(answer, agent_pb.TaskResult)]
+    return answers
 
 
-def _session_error(error: DressageError) -> Exception:
+def session_error(error: DressageError) -> Exception:
     """Convert the error of a task: an exhausted budget of the task exhausts the session."""
     if isinstance(error, ResourceExhausted) and error.reason == BUDGET_REASON:
         return Exhausted(error.message, kind=error.metadata.get("kind", "tokens"))
@@ -91,6 +112,11 @@ def _summary(result: agent_pb.TaskResult) -> str:
         "fixed": result.fixed.explanation,
         "revision": result.revision.planned_change,
         "review": result.review.summary,
+        "parameters": result.parameters.explanation,
+        "policy": result.policy.explanation,
+        "feedback": "a class that summarises trajectories",
+        "reflection": result.reflection.text,
+        "programs": next(iter(result.programs.programs), ""),
     }.get(result.WhichOneof("result") or "", "")
     line = text.strip().partition("\n")[0]
     return line if len(line) <= _MAX_SUMMARY else line[: _MAX_SUMMARY - 1] + "…"

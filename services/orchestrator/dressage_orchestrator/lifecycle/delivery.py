@@ -17,7 +17,7 @@ _WHOLE_EPISODE = 3600.0
 
 
 def deliver(context: SessionContext, work: MethodSession) -> None:
-    """Record the best policy in the session and render its rollout. Do nothing if there is no policy."""
+    """Record the best policy in the session and render its rollout, where it can be drawn. Do nothing without a policy."""
 
     def choose() -> Json:
         deliverable = work.deliverable()
@@ -28,7 +28,7 @@ def deliver(context: SessionContext, work: MethodSession) -> None:
         return
     best = Deliverable(**chosen)
     context.step("deliver:policy", lambda: _record_policy(context, best))
-    if not best.rollout:
+    if not best.rollout or not context.card.has_video:
         return
     try:
         context.step("deliver:video", lambda: _render(context, best))
@@ -47,10 +47,14 @@ def _record_policy(context: SessionContext, best: Deliverable) -> None:
 
 
 def _render(context: SessionContext, best: Deliverable) -> None:
-    video = f"{best.member}/videos/{best.env_step}_median.mp4"
+    folder = best.member or best.policy.rpartition("/")[0]
+    video = f"{folder}/videos/{best.env_step}_median.mp4"
     request = renderer_pb.RenderRequest(trajectory=best.rollout, video=video, overlay=True, end=_WHOLE_EPISODE)
     context.call(context.engine.renderer.render(request))
-    context.store.record_video(best.member, rollout=best.rollout, video=video)
+    if best.member:
+        context.store.record_video(best.member, rollout=best.rollout, video=video)
+    else:
+        context.store.update(v1.Session(best_video=video), ["best_video"])
     _emit_artifact(context, best, video, "video")
 
 

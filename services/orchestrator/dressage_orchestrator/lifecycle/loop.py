@@ -23,6 +23,7 @@ _STOPPED = frozenset({v1.SESSION_STATE_CANCELLED, v1.SESSION_STATE_FAILED})
 def run_session(context: SessionContext, method: Method) -> str:
     """Run a session from its current state to its end; returns the name of the final state."""
     failure: v1.Failure | None = None
+    context.joins_effects = getattr(method, "joins_effects", False)  # a plug-in may not have it
     try:
         context.step("begin", lambda: _begin(context))
         outcome = _run(context, method)
@@ -58,7 +59,20 @@ def _run(context: SessionContext, method: Method) -> Outcome:
     except Exception:  # `run_session` distinguishes domain errors and internal errors
         _deliver_after_failure(context, work)
         raise
+    outcome = _conclude(context, work, outcome)
     deliver(context, work)
+    return outcome
+
+
+def _conclude(context: SessionContext, work: MethodSession, outcome: Outcome) -> Outcome:
+    """Score the best policy once more, if the method does so. A final score that reaches the goal succeeds."""
+    final = work.conclude()
+    if final is None:
+        return outcome
+    if final.passed:
+        # Without a budget the reason is that the iterations' own scores are below the goal.
+        reason = outcome.reason if outcome.budget else ""
+        return Outcome(v1.SESSION_STATE_SUCCEEDED, reason, outcome.budget)
     return outcome
 
 
@@ -131,7 +145,7 @@ def _emit_score(context: SessionContext, number: int, evaluated: Evaluated, *, c
         return
     scored = ev.Scored(score=evaluated.score, passed=evaluated.passed, confirmed=confirmed)
     name = f"scored:{number}" + (":confirmed" if confirmed else "")
-    context.step(name, lambda: context.store.emit(ev.Event(scored=scored), iteration=number, key=name))
+    context.effect(name, lambda: context.store.emit(ev.Event(scored=scored), iteration=number, key=name))
 
 
 def _finish(context: SessionContext, method: Method, number: int, *, passed: bool) -> None:
@@ -140,7 +154,7 @@ def _finish(context: SessionContext, method: Method, number: int, *, passed: boo
         if context.store.mark(f"finished/{number}"):
             metrics.ITERATIONS.labels(method.name, "passed" if passed else "judged_too_low").inc()
 
-    context.step(f"finish:{number}", finish)
+    context.effect(f"finish:{number}", finish)
 
 
 def _exhausted(context: SessionContext, exhausted: Exhausted) -> Outcome:
@@ -158,6 +172,7 @@ def _exhausted(context: SessionContext, exhausted: Exhausted) -> Outcome:
 def _deliver_after_failure(context: SessionContext, work: MethodSession) -> None:
     """Deliver the best policy of earlier iterations although the session fails."""
     try:
+        work.conclude()
         deliver(context, work)
     except DressageError as error:
         context.log.warning("nothing is delivered", reason=error.reason, message=error.message)
@@ -186,4 +201,4 @@ def _end(context: SessionContext, method: Method, outcome: Outcome, failure: v1.
 
 def enter(context: SessionContext, number: int, phase: v1.Phase.ValueType) -> None:
     """Set the phase of an iteration."""
-    context.step(f"phase:{number}:{v1.Phase.Name(phase)}", lambda: context.store.enter_phase(number, phase))
+    context.effect(f"phase:{number}:{v1.Phase.Name(phase)}", lambda: context.store.enter_phase(number, phase))

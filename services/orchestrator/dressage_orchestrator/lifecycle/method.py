@@ -135,6 +135,13 @@ class MethodSession(Protocol):
         """Score a proposal that passed on fresh seeds, and record this score."""
         ...
 
+    def conclude(self) -> Evaluated | None:
+        """Score the best policy once after the last iteration, also when a budget is exhausted; by default None.
+
+        :return: the final score, and whether it reaches the goal; None if the method has no final score.
+        """
+        return None
+
     def deliverable(self) -> Deliverable | None:
         """Return the best policy so far; None if there is none. In a step."""
         ...
@@ -145,10 +152,13 @@ class Method(Protocol):
 
     :cvar name: name in the API and the command line, for example ``reward``.
     :cvar spec_type: message of its settings; that of a plug-in is sent as ``SessionSpec.custom``.
+    :cvar joins_effects: whether changes of phase are parts of the next step instead of steps, for methods with many short
+        iterations. A change of it loses pending workflows.
     """
 
     name: str
     spec_type: type[Message]
+    joins_effects: bool = False
 
     def fill(self, spec: v1.SessionSpec) -> None:
         """Fill in the method's defaults; empty shared fields may be set as well."""

@@ -14,6 +14,7 @@ from dressage.api.v1.session_pb2 import Failure
 from dressage.artifacts.store import Grant
 
 from dressage_trainer.evaluation.player_pool import PlayerPool
+from dressage_trainer.lease.kernels import Kernels
 from dressage_trainer.lease.sandboxes import Sandboxes
 from dressage_trainer.lease.work import WorkStream
 from dressage_trainer.speed.compiled import CompiledCache, Fillings
@@ -35,6 +36,7 @@ class AssignmentContext:
     :param compiled: compiled updates of earlier assignments.
     :param fillings: adds to them in the background.
     :param players: players of candidates that stay warm over the lease; None: an evaluation starts its own.
+    :param kernels: compiled kernels of the batched engine; None: processes compile them in memory.
     """
 
     work: WorkStream
@@ -47,6 +49,7 @@ class AssignmentContext:
     compiled: CompiledCache | None = None
     fillings: Fillings | None = None
     players: PlayerPool | None = None
+    kernels: Kernels | None = None
 
     def report(self, item: str, **body: Any) -> None:
         """Queue a report about this assignment, unless the assignment is cancelled.
@@ -92,12 +95,13 @@ async def first_of(*awaited: asyncio.Event | asyncio.Future[Any], timeout: float
         await asyncio.gather(*waits, return_exceptions=True)
 
 
-def assignment_failed(reason: str, message: str, cause: Cause.ValueType) -> pb.AssignmentResult:
+def assignment_failed(reason: str, message: str, cause: Cause.ValueType, *, remedy: str = "") -> pb.AssignmentResult:
     """Return the result of an assignment that failed.
 
     :param cause: who is to blame: with `CAUSE_INFRASTRUCTURE` another attempt may succeed.
+    :param remedy: what the user can do about it.
     """
-    failure = Failure(reason=reason, message=message)
+    failure = Failure(reason=reason, message=message, remedy=remedy)
     return pb.AssignmentResult(failure=pb.AssignmentFailure(failure=failure, cause=cause))
 
 
@@ -106,19 +110,14 @@ def generated_code_failed(reason: str, message: str) -> pb.AssignmentResult:
     return assignment_failed(reason, message, pb.AssignmentFailure.CAUSE_GENERATED_CODE)
 
 
-def assignment_refused(reason: str, message: str) -> pb.AssignmentResult:
-    """Return the result where the assignment or its size is to blame."""
-    return assignment_failed(reason, message, pb.AssignmentFailure.CAUSE_ASSIGNMENT)
+def assignment_refused(reason: str, message: str, *, remedy: str = "") -> pb.AssignmentResult:
+    """Return the result where the assignment or its size is to blame, or what another attempt would find again."""
+    return assignment_failed(reason, message, pb.AssignmentFailure.CAUSE_ASSIGNMENT, remedy=remedy)
 
 
 def infrastructure_failed(reason: str, message: str, *, remedy: str = "") -> pb.AssignmentResult:
-    """Return the result where the machine is to blame.
-
-    :param remedy: what the user can do about it.
-    """
-    result = assignment_failed(reason, message, pb.AssignmentFailure.CAUSE_INFRASTRUCTURE)
-    result.failure.failure.remedy = remedy
-    return result
+    """Return the result where the machine is to blame."""
+    return assignment_failed(reason, message, pb.AssignmentFailure.CAUSE_INFRASTRUCTURE, remedy=remedy)
 
 
 def all_members_stopped(failures: Sequence[Failure]) -> pb.AssignmentResult:

@@ -1,4 +1,7 @@
-"""Serve an `EvaluateAssignment`: each candidate plays all seeds on stock Gymnasium; each result is an item.
+"""Serve an `EvaluateAssignment`: each candidate plays all seeds; each result is an item.
+
+Candidates play on stock Gymnasium, programs in their engine. With ``batched`` the episodes of parameters are played by the
+batched engine, which is faster and gives the same episodes; rollouts to keep are recorded on stock Gymnasium.
 
 A candidate that cannot be played fails alone, with the cause in its result. Results that an earlier attempt reported are
 skipped. Episodes depend on policy and seed only, so results do not depend on how seeds are spread over players.
@@ -8,27 +11,38 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.api.v1 import session_pb2
 from dressage.artifacts.keys import check_key
-from dressage.errors import DressageError, InvalidArgument, NotFound, ResourceExhausted
+from dressage.errors import DressageError, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 from dressage.policies import CARD_FILE, WEIGHTS_FILE, load
+from dressage.programs.families import ProgramTask, has_programs
 
+from dressage_trainer.assignments.bundles import store_bundle, store_program
+from dressage_trainer.assignments.code_candidates import CodeCandidates
 from dressage_trainer.assignments.context import (
     AssignmentContext,
     assignment_refused,
     first_of,
     infrastructure_failed,
 )
-from dressage_trainer.assignments.requests import Evaluation, check_bundle, evaluation_of, parameters_of
+from dressage_trainer.assignments.kept import store_rollouts
+from dressage_trainer.assignments.requests import (
+    Evaluation,
+    check_bundle,
+    evaluation_of,
+    parameters_of,
+    program_evaluation,
+    program_text,
+)
 from dressage_trainer.assignments.step_rate import StepRate
 from dressage_trainer.evaluation.player_pool import Played, PlayerPool, parts
-from dressage_trainer.lease.files import get_file, put_files
+from dressage_trainer.lease.files import get_file
 
 _STEPS_AT_ONCE = 50_000
 """Environment steps of one request to a player, at most, unless a single episode has more."""
@@ -39,10 +53,10 @@ async def evaluate(context: AssignmentContext) -> pb.AssignmentResult | None:
     """Serve the assignment; None if it was interrupted."""
     try:
         evaluation = evaluation_of(context.assignment.evaluate)
+        pool = context.players or PlayerPool(context.sandboxes)
+        work = _Serving(context, evaluation, pool)
     except InvalidArgument as error:
         return assignment_refused(error.reason, error.message)
-    pool = context.players or PlayerPool(context.sandboxes)
-    work = _Serving(context, evaluation, pool)
     serving = asyncio.ensure_future(work.run())
     try:
         while not serving.done():
@@ -52,10 +66,10 @@ async def evaluate(context: AssignmentContext) -> pb.AssignmentResult | None:
             if not serving.done():
                 context.report("", progress=pb.ProgressReport(activity="evaluating", steps_per_second=work.rate()))
         return pb.AssignmentResult(evaluate=serving.result())
-    except ResourceExhausted as error:  # another attempt would need as much
-        return assignment_refused(error.reason, error.message)
+    except (FailedPrecondition, ResourceExhausted) as error:  # another attempt would fail in the same way
+        return assignment_refused(error.reason, error.message, remedy=error.metadata.get("remedy", ""))
     except DressageError as error:
-        return infrastructure_failed(error.reason, error.message)
+        return infrastructure_failed(error.reason, error.message, remedy=error.metadata.get("remedy", ""))
     finally:
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
@@ -69,6 +83,10 @@ class _Playable:
 
     id: str
     policy: Mapping[str, Any]
+    parameters: np.ndarray | None = None
+    """(n,) of a small policy; None for a stored one."""
+    program: str = ""
+    """Text of a program."""
 
 
 class _Serving:
@@ -85,7 +103,13 @@ class _Serving:
         # Few candidates leave cores idle unless their seeds are spread.
         spread = -(-seeds // max(1, cores // candidates))
         self._rate = StepRate()
+        self._code = _code_candidates(context, evaluation, pool, self._slots)
         self._part = max(1, min(spread, _STEPS_AT_ONCE // evaluation.task.longest_episode))
+        self._program_task: ProgramTask | None = None
+        programs = any(one.WhichOneof("proposal") == "program" for one in context.assignment.evaluate.candidates)
+        if programs and has_programs(evaluation.task.card.id):
+            self._program_task = program_evaluation(context.assignment.evaluate)
+            self._part = spread
 
     def rate(self) -> float:
         """Return environment steps per second since the last call."""
@@ -96,6 +120,11 @@ class _Serving:
 
         :raises DressageError: for a failure that no candidate caused.
         """
+        context = self._context
+        proposals = {candidate.WhichOneof("proposal") for candidate in context.assignment.evaluate.candidates}
+        batched = context.assignment.evaluate.batched
+        if context.kernels is not None and (batched or proposals & {"code", "program"}):
+            await asyncio.to_thread(context.kernels.prepare, self._evaluation.task.card.id)
         todo = [
             (index, candidate)
             for index, candidate in enumerate(self._context.assignment.evaluate.candidates)
@@ -119,6 +148,13 @@ class _Serving:
     async def _one(self, index: int, candidate: pb.Candidate) -> None:
         message = session_pb2.CandidateResult(id=candidate.id)
         try:
+            source = await self._code.source_of(index, candidate) if self._code else None
+            if self._code and source is not None:
+                episodes, steps = await self._code.evaluate(candidate.id, source, message)
+                self._result.episodes += episodes
+                self._result.env_steps += steps
+                self._context.report(_item(candidate.id), candidate=message)
+                return
             playable = await self._playable(index, candidate)
             played = await self._play(playable)
         except InvalidArgument as error:
@@ -129,7 +165,9 @@ class _Serving:
             message.returns.extend(played.returns)
             message.lengths.extend(played.lengths)
             message.successes.extend(played.successes)
-            await self._upload(message, played)
+            if playable.program and self._context.assignment.evaluate.trace:
+                message.trace = await self._trace(playable, played)
+            await self._store(message, playable, played)
         self._context.report(_item(candidate.id), candidate=message)
 
     async def _playable(self, index: int, candidate: pb.Candidate) -> _Playable:
@@ -142,19 +180,22 @@ class _Serving:
                 spec = self._evaluation.policy
                 assert spec is not None  # by `evaluation_of`
                 vector = parameters_of(index, candidate.parameters.values, spec)
-                return _Playable(candidate.id, {"policy": spec.to_dict(), "parameters": vector})
+                return _Playable(candidate.id, {"policy": spec.to_dict(), "parameters": vector}, vector)
             case "bundle":
                 return _Playable(candidate.id, await self._bundle(index, candidate))
-            case ("code" | "program") as proposal:
-                size = len(getattr(candidate, proposal))
-                raise InvalidArgument(
-                    field=f"candidates[{index}].{proposal}",
-                    value=f"{size} characters of {proposal}",
-                    expected=f"a bundle or parameters: this trainer does not evaluate {proposal} yet",
-                    reason="CANDIDATE_UNSUPPORTED",
-                )
+            case "program":
+                if self._program_task is None:
+                    raise InvalidArgument(
+                        field=f"candidates[{index}].program",
+                        value=f"{len(candidate.program)} characters of program",
+                        expected="a bundle, parameters or code: the environment has no programs",
+                        reason="CANDIDATE_UNSUPPORTED",
+                    )
+                text = program_text(self._program_task, candidate.program, f"candidates[{index}].program")
+                profile = self._program_task.profile
+                return _Playable(candidate.id, {"program": text, "profile": profile, "trace": ""}, program=text)
             case other:
-                expected = "a proposal: a bundle or parameters"
+                expected = "a proposal: a bundle, parameters, code or a program"
                 raise InvalidArgument(field=f"candidates[{index}]", value=other, expected=expected)
 
     async def _bundle(self, index: int, candidate: pb.Candidate) -> dict[str, Any]:
@@ -176,21 +217,31 @@ class _Serving:
         check_bundle(index, policy.card, self._evaluation.task)
         return {"card": policy.card, "weights": policy.weights}
 
+    async def _request(self, playable: _Playable, seeds: Sequence[int], *, recorded: int, folder: str) -> Played:
+        """Play episodes of a candidate in one player.
+
+        :param recorded: number of first episodes to record.
+        :param folder: name of the folder of these recordings.
+        """
+        task = self._evaluation.task
+        async with self._slots, self._pool.borrow(task.card.id) as player:
+            request = {
+                "environment": task.card.id,
+                "options": task.options,
+                "batched": self._context.assignment.evaluate.batched,
+                "seeds": list(seeds),
+                "recorded": recorded,
+                **playable.policy,
+            }
+            return await player.play(request, target=self._context.scratch / "rollouts" / playable.id / folder)
+
     async def _play(self, playable: _Playable) -> Played:
         """Play all episodes of a candidate; they are in the order of the seeds."""
         evaluation = self._evaluation
 
         async def one(start: int, seeds: tuple[int, ...]) -> Played:
-            async with self._slots, self._pool.borrow(evaluation.task.card.id) as player:
-                request = {
-                    "environment": evaluation.task.card.id,
-                    "options": evaluation.task.options,
-                    "seeds": list(seeds),
-                    "recorded": min(max(0, evaluation.kept_rollouts - start), len(seeds)),
-                    **playable.policy,
-                }
-                target = self._context.scratch / "rollouts" / playable.id / str(start)
-                played = await player.play(request, target=target)
+            recorded = min(max(0, evaluation.kept_rollouts - start), len(seeds))
+            played = await self._request(playable, seeds, recorded=recorded, folder=str(start))
             self._result.episodes += len(played.returns)
             self._result.env_steps += sum(played.lengths)
             return played
@@ -209,16 +260,57 @@ class _Serving:
             rollouts=tuple(path for part in played for path in part.rollouts),
         )
 
-    async def _upload(self, message: session_pb2.CandidateResult, played: Played) -> None:
-        """Store the kept rollouts and add them to the result."""
-        files: dict[str, Path] = {}
-        for seed, path, value in zip(self._evaluation.seeds, played.rollouts, played.returns, strict=False):
-            key = f"candidates/{message.id}/rollouts/{seed}.npz"
-            files[key] = path
-            message.rollouts.add(artifact=key, seed=seed, proposed_return=value, **{"return": value})
-        if files:
-            await put_files(self._context, files)
-            shutil.rmtree(self._context.scratch / "rollouts" / message.id, ignore_errors=True)
+    async def _trace(self, playable: _Playable, played: Played) -> str:
+        """Return the episode of a program with the lowest return as text."""
+        worst = int(np.argmin(played.returns))
+        traced = replace(playable, policy={**playable.policy, "trace": self._context.assignment.evaluate.trace})
+        seeds = [self._evaluation.seeds[worst]]
+        return (await self._request(traced, seeds, recorded=0, folder="trace")).trace
+
+    async def _store(self, message: session_pb2.CandidateResult, playable: _Playable, played: Played) -> None:
+        """Store the kept rollouts and the policy, and add them to the result."""
+        evaluation = self._evaluation
+        if playable.program:  # it has no rollouts: an episode follows from program and state
+            if evaluation.bundles and self._program_task is not None:
+                message.policy = await store_program(
+                    self._context,
+                    playable.id,
+                    playable.program,
+                    task=self._program_task,
+                    states=evaluation.seeds,
+                    provenance=evaluation.provenance,
+                )
+            return
+
+        async def record(index: int) -> Played:
+            return await self._request(playable, [evaluation.seeds[index]], recorded=1, folder=f"kept-{index}")
+
+        await store_rollouts(
+            self._context,
+            message,
+            played,
+            seeds=evaluation.seeds,
+            first=evaluation.kept_rollouts,
+            labels=evaluation.kept,
+            record=record,
+        )
+        if evaluation.bundles and playable.parameters is not None and evaluation.policy is not None:
+            message.policy = await store_bundle(
+                self._context,
+                playable.id,
+                evaluation.policy,
+                playable.parameters,
+                task=evaluation.task,
+                provenance=evaluation.provenance,
+            )
+
+
+def _code_candidates(
+    context: AssignmentContext, evaluation: Evaluation, pool: PlayerPool, slots: asyncio.Semaphore
+) -> CodeCandidates | None:
+    """Return what evaluates code; None if no candidate can be code."""
+    proposals = {candidate.WhichOneof("proposal") for candidate in context.assignment.evaluate.candidates}
+    return CodeCandidates(context, evaluation, pool, slots) if proposals & {"code", "bundle"} else None
 
 
 def _item(candidate: str) -> str:

@@ -10,30 +10,43 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.api.v1 import session_pb2
+from dressage.contracts.policy_host import PlayLimits
 from dressage.envs import custom
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.options import EnvOptions
 from dressage.errors import InvalidArgument, NotFound
 from dressage.policies.card import OPTIONAL_BIAS
 from dressage.policies.kinds import PolicySpec, kind
-from dressage.policies.kinds.spec import FEATURES, HIDDEN
+from dressage.policies.kinds.spec import FEATURES
+from dressage.policies.sb3_baselines import BASELINES, training_episodes
+from dressage.programs.engine.trees import flatten
+from dressage.programs.families import MAX_STATE, TRACES, ProgramTask, program_task
+from dressage.programs.search.settings import Schedule
+from dressage.programs.syntax import to_text
 from google.protobuf.message import Message
 
 from dressage_trainer.messages import MemberTask, TrainSpec
-from dressage_trainer.search.algorithms import ALGORITHMS
-from dressage_trainer.search.messages import MAX_PARAMETERS, SearchTask
+from dressage_trainer.search.algorithms import ALGORITHMS, check_algorithm
+from dressage_trainer.search.messages import MAX_PARAMETERS, PROGRAM_ALGORITHMS, ProgramSearchTask, SearchTask
 
 MAX_SEEDS = 100_000
+LABELS = ("worst", "median", "best", "nearest_mean")
+"""Rollouts that may be kept by their return."""
 MAX_EPISODES = 10_000
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
+NEIGHBOURS = 250
+MAX_PROGRAMS = 10**12
 _MAX_INTEGER = 2**63 - 1
 _MAX_THREADS = 64
+_MAX_STORED = 1 << 24
+"""Numbers of one small policy with its fixed weights, at most."""
+_MAX_CODE_SECONDS = 86_400.0
 _MAX_SCALE = 1e30
 """Ten standard deviations of it are well within single precision."""
 
@@ -123,24 +136,32 @@ def policy_of(policy: pb.PolicySpec, card: EnvironmentCard) -> PolicySpec:
 
     :raises InvalidArgument: for an invalid shape, or one with too many parameters.
     """
-    if policy.kind == "table" and not card.id.startswith(custom.GYMNASIUM):
-        expected = f"linear, mlp or random_features for {card.id}: a table needs discrete observations"
+    # The card of an environment that was added by `gymnasium:` may not say whether observations are discrete.
+    if policy.kind == "table" and not card.num_observations and not card.id.startswith(custom.GYMNASIUM):
+        expected = f"linear, mlp, random_features or projected_mlp for {card.id}: a table needs discrete observations"
         raise InvalidArgument(field="policy.kind", value=policy.kind, expected=expected)
     try:
         spec = PolicySpec.of(
             policy.kind,
             card,
             bias=policy.bias or policy.kind not in OPTIONAL_BIAS,
-            hidden=tuple(policy.hidden_sizes) or HIDDEN,
+            hidden=tuple(policy.hidden_sizes),
             features=policy.features or FEATURES,
             seed=policy.seed,
+            latent=tuple(policy.latent_sizes),
+            activation=policy.activation or "tanh",
+            squash=policy.squash,
         )
         size = kind(spec.kind).size(spec)
+        stored = sum(math.prod(shape) for shape in kind(spec.kind).shapes(spec).values())
     except InvalidArgument as error:
         raise InvalidArgument(f"policy.{error.message}", field=f"policy.{error.field}") from error
     if size > MAX_PARAMETERS:
         expected = f"a policy of at most {MAX_PARAMETERS} parameters; choose smaller layers or fewer features"
         raise InvalidArgument(field="policy", value=size, expected=expected)
+    if stored > _MAX_STORED:  # fixed weights are no parameters
+        expected = f"a policy of at most {_MAX_STORED} weights; choose smaller layers, fewer features or fewer latents"
+        raise InvalidArgument(field="policy", value=stored, expected=expected)
     return spec
 
 
@@ -167,6 +188,11 @@ class Evaluation:
     """Shape of the candidates that are parameters; None if there are none."""
     seeds: tuple[int, ...]
     kept_rollouts: int
+    kept: tuple[str, ...] = ()
+    """Labels of further rollouts to keep."""
+    bundles: bool = False
+    """Whether to store a policy of each candidate that is parameters or code."""
+    provenance: Mapping[str, str] = field(default_factory=dict)
 
 
 def evaluation_of(assignment: pb.EvaluateAssignment) -> Evaluation:
@@ -193,7 +219,31 @@ def evaluation_of(assignment: pb.EvaluateAssignment) -> Evaluation:
         policy=policy_of(assignment.policy, task.card) if small else None,
         seeds=tuple(assignment.seeds),
         kept_rollouts=check_count("kept_rollouts", assignment.kept_rollouts, least=0),
+        kept=_labels(assignment.kept),
+        bundles=assignment.bundles,
+        provenance=dict(assignment.provenance),
     )
+
+
+def _labels(labels: Sequence[str]) -> tuple[str, ...]:
+    for index, label in enumerate(labels):
+        if label not in LABELS or label in labels[:index]:
+            expected = f"one of {', '.join(LABELS)}, each at most once"
+            raise InvalidArgument(field=f"kept[{index}]", value=label, expected=expected)
+    return tuple(labels)
+
+
+def play_limits_of(limits: pb.CodeLimits) -> PlayLimits:
+    """Return the limits of code candidates.
+
+    :raises InvalidArgument: for one that is not a positive number of seconds.
+    """
+    values = _set_fields(limits)
+    for name, value in values.items():
+        if not 0 < value <= _MAX_CODE_SECONDS:  # refuses NaN as well
+            expected = f"seconds, more than 0 and at most {_MAX_CODE_SECONDS:g}, or 0 for the default"
+            raise InvalidArgument(field=f"code_limits.{name}", value=value, expected=expected)
+    return PlayLimits(**values)
 
 
 def parameters_of(index: int, values: Sequence[float], spec: PolicySpec) -> np.ndarray:
@@ -244,31 +294,150 @@ def search_task(assignment: pb.SearchAssignment, *, cores: int) -> SearchTask:
 
     :raises InvalidArgument: for an invalid field.
     """
-    if assignment.algorithm not in ALGORITHMS:
-        raise InvalidArgument(
-            field="algorithm", value=assignment.algorithm, expected=f"one of {', '.join(map(repr, ALGORITHMS))}"
-        )
+    if assignment.algorithm not in (*ALGORITHMS, *BASELINES):
+        expected = f"one of {', '.join(map(repr, (*ALGORITHMS, *BASELINES)))}"
+        raise InvalidArgument(field="algorithm", value=assignment.algorithm, expected=expected)
     task = task_of(assignment.environment, assignment.options)
     scale, target = assignment.scale or 1.0, assignment.target if assignment.HasField("target") else None
     if not 0 < scale <= _MAX_SCALE:  # refuses NaN as well
         expected = f"a positive number of at most {_MAX_SCALE:g}, or 0 for 1"
         raise InvalidArgument(field="scale", value=assignment.scale, expected=expected)
+    for name in ("range", "step_size"):
+        if not 0 <= (value := getattr(assignment, name)) <= _MAX_SCALE:
+            expected = f"a number from 0 to {_MAX_SCALE:g}"
+            raise InvalidArgument(field=name, value=value, expected=expected)
     if target is not None and not math.isfinite(target):
         raise InvalidArgument(field="target", value=target, expected="a finite score, or none to use the whole budget")
     if not assignment.checkpoint_seconds >= 0:
         expected = "seconds between two checkpoints, at least 0"
         raise InvalidArgument(field="checkpoint_seconds", value=assignment.checkpoint_seconds, expected=expected)
     episodes = check_count("episodes", assignment.episodes, most=MAX_EPISODES)
+    budget = check_count("budget", assignment.budget)
+    if assignment.algorithm in BASELINES:
+        policy = _baseline_policy(assignment, task.card)
+        if not training_episodes(budget=budget, episodes=episodes):
+            expected = f"at least 2 for {assignment.algorithm}, which trains one episode for each evaluation"
+            raise InvalidArgument(field="budget", value=budget, expected=expected)
+    else:
+        policy = policy_of(assignment.policy, task.card)
+        check_algorithm(assignment.algorithm, policy, budget=budget)
     return SearchTask(
         environment=assignment.environment,
         options=task.options,
         algorithm=assignment.algorithm,
-        policy=policy_of(assignment.policy, task.card),
-        budget=check_count("budget", assignment.budget),
+        policy=policy,
+        budget=budget,
         episodes=episodes,
         seed=check_count("seed", assignment.seed, least=0),
         episode_seed=check_count("episode_seed", assignment.episode_seed, least=0, most=2**63 - 1 - episodes),
         target=target,
         scale=scale,
         threads=min(max(1, cores), _MAX_THREADS),
+        range=assignment.range,
+        step_size=assignment.step_size,
     )
+
+
+def program_search_task(assignment: pb.SearchAssignment, *, cores: int) -> ProgramSearchTask:
+    """Return the checked assignment of a search over programs.
+
+    :raises InvalidArgument: for an invalid field.
+    """
+    if assignment.algorithm not in PROGRAM_ALGORITHMS:
+        expected = f"one of {', '.join(map(repr, PROGRAM_ALGORITHMS))} for programs"
+        raise InvalidArgument(field="algorithm", value=assignment.algorithm, expected=expected)
+    settings = assignment.program
+    task = program_task_of(assignment.environment, settings.profile, field="program.profile")
+    if settings.programs and assignment.algorithm == "random":
+        expected = "none for the algorithm random, or hill_climb"
+        raise InvalidArgument(field="program.programs", value=f"{len(settings.programs)} programs", expected=expected)
+    target = assignment.target if assignment.HasField("target") else None
+    if target is not None and not math.isfinite(target):
+        raise InvalidArgument(field="target", value=target, expected="a finite score, or none to use the whole budget")
+    states = check_count("episodes", assignment.episodes, most=MAX_EPISODES)
+    first = check_count("episode_seed", assignment.episode_seed, least=0, most=MAX_STATE - states)
+    schedule = {item.name: value for item, value in settings.schedule.ListFields()}
+    try:
+        Schedule(**schedule)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"program.{error.message}", field=f"program.{error.field}") from error
+    return ProgramSearchTask(
+        environment=assignment.environment,
+        profile=task.profile,
+        algorithm=assignment.algorithm,
+        programs=tuple(program_text(task, text, f"program.programs[{i}]") for i, text in enumerate(settings.programs)),
+        states=tuple(range(first, first + states)),
+        budget=check_count("budget", assignment.budget, most=MAX_PROGRAMS),
+        seed=check_count("seed", assignment.seed, least=0),
+        target=target,
+        neighbours=check_count("program.neighbours", settings.neighbours or NEIGHBOURS, most=MAX_PROGRAMS),
+        schedule=schedule,
+        threads=min(max(1, cores), _MAX_THREADS),
+    )
+
+
+def program_evaluation(assignment: pb.EvaluateAssignment) -> ProgramTask:
+    """Return the task of an evaluation of programs.
+
+    :raises InvalidArgument: for an environment without programs, or an invalid profile, trace or state.
+    """
+    if assignment.trace and assignment.trace not in TRACES:
+        raise InvalidArgument(field="trace", value=assignment.trace, expected=f"one of {', '.join(TRACES)}, or none")
+    for index, seed in enumerate(assignment.seeds):
+        check_count(f"seeds[{index}]", seed, least=0, most=MAX_STATE)
+    return program_task_of(assignment.environment, assignment.profile, field="profile")
+
+
+def program_task_of(environment: str, profile: str, *, field: str) -> ProgramTask:
+    """Return the task of programs.
+
+    :param field: name of the profile's field.
+    :raises InvalidArgument: for an environment without programs, or an unknown profile.
+    """
+    try:
+        return program_task(environment, profile)
+    except NotFound as error:
+        raise InvalidArgument(f"environment: {error.message}", field="environment", reason=error.reason) from error
+    except InvalidArgument as error:
+        raise InvalidArgument(field=field, value=profile, expected=error.expected) from error
+
+
+def program_text(task: ProgramTask, text: str, field: str) -> str:
+    """Return the canonical text of a program.
+
+    :param field: where it is, for errors.
+    :raises InvalidArgument: if it is no program, or one that the engine cannot run.
+    """
+    try:
+        program = task.parse(text)
+        flatten(program, task.language)
+        return to_text(program)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{field}: {error.message}", field=field, reason="PROGRAM_INVALID") from error
+
+
+def _baseline_policy(assignment: pb.SearchAssignment, card: EnvironmentCard) -> PolicySpec:
+    """Return the shape of a baseline's policy.
+
+    :raises InvalidArgument: for actions that the algorithm does not have, or a policy that is not its own.
+    """
+    name, baseline, policy = assignment.algorithm, BASELINES[assignment.algorithm], pb.PolicySpec()
+    if not (baseline.discrete if card.num_actions else baseline.continuous):
+        have = "discrete" if card.num_actions else "continuous"
+        fit = [other for other, one in BASELINES.items() if (one.discrete if card.num_actions else one.continuous)]
+        expected = f"one of {', '.join(map(repr, fit))}: {card.id} has {have} actions"
+        raise InvalidArgument(field="algorithm", value=name, expected=expected)
+    policy.CopyFrom(assignment.policy)
+    own = {
+        "kind": "mlp",
+        "activation": baseline.activation,
+        "squash": baseline.squash,
+    }
+    given = {"kind": policy.kind, "activation": policy.activation or "tanh", "squash": policy.squash}
+    for entry, value in own.items():
+        # What the numbers mean depends on these: whoever plays the result must know them.
+        if given[entry] != value:
+            raise InvalidArgument(field=f"policy.{entry}", value=given[entry], expected=f"{value!r} for {name}")
+    if not policy.hidden_sizes:
+        policy.hidden_sizes.extend(baseline.hidden)
+    return policy_of(policy, card)

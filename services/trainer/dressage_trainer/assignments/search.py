@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +27,36 @@ from dressage_trainer.assignments.context import (
     first_of,
     infrastructure_failed,
 )
-from dressage_trainer.assignments.requests import search_task
+from dressage_trainer.assignments.requests import program_search_task, search_task
 from dressage_trainer.assignments.step_rate import StepRate
 from dressage_trainer.lease.files import get_file, put_files
+from dressage_trainer.lease.kernels import Kernels
 from dressage_trainer.lease.sandboxes import SandboxSpec
-from dressage_trainer.search.messages import Alive, Ended, Improved, Refused, SearchMessage, SearchTask, Stored, parse
+from dressage_trainer.search.messages import (
+    Alive,
+    Ended,
+    Improved,
+    ProgramImproved,
+    ProgramSearchTask,
+    ProgramsEnded,
+    Refused,
+    SearchMessage,
+    SearchTask,
+    Stored,
+    parse,
+)
 
 _SEARCH = "dressage_trainer.search.process:search"
-SANDBOX = SandboxSpec(limits=Limits(memory_bytes=2 * GIB, file_bytes=GIB), preload=("dressage_trainer.search.process",))
-"""How a search's process is started."""
+_SEARCH_PROGRAMS = "dressage_trainer.search.program_process:search"
+SANDBOX = SandboxSpec(
+    limits=Limits(memory_bytes=2 * GIB, file_bytes=GIB),
+    preload=("dressage_trainer.search.process", "dressage.episodes.ahead"),
+)
+"""How a search's process is started where there are no compiled kernels."""
+PROGRAM_SANDBOX = replace(SANDBOX, preload=("dressage_trainer.search.program_process", "dressage.programs.ahead"))
+"""The same for a search over programs."""
+_COMPILING_SECONDS = 1.0
+"""Between two reports that kernels are being compiled."""
 _SILENCE_SECONDS = 300.0
 """The search reports every second that it is alive, once its environment exists."""
 _LAST_STATE_SECONDS = 20.0
@@ -46,7 +68,8 @@ async def search(context: AssignmentContext) -> pb.AssignmentResult | None:
     """Serve the assignment; None if it was interrupted, with its state stored unless it was cancelled."""
     assignment = context.assignment.search
     try:
-        task = search_task(assignment, cores=context.assignment.cores)
+        task_of = program_search_task if assignment.HasField("program") else search_task
+        task = task_of(assignment, cores=context.assignment.cores)
     except InvalidArgument as error:
         return assignment_refused(error.reason, error.message)
     try:
@@ -58,10 +81,10 @@ async def search(context: AssignmentContext) -> pb.AssignmentResult | None:
 class _Serving:
     """One search in progress."""
 
-    def __init__(self, context: AssignmentContext, task: SearchTask) -> None:
+    def __init__(self, context: AssignmentContext, task: SearchTask | ProgramSearchTask) -> None:
         self._context = context
         self._task = task
-        self._rate = StepRate()
+        self._rate, self._candidate_rate = StepRate(), StepRate()
         self._storing: asyncio.Future[None] | None = None
         self._receiving: asyncio.Future[SearchMessage] | None = None
 
@@ -71,10 +94,14 @@ class _Serving:
         :raises DressageError: if the process fails, or the store cannot be reached.
         """
         context, seconds = self._context, self._context.assignment.search.checkpoint_seconds
+        sandbox, target = self._process()
+        if context.kernels is not None:
+            await self._prepare(context.kernels)
+            sandbox = context.kernels.sandbox(sandbox)
         state = await self._stored_state()
         # A session that searches once is likely to search again.
-        context.sandboxes.keep_ready("search", lambda: {SANDBOX: 1})
-        process = await asyncio.to_thread(context.sandboxes.start, SANDBOX, _SEARCH)
+        context.sandboxes.keep_ready("search", lambda: {sandbox: 1})
+        process = await asyncio.to_thread(context.sandboxes.start, sandbox, target)
         try:
             request = {
                 "task": self._task.to_dict(),
@@ -91,6 +118,21 @@ class _Serving:
             pending = [one for one in (self._receiving, self._storing) if one is not None]
             await asyncio.gather(*pending, return_exceptions=True)
             await asyncio.to_thread(context.sandboxes.end, process)
+
+    def _process(self) -> tuple[SandboxSpec, str]:
+        """Return how the process is started, and its target."""
+        programs = isinstance(self._task, ProgramSearchTask)
+        return (PROGRAM_SANDBOX, _SEARCH_PROGRAMS) if programs else (SANDBOX, _SEARCH)
+
+    async def _prepare(self, kernels: Kernels) -> None:
+        """Compile the environment's kernels unless they are there; report that it takes time."""
+        preparing = asyncio.ensure_future(asyncio.to_thread(kernels.prepare, self._task.environment))
+        ends = (preparing, self._context.terminate, self._context.cancelled)
+        while True:
+            await first_of(*ends, timeout=_COMPILING_SECONDS)
+            if preparing.done() or self._context.terminate.is_set() or self._context.cancelled.is_set():
+                return
+            self._context.report("", progress=pb.ProgressReport(activity="compiling"))
 
     async def _follow(self, process: SandboxProcess) -> pb.AssignmentResult | None:
         """Handle messages until the last one, or until the search must stop."""
@@ -139,8 +181,18 @@ class _Serving:
                         parameters=pb.Parameters(values=parameters.tolist()),
                     )
                     self._context.report(item, improvement=improvement)
-            case Alive(_, env_steps):
-                progress = pb.ProgressReport(activity="searching", steps_per_second=self._rate.at(env_steps))
+            case ProgramImproved(evaluated, score, program):
+                item = f"improvement/{evaluated}"
+                if not self._context.finished(item):
+                    better = session_pb2.SearchImprovement(evaluated=evaluated, score=score, program=program)
+                    self._context.report(item, improvement=pb.ImprovementReport(improvement=better))
+            case Alive(evaluated, env_steps):
+                progress = pb.ProgressReport(
+                    activity="searching",
+                    steps_per_second=self._rate.at(env_steps),
+                    evaluated=evaluated,
+                    candidates_per_second=self._candidate_rate.at(evaluated),
+                )
                 self._context.report("", progress=progress)
             case Stored():
                 # The search continues meanwhile. States that arrive during an upload are skipped: a newer one will follow.
@@ -152,12 +204,15 @@ class _Serving:
                 return assignment_refused(reason, text)
             case Ended():
                 return pb.AssignmentResult(search=self._result(message))
+            case ProgramsEnded():
+                return pb.AssignmentResult(search=_program_result(message))
         return None
 
     def _result(self, ended: Ended) -> session_pb2.SearchResult:
+        assert isinstance(self._task, SearchTask)
         return session_pb2.SearchResult(
             evaluated=ended.evaluated,
-            episodes=ended.evaluated * self._task.episodes,
+            episodes=ended.evaluated * self._task.episodes_each,
             env_steps=ended.env_steps,
             best_score=ended.best_score,
             best_parameters=ended.best_parameters.tolist(),
@@ -196,6 +251,19 @@ class _Serving:
         return state
 
 
+def _program_result(ended: ProgramsEnded) -> session_pb2.SearchResult:
+    return session_pb2.SearchResult(
+        evaluated=ended.evaluated,
+        episodes=ended.episodes,
+        best_score=ended.best_score,
+        best_program=ended.best_program,
+        cache_hits=ended.cache_hits,
+        improvements=[
+            session_pb2.SearchImprovement(evaluated=number, score=score) for number, score in ended.improvements
+        ],
+    )
+
+
 async def _receive(process: SandboxProcess) -> SearchMessage:
     """Return the next message.
 
@@ -213,7 +281,7 @@ async def _receive(process: SandboxProcess) -> SearchMessage:
 def _write(folder: Path, stored: Stored) -> str:
     """Write a state as a checkpoint; return its path relative to ``folder``, which is its key."""
     facts = {name: value for name, value in stored.state.items() if name != _PARAMETERS}
-    arrays = {_PARAMETERS: np.asarray(stored.state[_PARAMETERS], np.float64)}
+    arrays = {_PARAMETERS: np.asarray(stored.state.get(_PARAMETERS, ()), np.float64)}  # programs have none
     snapshot = checkpoints.Snapshot(update=stored.evaluated, env_step=stored.env_steps, facts=facts, arrays=arrays)
     return checkpoints.write(folder, snapshot)
 

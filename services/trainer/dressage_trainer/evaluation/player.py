@@ -1,4 +1,5 @@
-"""The player: a sandboxed process that plays candidates on stock Gymnasium. It never loads generated code.
+"""The player: a sandboxed process that plays candidates on stock Gymnasium or, where an assignment asks for it, by the batched
+engine. It never loads generated code.
 
 For that reason it may serve one assignment after another. It keeps its environments, so that a short episode costs little
 more than its steps, and answers through its channel; only a rollout that is kept becomes a file.
@@ -13,22 +14,45 @@ from typing import Any
 
 import numpy as np
 from dressage.envs.options import EnvOptions
+from dressage.envs.packs.registry import DAMAGED
 from dressage.envs.reference import Outcome, StockPlayer
-from dressage.errors import InvalidArgument
+from dressage.episodes.choice import EpisodeEngine, episode_engine
+from dressage.errors import FailedPrecondition, InvalidArgument
 from dressage.policies import Policy, PolicyCard
 from dressage.policies.kinds import PolicySpec, kind
 from dressage.sandbox.pipe import Channel, ChannelClosed
 
+from dressage_trainer.evaluation.lockstep import Lockstep
 from dressage_trainer.messages import NO_ROOM
 
 _ENVIRONMENTS_KEPT = 4
+_ENGINES_KEPT = 4
 
 
 class Environments:
-    """The environments used last, ready for the next episode."""
+    """The environments and engines used last, ready for the next episode."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, str], StockPlayer] = OrderedDict()
+        self._engines: OrderedDict[str, EpisodeEngine | None] = OrderedDict()
+
+    def engine(self, request: Mapping[str, Any]) -> EpisodeEngine | None:
+        """Return the engine of a request with ``batched`` and ``policy``; None: stock Gymnasium must play it.
+
+        Where all episodes are recorded, stock Gymnasium plays them anyway.
+        """
+        if not request.get("batched") or "policy" not in request or request["recorded"] >= len(request["seeds"]):
+            return None
+        facts = [request[name] for name in ("environment", "options", "policy", "seeds")]
+        key = repr(facts)
+        if key not in self._engines:
+            if len(self._engines) >= _ENGINES_KEPT:
+                self._engines.popitem(last=False)
+            environment, options, policy, seeds = facts
+            spec = PolicySpec.from_dict(policy)
+            self._engines[key] = episode_engine(environment, spec, seeds, EnvOptions(**options))
+        self._engines.move_to_end(key)
+        return self._engines[key]
 
     def get(self, environment: str, options: Mapping[str, Any]) -> StockPlayer:
         """Return the environment with these options, created when it is first used."""
@@ -46,19 +70,25 @@ def play(channel: Channel) -> None:
 
     A request has ``environment``, ``options``, ``seeds``, ``recorded`` (how many of the first seeds' rollouts are kept),
     ``folder`` (where to, relative to the scratch folder) and either ``policy`` and ``parameters`` or ``card`` and
-    ``weights``. A reply has ``returns``, ``lengths``, ``successes`` (-1 where the environment gives none) and ``paths``;
-    or ``refused``, why the policy cannot play; or ``error``, the number of the system's error.
+    ``weights``; with ``batched`` the episodes of parameters are played by the batched engine. A reply has ``returns``,
+    ``lengths``, ``successes`` (-1 where the environment gives none) and ``paths``; or ``refused``, why the policy cannot play;
+    ``damaged``, why an environment of a pack cannot be made; or ``error``, the number of the system's error. A request with
+    ``lockstep`` is one of `Lockstep.answer`, one with ``program`` one of `programs.answer`.
     """
-    environments = Environments()
+    environments, lockstep = Environments(), Lockstep()
     while True:
         try:
             request = channel.recv(timeout=None)
         except ChannelClosed:
             return
         try:
-            reply = answer(request, environments)
+            reply = _reply(request, environments, lockstep)
         except InvalidArgument as error:
             reply = {"refused": error.message}
+        except FailedPrecondition as error:
+            if error.reason != DAMAGED:
+                raise
+            reply = {"damaged": error.metadata["problem"]}
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
@@ -66,11 +96,22 @@ def play(channel: Channel) -> None:
         channel.send(reply)
 
 
+def _reply(request: Mapping[str, Any], environments: Environments, lockstep: Lockstep) -> dict[str, Any]:
+    if "program" in request:
+        from dressage_trainer.evaluation import programs  # the engine's compiler, which other candidates do not need
+
+        return programs.answer(request)
+    return lockstep.answer(request) if "lockstep" in request else answer(request, environments)
+
+
 def answer(request: Mapping[str, Any], environments: Environments) -> dict[str, Any]:
     """Play all episodes of a request.
 
     :raises InvalidArgument: if the policy's output is no action of the environment.
     """
+    engine = environments.engine(request)
+    if engine is not None:
+        return _batched(request, engine, environments)
     environment = environments.get(request["environment"], request["options"])
     act = policy_of(request).act
     outcomes: list[Outcome] = []
@@ -91,6 +132,17 @@ def answer(request: Mapping[str, Any], environments: Environments) -> dict[str, 
         "successes": np.array([-1 if outcome.success is None else outcome.success for outcome in outcomes], np.int8),
         "paths": paths,
     }
+
+
+def _batched(request: Mapping[str, Any], engine: EpisodeEngine, environments: Environments) -> dict[str, Any]:
+    """Play all episodes at once; the rollouts to keep are recorded on stock Gymnasium."""
+    played = engine.play(np.asarray(request["parameters"], np.float64)[None])
+    paths: list[str] = []
+    if request["recorded"]:
+        kept = {**request, "batched": False, "seeds": request["seeds"][: request["recorded"]]}
+        paths = answer(kept, environments)["paths"]
+    unknown = np.full(len(request["seeds"]), -1, np.int8)
+    return {"returns": played.returns[0], "lengths": played.lengths[0], "successes": unknown, "paths": paths}
 
 
 def policy_of(request: Mapping[str, Any]) -> Policy:

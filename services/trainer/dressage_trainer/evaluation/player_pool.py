@@ -11,16 +11,21 @@ import itertools
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dressage.errors import DeadlineExceeded, DressageError, Internal, InvalidArgument, ResourceExhausted
+from dressage.envs.cards import load_card
+from dressage.envs.packs import process as pack_process
+from dressage.envs.packs.registry import damaged, reinstall_remedy
+from dressage.errors import DeadlineExceeded, DressageError, Internal, InvalidArgument, ResourceExhausted, Unavailable
 from dressage.sandbox.limits import GIB, Limits
-from dressage.sandbox.process import SandboxProcess
+from dressage.sandbox.pipe import ChannelClosed
+from dressage.sandbox.process import Exit, SandboxProcess
 
 from dressage_trainer.lease.files import copy_from_sandbox
 from dressage_trainer.lease.sandboxes import Sandboxes, SandboxSpec
@@ -28,9 +33,29 @@ from dressage_trainer.lease.sandboxes import Sandboxes, SandboxSpec
 _PRELOAD = ("dressage_trainer.evaluation.player",)
 _LIMITS = Limits(memory_bytes=2 * GIB, file_bytes=GIB)
 SANDBOX = SandboxSpec(limits=_LIMITS, preload=_PRELOAD)
-"""How a player's process is started."""
+"""How a player's process is started where there are no compiled kernels."""
+
+
+def sandbox_of(pack: str, ours: SandboxSpec = SANDBOX) -> SandboxSpec:
+    """Return how the process of a player is started that plays environments of a pack; empty: ours.
+
+    :raises FailedPrecondition: if the pack is not installed.
+    """
+    if not pack:
+        return ours
+    return replace(SANDBOX, packages=pack_process.import_path(pack), read_only=pack_process.readable())
+
+
 _REPLY_SECONDS = 600.0
 """Limit for a part of an evaluation, see `assignments.evaluate`; none should take a tenth of it."""
+_EXIT_SECONDS = 5.0
+"""A process that closed its channel has ended by then."""
+_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)
+"""Ends of a process that loads a damaged library."""
+_SHOWN = 500
+"""Characters of a pack's error in a message."""
+_MAX_TRACE = 1 << 16
+"""Characters of an episode as text."""
 _PLAYER = "dressage_trainer.evaluation.player:play"
 
 
@@ -46,21 +71,29 @@ class Played:
     lengths: tuple[int, ...]
     successes: tuple[bool, ...]
     rollouts: tuple[Path, ...] = ()
+    trace: str = ""
+    """An episode as text, if the request asked for one."""
 
 
 class PlayerPool:
-    """Player processes, started when first needed and kept until `close`."""
+    """Player processes, started when first needed and kept until `close`.
 
-    def __init__(self, sandboxes: Sandboxes) -> None:
-        self._sandboxes = sandboxes
+    :param sandbox: how they are started.
+    """
+
+    def __init__(self, sandboxes: Sandboxes, sandbox: SandboxSpec = SANDBOX) -> None:
+        self._sandboxes, self._sandbox = sandboxes, sandbox
         self._idle: list[Player] = []
         self._all: set[Player] = set()
         self._closed = False
 
     @asynccontextmanager
     async def borrow(self, environment: str) -> AsyncIterator[Player]:
-        """Lend a player, if possible one that played this environment last. The caller bounds how many it borrows."""
-        player = self._take(environment)
+        """Lend a player, if possible one that played this environment last. The caller bounds how many it borrows.
+
+        :raises FailedPrecondition: if the environment's pack is not installed.
+        """
+        player = self._take(environment, load_card(environment).pack)
         player.environment = environment
         try:
             yield player
@@ -71,15 +104,16 @@ class PlayerPool:
             else:
                 self._idle.append(player)
 
-    def _take(self, environment: str) -> Player:
+    def _take(self, environment: str, pack: str) -> Player:
         if self._closed:
             raise Internal("the pool of players is closed")
         for index in reversed(range(len(self._idle))):
             if self._idle[index].environment == environment:
                 return self._idle.pop(index)
-        if self._idle:
-            return self._idle.pop()
-        player = Player(self._sandboxes)
+        for index in reversed(range(len(self._idle))):
+            if self._idle[index].pack == pack:
+                return self._idle.pop(index)
+        player = Player(self._sandboxes, sandbox_of(pack, self._sandbox), pack=pack)
         self._all.add(player)
         return player
 
@@ -91,15 +125,22 @@ class PlayerPool:
 
 
 class Player:
-    """One player process; a new one is started if it has ended."""
+    """One player process; a new one is started if it has ended.
 
-    def __init__(self, sandboxes: Sandboxes) -> None:
-        self._sandboxes = sandboxes
+    :param sandbox: how its process is started.
+    :param pack: environment pack whose environments it plays; empty: ours.
+    """
+
+    def __init__(self, sandboxes: Sandboxes, sandbox: SandboxSpec = SANDBOX, *, pack: str = "") -> None:
+        self._sandboxes, self._sandbox, self.pack = sandboxes, sandbox, pack
         self._process: SandboxProcess | None = None
         self._requests = itertools.count()
         self.environment = ""
         self.busy = False
         """Whether a request is not answered yet."""
+        self._answered = False
+        """Whether the present process has answered a request."""
+        self._lock, self._abandoned = threading.Lock(), False
 
     async def play(self, request: Mapping[str, Any], *, target: Path) -> Played:
         """Play a request of `player.answer`; its ``folder`` is set here.
@@ -113,21 +154,66 @@ class Player:
         return await asyncio.to_thread(self._play, request, target)
 
     def _play(self, request: Mapping[str, Any], target: Path) -> Played:
-        process = self._running()
-        request = {**request, "folder": f"r{next(self._requests)}"}
+        request = {**request, "folder": self.new_folder()}
+        with self.conversation():
+            reply = self.ask(request)
+        return self._checked(reply, request, scratch=self._running().scratch, target=target)
+
+    @contextmanager
+    def conversation(self) -> Iterator[None]:
+        """Ask several times: until the end of the block, the player is not idle for others."""
+        self._running()
         self.busy = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.busy, abandoned = False, self._abandoned
+            if abandoned and self._process is not None:
+                process, self._process = self._process, None
+                self._sandboxes.end(process)
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the reply to a request of `player.play`; blocks. Within `conversation` only.
+
+        :raises InvalidArgument: if the player refuses it.
+        :raises FailedPrecondition: if the packages of the environment's pack do not work.
+        :raises ResourceExhausted: if it takes more memory than a player has.
+        :raises OSError: if the disk is full.
+        :raises DressageError: if the player fails.
+        """
+        process = self._running()
         try:
             process.channel.send(request, timeout=_REPLY_SECONDS)
             reply = process.channel.recv(timeout=_REPLY_SECONDS)
         except DressageError as error:
             raise self._failure(process, error) from error
-        self.busy = False
+        self._answered = True
+        if "damaged" in reply:
+            problem = str(reply["damaged"])[:_SHOWN]
+            self._discard(process)  # its half-imported packages would fail otherwise next time
+            raise damaged(self.pack, self.environment, problem)
         if "refused" in reply:
             raise InvalidArgument(str(reply["refused"])[:2000], field="parameters")
         if "error" in reply:
             number = int(reply["error"])
             raise OSError(number, os.strerror(number), "rollouts of an evaluation")
-        return self._checked(reply, request, scratch=process.scratch, target=target)
+        return reply
+
+    def new_folder(self) -> str:
+        """Return the name of a folder that no earlier request had, relative to the player's scratch folder."""
+        return f"r{next(self._requests)}"
+
+    def fetch(self, path: str, target: Path) -> Path:
+        """Copy a file that the player wrote.
+
+        :param path: relative to its scratch folder; the folder that contains it is removed.
+        :raises DressageError: if it is no regular file there.
+        """
+        scratch = self._running().scratch
+        copied = copy_from_sandbox(scratch / path, scratch, target)
+        shutil.rmtree((scratch / path).parent, ignore_errors=True)
+        return copied
 
     def _checked(self, reply: Mapping[str, Any], request: Mapping[str, Any], *, scratch: Path, target: Path) -> Played:
         """Check the form of what a sandboxed process sent, and return it typed."""
@@ -150,33 +236,58 @@ class Player:
             lengths=tuple(map(int, lengths)),
             successes=tuple(map(bool, successes)) if known else (),
             rollouts=rollouts,
+            trace=str(reply.get("trace", ""))[:_MAX_TRACE],
         )
 
     def _running(self) -> SandboxProcess:
+        if self._abandoned:
+            raise Internal("the player has ended with its assignment")
         process = self._process
         if process is not None and process.poll() is not None:
             self._sandboxes.end(process)
             process = None
         if process is None:
-            process = self._process = self._sandboxes.start(SANDBOX, _PLAYER)
+            process = self._process = self._sandboxes.start(self._sandbox, _PLAYER)
+            self._answered = False
         return process
 
     def _failure(self, process: SandboxProcess, error: DressageError) -> DressageError:
         """End a player that did not answer; return the error."""
-        ended = process.kill()
-        self._sandboxes.end(process)
-        self._process, self.busy = None, False
+        ended = (process.wait(_EXIT_SECONDS) if isinstance(error, ChannelClosed) else None) or process.kill()
+        self._discard(process)
         beyond = process.peak_memory_bytes > _LIMITS.memory_bytes  # otherwise the machine's memory was short
         if ended.kind == "memory" and (beyond or ended.code != -signal.SIGKILL):
             message = f"an evaluation was ended: {ended.reason}; lower max_episode_steps or keep no rollouts"
             return ResourceExhausted(message, reason="EPISODE_TOO_LONG")
+        if self.pack:
+            return self._failure_of_pack(ended, error)
         if ended.stderr_tail and not isinstance(error, DeadlineExceeded):
             return Internal(f"a player failed: {ended.stderr_tail[-2000:]}", reason="PLAYER_FAILED")
         return error
 
+    def _failure_of_pack(self, ended: Exit, error: DressageError) -> DressageError:
+        """Return the error of a process that imports a pack's packages: they may be damaged."""
+        lines = ended.stderr_tail.strip().splitlines()
+        if not self._answered and (ended.code > 0 or -ended.code in _CRASHES):
+            return damaged(self.pack, self.environment, lines[-1][:_SHOWN] if lines else ended.reason)
+        problem = error.message if isinstance(error, DeadlineExceeded) else ended.reason
+        if ended.code > 0 and lines:
+            problem += f": {lines[-1][:_SHOWN]}"
+        remedy = reinstall_remedy(self.pack)
+        message = (
+            f"{self.environment}: the process of its environment pack {self.pack} failed: {problem}. "
+            f"If it fails again, the pack may be damaged. {remedy}"
+        )
+        return Unavailable(message, reason="PLAYER_FAILED", metadata={"pack": self.pack, "remedy": remedy})
+
+    def _discard(self, process: SandboxProcess) -> None:
+        self._sandboxes.end(process)
+        self._process, self.busy = None, False
+
     def end(self) -> None:
         """End the process, also while a thread waits for its answer; that thread then removes its folder."""
-        waiting, process = self.busy, self._process
+        with self._lock:
+            waiting, process, self._abandoned = self.busy, self._process, True
         if process is None:
             return
         process.kill()

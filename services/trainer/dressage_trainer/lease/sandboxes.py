@@ -17,6 +17,7 @@ from pathlib import Path
 import structlog
 from dressage.errors import DressageError
 from dressage.sandbox.limits import Limits
+from dressage.sandbox.pipe import MAX_BYTES
 from dressage.sandbox.process import SandboxProcess
 
 _MAX_SPARES = 16
@@ -34,7 +35,10 @@ class SandboxSpec:
     threads: int = 1
     env: tuple[tuple[str, str], ...] = ()
     read_only: tuple[Path, ...] = ()
+    hidden: tuple[Path, ...] = ()
     preload: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    max_message_bytes: int = MAX_BYTES
 
 
 SpareCounts = Callable[[], Mapping[SandboxSpec, int]]
@@ -142,8 +146,11 @@ class Sandboxes:
                 scratch=folder,
                 preload=spec.preload,
                 read_only=spec.read_only,
+                hidden=spec.hidden,
+                packages=spec.packages,
                 threads=spec.threads,
                 env=dict(spec.env),
+                max_message_bytes=spec.max_message_bytes,
                 allow_unsandboxed=self._allow_unsandboxed,
             )
         except BaseException:

@@ -1,11 +1,12 @@
 """A search: candidates are drawn, scored and compared in their order, block by block.
 
 Blocks grow until one takes about a quarter of a second. Only the time depends on their size: candidates are compared in
-their order, those after one that reaches the target do not count, and `RandomSearch` draws the same candidates for any
-block size. Between blocks the state is small and complete: from it the search continues to the same bits.
+their order, those after one that reaches the target do not count, and an algorithm draws the same candidates for any block
+size: one that learns from scores ends a block where its next candidates need them. Between blocks the state is small and
+complete: from it the search continues to the same bits.
 
-Candidates are screened in batches. An improvement is played again as its policy acts alone, since a batch may differ in the
-last digit. That score counts: an evaluation on stock Gymnasium with the search's seeds gives the same.
+Candidates are screened in batches. Where a policy may act there differently in the last digit, an improvement is played again
+as its policy acts alone. That score counts: an evaluation on stock Gymnasium with the search's seeds gives the same.
 """
 
 from __future__ import annotations
@@ -70,7 +71,14 @@ class Search:
     ) -> None:
         self._task, self._tick = task, tick
         self._scorer = play or scorer(task)
-        self._algorithm = algorithm(task.algorithm, task.policy, seed=task.seed, scale=task.scale)
+        self._algorithm = algorithm(
+            task.algorithm,
+            task.policy,
+            seed=task.seed,
+            scale=task.scale,
+            limit=task.range,
+            step_size=task.step_size,
+        )
         self._threads = ThreadPoolExecutor(task.threads, thread_name_prefix="score")
         self._block = task.threads * min(self._scorer.part, _FIRST_BLOCK)
         width = max(kind(task.policy.kind).size(task.policy), task.episodes)
@@ -97,7 +105,9 @@ class Search:
         count = min(self._block, self._task.budget - self.progress.evaluated)
         begun = time.monotonic()
         parameters = self._algorithm.ask(count)
-        improvements = self._compare(parameters, self._score(parameters))
+        improvements, means = self._compare(parameters, self._score(parameters))
+        if len(means) == len(parameters):
+            self._algorithm.tell(means)
         if time.monotonic() - begun < _BLOCK_SECONDS / 2:
             self._block = min(2 * self._block, self._largest_block)
         return improvements
@@ -113,20 +123,22 @@ class Search:
             self._tick()
         return [future.result() for future in futures]
 
-    def _compare(self, parameters: Array, scores: Scores) -> list[Improvement]:
-        """Count the candidates in their order, up to the one that reaches the target."""
-        improvements, progress = [], self.progress
+    def _compare(self, parameters: Array, scores: Scores) -> tuple[list[Improvement], list[float]]:
+        """Count the candidates in their order, up to the one that reaches the target; return their scores, too."""
+        improvements, means, progress = [], [], self.progress
         steps, best, evaluated = 0, progress.best_score, 0
         for vector, returns, lengths in zip(parameters, scores.returns, scores.lengths, strict=True):
             evaluated += 1
-            if returns.mean() > best:
+            score = float(returns.mean())
+            if score > best:
                 if not self._scorer.exact:
                     (confirmed,) = self._played([self._threads.submit(self._scorer.confirm, vector)])
                     returns, lengths = confirmed.returns, confirmed.lengths
-                score = float(returns.mean())
+                    score = float(returns.mean())
                 if score > best:
                     best = score
                     improvements.append(Improvement(progress.evaluated + evaluated, score, vector))
+            means.append(score)
             steps += int(lengths.sum())
             if self._task.target is not None and best >= self._task.target:
                 break
@@ -137,7 +149,7 @@ class Search:
             best_parameters=improvements[-1].parameters if improvements else progress.best_parameters,
             improvements=(*progress.improvements, *((one.evaluated, one.score) for one in improvements)),
         )
-        return improvements
+        return improvements, means
 
     def state(self) -> dict[str, Any]:
         """Return everything that the rest of the search depends on: JSON values, and the best candidate's numbers."""

@@ -1,7 +1,8 @@
 """What the supervisor and the sandboxed search exchange.
 
 Supervisor → search: ``{"task": ..., "state": ... or None, "checkpoint_seconds": ...}`` first, then ``{"checkpoint": true}``
-to request a state. Search → supervisor: `Improved`, `Stored`, `Alive`, and at the end `Ended` or `Refused`.
+to request a state. Search → supervisor: `Improved`, `Stored`, `Alive`, and at the end `Ended` or `Refused`; a search over
+programs sends `ProgramImproved` and `ProgramsEnded` instead.
 
 The supervisor checks what it receives (`parse`), since later methods run generated code in the same place.
 """
@@ -14,11 +15,24 @@ from typing import Any
 
 import numpy as np
 from dressage.policies.kinds import PolicySpec
+from dressage.policies.sb3_baselines import BASELINES
+from dressage.programs.syntax import MAX_CHARACTERS
 from dressage.sandbox.pipe import ProtocolError
 
-MAX_PARAMETERS = 100_000
-"""Numbers of one small policy, at most: they travel in reports."""
-_MAX_IMPROVEMENTS = 10_000
+Source = str
+"""Text of a program."""
+MAX_PARAMETERS = 200_000
+"""Numbers of one small policy, at most: they travel in reports. DDPG's and TD3's networks have about 125,000."""
+MAX_IMPROVEMENTS = 10_000
+PROGRAM_ALGORITHMS = {
+    "scheduled_hill_climb": "scheduled-hc",
+    "hill_climb": "hc",
+    "cebs": "cebs",
+    "latent_cem": "latent-cem",
+    "latent_cebs": "latent-cebs",
+    "random": "random",
+}
+"""Searches over programs, by their name in `dressage.programs.search`."""
 _MAX_TEXT = 2_000
 
 
@@ -30,6 +44,9 @@ class SearchTask:
     :param budget: candidates that may be evaluated.
     :param episodes: episodes of each, with seeds from ``episode_seed`` on.
     :param target: score at which the search ends early; None: it uses its budget.
+    :param scale: standard deviation of the first candidates.
+    :param range: largest absolute value of a parameter; 0: no limit.
+    :param step_size: standard deviation of mutations; 0: ``scale``.
     """
 
     environment: str
@@ -43,11 +60,18 @@ class SearchTask:
     target: float | None
     scale: float
     threads: int
+    range: float = 0.0
+    step_size: float = 0.0
 
     @property
     def seeds(self) -> tuple[int, ...]:
         """Seeds of the episodes."""
         return tuple(range(self.episode_seed, self.episode_seed + self.episodes))
+
+    @property
+    def episodes_each(self) -> int:
+        """Episodes that one evaluated candidate costs: a baseline also plays one to train."""
+        return self.episodes + (self.algorithm in BASELINES)
 
     def identity(self) -> dict[str, Any]:
         """Return what the result depends on, as JSON values: a state belongs to one search only."""
@@ -66,12 +90,62 @@ class SearchTask:
 
 
 @dataclass(frozen=True)
+class ProgramSearchTask:
+    """A search over programs.
+
+    :param algorithm: ``scheduled_hill_climb``, ``hill_climb``, ``cebs``, ``latent_cem``, ``latent_cebs`` or ``random``.
+    :param programs: programs to climb from; none: random programs.
+    :param states: numbers of the initial states.
+    :param target: score at which the search ends early; None: it uses its budget.
+    :param neighbours: neighbours of a climb of ``hill_climb``.
+    :param schedule: fields of `dressage.programs.search.settings.Schedule`.
+    """
+
+    environment: str
+    profile: str
+    algorithm: str
+    programs: tuple[str, ...]
+    states: tuple[int, ...]
+    budget: int
+    seed: int
+    target: float | None
+    neighbours: int
+    schedule: Mapping[str, Any]
+    threads: int
+
+    def identity(self) -> dict[str, Any]:
+        """Return what the result depends on, as JSON values: a state belongs to one search only."""
+        values = self.to_dict()
+        del values["threads"]
+        return values
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the task as JSON values."""
+        values = {**asdict(self), "schedule": dict(self.schedule)}
+        return {**values, "programs": list(self.programs), "states": list(self.states)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ProgramSearchTask:
+        """Return the task of such values; the inverse of `to_dict`."""
+        return cls(**{**values, "programs": tuple(values["programs"]), "states": tuple(values["states"])})
+
+
+@dataclass(frozen=True)
 class Improved:
     """A candidate that is better than all before it."""
 
     evaluated: int
     score: float
     parameters: np.ndarray
+
+
+@dataclass(frozen=True)
+class ProgramImproved:
+    """A program that is better than all before it."""
+
+    evaluated: int
+    score: float
+    program: Source
 
 
 @dataclass(frozen=True)
@@ -111,6 +185,22 @@ class Ended:
 
 
 @dataclass(frozen=True)
+class ProgramsEnded:
+    """The search over programs is over.
+
+    :param episodes: played by the engine, those that it gave up included.
+    :param improvements: number and score of each.
+    """
+
+    evaluated: int
+    episodes: int
+    cache_hits: int
+    best_score: float
+    best_program: Source
+    improvements: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
 class Refused:
     """The search is impossible; another attempt would end in the same way."""
 
@@ -118,8 +208,10 @@ class Refused:
     message: str
 
 
-SearchMessage = Improved | Stored | Alive | Ended | Refused
-_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Improved, Stored, Alive, Ended, Refused)}
+SearchMessage = Improved | ProgramImproved | Stored | Alive | Ended | ProgramsEnded | Refused
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (Improved, ProgramImproved, Stored, Alive, Ended, ProgramsEnded, Refused)
+}
 
 
 def to_dict(message: SearchMessage) -> dict[str, Any]:
@@ -153,9 +245,15 @@ def _vector(value: Any) -> np.ndarray:
 
 def _pairs(value: Any) -> tuple[tuple[int, float], ...]:
     pairs = tuple((int(number), float(score)) for number, score in value)
-    if len(pairs) > _MAX_IMPROVEMENTS:
+    if len(pairs) > MAX_IMPROVEMENTS:
         raise ValueError(f"{len(pairs)} improvements are too many")
     return pairs
+
+
+def _program(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > MAX_CHARACTERS:
+        raise ValueError("a program is a text of limited length")
+    return value
 
 
 _CHECKS: dict[str, Any] = {
@@ -163,6 +261,7 @@ _CHECKS: dict[str, Any] = {
     "float": float,
     "bool": bool,
     "str": lambda value: str(value)[:_MAX_TEXT],
+    "Source": _program,
     "np.ndarray": _vector,
     "dict[str, Any]": dict,
     "tuple[tuple[int, float], ...]": _pairs,

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
-from dressage.errors import DeadlineExceeded, InvalidArgument
+from dressage.errors import InvalidArgument
+from dressage.policies.sb3_baselines import BASELINES
 from dressage.sandbox.pipe import Channel
 
 from dressage_trainer.search import messages
-from dressage_trainer.search.engine import Search
+from dressage_trainer.search.baselines import BaselineSearch
+from dressage_trainer.search.engine import Improvement, Progress, Search
+from dressage_trainer.search.running import Running
 
 _REQUEST_SECONDS = 60.0
-_ALIVE_SECONDS = 1.0
 
 
 def search(channel: Channel) -> None:
     """Sandbox target: one search, from its task or a state to its end."""
     request = channel.recv(timeout=_REQUEST_SECONDS)
     task = messages.SearchTask.from_dict(request["task"])
-    running = _Running(channel, checkpoint_seconds=float(request["checkpoint_seconds"]))
+    running = Running(channel, checkpoint_seconds=float(request["checkpoint_seconds"]))
     try:
-        with Search(task, tick=running.tick) as engine:
-            if request["state"] is not None:
-                engine.restore(request["state"])
-            running.note(engine)
-            while not engine.done:
-                for better in engine.advance():
-                    running.send(messages.Improved(better.evaluated, better.score, better.parameters))
-                running.boundary(engine)
-            result = engine.progress
+        result = _train(task, running) if task.algorithm in BASELINES else _search(task, running, request["state"])
     except InvalidArgument as error:
         running.send(messages.Refused(error.reason, error.message))
         return
@@ -44,47 +37,24 @@ def search(channel: Channel) -> None:
     )
 
 
-class _Running:
-    """Reports of a running search: that it is alive, and its state, on a schedule and on request.
+def _search(task: messages.SearchTask, running: Running, state: dict[str, Any] | None) -> Progress:
+    with Search(task, tick=running.tick) as engine:
+        if state is not None:
+            engine.restore(state)
+        running.note(engine)
+        while not engine.done:
+            for better in engine.advance():
+                _improved(running, better)
+            running.boundary(engine)
+        return engine.progress
 
-    The state is always that of the last boundary between blocks: a block in progress is done again.
-    """
 
-    def __init__(self, channel: Channel, *, checkpoint_seconds: float) -> None:
-        self._channel = channel
-        self._checkpoint_seconds = checkpoint_seconds
-        self._state: dict[str, Any] = {}
-        self._evaluated = self._env_steps = 0
-        self._stored = self._reported = time.monotonic()
+def _train(task: messages.SearchTask, running: Running) -> Progress:
+    with BaselineSearch(task, tick=running.tick) as baseline:
+        running.note(baseline)
+        baseline.run(improved=lambda better: _improved(running, better), boundary=lambda: running.boundary(baseline))
+        return baseline.progress
 
-    def send(self, message: messages.SearchMessage) -> None:
-        """Send a message to the supervisor."""
-        self._channel.send(messages.to_dict(message))
 
-    def boundary(self, engine: Search) -> None:
-        """Note the state between two blocks, and send it if it is due."""
-        self.note(engine)
-        if time.monotonic() - self._stored >= self._checkpoint_seconds and not engine.done:
-            self._send_state(requested=False)
-        self.tick()
-
-    def tick(self) -> None:
-        """Answer a request for the state, and report once a second that the search is alive."""
-        try:
-            self._channel.recv(timeout=0)
-        except DeadlineExceeded:
-            pass
-        else:
-            self._send_state(requested=True)
-        if time.monotonic() - self._reported >= _ALIVE_SECONDS:
-            self._reported = time.monotonic()
-            self.send(messages.Alive(self._evaluated, self._env_steps))
-
-    def note(self, engine: Search) -> None:
-        """Note the state between two blocks."""
-        self._state = engine.state()
-        self._evaluated, self._env_steps = engine.progress.evaluated, engine.progress.env_steps
-
-    def _send_state(self, *, requested: bool) -> None:
-        self._stored = time.monotonic()
-        self.send(messages.Stored(self._state, self._evaluated, self._env_steps, requested))
+def _improved(running: Running, better: Improvement) -> None:
+    running.send(messages.Improved(better.evaluated, better.score, better.parameters))

@@ -1,4 +1,4 @@
-"""Play candidates: CartPole-v1 all at once, other environments on stock Gymnasium, one episode after another.
+"""Play candidates: by the batched engine where the environment has one, else on stock Gymnasium, episode after episode.
 
 Several threads use a scorer at once, each with its own candidates.
 """
@@ -11,24 +11,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from dressage.envs.cart_pole import ENV_ID as CART_POLE
-from dressage.envs.cart_pole import CartPoleEpisodes
 from dressage.envs.options import EnvOptions
 from dressage.envs.reference import StockPlayer
+from dressage.episodes.choice import EpisodeEngine, acts_alike, episode_engine
 from dressage.policies import Policy
 from dressage.policies.kinds import kind
 from numpy.typing import NDArray
 
 from dressage_trainer.search.messages import SearchTask
-from dressage_trainer.search.networks import Stacked
 
 Array = NDArray[Any]
-_MAX_ROWS = 16_384
-"""Episodes simulated at once: enough to keep the interpreter's share small, and their arrays fit a processor's cache."""
-_MAX_WEIGHTS = 1 << 24
-"""Numbers of all networks that act at once, at most."""
-_DROP_BELOW = 0.8
-"""Rows of ended episodes are dropped once less than this part of the rows still runs."""
 
 
 @dataclass(frozen=True)
@@ -86,65 +78,29 @@ class StockScorer:
         return Scores(returns, np.array([[outcome.length for outcome in outcomes]], np.int64))
 
 
-class CartPoleScorer:
-    """CartPole-v1's arithmetic on all episodes at once; equal to stock Gymnasium to the bit."""
+class BatchScorer:
+    """The batched engine, one for each thread. Its simulation equals stock Gymnasium's to the bit.
 
-    exact = False
+    A linear policy or a table acts in it to the bit as alone. Other kinds may differ in the last digit, so that their
+    improvements are confirmed on stock Gymnasium.
 
-    def __init__(self, task: SearchTask) -> None:
+    :param first: an engine of the task, for the first thread.
+    """
+
+    def __init__(self, task: SearchTask, first: EpisodeEngine) -> None:
         self._task = task
-        self._starts = CartPoleEpisodes.start_states(task.seeds)
-        options = EnvOptions(**task.options)
-        self._limit = options.max_episode_steps or options.check(CART_POLE).max_episode_steps
-        size = kind(task.policy.kind).size(task.policy)
-        self._rows = max(1, min(_MAX_ROWS, _MAX_WEIGHTS // size))
-        self.part = max(1, self._rows // task.episodes)
+        self._stock = StockScorer(task)
+        self._local = threading.local()
+        self.part, self.exact = first.part, acts_alike(task.policy)
 
     def score(self, parameters: Array) -> Scores:
-        networks = Stacked.of(self._task.policy, parameters)
-        rows = len(parameters) * self._task.episodes
-        first = range(0, rows, self._rows)
-        lengths = [self._play(networks, np.arange(start, min(start + self._rows, rows))) for start in first]
-        return _cart_pole_scores(np.concatenate(lengths).reshape(len(parameters), -1))
-
-    def _play(self, networks: Stacked, rows: Array) -> Array:
-        """Play episodes and return their lengths.
-
-        :param rows: numbers of the episodes, candidate by candidate.
-        """
-        candidates, episodes = np.divmod(rows, self._task.episodes)
-        simulation, acting = CartPoleEpisodes(self._starts[episodes]), networks.columns(candidates)
-        lengths = np.full(len(rows), self._limit, np.int64)
-        present, running = np.arange(len(rows)), np.ones(len(rows), bool)
-        for step in range(1, self._limit):
-            left, right = acting.outputs(simulation.observation())
-            # Of equal scores the first one is the action, as in an argmax.
-            ended = simulation.step(right > left) & running
-            if not ended.any():
-                continue
-            lengths[present[ended]] = step
-            running &= ~ended
-            count = int(running.sum())
-            if not count:
-                break
-            if count < _DROP_BELOW * len(running):
-                kept = np.flatnonzero(running)
-                present, running = present[kept], running[kept]
-                simulation.keep(kept)
-                acting = acting.columns(kept)
-        return lengths
+        if not hasattr(self._local, "engine"):
+            self._local.engine = _engine(self._task)
+        outcomes = self._local.engine.play(parameters)
+        return Scores(outcomes.returns, outcomes.lengths)
 
     def confirm(self, parameters: Array) -> Scores:
-        act = policy_of(self._task, parameters).act
-        return _cart_pole_scores(np.array([[self._alone(act, start) for start in self._starts]], np.int64))
-
-    def _alone(self, act: Any, start: Array) -> int:
-        simulation = CartPoleEpisodes(start[None])
-        for step in range(1, self._limit):
-            action = act(simulation.observation()[:, 0].astype(np.float64))
-            if simulation.step(np.array([action == 1]))[0]:
-                return step
-        return self._limit
+        return self.score(parameters[None]) if self.exact else self._stock.confirm(parameters)
 
 
 def policy_of(task: SearchTask, parameters: Array) -> Policy:
@@ -156,9 +112,10 @@ def policy_of(task: SearchTask, parameters: Array) -> Policy:
 
 def scorer(task: SearchTask) -> Scorer:
     """Return the fastest scorer for this environment."""
-    return CartPoleScorer(task) if task.environment == CART_POLE else StockScorer(task)
+    engine = _engine(task)
+    return StockScorer(task) if engine is None else BatchScorer(task, engine)
 
 
-def _cart_pole_scores(lengths: Array) -> Scores:
-    """Each step's reward is 1."""
-    return Scores(lengths.astype(np.float64), lengths)
+def _engine(task: SearchTask) -> EpisodeEngine | None:
+    # One native thread each: the search has as many threads as cores.
+    return episode_engine(task.environment, task.policy, task.seeds, EnvOptions(**task.options))

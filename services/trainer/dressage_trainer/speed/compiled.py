@@ -88,7 +88,7 @@ def _sizes(environment: str) -> dict[str, Any]:
 def key_of(request: Mapping[str, Any]) -> str:
     """Return the name of the folder for a request."""
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources())).hexdigest()
-    facts = {"request": request, "machine": _machine(), "sources": digest}
+    facts = {"request": request, "machine": machine(), "sources": digest}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -101,7 +101,8 @@ def sources() -> list[Path]:
 
 
 @cache
-def _machine() -> dict[str, Any]:
+def machine() -> dict[str, Any]:
+    """Return versions and processor, which compiled code depends on."""
     versions = {name: distributions.version(name) for name in _PACKAGES}
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
@@ -144,7 +145,7 @@ class CompiledCache:
     def find(self, key: str) -> Path | None:
         """Return the folder of a key if it is filled and can be trusted."""
         folder = self.root / key
-        return folder if self._own(self.root) and self._own(folder) else None
+        return folder if is_private(self.root) and is_private(folder) else None
 
     def fill(
         self,
@@ -162,7 +163,7 @@ class CompiledCache:
         try:
             compiled = _compile(request, scratch, filling, seconds=seconds, allow_unsandboxed=allow_unsandboxed)
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if not self._own(self.root):
+            if not is_private(self.root):
                 log.warning("compiled updates are not kept: other users can write to the folder", folder=str(self.root))
                 return False
             _keep(compiled, self.root, key)
@@ -175,20 +176,22 @@ class CompiledCache:
             shutil.rmtree(scratch, ignore_errors=True)
         return self.find(key) is not None
 
-    @staticmethod
-    def _own(folder: Path) -> bool:
-        try:
-            facts = folder.stat(follow_symlinks=False)
-        except OSError:
-            return False
-        private = not facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and private
-
     def _prune(self) -> None:
         """Delete all but the newest folders."""
-        folders = sorted(self.root.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+        folders = [path for path in self.root.iterdir() if path.name != "kernels"]  # see `lease.kernels`
+        folders.sort(key=lambda path: path.stat().st_mtime, reverse=True)
         for folder in folders[_KEPT:]:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_private(folder: Path) -> bool:
+    """Return whether a folder exists and no other user can have written to it."""
+    try:
+        facts = folder.stat(follow_symlinks=False)
+    except OSError:
+        return False
+    private = not facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and private
 
 
 class Fillings:

@@ -103,6 +103,13 @@ class Task(google.protobuf.message.Message):
     VIDEO_JUDGE_FIELD_NUMBER: builtins.int
     VIDEO_QUESTION_FIELD_NUMBER: builtins.int
     SYNTHESISER_FIELD_NUMBER: builtins.int
+    PARAMETER_PROPOSER_FIELD_NUMBER: builtins.int
+    CRITIC_FIELD_NUMBER: builtins.int
+    POLICY_AUTHOR_FIELD_NUMBER: builtins.int
+    FEEDBACK_AUTHOR_FIELD_NUMBER: builtins.int
+    REFLECTOR_FIELD_NUMBER: builtins.int
+    PROGRAM_AUTHOR_FIELD_NUMBER: builtins.int
+    PROGRAM_REVISER_FIELD_NUMBER: builtins.int
     THINKING_FIELD_NUMBER: builtins.int
     session: builtins.str
     """`sessions/{session}`; empty outside of a session."""
@@ -158,6 +165,34 @@ class Task(google.protobuf.message.Message):
     def synthesiser(self) -> Global___SynthesiserTask:
         """Two verdicts that differ to one verdict."""
 
+    @property
+    def parameter_proposer(self) -> Global___ParameterProposerTask:
+        """Evaluated parameters to new parameters."""
+
+    @property
+    def critic(self) -> Global___CriticTask:
+        """Parameters and their rollouts to revised parameters."""
+
+    @property
+    def policy_author(self) -> Global___PolicyAuthorTask:
+        """Intent and earlier policies to a policy in Python."""
+
+    @property
+    def feedback_author(self) -> Global___FeedbackAuthorTask:
+        """Environment to a class that summarises trajectories."""
+
+    @property
+    def reflector(self) -> Global___ReflectorTask:
+        """Results of earlier rounds to a reflection."""
+
+    @property
+    def program_author(self) -> Global___ProgramAuthorTask:
+        """Task to programs."""
+
+    @property
+    def program_reviser(self) -> Global___ProgramReviserTask:
+        """Evaluated programs to new programs."""
+
     def __init__(
         self,
         *,
@@ -175,11 +210,18 @@ class Task(google.protobuf.message.Message):
         video_judge: Global___VideoJudgeTask | None = ...,
         video_question: Global___VideoQuestionTask | None = ...,
         synthesiser: Global___SynthesiserTask | None = ...,
+        parameter_proposer: Global___ParameterProposerTask | None = ...,
+        critic: Global___CriticTask | None = ...,
+        policy_author: Global___PolicyAuthorTask | None = ...,
+        feedback_author: Global___FeedbackAuthorTask | None = ...,
+        reflector: Global___ReflectorTask | None = ...,
+        program_author: Global___ProgramAuthorTask | None = ...,
+        program_reviser: Global___ProgramReviserTask | None = ...,
         thinking: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["code_reviewer", b"code_reviewer", "elicitor", b"elicitor", "fixer", b"fixer", "judge_author", b"judge_author", "remaining_budget", b"remaining_budget", "reviser", b"reviser", "reward_author", b"reward_author", "role", b"role", "synthesiser", b"synthesiser", "video_criteria", b"video_criteria", "video_judge", b"video_judge", "video_question", b"video_question"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["code_reviewer", b"code_reviewer", "elicitor", b"elicitor", "fixer", b"fixer", "judge_author", b"judge_author", "key", b"key", "model", b"model", "remaining_budget", b"remaining_budget", "reviser", b"reviser", "reward_author", b"reward_author", "role", b"role", "session", b"session", "synthesiser", b"synthesiser", "thinking", b"thinking", "video_criteria", b"video_criteria", "video_judge", b"video_judge", "video_question", b"video_question"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["role", b"role"]) -> typing.Literal["elicitor", "reward_author", "judge_author", "fixer", "reviser", "code_reviewer", "video_criteria", "video_judge", "video_question", "synthesiser"] | None: ...
+    def HasField(self, field_name: typing.Literal["code_reviewer", b"code_reviewer", "critic", b"critic", "elicitor", b"elicitor", "feedback_author", b"feedback_author", "fixer", b"fixer", "judge_author", b"judge_author", "parameter_proposer", b"parameter_proposer", "policy_author", b"policy_author", "program_author", b"program_author", "program_reviser", b"program_reviser", "reflector", b"reflector", "remaining_budget", b"remaining_budget", "reviser", b"reviser", "reward_author", b"reward_author", "role", b"role", "synthesiser", b"synthesiser", "video_criteria", b"video_criteria", "video_judge", b"video_judge", "video_question", b"video_question"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["code_reviewer", b"code_reviewer", "critic", b"critic", "elicitor", b"elicitor", "feedback_author", b"feedback_author", "fixer", b"fixer", "judge_author", b"judge_author", "key", b"key", "model", b"model", "parameter_proposer", b"parameter_proposer", "policy_author", b"policy_author", "program_author", b"program_author", "program_reviser", b"program_reviser", "reflector", b"reflector", "remaining_budget", b"remaining_budget", "reviser", b"reviser", "reward_author", b"reward_author", "role", b"role", "session", b"session", "synthesiser", b"synthesiser", "thinking", b"thinking", "video_criteria", b"video_criteria", "video_judge", b"video_judge", "video_question", b"video_question"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["role", b"role"]) -> typing.Literal["elicitor", "reward_author", "judge_author", "fixer", "reviser", "code_reviewer", "video_criteria", "video_judge", "video_question", "synthesiser", "parameter_proposer", "critic", "policy_author", "feedback_author", "reflector", "program_author", "program_reviser"] | None: ...
 
 Global___Task: typing_extensions.TypeAlias = Task
 
@@ -291,7 +333,7 @@ class FixerTask(google.protobuf.message.Message):
     ROUND_FIELD_NUMBER: builtins.int
     EARLIER_EXPLANATIONS_FIELD_NUMBER: builtins.int
     subject: builtins.str
-    """What the code is: `reward` or `judge`."""
+    """What the code is: `reward`, `judge`, `policy` or `feedback`."""
     source: builtins.str
     """The code that failed."""
     round: builtins.int
@@ -727,6 +769,497 @@ class KnownLesson(google.protobuf.message.Message):
 Global___KnownLesson: typing_extensions.TypeAlias = KnownLesson
 
 @typing.final
+class ParameterForm(google.protobuf.message.Message):
+    """The form of the parameters that a model proposes."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: builtins.int
+    SIZE_FIELD_NUMBER: builtins.int
+    CHOICES_FIELD_NUMBER: builtins.int
+    RANGE_FIELD_NUMBER: builtins.int
+    ENFORCED_FIELD_NUMBER: builtins.int
+    BIAS_FIELD_NUMBER: builtins.int
+    DIGITS_FIELD_NUMBER: builtins.int
+    kind: builtins.str
+    """Kind of policy: `linear`, `table`, `random_features`, `projected_mlp` or `mlp`."""
+    size: builtins.int
+    """Number of parameters."""
+    choices: builtins.int
+    """Number of values of each parameter, integers from 0; 0 for real numbers."""
+    range: builtins.float
+    """Largest absolute value of a real parameter; 0: no limit."""
+    enforced: builtins.bool
+    """Whether the limits are enforced; otherwise they are only stated."""
+    bias: builtins.bool
+    """Whether a linear policy has a bias."""
+    digits: builtins.int
+    """Significant digits of parameters in prompts; 0 means 3."""
+    def __init__(
+        self,
+        *,
+        kind: builtins.str = ...,
+        size: builtins.int = ...,
+        choices: builtins.int = ...,
+        range: builtins.float = ...,
+        enforced: builtins.bool = ...,
+        bias: builtins.bool = ...,
+        digits: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bias", b"bias", "choices", b"choices", "digits", b"digits", "enforced", b"enforced", "kind", b"kind", "range", b"range", "size", b"size"]) -> None: ...
+
+Global___ParameterForm: typing_extensions.TypeAlias = ParameterForm
+
+@typing.final
+class ParameterTrial(google.protobuf.message.Message):
+    """Evaluated parameters."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VALUES_FIELD_NUMBER: builtins.int
+    MEAN_RETURN_FIELD_NUMBER: builtins.int
+    EPISODES_FIELD_NUMBER: builtins.int
+    ITERATION_FIELD_NUMBER: builtins.int
+    ROLLOUT_FIELD_NUMBER: builtins.int
+    mean_return: builtins.float
+    """Mean return."""
+    episodes: builtins.int
+    """Number of episodes of the mean."""
+    iteration: builtins.int
+    """Number of the iteration; 0 for a random candidate before the first."""
+    rollout: builtins.str
+    """Text that describes a rollout; empty: none."""
+    @property
+    def values(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """The parameters."""
+
+    def __init__(
+        self,
+        *,
+        values: collections.abc.Iterable[builtins.float] | None = ...,
+        mean_return: builtins.float = ...,
+        episodes: builtins.int = ...,
+        iteration: builtins.int = ...,
+        rollout: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["episodes", b"episodes", "iteration", b"iteration", "mean_return", b"mean_return", "rollout", b"rollout", "values", b"values"]) -> None: ...
+
+Global___ParameterTrial: typing_extensions.TypeAlias = ParameterTrial
+
+@typing.final
+class ParameterProposerTask(google.protobuf.message.Message):
+    """Evaluated parameters to new parameters."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BRIEF_FIELD_NUMBER: builtins.int
+    FORM_FIELD_NUMBER: builtins.int
+    HISTORY_FIELD_NUMBER: builtins.int
+    ITERATION_FIELD_NUMBER: builtins.int
+    ITERATIONS_FIELD_NUMBER: builtins.int
+    OPTIMUM_FIELD_NUMBER: builtins.int
+    STEP_SIZE_FIELD_NUMBER: builtins.int
+    DESCRIBE_ENVIRONMENT_FIELD_NUMBER: builtins.int
+    PREVIOUS_FIELD_NUMBER: builtins.int
+    EVIDENCE_FIELD_NUMBER: builtins.int
+    SELF_CRITIQUE_FIELD_NUMBER: builtins.int
+    NOTES_FIELD_NUMBER: builtins.int
+    iteration: builtins.int
+    """Number of the iteration, from 1."""
+    iterations: builtins.int
+    """Number of iterations in the prompt."""
+    optimum: builtins.float
+    """Return that the prompt gives as the optimum; not set: unknown."""
+    step_size: builtins.float
+    """Step size of exploration."""
+    describe_environment: builtins.bool
+    """Whether the prompt describes the environment and the intent; otherwise the task is a black-box optimisation."""
+    evidence: builtins.str
+    """Text that describes rollouts of the latest parameters; empty: none."""
+    self_critique: builtins.bool
+    """Whether the model drafts, criticises and revises in one reply."""
+    @property
+    def brief(self) -> Global___Brief:
+        """The intended behaviour."""
+
+    @property
+    def form(self) -> Global___ParameterForm:
+        """The form of the parameters."""
+
+    @property
+    def history(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ParameterTrial]:
+        """Evaluated parameters, in order."""
+
+    @property
+    def previous(self) -> Global___ParameterTrial:
+        """A proposal of the same iteration with its return, to propose another one after it; not set: none."""
+
+    @property
+    def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Notes of people."""
+
+    def __init__(
+        self,
+        *,
+        brief: Global___Brief | None = ...,
+        form: Global___ParameterForm | None = ...,
+        history: collections.abc.Iterable[Global___ParameterTrial] | None = ...,
+        iteration: builtins.int = ...,
+        iterations: builtins.int = ...,
+        optimum: builtins.float | None = ...,
+        step_size: builtins.float = ...,
+        describe_environment: builtins.bool = ...,
+        previous: Global___ParameterTrial | None = ...,
+        evidence: builtins.str = ...,
+        self_critique: builtins.bool = ...,
+        notes: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_optimum", b"_optimum", "brief", b"brief", "form", b"form", "optimum", b"optimum", "previous", b"previous"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_optimum", b"_optimum", "brief", b"brief", "describe_environment", b"describe_environment", "evidence", b"evidence", "form", b"form", "history", b"history", "iteration", b"iteration", "iterations", b"iterations", "notes", b"notes", "optimum", b"optimum", "previous", b"previous", "self_critique", b"self_critique", "step_size", b"step_size"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_optimum", b"_optimum"]) -> typing.Literal["optimum"] | None: ...
+
+Global___ParameterProposerTask: typing_extensions.TypeAlias = ParameterProposerTask
+
+@typing.final
+class CriticTask(google.protobuf.message.Message):
+    """Parameters and their rollouts to revised parameters."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BRIEF_FIELD_NUMBER: builtins.int
+    FORM_FIELD_NUMBER: builtins.int
+    PROPOSAL_FIELD_NUMBER: builtins.int
+    HISTORY_FIELD_NUMBER: builtins.int
+    EVIDENCE_FIELD_NUMBER: builtins.int
+    FOCUS_FIELD_NUMBER: builtins.int
+    OPTIMUM_FIELD_NUMBER: builtins.int
+    STEP_SIZE_FIELD_NUMBER: builtins.int
+    REVISION_THRESHOLD_FIELD_NUMBER: builtins.int
+    ITERATION_FIELD_NUMBER: builtins.int
+    ITERATIONS_FIELD_NUMBER: builtins.int
+    NOTES_FIELD_NUMBER: builtins.int
+    evidence: builtins.str
+    """Statistics and rollouts of the proposal, as text."""
+    focus: builtins.str
+    """What the critic is asked for: `diagnosis` (systematic or occasional failure), `failure_point` (the decisive step of one
+    rollout) or `contrast` (a comparison of rollouts).
+    """
+    optimum: builtins.float
+    """Return that the prompt gives as the optimum; not set: unknown."""
+    step_size: builtins.float
+    """Largest change of a real parameter that the critic is asked for."""
+    revision_threshold: builtins.float
+    """Mean return from which the critic is asked to change nothing, or one parameter a little; not set: none."""
+    iteration: builtins.int
+    """Number of the iteration, from 1."""
+    iterations: builtins.int
+    """Number of iterations in the prompt."""
+    @property
+    def brief(self) -> Global___Brief:
+        """The intended behaviour."""
+
+    @property
+    def form(self) -> Global___ParameterForm:
+        """The form of the parameters."""
+
+    @property
+    def proposal(self) -> Global___ParameterTrial:
+        """The parameters to revise."""
+
+    @property
+    def history(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ParameterTrial]:
+        """Evaluated parameters, in order."""
+
+    @property
+    def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Notes of people."""
+
+    def __init__(
+        self,
+        *,
+        brief: Global___Brief | None = ...,
+        form: Global___ParameterForm | None = ...,
+        proposal: Global___ParameterTrial | None = ...,
+        history: collections.abc.Iterable[Global___ParameterTrial] | None = ...,
+        evidence: builtins.str = ...,
+        focus: builtins.str = ...,
+        optimum: builtins.float | None = ...,
+        step_size: builtins.float = ...,
+        revision_threshold: builtins.float | None = ...,
+        iteration: builtins.int = ...,
+        iterations: builtins.int = ...,
+        notes: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_optimum", b"_optimum", "_revision_threshold", b"_revision_threshold", "brief", b"brief", "form", b"form", "optimum", b"optimum", "proposal", b"proposal", "revision_threshold", b"revision_threshold"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_optimum", b"_optimum", "_revision_threshold", b"_revision_threshold", "brief", b"brief", "evidence", b"evidence", "focus", b"focus", "form", b"form", "history", b"history", "iteration", b"iteration", "iterations", b"iterations", "notes", b"notes", "optimum", b"optimum", "proposal", b"proposal", "revision_threshold", b"revision_threshold", "step_size", b"step_size"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_optimum", b"_optimum"]) -> typing.Literal["optimum"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_revision_threshold", b"_revision_threshold"]) -> typing.Literal["revision_threshold"] | None: ...
+
+Global___CriticTask: typing_extensions.TypeAlias = CriticTask
+
+@typing.final
+class PolicyTrial(google.protobuf.message.Message):
+    """A policy in Python and its results."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: builtins.int
+    SOURCE_FIELD_NUMBER: builtins.int
+    RETURNS_FIELD_NUMBER: builtins.int
+    FEEDBACK_FIELD_NUMBER: builtins.int
+    FAILURE_FIELD_NUMBER: builtins.int
+    REFLECTION_FIELD_NUMBER: builtins.int
+    BEST_OF_ROUND_FIELD_NUMBER: builtins.int
+    round: builtins.int
+    """Number of the round."""
+    source: builtins.str
+    """Python source; empty where only the results are shown."""
+    failure: builtins.str
+    """The failure; empty if there is none."""
+    reflection: builtins.str
+    """Reflection on the round."""
+    best_of_round: builtins.bool
+    """Whether it is the best policy of its round."""
+    @property
+    def returns(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Returns of the episodes; empty if it failed."""
+
+    @property
+    def feedback(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Summaries of its trajectories."""
+
+    def __init__(
+        self,
+        *,
+        round: builtins.int = ...,
+        source: builtins.str = ...,
+        returns: collections.abc.Iterable[builtins.float] | None = ...,
+        feedback: collections.abc.Iterable[builtins.str] | None = ...,
+        failure: builtins.str = ...,
+        reflection: builtins.str = ...,
+        best_of_round: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["best_of_round", b"best_of_round", "failure", b"failure", "feedback", b"feedback", "reflection", b"reflection", "returns", b"returns", "round", b"round", "source", b"source"]) -> None: ...
+
+Global___PolicyTrial: typing_extensions.TypeAlias = PolicyTrial
+
+@typing.final
+class PolicyAuthorTask(google.protobuf.message.Message):
+    """Intent and earlier policies to a policy in Python."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BRIEF_FIELD_NUMBER: builtins.int
+    HORIZON_FIELD_NUMBER: builtins.int
+    ROUND_FIELD_NUMBER: builtins.int
+    CANDIDATE_FIELD_NUMBER: builtins.int
+    HISTORY_FIELD_NUMBER: builtins.int
+    REFLECTION_FIELD_NUMBER: builtins.int
+    TARGET_FIELD_NUMBER: builtins.int
+    ACT_SECONDS_FIELD_NUMBER: builtins.int
+    NOTES_FIELD_NUMBER: builtins.int
+    horizon: builtins.int
+    """Maximum number of steps of an episode."""
+    round: builtins.int
+    """Number of the round, from 1."""
+    candidate: builtins.int
+    """Number of the candidate in its round, from 1; candidates of one round have the same prompt."""
+    reflection: builtins.str
+    """Reflection on the earlier rounds; empty: none."""
+    target: builtins.float
+    """Return required to succeed; not set: unknown."""
+    act_seconds: builtins.float
+    """Seconds that one action may take."""
+    @property
+    def brief(self) -> Global___Brief:
+        """The intended behaviour."""
+
+    @property
+    def history(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PolicyTrial]:
+        """Earlier policies, in order: the best of each round with source, the others with their results."""
+
+    @property
+    def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Notes of people."""
+
+    def __init__(
+        self,
+        *,
+        brief: Global___Brief | None = ...,
+        horizon: builtins.int = ...,
+        round: builtins.int = ...,
+        candidate: builtins.int = ...,
+        history: collections.abc.Iterable[Global___PolicyTrial] | None = ...,
+        reflection: builtins.str = ...,
+        target: builtins.float | None = ...,
+        act_seconds: builtins.float = ...,
+        notes: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_target", b"_target", "brief", b"brief", "target", b"target"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_target", b"_target", "act_seconds", b"act_seconds", "brief", b"brief", "candidate", b"candidate", "history", b"history", "horizon", b"horizon", "notes", b"notes", "reflection", b"reflection", "round", b"round", "target", b"target"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_target", b"_target"]) -> typing.Literal["target"] | None: ...
+
+Global___PolicyAuthorTask: typing_extensions.TypeAlias = PolicyAuthorTask
+
+@typing.final
+class FeedbackAuthorTask(google.protobuf.message.Message):
+    """Environment to a class that summarises trajectories."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BRIEF_FIELD_NUMBER: builtins.int
+    HORIZON_FIELD_NUMBER: builtins.int
+    horizon: builtins.int
+    """Maximum number of steps of an episode."""
+    @property
+    def brief(self) -> Global___Brief:
+        """The intended behaviour."""
+
+    def __init__(
+        self,
+        *,
+        brief: Global___Brief | None = ...,
+        horizon: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["brief", b"brief"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["brief", b"brief", "horizon", b"horizon"]) -> None: ...
+
+Global___FeedbackAuthorTask: typing_extensions.TypeAlias = FeedbackAuthorTask
+
+@typing.final
+class ReflectorTask(google.protobuf.message.Message):
+    """Results of earlier rounds to a reflection."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BRIEF_FIELD_NUMBER: builtins.int
+    HISTORY_FIELD_NUMBER: builtins.int
+    @property
+    def brief(self) -> Global___Brief:
+        """The intended behaviour."""
+
+    @property
+    def history(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PolicyTrial]:
+        """Earlier policies, in order."""
+
+    def __init__(
+        self,
+        *,
+        brief: Global___Brief | None = ...,
+        history: collections.abc.Iterable[Global___PolicyTrial] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["brief", b"brief"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["brief", b"brief", "history", b"history"]) -> None: ...
+
+Global___ReflectorTask: typing_extensions.TypeAlias = ReflectorTask
+
+@typing.final
+class ProgramAuthorTask(google.protobuf.message.Message):
+    """Task to programs. Tasks that differ only in `reply` have the same prompt."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BRIEF_FIELD_NUMBER: builtins.int
+    TASK_FIELD_NUMBER: builtins.int
+    FORM_FIELD_NUMBER: builtins.int
+    REPLY_FIELD_NUMBER: builtins.int
+    task: builtins.str
+    """Id of the environment, such as `karel/DoorKey`."""
+    form: builtins.str
+    """What the model is asked to write: `pythonic` (Python, then its translation to the DSL), `python` or `dsl`; empty:
+    `pythonic`.
+    """
+    reply: builtins.int
+    """Number of the reply, from 0. `template/v1` answers with the recorded reply of this number; after the last one with
+    RECORDED_PROGRAMS_ENDED, and for a task without recorded replies with NO_RECORDED_PROGRAMS.
+    """
+    @property
+    def brief(self) -> Global___Brief:
+        """The intended behaviour."""
+
+    def __init__(
+        self,
+        *,
+        brief: Global___Brief | None = ...,
+        task: builtins.str = ...,
+        form: builtins.str = ...,
+        reply: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["brief", b"brief"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["brief", b"brief", "form", b"form", "reply", b"reply", "task", b"task"]) -> None: ...
+
+Global___ProgramAuthorTask: typing_extensions.TypeAlias = ProgramAuthorTask
+
+@typing.final
+class ProgramTrial(google.protobuf.message.Message):
+    """An evaluated program."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROGRAM_FIELD_NUMBER: builtins.int
+    MEAN_RETURN_FIELD_NUMBER: builtins.int
+    program: builtins.str
+    """Canonical text in the DSL."""
+    mean_return: builtins.float
+    """Mean return."""
+    def __init__(
+        self,
+        *,
+        program: builtins.str = ...,
+        mean_return: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["mean_return", b"mean_return", "program", b"program"]) -> None: ...
+
+Global___ProgramTrial: typing_extensions.TypeAlias = ProgramTrial
+
+@typing.final
+class ProgramReviserTask(google.protobuf.message.Message):
+    """Evaluated programs to new programs. Tasks that differ only in `reply` have the same prompt."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BRIEF_FIELD_NUMBER: builtins.int
+    TASK_FIELD_NUMBER: builtins.int
+    VARIANT_FIELD_NUMBER: builtins.int
+    TRIALS_FIELD_NUMBER: builtins.int
+    TRACE_FIELD_NUMBER: builtins.int
+    REPLY_FIELD_NUMBER: builtins.int
+    task: builtins.str
+    """Id of the environment, such as `karel/DoorKey`."""
+    variant: builtins.str
+    """What the prompt contains: `regeneration` (programs), `regeneration_with_reward` (programs and their returns),
+    `agent_trace` (an episode of the best program) or `program_trace` (the same with the executing line).
+    """
+    trace: builtins.str
+    """The episode as text; empty for the first two variants."""
+    reply: builtins.int
+    """Number of the reply, from 0. `template/v1` has no revisions: NO_RECORDED_PROGRAMS."""
+    @property
+    def brief(self) -> Global___Brief:
+        """The intended behaviour."""
+
+    @property
+    def trials(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ProgramTrial]:
+        """Evaluated programs, in any order; for traces, the best one."""
+
+    def __init__(
+        self,
+        *,
+        brief: Global___Brief | None = ...,
+        task: builtins.str = ...,
+        variant: builtins.str = ...,
+        trials: collections.abc.Iterable[Global___ProgramTrial] | None = ...,
+        trace: builtins.str = ...,
+        reply: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["brief", b"brief"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["brief", b"brief", "reply", b"reply", "task", b"task", "trace", b"trace", "trials", b"trials", "variant", b"variant"]) -> None: ...
+
+Global___ProgramReviserTask: typing_extensions.TypeAlias = ProgramReviserTask
+
+@typing.final
 class ToolCall(google.protobuf.message.Message):
     """A call of one of the caller's tools."""
 
@@ -817,6 +1350,11 @@ class TaskResult(google.protobuf.message.Message):
     VIDEO_VERDICT_FIELD_NUMBER: builtins.int
     VIDEO_ANSWER_FIELD_NUMBER: builtins.int
     SYNTHESIS_FIELD_NUMBER: builtins.int
+    PARAMETERS_FIELD_NUMBER: builtins.int
+    POLICY_FIELD_NUMBER: builtins.int
+    FEEDBACK_FIELD_NUMBER: builtins.int
+    REFLECTION_FIELD_NUMBER: builtins.int
+    PROGRAMS_FIELD_NUMBER: builtins.int
     JOURNAL_HITS_FIELD_NUMBER: builtins.int
     model: builtins.str
     """The model that answered."""
@@ -866,6 +1404,26 @@ class TaskResult(google.protobuf.message.Message):
     def synthesis(self) -> Global___Synthesis:
         """Result of the synthesiser."""
 
+    @property
+    def parameters(self) -> Global___ProposedParameters:
+        """Result of the parameter proposer and the critic."""
+
+    @property
+    def policy(self) -> Global___PolicyCode:
+        """Result of the policy author."""
+
+    @property
+    def feedback(self) -> Global___FeedbackCode:
+        """Result of the feedback author."""
+
+    @property
+    def reflection(self) -> Global___Reflection:
+        """Result of the reflector."""
+
+    @property
+    def programs(self) -> Global___Programs:
+        """Result of the program author and the program reviser."""
+
     def __init__(
         self,
         *,
@@ -881,11 +1439,16 @@ class TaskResult(google.protobuf.message.Message):
         video_verdict: Global___VideoVerdict | None = ...,
         video_answer: Global___VideoAnswer | None = ...,
         synthesis: Global___Synthesis | None = ...,
+        parameters: Global___ProposedParameters | None = ...,
+        policy: Global___PolicyCode | None = ...,
+        feedback: Global___FeedbackCode | None = ...,
+        reflection: Global___Reflection | None = ...,
+        programs: Global___Programs | None = ...,
         journal_hits: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["cost", b"cost", "elicitor", b"elicitor", "fixed", b"fixed", "judge", b"judge", "result", b"result", "review", b"review", "revision", b"revision", "reward", b"reward", "synthesis", b"synthesis", "video_answer", b"video_answer", "video_criteria", b"video_criteria", "video_verdict", b"video_verdict"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cost", b"cost", "elicitor", b"elicitor", "fixed", b"fixed", "journal_hits", b"journal_hits", "judge", b"judge", "model", b"model", "result", b"result", "review", b"review", "revision", b"revision", "reward", b"reward", "synthesis", b"synthesis", "video_answer", b"video_answer", "video_criteria", b"video_criteria", "video_verdict", b"video_verdict"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["elicitor", "reward", "judge", "fixed", "revision", "review", "video_criteria", "video_verdict", "video_answer", "synthesis"] | None: ...
+    def HasField(self, field_name: typing.Literal["cost", b"cost", "elicitor", b"elicitor", "feedback", b"feedback", "fixed", b"fixed", "judge", b"judge", "parameters", b"parameters", "policy", b"policy", "programs", b"programs", "reflection", b"reflection", "result", b"result", "review", b"review", "revision", b"revision", "reward", b"reward", "synthesis", b"synthesis", "video_answer", b"video_answer", "video_criteria", b"video_criteria", "video_verdict", b"video_verdict"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cost", b"cost", "elicitor", b"elicitor", "feedback", b"feedback", "fixed", b"fixed", "journal_hits", b"journal_hits", "judge", b"judge", "model", b"model", "parameters", b"parameters", "policy", b"policy", "programs", b"programs", "reflection", b"reflection", "result", b"result", "review", b"review", "revision", b"revision", "reward", b"reward", "synthesis", b"synthesis", "video_answer", b"video_answer", "video_criteria", b"video_criteria", "video_verdict", b"video_verdict"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["elicitor", "reward", "judge", "fixed", "revision", "review", "video_criteria", "video_verdict", "video_answer", "synthesis", "parameters", "policy", "feedback", "reflection", "programs"] | None: ...
 
 Global___TaskResult: typing_extensions.TypeAlias = TaskResult
 
@@ -1326,6 +1889,122 @@ class SettledCriterion(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["evidence", b"evidence", "name", b"name", "source", b"source", "status", b"status"]) -> None: ...
 
 Global___SettledCriterion: typing_extensions.TypeAlias = SettledCriterion
+
+@typing.final
+class ProposedParameters(google.protobuf.message.Message):
+    """Parameters that a model proposes."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VALUES_FIELD_NUMBER: builtins.int
+    EXPLANATION_FIELD_NUMBER: builtins.int
+    EVIDENCE_TOKENS_FIELD_NUMBER: builtins.int
+    explanation: builtins.str
+    """Explanation."""
+    evidence_tokens: builtins.int
+    """Tokens of the evidence in the prompt."""
+    @property
+    def values(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """The parameters."""
+
+    def __init__(
+        self,
+        *,
+        values: collections.abc.Iterable[builtins.float] | None = ...,
+        explanation: builtins.str = ...,
+        evidence_tokens: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["evidence_tokens", b"evidence_tokens", "explanation", b"explanation", "values", b"values"]) -> None: ...
+
+Global___ProposedParameters: typing_extensions.TypeAlias = ProposedParameters
+
+@typing.final
+class PolicyCode(google.protobuf.message.Message):
+    """A policy in Python."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: builtins.int
+    EXPLANATION_FIELD_NUMBER: builtins.int
+    source: builtins.str
+    """Python source."""
+    explanation: builtins.str
+    """Explanation."""
+    def __init__(
+        self,
+        *,
+        source: builtins.str = ...,
+        explanation: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["explanation", b"explanation", "source", b"source"]) -> None: ...
+
+Global___PolicyCode: typing_extensions.TypeAlias = PolicyCode
+
+@typing.final
+class FeedbackCode(google.protobuf.message.Message):
+    """A class that summarises trajectories."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: builtins.int
+    source: builtins.str
+    """Python source."""
+    def __init__(
+        self,
+        *,
+        source: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["source", b"source"]) -> None: ...
+
+Global___FeedbackCode: typing_extensions.TypeAlias = FeedbackCode
+
+@typing.final
+class Reflection(google.protobuf.message.Message):
+    """A reflection."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: builtins.int
+    text: builtins.str
+    """Three or four sentences."""
+    def __init__(
+        self,
+        *,
+        text: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["text", b"text"]) -> None: ...
+
+Global___Reflection: typing_extensions.TypeAlias = Reflection
+
+@typing.final
+class Programs(google.protobuf.message.Message):
+    """The programs of a reply."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROGRAMS_FIELD_NUMBER: builtins.int
+    REJECTED_FIELD_NUMBER: builtins.int
+    PROVENANCE_FIELD_NUMBER: builtins.int
+    provenance: builtins.str
+    """Origin of a recorded reply, such as that it was written by hand; empty for a model's reply."""
+    @property
+    def programs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Canonical texts in the DSL, in the order of the reply, each once; at least one."""
+
+    @property
+    def rejected(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The reason for each text that is not a program."""
+
+    def __init__(
+        self,
+        *,
+        programs: collections.abc.Iterable[builtins.str] | None = ...,
+        rejected: collections.abc.Iterable[builtins.str] | None = ...,
+        provenance: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["programs", b"programs", "provenance", b"provenance", "rejected", b"rejected"]) -> None: ...
+
+Global___Programs: typing_extensions.TypeAlias = Programs
 
 @typing.final
 class DescribeModelRequest(google.protobuf.message.Message):

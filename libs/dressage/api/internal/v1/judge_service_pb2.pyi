@@ -29,17 +29,26 @@ class CheckRequest(google.protobuf.message.Message):
 
     REWARD_SOURCE_FIELD_NUMBER: builtins.int
     JUDGE_SOURCE_FIELD_NUMBER: builtins.int
+    POLICY_SOURCE_FIELD_NUMBER: builtins.int
+    FEEDBACK_SOURCE_FIELD_NUMBER: builtins.int
     ENVIRONMENT_FIELD_NUMBER: builtins.int
     NULL_CONTROLS_FIELD_NUMBER: builtins.int
     PASS_THRESHOLD_FIELD_NUMBER: builtins.int
+    ACT_SECONDS_FIELD_NUMBER: builtins.int
     reward_source: builtins.str
     """Source of a reward."""
     judge_source: builtins.str
     """Source of a judge."""
+    policy_source: builtins.str
+    """Source of a policy class."""
+    feedback_source: builtins.str
+    """Source of a feedback class."""
     environment: builtins.str
     """Environment id."""
     pass_threshold: builtins.float
     """Lowest score that passes; every null control must score less. 0 means 0.7."""
+    act_seconds: builtins.float
+    """Seconds that one action of a policy may take; 0 means 1."""
     @property
     def null_controls(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Null controls that a judge must fail."""
@@ -49,13 +58,16 @@ class CheckRequest(google.protobuf.message.Message):
         *,
         reward_source: builtins.str = ...,
         judge_source: builtins.str = ...,
+        policy_source: builtins.str = ...,
+        feedback_source: builtins.str = ...,
         environment: builtins.str = ...,
         null_controls: collections.abc.Iterable[builtins.str] | None = ...,
         pass_threshold: builtins.float = ...,
+        act_seconds: builtins.float = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["judge_source", b"judge_source", "reward_source", b"reward_source", "subject", b"subject"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["environment", b"environment", "judge_source", b"judge_source", "null_controls", b"null_controls", "pass_threshold", b"pass_threshold", "reward_source", b"reward_source", "subject", b"subject"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["subject", b"subject"]) -> typing.Literal["reward_source", "judge_source"] | None: ...
+    def HasField(self, field_name: typing.Literal["feedback_source", b"feedback_source", "judge_source", b"judge_source", "policy_source", b"policy_source", "reward_source", b"reward_source", "subject", b"subject"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["act_seconds", b"act_seconds", "environment", b"environment", "feedback_source", b"feedback_source", "judge_source", b"judge_source", "null_controls", b"null_controls", "pass_threshold", b"pass_threshold", "policy_source", b"policy_source", "reward_source", b"reward_source", "subject", b"subject"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["subject", b"subject"]) -> typing.Literal["reward_source", "judge_source", "policy_source", "feedback_source"] | None: ...
 
 Global___CheckRequest: typing_extensions.TypeAlias = CheckRequest
 
@@ -104,6 +116,7 @@ class CheckResponse(google.protobuf.message.Message):
     STYLE_FIELD_NUMBER: builtins.int
     MILLISECONDS_PER_THOUSAND_ROWS_FIELD_NUMBER: builtins.int
     CONTROL_SCORES_FIELD_NUMBER: builtins.int
+    ACT_MICROSECONDS_FIELD_NUMBER: builtins.int
     ok: builtins.bool
     """Whether the code passed."""
     latex: builtins.str
@@ -112,6 +125,8 @@ class CheckResponse(google.protobuf.message.Message):
     """`vectorised` or `per_step`."""
     milliseconds_per_thousand_rows: builtins.float
     """Milliseconds for a thousand rows of states."""
+    act_microseconds: builtins.float
+    """Microseconds of one action of a policy: the median on sample observations."""
     @property
     def failures(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[dressage.api.v1.event_pb2.CheckFailure]:
         """The failures."""
@@ -134,8 +149,9 @@ class CheckResponse(google.protobuf.message.Message):
         style: builtins.str = ...,
         milliseconds_per_thousand_rows: builtins.float = ...,
         control_scores: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        act_microseconds: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["control_scores", b"control_scores", "failures", b"failures", "latex", b"latex", "milliseconds_per_thousand_rows", b"milliseconds_per_thousand_rows", "ok", b"ok", "style", b"style", "terms", b"terms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["act_microseconds", b"act_microseconds", "control_scores", b"control_scores", "failures", b"failures", "latex", b"latex", "milliseconds_per_thousand_rows", b"milliseconds_per_thousand_rows", "ok", b"ok", "style", b"style", "terms", b"terms"]) -> None: ...
 
 Global___CheckResponse: typing_extensions.TypeAlias = CheckResponse
 

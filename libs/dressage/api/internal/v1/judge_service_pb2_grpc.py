@@ -57,7 +57,7 @@ class JudgeServiceServicer(object):
     """
 
     def Check(self, request, context):
-        """Checks a generated reward or judge in the sandbox.
+        """Checks a generated reward, judge, policy or feedback class in the sandbox.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

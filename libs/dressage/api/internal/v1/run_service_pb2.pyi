@@ -464,17 +464,28 @@ class PolicySpec(google.protobuf.message.Message):
     HIDDEN_SIZES_FIELD_NUMBER: builtins.int
     FEATURES_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
+    LATENT_SIZES_FIELD_NUMBER: builtins.int
+    ACTIVATION_FIELD_NUMBER: builtins.int
+    SQUASH_FIELD_NUMBER: builtins.int
     kind: builtins.str
-    """Kind: `linear`, `table`, `mlp` or `random_features`."""
+    """Kind: `linear`, `table`, `mlp`, `random_features` or `projected_mlp`."""
     bias: builtins.bool
     """Whether the policy has a bias."""
     features: builtins.int
     """Number of random features of `random_features`."""
     seed: builtins.int
-    """Seed of the fixed random features."""
+    """Seed of the fixed weights of `random_features` and `projected_mlp`."""
+    activation: builtins.str
+    """Activation of the hidden layers of `mlp`: `tanh` or `relu`; empty: `tanh`."""
+    squash: builtins.bool
+    """Whether continuous actions of `mlp` are squashed by tanh and scaled to their bounds; otherwise they are clipped."""
     @property
     def hidden_sizes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Hidden layer sizes of `mlp`."""
+
+    @property
+    def latent_sizes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Latent parameters of each layer of `projected_mlp`."""
 
     def __init__(
         self,
@@ -484,8 +495,11 @@ class PolicySpec(google.protobuf.message.Message):
         hidden_sizes: collections.abc.Iterable[builtins.int] | None = ...,
         features: builtins.int = ...,
         seed: builtins.int = ...,
+        latent_sizes: collections.abc.Iterable[builtins.int] | None = ...,
+        activation: builtins.str = ...,
+        squash: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["bias", b"bias", "features", b"features", "hidden_sizes", b"hidden_sizes", "kind", b"kind", "seed", b"seed"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["activation", b"activation", "bias", b"bias", "features", b"features", "hidden_sizes", b"hidden_sizes", "kind", b"kind", "latent_sizes", b"latent_sizes", "seed", b"seed", "squash", b"squash"]) -> None: ...
 
 Global___PolicySpec: typing_extensions.TypeAlias = PolicySpec
 
@@ -495,16 +509,54 @@ class EvaluateAssignment(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class ProvenanceEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     ENVIRONMENT_FIELD_NUMBER: builtins.int
     OPTIONS_FIELD_NUMBER: builtins.int
     POLICY_FIELD_NUMBER: builtins.int
     CANDIDATES_FIELD_NUMBER: builtins.int
     SEEDS_FIELD_NUMBER: builtins.int
     KEPT_ROLLOUTS_FIELD_NUMBER: builtins.int
+    KEPT_FIELD_NUMBER: builtins.int
+    BATCHED_FIELD_NUMBER: builtins.int
+    BUNDLES_FIELD_NUMBER: builtins.int
+    PROVENANCE_FIELD_NUMBER: builtins.int
+    FEEDBACK_SOURCE_FIELD_NUMBER: builtins.int
+    CODE_LIMITS_FIELD_NUMBER: builtins.int
+    PROFILE_FIELD_NUMBER: builtins.int
+    TRACE_FIELD_NUMBER: builtins.int
     environment: builtins.str
     """Environment id."""
     kept_rollouts: builtins.int
     """Number of rollouts to record for each candidate: those of the first seeds."""
+    batched: builtins.bool
+    """Whether to play on the batched engine, if the environment has one that equals stock Gymnasium. Recorded rollouts are played
+    on stock Gymnasium in any case.
+    """
+    bundles: builtins.bool
+    """Whether to store a policy bundle of each candidate, `candidates/{id}/policy`."""
+    feedback_source: builtins.str
+    """Python source of a feedback class, which summarises the trajectories of code candidates; empty: none."""
+    profile: builtins.str
+    """Rules of the task, if candidates are programs: `corrected` or `llmgs-v1`; empty: `corrected`."""
+    trace: builtins.str
+    """Episode of each program to return as text: `agent_trace` or `program_trace`, of the initial state with the lowest return;
+    empty: none.
+    """
     @property
     def options(self) -> dressage.api.v1.session_pb2.EnvironmentOptions:
         """Options of the environment."""
@@ -521,6 +573,18 @@ class EvaluateAssignment(google.protobuf.message.Message):
     def seeds(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Seeds of the episodes; each candidate is evaluated on all of them."""
 
+    @property
+    def kept(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Further rollouts to record for each candidate, by their return; their labels. Of equal returns the first one counts."""
+
+    @property
+    def provenance(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """Provenance that is recorded in these bundles."""
+
+    @property
+    def code_limits(self) -> Global___CodeLimits:
+        """Limits of code candidates."""
+
     def __init__(
         self,
         *,
@@ -530,11 +594,45 @@ class EvaluateAssignment(google.protobuf.message.Message):
         candidates: collections.abc.Iterable[Global___Candidate] | None = ...,
         seeds: collections.abc.Iterable[builtins.int] | None = ...,
         kept_rollouts: builtins.int = ...,
+        kept: collections.abc.Iterable[builtins.str] | None = ...,
+        batched: builtins.bool = ...,
+        bundles: builtins.bool = ...,
+        provenance: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        feedback_source: builtins.str = ...,
+        code_limits: Global___CodeLimits | None = ...,
+        profile: builtins.str = ...,
+        trace: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["options", b"options", "policy", b"policy"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "environment", b"environment", "kept_rollouts", b"kept_rollouts", "options", b"options", "policy", b"policy", "seeds", b"seeds"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["code_limits", b"code_limits", "options", b"options", "policy", b"policy"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["batched", b"batched", "bundles", b"bundles", "candidates", b"candidates", "code_limits", b"code_limits", "environment", b"environment", "feedback_source", b"feedback_source", "kept", b"kept", "kept_rollouts", b"kept_rollouts", "options", b"options", "policy", b"policy", "profile", b"profile", "provenance", b"provenance", "seeds", b"seeds", "trace", b"trace"]) -> None: ...
 
 Global___EvaluateAssignment: typing_extensions.TypeAlias = EvaluateAssignment
+
+@typing.final
+class CodeLimits(google.protobuf.message.Message):
+    """Limits of code candidates, in seconds; 0 means the default."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ACT_SECONDS_FIELD_NUMBER: builtins.int
+    EPISODE_SECONDS_FIELD_NUMBER: builtins.int
+    CANDIDATE_SECONDS_FIELD_NUMBER: builtins.int
+    act_seconds: builtins.float
+    """One action; 1 by default."""
+    episode_seconds: builtins.float
+    """One episode; 60 by default."""
+    candidate_seconds: builtins.float
+    """All episodes of a candidate; 300 by default."""
+    def __init__(
+        self,
+        *,
+        act_seconds: builtins.float = ...,
+        episode_seconds: builtins.float = ...,
+        candidate_seconds: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["act_seconds", b"act_seconds", "candidate_seconds", b"candidate_seconds", "episode_seconds", b"episode_seconds"]) -> None: ...
+
+Global___CodeLimits: typing_extensions.TypeAlias = CodeLimits
 
 @typing.final
 class Candidate(google.protobuf.message.Message):
@@ -598,7 +696,9 @@ Global___Parameters: typing_extensions.TypeAlias = Parameters
 
 @typing.final
 class SearchAssignment(google.protobuf.message.Message):
-    """Search within a budget. An improvement is the item `improvement/{evaluated}`."""
+    """Search within a budget. An improvement is the item `improvement/{evaluated}`. A baseline of Stable-Baselines3 evaluates its
+    policy after each training episode; both count: `budget` × `episodes` allow `budget` × `episodes` / (`episodes` + 1) of them.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -613,10 +713,15 @@ class SearchAssignment(google.protobuf.message.Message):
     TARGET_FIELD_NUMBER: builtins.int
     SCALE_FIELD_NUMBER: builtins.int
     CHECKPOINT_SECONDS_FIELD_NUMBER: builtins.int
+    RANGE_FIELD_NUMBER: builtins.int
+    STEP_SIZE_FIELD_NUMBER: builtins.int
+    PROGRAM_FIELD_NUMBER: builtins.int
     environment: builtins.str
     """Environment or task id."""
     algorithm: builtins.str
-    """Algorithm: `random`."""
+    """Algorithm: `random`, `hill_climb`, `cma_es`, or a baseline of Stable-Baselines3, for example `sb3_dqn`. For programs:
+    `scheduled_hill_climb`, `hill_climb`, `cebs`, `latent_cem`, `latent_cebs` or `random`.
+    """
     budget: builtins.int
     """Maximum number of candidates."""
     episodes: builtins.int
@@ -628,9 +733,13 @@ class SearchAssignment(google.protobuf.message.Message):
     target: builtins.float
     """Score at which the search ends early; not set: it uses its whole budget."""
     scale: builtins.float
-    """Standard deviation or half width of the sampled parameters; 0 means 1."""
+    """Standard deviation of the sampled parameters, also of the first ones of `hill_climb` and `cma_es`; 0 means 1."""
     checkpoint_seconds: builtins.float
     """Seconds between two checkpoints."""
+    range: builtins.float
+    """Largest absolute value of a parameter; candidates beyond it are clipped. 0 means no limit."""
+    step_size: builtins.float
+    """Standard deviation of the mutations of `hill_climb`; 0 means that of `scale`."""
     @property
     def options(self) -> dressage.api.v1.session_pb2.EnvironmentOptions:
         """Options of the environment."""
@@ -638,6 +747,10 @@ class SearchAssignment(google.protobuf.message.Message):
     @property
     def policy(self) -> Global___PolicySpec:
         """The form of the policy whose parameters are searched."""
+
+    @property
+    def program(self) -> Global___ProgramSearch:
+        """Settings of a search over programs; not set: the candidates are parameters."""
 
     def __init__(
         self,
@@ -653,12 +766,52 @@ class SearchAssignment(google.protobuf.message.Message):
         target: builtins.float | None = ...,
         scale: builtins.float = ...,
         checkpoint_seconds: builtins.float = ...,
+        range: builtins.float = ...,
+        step_size: builtins.float = ...,
+        program: Global___ProgramSearch | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_target", b"_target", "options", b"options", "policy", b"policy", "target", b"target"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_target", b"_target", "algorithm", b"algorithm", "budget", b"budget", "checkpoint_seconds", b"checkpoint_seconds", "environment", b"environment", "episode_seed", b"episode_seed", "episodes", b"episodes", "options", b"options", "policy", b"policy", "scale", b"scale", "seed", b"seed", "target", b"target"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_target", b"_target", "options", b"options", "policy", b"policy", "program", b"program", "target", b"target"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_target", b"_target", "algorithm", b"algorithm", "budget", b"budget", "checkpoint_seconds", b"checkpoint_seconds", "environment", b"environment", "episode_seed", b"episode_seed", "episodes", b"episodes", "options", b"options", "policy", b"policy", "program", b"program", "range", b"range", "scale", b"scale", "seed", b"seed", "step_size", b"step_size", "target", b"target"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_target", b"_target"]) -> typing.Literal["target"] | None: ...
 
 Global___SearchAssignment: typing_extensions.TypeAlias = SearchAssignment
+
+@typing.final
+class ProgramSearch(google.protobuf.message.Message):
+    """Settings of a search over programs. `SearchAssignment.episodes` is the number of initial states, and `episode_seed` the first
+    of them.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROFILE_FIELD_NUMBER: builtins.int
+    PROGRAMS_FIELD_NUMBER: builtins.int
+    NEIGHBOURS_FIELD_NUMBER: builtins.int
+    SCHEDULE_FIELD_NUMBER: builtins.int
+    profile: builtins.str
+    """Rules of the task: `corrected` or `llmgs-v1`; empty: `corrected`."""
+    neighbours: builtins.int
+    """Neighbours of a climb of `hill_climb`; 0 means 250."""
+    @property
+    def programs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Programs to climb from, the best first and over again; each counts as evaluated once. None: random programs."""
+
+    @property
+    def schedule(self) -> dressage.api.v1.session_pb2.NeighbourSchedule:
+        """Neighbours of a climb of `scheduled_hill_climb`."""
+
+    def __init__(
+        self,
+        *,
+        profile: builtins.str = ...,
+        programs: collections.abc.Iterable[builtins.str] | None = ...,
+        neighbours: builtins.int = ...,
+        schedule: dressage.api.v1.session_pb2.NeighbourSchedule | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["schedule", b"schedule"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["neighbours", b"neighbours", "profile", b"profile", "programs", b"programs", "schedule", b"schedule"]) -> None: ...
+
+Global___ProgramSearch: typing_extensions.TypeAlias = ProgramSearch
 
 @typing.final
 class Report(google.protobuf.message.Message):
@@ -936,7 +1089,7 @@ class ImprovementReport(google.protobuf.message.Message):
 
     @property
     def parameters(self) -> Global___Parameters:
-        """The candidate."""
+        """The candidate, if candidates are parameters; a program is part of the improvement."""
 
     def __init__(
         self,
@@ -958,10 +1111,16 @@ class ProgressReport(google.protobuf.message.Message):
     MEMBERS_FIELD_NUMBER: builtins.int
     STEPS_PER_SECOND_FIELD_NUMBER: builtins.int
     ACTIVITY_FIELD_NUMBER: builtins.int
+    EVALUATED_FIELD_NUMBER: builtins.int
+    CANDIDATES_PER_SECOND_FIELD_NUMBER: builtins.int
     steps_per_second: builtins.float
     """Recent environment steps per second, summed over all members."""
     activity: builtins.str
-    """Current activity: `compiling`, `training`, `evaluating` or `uploading`."""
+    """Current activity: `compiling`, `training`, `searching`, `evaluating` or `uploading`."""
+    evaluated: builtins.int
+    """Candidates that a search has evaluated."""
+    candidates_per_second: builtins.float
+    """Recent candidates of a search per second."""
     @property
     def members(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___MemberProgress]:
         """Members."""
@@ -972,8 +1131,10 @@ class ProgressReport(google.protobuf.message.Message):
         members: collections.abc.Iterable[Global___MemberProgress] | None = ...,
         steps_per_second: builtins.float = ...,
         activity: builtins.str = ...,
+        evaluated: builtins.int = ...,
+        candidates_per_second: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["activity", b"activity", "members", b"members", "steps_per_second", b"steps_per_second"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["activity", b"activity", "candidates_per_second", b"candidates_per_second", "evaluated", b"evaluated", "members", b"members", "steps_per_second", b"steps_per_second"]) -> None: ...
 
 Global___ProgressReport: typing_extensions.TypeAlias = ProgressReport
 

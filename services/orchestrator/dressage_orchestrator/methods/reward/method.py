@@ -15,7 +15,7 @@ from dressage_orchestrator import resource_names
 from dressage_orchestrator.clients import JudgeClient
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.loop import enter
-from dressage_orchestrator.lifecycle.method import Deliverable, Estimate, Evaluated, Proposal
+from dressage_orchestrator.lifecycle.method import Deliverable, Estimate, Evaluated, Method, Proposal
 from dressage_orchestrator.lifecycle.steering import Directions
 from dressage_orchestrator.methods.reward import (
     authoring,
@@ -57,7 +57,7 @@ class RewardProposal(Proposal):
         return cls(reward.source, reward.version, settled, reward, tries)
 
 
-class RewardMethod:
+class RewardMethod(Method):
     """See `lifecycle.method.Method`."""
 
     name = "reward"
@@ -206,6 +206,9 @@ class RewardSession:
             self._context, number, name, reward_source=proposal.reward.source, judge_source=self._judge.source
         )
         return Evaluated(passed=again.passed, score=again.score)
+
+    def conclude(self) -> None:
+        """Return None: the best iteration is confirmed when it passes, and has no other final score."""
 
     def deliverable(self) -> Deliverable | None:
         """Return the best iteration's member with the best judgment."""

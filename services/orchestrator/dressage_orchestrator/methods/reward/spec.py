@@ -78,6 +78,7 @@ def validate(spec: v1.SessionSpec) -> None:
 
     :raises InvalidArgument: naming the field.
     """
+    _check_environment(spec)
     reward = spec.reward
     if reward.train_only and not reward.reward_source:
         raise InvalidArgument(field="spec.reward.reward_source", value="", expected="a reward, as train_only is set")
@@ -97,6 +98,19 @@ def validate(spec: v1.SessionSpec) -> None:
     if spec.budget.env_steps and spec.budget.env_steps < needed:
         expected = f"at least {needed}, one iteration's (configs × seeds × steps_per_member), or 0 for no bound"
         raise InvalidArgument(field="spec.budget.env_steps", value=spec.budget.env_steps, expected=expected)
+
+
+def _check_environment(spec: v1.SessionSpec) -> None:
+    """Refuse an environment that the method cannot train in."""
+    card = load_card(spec.environment.removeprefix("environments/"))
+    if "reward" not in card.methods:
+        raise InvalidArgument(
+            field="spec.environment",
+            problem="not supported by the method reward",
+            value=card.id,
+            expected="an environment whose card lists the method",
+            remedy=f"Use {' or '.join(f'`--method {method}`' for method in card.methods)} with {card.id}.",
+        )
 
 
 def _check_sac(spec: v1.SessionSpec) -> None:

@@ -1,0 +1,113 @@
+"""`dressage programs …`: evaluate, trace, sample, replay and draw programs of small languages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dressage.cli.options import DataDir, Json
+
+app = typer.Typer(
+    help="Evaluate, trace, draw and sample programs of Karel and Minigrid.", no_args_is_help=True, rich_markup_mode=None
+)
+
+Program = Annotated[
+    str, typer.Argument(metavar="PROGRAM", help="Text of a program, its Python form, or a file or bundle with one.")
+]
+Task = Annotated[
+    str, typer.Option("--task", metavar="ID", help="Task, such as karel/DoorKey or minigrid/LavaGap; DoorKey is short.")
+]
+Profile = Annotated[
+    str,
+    typer.Option(
+        metavar="corrected|llmgs-v1", help="Rules of the task: corrected, or those of the published experiment."
+    ),
+]
+State = Annotated[int, typer.Option("--seed", metavar="N", min=0, max=2**32 - 1, help="Seed of the initial state.")]
+
+
+@app.command("eval")
+def evaluate(
+    program: Program,
+    task: Task,
+    profile: Profile = "corrected",
+    states: Annotated[
+        int, typer.Option(metavar="N", min=1, max=10_000, help="Number of initial states: those of a report.")
+    ] = 32,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Print the mean return of a program over initial states; with --json that of each state."""
+    from dressage.cli import program_runs
+
+    program_runs.evaluate(program, task, profile, count=states, as_json=as_json, data_dir=data_dir)
+
+
+@app.command("trace")
+def trace(
+    program: Program,
+    task: Task,
+    profile: Profile = "corrected",
+    seed: State = 0,
+    steps: Annotated[int, typer.Option(metavar="N", min=1, max=20_000, help="Steps to print at most.")] = 200,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Print every perception and action of an episode with the line that executes it."""
+    from dressage.cli import program_runs
+
+    program_runs.trace(program, task, profile, seed=seed, shown=steps, as_json=as_json, data_dir=data_dir)
+
+
+@app.command("render")
+def render(
+    program: Program,
+    task: Task,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write: .gif, .mp4 or .png.")],
+    profile: Profile = "corrected",
+    seed: State = 0,
+    fps: Annotated[float, typer.Option(metavar="N", min=0.5, max=30.0, help="Steps per second.")] = 5.0,
+    frames: Annotated[int, typer.Option(metavar="N", min=2, max=2_000, help="Frames at most.")] = 600,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Draw an episode of a program: the grid, and the program with the executing line.
+
+    A .png shows the end of the episode.
+    """
+    from dressage.cli import program_pictures
+
+    program_pictures.render(
+        program, task, profile, seed=seed, out=out, fps=fps, frames=frames, as_json=as_json, data_dir=data_dir
+    )
+
+
+@app.command("sample")
+def sample(
+    count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=100_000, help="Number of programs.")] = 10,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**63 - 1, help="Seed of the draws.")] = 0,
+    language: Annotated[str, typer.Option(metavar="karel|minigrid", help="Language of the programs.")] = "karel",
+    as_json: Json = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Draw random programs from the probabilities of a language, one a line."""
+    from dressage.cli import program_runs
+
+    program_runs.sample(language, count=count, seed=seed, as_json=as_json, data_dir=data_dir)
+
+
+@app.command("replay")
+def replay(
+    cases: Annotated[Path, typer.Argument(metavar="CASES.jsonl", help="File of recorded cases; .gz is decompressed.")],
+    as_json: Json = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Run recorded cases from their initial states and print the differences.
+
+    The exit code is 1 if there is one.
+    """
+    from dressage.cli import program_runs
+
+    raise typer.Exit(program_runs.replay(cases, as_json=as_json, data_dir=data_dir))

@@ -1,0 +1,268 @@
+"""The result of a cell as one JSON line, and the folder of an experiment's results.
+
+`results.jsonl` has a line for each cell that ended. `revisions.jsonl` has, for each cell, the pairs of first and revised
+candidates with the explanations of the critic. Of several lines of a cell the last one counts. A line that a kill cut off is
+ignored, and the next one begins on a line of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from dressage.api.v1 import session_pb2 as pb
+from dressage.errors import InvalidArgument
+from dressage.experiments.cells import Cell, limits_of
+from dressage.sdk import methods, search_curves
+from dressage.sdk.progress import target as target_of
+
+RESULTS = "results.jsonl"
+REVISIONS = "revisions.jsonl"
+_MAX_POINTS = 400
+_MAX_EXPLANATION = 4000
+
+
+@dataclass(frozen=True)
+class Record:
+    """The result of one cell. Returns are undiscounted and in the unit of the environment."""
+
+    cell: str
+    """Id of the session."""
+    experiment: str
+    environment: str
+    method: str
+    """Name of the method in the experiment."""
+    run: int
+    seed: int
+    state: str
+    reason: str
+    """Why the session ended, if it did not succeed."""
+    score: float | None
+    """Mean return on report seeds; for methods without a report the score of the best iteration."""
+    score_interval: tuple[float, float] | None
+    report_returns: list[float]
+    target: float | None
+    best: float | None
+    """Highest score of a candidate on search seeds."""
+    mean_winner: float | None
+    """Mean over iterations of the score of the chosen candidate; None for searches by the trainer."""
+    last_winner: float | None
+    episodes: int
+    candidates: int
+    cache_hits: int
+    env_steps: int
+    input_tokens: int
+    output_tokens: int
+    requests: int
+    dollars: float | None
+    """None if the price of the model is unknown."""
+    seconds: float | None
+    """Between start and end of the session; includes the waiting time for trainers that other cells use."""
+    curve: list[tuple[int, int, float, float]]
+    """Episodes, tokens, score and best score so far, after each iteration or improvement."""
+    settings: dict[str, Any]
+    """Method, its settings with defaults, and the model."""
+    limits: dict[str, Any]
+    exhausted_limit: str
+    """Name of the limit at which the session ended; empty if it succeeded or failed."""
+    score_range: tuple[float, float] | None
+    machine: dict[str, Any]
+    end_time: str
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether the session ended as succeeded or exhausted."""
+        return self.state in ("succeeded", "exhausted")
+
+
+@dataclass(frozen=True)
+class Revision:
+    """A candidate and its revision by a critic."""
+
+    iteration: int
+    first: float
+    """Mean return of the candidate."""
+    revised: float
+    """Mean return of its revision."""
+    explanation: str
+    """Text of the critic."""
+
+    @property
+    def regression(self) -> bool:
+        """Whether the revision is worse."""
+        return self.revised < self.first
+
+
+def record_of(
+    cell: Cell, session: pb.Session, iterations: Sequence[pb.Iteration], machine: Mapping[str, Any]
+) -> Record:
+    """Return the result of a session that has ended.
+
+    :param machine: where the session ran.
+    """
+    report = session.report if session.HasField("report") else None
+    points = search_curves.points(iterations)
+    winners = search_curves.winner_scores(iterations)
+    cost = session.cost
+    score = report.mean if report is not None else session.best_score if session.HasField("best_score") else None
+    return Record(
+        cell=cell.session,
+        experiment=cell.experiment,
+        environment=cell.environment,
+        method=cell.method,
+        run=cell.run,
+        seed=session.spec.seed,
+        state=pb.SessionState.Name(session.state).removeprefix("SESSION_STATE_").lower(),
+        reason=session.failure.message or session.state_reason,
+        score=score,
+        score_interval=None if report is None else (report.interval_low, report.interval_high),
+        report_returns=[] if report is None else list(report.returns),
+        target=target_of(session),
+        best=points[-1].best if points else None,
+        mean_winner=sum(winners) / len(winners) if winners else None,
+        last_winner=winners[-1] if winners else None,
+        episodes=session.episodes,
+        candidates=session.candidates,
+        cache_hits=session.cache_hits,
+        env_steps=session.env_steps,
+        input_tokens=cost.input_tokens,
+        output_tokens=cost.output_tokens,
+        requests=cost.requests,
+        dollars=_dollars(cost),
+        seconds=_seconds(session),
+        curve=[(point.episodes, point.tokens, point.score, point.best) for point in _thinned(points)],
+        settings=_settings(session.spec),
+        limits=limits_of(session.spec),
+        exhausted_limit=exhausted_limit(session),
+        score_range=cell.score_range,
+        machine=dict(machine),
+        end_time=session.end_time.ToJsonString() if session.HasField("end_time") else "",
+    )
+
+
+def exhausted_limit(session: pb.Session) -> str:
+    """Return the name of the limit at which a session ended; empty if none did."""
+    if session.state != pb.SESSION_STATE_EXHAUSTED:
+        return ""
+    budget = session.exhausted_budget
+    return {"": "iterations", "wall_time": "minutes"}.get(budget, budget)
+
+
+def _dollars(cost: pb.Cost) -> float | None:
+    if not cost.requests:
+        return 0.0
+    return cost.dollars if cost.HasField("dollars") else None
+
+
+def _seconds(session: pb.Session) -> float | None:
+    if not session.HasField("start_time") or not session.HasField("end_time"):
+        return None
+    return (session.end_time.ToMicroseconds() - session.start_time.ToMicroseconds()) / 1e6
+
+
+def _settings(spec: pb.SessionSpec) -> dict[str, Any]:
+    from google.protobuf.json_format import MessageToDict
+
+    message = methods.settings_of(spec)
+    values = {} if message is None else MessageToDict(message, preserving_proto_field_name=True)
+    return {"method": methods.method_of(spec), "model": spec.model, **values}
+
+
+def _thinned(points: Sequence[search_curves.SearchPoint]) -> list[search_curves.SearchPoint]:
+    """Return at most `_MAX_POINTS` points: the last one, and evenly spaced others."""
+    if len(points) <= _MAX_POINTS:
+        return list(points)
+    last = len(points) - 1
+    return [points[round(index * last / (_MAX_POINTS - 1))] for index in range(_MAX_POINTS)]
+
+
+def revisions_of(iterations: Iterable[pb.Iteration]) -> list[Revision]:
+    """Return the candidates that a critic revised, with their revisions; duplicates and skipped revisions are left out."""
+    revisions = []
+    for iteration in iterations:
+        first: pb.ParameterCandidate | None = None
+        for candidate in iteration.parameters.candidates:
+            if candidate.origin == "search":
+                first = candidate
+            elif candidate.origin == "critic" and first is not None and candidate.rule != "skipped":
+                explanation = candidate.explanation[:_MAX_EXPLANATION]
+                revisions.append(Revision(iteration.number, first.mean_return, candidate.mean_return, explanation))
+    return revisions
+
+
+class ResultFolder:
+    """The folder with the results of an experiment."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def add(self, record: Record, revisions: Sequence[Revision] = ()) -> None:
+        """Store the result of a cell; an earlier one is replaced.
+
+        :raises OSError: if the folder cannot be written.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        if revisions:
+            line = {"cell": record.cell, "revisions": [asdict(revision) for revision in revisions]}
+            _append(self.path / REVISIONS, line)
+        _append(self.path / RESULTS, asdict(record))
+
+    def records(self) -> list[Record]:
+        """Return the results, in the order of their first lines.
+
+        :raises InvalidArgument: naming the file and the line that is no result.
+        """
+        path = self.path / RESULTS
+        records: dict[str, Record] = {}
+        for number, line in _lines(path):
+            record = _record(line, f"{path}, line {number}")
+            records[record.cell] = record
+        return list(records.values())
+
+    def revisions(self) -> dict[str, list[Revision]]:
+        """Return the revisions of each cell."""
+        path = self.path / REVISIONS
+        return {line["cell"]: [Revision(**each) for each in line["revisions"]] for _, line in _lines(path)}
+
+
+def _append(path: Path, content: Mapping[str, Any]) -> None:
+    """Append a line and wait until it is on the disk, because a later run does not repeat its cell."""
+    with path.open("a+b") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":  # a kill cut off the last line
+                file.write(b"\n")
+        file.write(json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _lines(path: Path) -> Iterable[tuple[int, Any]]:
+    """Return the objects of a file of JSON lines with their numbers; lines that are not JSON are left out."""
+    if not path.is_file():
+        return
+    for number, line in enumerate(path.read_text("utf-8", errors="replace").splitlines(), start=1):
+        try:
+            content = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(content, dict):
+            yield number, content
+
+
+def _record(line: Mapping[str, Any], place: str) -> Record:
+    known = {field.name for field in fields(Record)}
+    missing = sorted(known - set(line))
+    if missing:
+        expected = f"a result with the field {missing[0]!r}"
+        raise InvalidArgument(field=place, problem="not a result of `dressage bench`", expected=expected)
+    values = {name: value for name, value in line.items() if name in known}
+    for name in ("score_interval", "score_range"):
+        if values[name] is not None:
+            values[name] = (float(values[name][0]), float(values[name][1]))
+    values["curve"] = [(int(e), int(t), float(s), float(b)) for e, t, s, b in values["curve"]]
+    return Record(**values)

@@ -1,0 +1,165 @@
+"""The file of an experiment: its fields, their limits, and errors that name the path of a field.
+
+The settings of a method are checked against the message of the method, as `dressage run --set` does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from dressage.errors import FailedPrecondition, InvalidArgument
+from dressage.sdk.files import read_source
+
+Setting = bool | int | float | str | list[bool | int | float | str]
+
+DEFAULT_INTENT = "reach the highest return of the environment"
+_TEXTS = {
+    "Input should be ": "",
+    "String should ": "a text that should ",
+    "List should ": "a list that should ",
+}
+"""Beginnings of pydantic's messages, as texts after "expected"."""
+_SETTING = "a text, a number, true or false, or a list of these"
+_REMEDY = "docs/experiments.md lists the fields."
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class EnvironmentEntry(_Entry):
+    """An environment of an experiment; an id alone stands for an entry with that id."""
+
+    id: str = Field(
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,59}/)?[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$",
+        description="Id, such as CartPole-v1.",
+    )
+    intent: str = Field("", max_length=8000, description="Behaviour; empty: that of the experiment.")
+    options: dict[str, bool | int | float] = Field({}, description="Options, such as max_episode_steps.")
+    settings: dict[str, Setting] = Field({}, description="Settings of all methods in this environment.")
+    score_range: tuple[float, float] | None = Field(
+        None, description="Returns that count as 0 and 1 where scores of several environments are combined."
+    )
+
+    @model_validator(mode="after")
+    def _increasing(self) -> EnvironmentEntry:
+        if self.score_range is not None and self.score_range[0] >= self.score_range[1]:
+            raise ValueError("score_range: expected a lower and a higher number")
+        return self
+
+
+class MethodEntry(_Entry):
+    """A method with its settings, under a name for tables."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,39}$", description="Name in the results.")
+    method: str = Field("parameters", description="Method, as `dressage run --method`.")
+    settings: dict[str, Setting] = Field({}, description="Settings, as `dressage run --set`.")
+    model: str = Field("", max_length=200, description="Language model; empty: the server's default.")
+    environments: list[str] = Field([], description="Ids of the environments; empty: all of the experiment.")
+
+
+class Limits(_Entry):
+    """Limits of each session. They are not part of a cell's identity: larger ones extend sessions that have ended."""
+
+    iterations: int | None = Field(None, ge=1, le=1000, description="Maximum number of iterations.")
+    dollars: float | None = Field(None, ge=0, description="Cost of model calls.")
+    tokens: int | None = Field(None, ge=1, description="Tokens of model calls.")
+    env_steps: int | None = Field(None, ge=1, description="Environment steps.")
+    minutes: float | None = Field(None, gt=0, description="Wall-clock time.")
+    episodes: int | None = Field(None, ge=1, le=10**9, description="Episodes of a search: the setting episode_budget.")
+
+
+def _entries(value: Any) -> Any:
+    return [{"id": each} if isinstance(each, str) else each for each in value] if isinstance(value, list) else value
+
+
+class Experiment(_Entry):
+    """Environments × methods × runs; each cell is one session."""
+
+    name: str = Field(pattern=r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$", description="Name, the beginning of session ids.")
+    description: str = Field("", description="Text for readers.")
+    intent: str = Field(DEFAULT_INTENT, min_length=1, max_length=8000, description="Behaviour of all environments.")
+    environments: Annotated[list[EnvironmentEntry], BeforeValidator(_entries)] = Field(min_length=1, max_length=200)
+    methods: list[MethodEntry] = Field(min_length=1, max_length=200)
+    runs: int = Field(ge=1, le=1000, description="Runs of each method in each environment.")
+    first_seed: int = Field(
+        0, ge=0, le=10**9 - 1000, description="Seed of the first run; further seeds are consecutive."
+    )
+    budget: Limits = Field(Limits(), description="Limits of each session.")
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Experiment:
+        for field, names in (
+            ("environments", [entry.id for entry in self.environments]),
+            ("methods", [entry.name for entry in self.methods]),
+        ):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"{field}: {twice[0]!r} is given more than once")
+        known = {entry.id for entry in self.environments}
+        for index, method in enumerate(self.methods):
+            if other := [each for each in method.environments if each not in known]:
+                raise ValueError(f"methods[{index}].environments: {other[0]!r} is not in environments")
+        return self
+
+
+def load_experiment(path: Path) -> Experiment:
+    """Read the file of an experiment.
+
+    :raises InvalidArgument: naming the file, the path of the field, the value and what is expected.
+    :raises FailedPrecondition: if PyYAML is not installed.
+    """
+    try:
+        import yaml
+    except ImportError as error:
+        message = "an experiment needs PyYAML: pip install 'dressage[experiments]'"
+        raise FailedPrecondition(message, reason="MISSING_PACKAGE") from error
+    text = read_source(path, field="EXPERIMENT")
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        problem = f"not YAML: {' '.join(str(error).split())}"
+        raise InvalidArgument(field=path.name, problem=problem, expected="a YAML file") from error
+    if not isinstance(content, dict):
+        expected = "the fields name, environments, methods and runs"
+        raise InvalidArgument(field=path.name, value=type(content).__name__, expected=expected, remedy=_REMEDY)
+    try:
+        return Experiment.model_validate(content)
+    except ValidationError as error:
+        raise _first_problem(path.name, error) from None
+
+
+def _first_problem(file: str, error: ValidationError) -> InvalidArgument:
+    """Return the first problem as an error of the form `file: field: problem (got value); expected what`."""
+    problem = error.errors(include_url=False)[0]
+    field = _path(problem["loc"])
+    kind = problem["type"]
+    if kind == "value_error":  # of the validators above, whose text names the field
+        return InvalidArgument(
+            f"{file}: {f'{field}.' if field else ''}{problem['ctx']['error']}. {_REMEDY}", field=field
+        )
+    name = f"{file}: {field}"
+    if kind == "missing":
+        return InvalidArgument(field=name, problem="missing", expected="a value", remedy=_REMEDY)
+    if kind == "extra_forbidden":
+        return InvalidArgument(field=name, problem="unknown field", value=problem["input"], remedy=_REMEDY)
+    if "settings" in problem["loc"]:  # the union has a problem for each of its types
+        return InvalidArgument(field=name, value=problem["input"], expected=_SETTING, remedy=_REMEDY)
+    expected = problem["msg"]
+    for begin, instead in _TEXTS.items():
+        expected = expected.replace(begin, instead)
+    return InvalidArgument(field=name, value=problem["input"], expected=expected, remedy=_REMEDY)
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    """Return `methods[0].settings` for its parts; names of types that pydantic adds for unions are left out."""
+    text = ""
+    for part in location:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif part not in ("bool", "int", "float", "str") and not part.startswith("list["):
+            text += f".{part}" if text else part
+    return text

@@ -1,0 +1,1 @@
+"""Compiled representation of programs: flat trees, bytecode, sampling and mutation. Independent of any world."""

@@ -1,0 +1,1 @@
+"""Karel: task classes, initial states and the compiled interpreter."""

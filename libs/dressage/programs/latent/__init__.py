@@ -1,0 +1,1 @@
+"""A latent space of programs: a variational autoencoder over trees, and its weights."""

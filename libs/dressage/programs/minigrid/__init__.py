@@ -1,0 +1,1 @@
+"""Minigrid: three tasks, their initial states and their world for the compiled interpreter."""

@@ -1,0 +1,1 @@
+"""Search over programs: random, hill climbing with fixed or scheduled neighbourhoods, from random or given starts."""

@@ -1,0 +1,1 @@
+"""Parameters and their rollouts to revised parameters."""

@@ -1,0 +1,1 @@
+"""Environment to a class that summarises trajectories."""

@@ -1,0 +1,34 @@
+"""The feedback author: one module with the class `Feedback`."""
+
+from __future__ import annotations
+
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
+from dressage.envs.cards import EnvironmentCard
+
+from dressage_llm_agent.provider.base import Message, ToolSpec
+from dressage_llm_agent.roles import policy_prompts, prompts
+from dressage_llm_agent.roles.replies import class_source
+
+
+class FeedbackAuthor:
+    """See `dressage_llm_agent.roles.base.Role`."""
+
+    name = "feedback_author"
+    tools: tuple[ToolSpec, ...] = ()
+    tool_rounds = 0
+
+    def messages(self, task: agent_pb.FeedbackAuthorTask, card: EnvironmentCard) -> tuple[Message, ...]:
+        """See `Role`."""
+        return prompts.opening(
+            self.name,
+            brief=task.brief,
+            card=policy_prompts.environment(card, task.horizon),
+            **policy_prompts.contract(card),
+        )
+
+    def parse(self, text: str, task: agent_pb.FeedbackAuthorTask) -> agent_pb.FeedbackCode:
+        """See `Role`."""
+        return agent_pb.FeedbackCode(source=class_source(text, subject="feedback"))
+
+
+ROLE = FeedbackAuthor()

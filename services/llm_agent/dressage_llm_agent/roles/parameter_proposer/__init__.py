@@ -1,0 +1,1 @@
+"""Evaluated parameters to new parameters."""

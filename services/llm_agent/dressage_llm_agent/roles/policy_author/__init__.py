@@ -1,0 +1,1 @@
+"""Intent and earlier policies to a policy in Python."""

@@ -1,0 +1,1 @@
+"""Evaluated programs to new programs."""

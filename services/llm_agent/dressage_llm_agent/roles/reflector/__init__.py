@@ -1,0 +1,1 @@
+"""Results of earlier rounds to a reflection."""

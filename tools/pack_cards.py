@@ -1,0 +1,82 @@
+"""Writes the cards of installed environment packs: `python tools/pack_cards.py NAME...`; `--check` compares them."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from dressage.envs.cards import EnvironmentCard, load_card
+from dressage.envs.generate import DATA, card_text
+from dressage.envs.packs import process
+from dressage.envs.packs.registry import PACKS
+from dressage.sandbox.limits import GIB, Limits
+from dressage.sandbox.process import SandboxProcess
+
+_SECONDS = 600.0
+
+
+@contextmanager
+def simulators(name: str) -> Iterator[SandboxProcess]:
+    """Run `dressage.envs.packs.cards.describe` in a process of an installed pack.
+
+    :raises FailedPrecondition: if the pack is not installed.
+    """
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        SandboxProcess.start(
+            "dressage.envs.packs.cards:describe",
+            limits=Limits(memory_bytes=2 * GIB, file_bytes=GIB),
+            scratch=Path(scratch),
+            packages=process.import_path(name),
+            read_only=process.readable(),
+        ) as running,
+    ):
+        yield running
+        running.channel.send({"environment": "", "folder": ""})
+
+
+def card_of(running: SandboxProcess, env_id: str) -> EnvironmentCard:
+    """Return the card of an environment of the pack, built in its process."""
+    running.channel.send({"environment": env_id, "folder": ""})
+    return EnvironmentCard.from_dict(running.channel.recv(timeout=_SECONDS)["card"])
+
+
+def write(running: SandboxProcess, card: EnvironmentCard) -> None:
+    """Write a card and its check episodes into the package."""
+    (DATA / "cards" / f"{card.id}.json").write_text(card_text(card), "utf-8")
+    running.channel.send({"environment": card.id, "folder": card.id})
+    running.channel.recv(timeout=_SECONDS)
+    folder = DATA / "trajectories" / card.id
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(running.scratch / card.id, folder)
+
+
+def _unmeasured(card: EnvironmentCard) -> EnvironmentCard:
+    """Return the card without its scales, which differ a little between types of processors."""
+    return replace(card, scales={})
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write or check the cards of installed packs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", default=sorted(PACKS))
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a card differs")
+    given = parser.parse_args(arguments)
+    for name in given.names:
+        with simulators(name) as running:
+            for env_id in PACKS[name].environments:
+                card = card_of(running, env_id)
+                if not given.check:
+                    write(running, card)
+                elif _unmeasured(load_card(env_id)) != _unmeasured(card):
+                    sys.exit(f"the card of {env_id} is not current: python tools/pack_cards.py {name}")
+
+
+if __name__ == "__main__":
+    main()
