@@ -99,7 +99,7 @@ async def test_what_the_command_line_and_the_server_refuse(server: Stack) -> Non
         and "--method: unknown method (got 'number'); expected one of reward, parameters, code, program" in err
     )
     code, _, err = await dressage(*RUN, "--method", "program", "--set", "target=1", "--detach", "--json")
-    assert code == 1 and "METHOD_NOT_AVAILABLE" in err
+    assert code == 1 and "spec.environment: not supported by the method program" in err
 
 
 async def test_approve_steer_resume_and_delete_from_the_command_line(server: Stack) -> None:

@@ -157,7 +157,7 @@ async def test_what_the_method_refuses_and_what_it_estimates(server: Stack) -> N
     unknown.custom.CopyFrom(AnyMessage(type_url="type.googleapis.com/other.Spec"))
     with pytest.raises(grpc.aio.AioRpcError) as missing:
         await create(server, "missing", unknown)
-    assert fields(missing.value) == ["spec.custom"] and "code, number, parameters, reward" in str(
+    assert fields(missing.value) == ["spec.custom"] and "code, number, parameters, program, reward" in str(
         missing.value.details()
     )
     estimate = await server.sessions.EstimateSession(pb.EstimateSessionRequest(spec=spec()))

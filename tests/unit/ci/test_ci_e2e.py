@@ -32,7 +32,12 @@ def run_e2e(folder: Path, *, seconds: float, command: str = "", **tests: str) ->
     files = " ".join(f"test_{name}.py" for name in tests)
     command = command or f"{PYTEST} ${{E2E_TESTS:-{files}}}"
     arguments = [sys.executable, str(CI / "e2e.py"), str(seconds), "bash", "-c", command]
-    return subprocess.run(arguments, cwd=folder, capture_output=True, text=True, timeout=120)
+    return subprocess.run(arguments, cwd=folder, env=surroundings(), capture_output=True, text=True, timeout=120)
+
+
+def surroundings() -> dict[str, str]:
+    """The environment without the options of the pytest that runs this test, whose plug-ins the inner one does not load."""
+    return {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
 
 
 def runs(folder: Path, name: str) -> int:
@@ -121,7 +126,7 @@ def ci_run(checkout: Path, **environment: str) -> tuple[subprocess.CompletedProc
     settings = {"PATH": path, "XDG_CACHE_HOME": str(checkout.parent / "cache"), "E2E": f"{PYTEST} test_a.py"}
     done = subprocess.run(
         [str(checkout / ".ci/run")],
-        env={**os.environ, **settings, **environment},
+        env={**surroundings(), **settings, **environment},
         capture_output=True,
         text=True,
         timeout=120,
