@@ -12,7 +12,8 @@ from typing import Any
 
 from dressage.errors import DressageError, InvalidArgument
 from dressage.programs.languages.description import Description
-from dressage.programs.languages.failures import FAILED
+from dressage.programs.languages.failures import FAILED, ended
+from dressage.programs.languages.failures import word as _word
 from dressage.programs.languages.stepped import SteppedEpisode
 from dressage.programs.pretty import to_python
 from dressage.programs.syntax import Program, to_text
@@ -25,7 +26,6 @@ SECONDS = 300.0
 LIMITS = Limits(memory_bytes=2 * GIB, wall_seconds=SECONDS, file_bytes=GIB)
 _MESSAGE_BYTES = 64 * 2**20
 _MAX_GRID = 200
-_MAX_WORD = 200
 
 
 def play(
@@ -99,13 +99,6 @@ def _agent(row: Any) -> Agent:
     return Agent(int(row["row"]), int(row["column"]), _word(row["heading"]), _word(row["note"]))
 
 
-def _word(value: Any, most: int = _MAX_WORD) -> str:
-    """Return a text without characters that steer a terminal."""
-    if not isinstance(value, str):
-        raise TypeError(f"{type(value).__name__} instead of a text")
-    return "".join(character for character in value[:most] if character.isprintable())
-
-
 def _ask(
     description: Description, task: str, profile: str, program: Program, states: Sequence[int], *, trace: bool
 ) -> Any:
@@ -142,17 +135,6 @@ def done(reply: Any, name: str) -> Any:
     values = refused if isinstance(refused, dict) else {}
     message, field = (_word(str(values.get(part, "")), 2_000) for part in ("message", "field"))
     raise InvalidArgument(f"language {name}: {message}", field=field, reason=FAILED)
-
-
-def ended(name: str, message: str, tail: str = "") -> DressageError:
-    """Return the error of a process that ended or was ended."""
-    last = tail.strip().splitlines()[-1:] or [""]
-    shown = f": {_word(last[0], 300)}" if last[0] else ""
-    return DressageError(
-        f"language {name}: the process that runs the plug-in's code ended: {message}{shown}. Correct the plug-in and register "
-        "it again.",
-        reason=FAILED,
-    )
 
 
 def _malformed(description: Description, error: Exception) -> DressageError:
