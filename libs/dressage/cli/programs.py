@@ -90,7 +90,9 @@ def render(
 def sample(
     count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=100_000, help="Number of programs.")] = 10,
     seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**63 - 1, help="Seed of the draws.")] = 0,
-    language: Annotated[str, typer.Option(metavar="NAME", help="Language: karel, minigrid or a registered one.")] = "karel",
+    language: Annotated[
+        str, typer.Option(metavar="NAME", help="Language: karel, minigrid or a registered one.")
+    ] = "karel",
     as_json: Json = False,
     data_dir: DataDir = None,
 ) -> None:

@@ -32,7 +32,9 @@ def plugin_code(part: str) -> Iterator[None]:
         frames = traceback.extract_tb(error.__traceback__)
         place = f" in line {frames[-1].lineno} of {frames[-1].filename.rpartition('/')[2]}" if len(frames) > 1 else ""
         shown = str(error).strip()[:_SHOWN] or "no message"
-        message = f"{part}: the plug-in raised {type(error).__name__}{place}: {shown}. Correct it and register it again."
+        message = (
+            f"{part}: the plug-in raised {type(error).__name__}{place}: {shown}. Correct it and register it again."
+        )
         raise InvalidArgument(message, field=part, reason=FAILED) from error
 
 

@@ -171,7 +171,9 @@ def _keep_kernels(compiled: Path, target: Path) -> None:
     size = sum(path.stat().st_size for path in files)
     if len(files) > _MAX_KERNELS or size > _MAX_KERNEL_BYTES:
         expected = f"at most {_MAX_KERNELS} kernels and {_MAX_KERNEL_BYTES} bytes"
-        raise InvalidArgument(field="compiled", value=f"{len(files)} kernels, {size} bytes", expected=expected, reason=FAILED)
+        raise InvalidArgument(
+            field="compiled", value=f"{len(files)} kernels, {size} bytes", expected=expected, reason=FAILED
+        )
     target.mkdir()
     for path in files:
         shutil.copyfile(path, target / path.name, follow_symlinks=False)

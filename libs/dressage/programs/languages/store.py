@@ -50,7 +50,9 @@ def _parsed(name: str, data: bytes) -> Description:
             raise ValueError(f"it describes the language {description.name}")
     except (ValueError, RecursionError) as error:
         problem = f"the description cannot be read: {error}"
-        raise InvalidArgument(field=f"language {name}", problem=problem, expected="a description", remedy=remedy) from error
+        raise InvalidArgument(
+            field=f"language {name}", problem=problem, expected="a description", remedy=remedy
+        ) from error
     except InvalidArgument as error:
         raise InvalidArgument(f"language {name}: {error.message}. {remedy}", field=f"language {name}") from error
     return description

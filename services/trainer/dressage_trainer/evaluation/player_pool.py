@@ -143,9 +143,7 @@ class Player:
     :param code: registered language whose code it loads, see `language_code`; empty: it loads no generated code.
     """
 
-    def __init__(
-        self, sandboxes: Sandboxes, sandbox: SandboxSpec = SANDBOX, *, pack: str = "", code: str = ""
-    ) -> None:
+    def __init__(self, sandboxes: Sandboxes, sandbox: SandboxSpec = SANDBOX, *, pack: str = "", code: str = "") -> None:
         self._sandboxes, self._sandbox, self.pack, self.code = sandboxes, sandbox, pack, code
         self._process: SandboxProcess | None = None
         self._requests = itertools.count()
