@@ -19,8 +19,8 @@ PLUGIN = Plugin(
     ),
     execution=(
         "An episode ends when the program ends, when the room is clean, or at the 1,000th action or test. It also ends, "
-        "without a penalty, when a while loop is about to run its body in a state in which the same loop has run it before: same "
-        "cell, same direction, same dirt."
+        "without a penalty, when a while loop is about to run its body in a state in which the same loop has run it before: "
+        "same cell, same direction, same dirt."
     ),
     actions={
         "forward": "Go one cell forward. At a wall nothing happens.",
