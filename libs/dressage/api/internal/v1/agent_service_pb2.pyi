@@ -2037,11 +2037,14 @@ class Programs(google.protobuf.message.Message):
     PROGRAMS_FIELD_NUMBER: builtins.int
     REJECTED_FIELD_NUMBER: builtins.int
     PROVENANCE_FIELD_NUMBER: builtins.int
+    REPLY_FIELD_NUMBER: builtins.int
     provenance: builtins.str
     """Origin of a recorded reply, such as that it was written by hand; empty for a model's reply."""
+    reply: builtins.str
+    """The text of the reply, for a language whose plug-in reads replies itself (`JudgeService.ReadReplies`); otherwise empty."""
     @property
     def programs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Canonical texts in the DSL, in the order of the reply, each once; at least one."""
+        """Canonical texts in the DSL, in the order of the reply, each once; at least one, unless `reply` is set."""
 
     @property
     def rejected(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -2053,8 +2056,9 @@ class Programs(google.protobuf.message.Message):
         programs: collections.abc.Iterable[builtins.str] | None = ...,
         rejected: collections.abc.Iterable[builtins.str] | None = ...,
         provenance: builtins.str = ...,
+        reply: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["programs", b"programs", "provenance", b"provenance", "rejected", b"rejected"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["programs", b"programs", "provenance", b"provenance", "rejected", b"rejected", "reply", b"reply"]) -> None: ...
 
 Global___Programs: typing_extensions.TypeAlias = Programs
 
