@@ -5,7 +5,6 @@ from __future__ import annotations
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.contracts.namespace import REWARD_NAMES
 from dressage.envs.cards import EnvironmentCard
-from dressage.envs.describe import describe
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import policy_prompts, prompts
@@ -25,7 +24,7 @@ class Fixer:
         return prompts.opening(
             self.name,
             brief=task.brief,
-            card=policy_prompts.environment(card, 0) if searched else describe(card),
+            card=policy_prompts.environment(card, 0) if searched else prompts.environment(task.brief, card),
             subject=task.subject,
             searched=searched,
             source=task.source,

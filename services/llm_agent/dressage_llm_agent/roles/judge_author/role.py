@@ -6,7 +6,6 @@ import re
 
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.envs.cards import EnvironmentCard
-from dressage.envs.describe import describe
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
@@ -25,7 +24,9 @@ class JudgeAuthor:
     def messages(self, task: agent_pb.JudgeAuthorTask, card: EnvironmentCard) -> tuple[Message, ...]:
         """See `Role`."""
         threshold = f"{task.pass_threshold:g}"
-        return prompts.opening(self.name, brief=task.brief, card=describe(card), pass_threshold=threshold)
+        return prompts.opening(
+            self.name, brief=task.brief, card=prompts.environment(task.brief, card), pass_threshold=threshold
+        )
 
     def parse(self, text: str, task: agent_pb.JudgeAuthorTask) -> agent_pb.JudgeProposal:
         """See `Role`."""

@@ -12,7 +12,8 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import FailedPrecondition
 
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
-from dressage_orchestrator.lifecycle.conversations import brief, converse, key_of
+from dressage_orchestrator.lifecycle.conversations import converse, key_of
+from dressage_orchestrator.methods.reward.briefing import reward_brief
 from dressage_orchestrator.models import USER
 
 CANNOT_FIX_REASON = "TEMPLATE_CANNOT_FIX"
@@ -73,7 +74,8 @@ def repaired(
     turn = code.repairs + 1
 
     def fix() -> Json:
-        fixer = agent_pb.FixerTask(brief=brief(context), subject=subject, source=code.source, failures=failures)
+        fixer = agent_pb.FixerTask(subject=subject, source=code.source, failures=failures)
+        fixer.brief.CopyFrom(reward_brief(context, number))
         fixer.round = turn
         fixer.earlier_explanations.extend(code.explanations)
         folder = "fixer" if subject == "reward" else "judge_fixer"
