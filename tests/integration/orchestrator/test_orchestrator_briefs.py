@@ -37,18 +37,18 @@ async def test_authors_know_the_session_and_a_revision_trains_longer(stack: Stac
     created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=spec, session_id="told"))
     events = await watch(stack.sessions, created.name)
 
-    tasks = {task.WhichOneof("role"): task for task in stack.neighbours.agent.tasks}
-    facts = {role: getattr(task, role).brief.facts for role, task in tasks.items()}
-    assert set(facts) == {"reward_author", "judge_author", "fixer", "reviser"}
+    tasks = {task.key.rpartition("iterations/")[2]: task for task in stack.neighbours.agent.tasks}
+    facts = {key: getattr(task, task.WhichOneof("role")).brief.facts for key, task in tasks.items()}
+    assert set(facts) == {"judge_author", "1/reward_author", "1/reward_author/repair/1", "2/reviser"}
     for given in facts.values():
         assert given.environment_options == OPTIONS and given.seeds == 1 and given.steps_per_member == 1000
         assert given.pass_threshold == 0.7 and given.max_iterations == 3 and given.video
-    assert facts["reward_author"].iteration == 1 and facts["reward_author"].budget == spec.budget
+    assert facts["1/reward_author"].iteration == 1 and facts["1/reward_author"].budget == spec.budget
     # The reviser is given what is left, and may not train for longer than that allows.
-    assert facts["reviser"].iteration == 2 and facts["reviser"].budget.env_steps == 4000
-    assert facts["reviser"].budget.dollars == pytest.approx(2.0 - 0.03)
-    assert tasks["reviser"].reviser.tune_hyperparameters
-    assert tasks["reviser"].reviser.highest_steps == 4000 // 2
+    assert facts["2/reviser"].iteration == 2 and facts["2/reviser"].budget.env_steps == 4000
+    assert facts["2/reviser"].budget.dollars == pytest.approx(2.0 - 0.03)
+    assert tasks["2/reviser"].reviser.tune_hyperparameters
+    assert tasks["2/reviser"].reviser.highest_steps == 4000 // 2
 
     second = await stack.sessions.GetIteration(pb.GetIterationRequest(name=f"{created.name}/iterations/2"))
     assert second.reward.steps_per_member == 2000

@@ -32,7 +32,7 @@ def tasks(brief):
     return {
         "reward_author": pb.RewardAuthorTask(brief=brief),
         "judge_author": pb.JudgeAuthorTask(brief=brief, pass_threshold=0.8),
-        "fixer": pb.FixerTask(brief=brief, subject="reward", source="x", failures=[]),
+        "repair": pb.RewardAuthorTask(brief=brief, repair=pb.CodeRepair(source="x", round=1)),
         "code_reviewer": pb.CodeReviewerTask(brief=brief, subject="judge", source="x", round=1),
         "reviser": pb.ReviserTask(
             brief=brief,
