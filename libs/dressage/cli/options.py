@@ -132,8 +132,12 @@ Variants = Annotated[
     typer.Option("--variants/--no-variants", help="Also train with a conservative and an aggressive config."),
 ]
 Tune = Annotated[
-    bool,
-    typer.Option("--tune/--no-tune", help="Let the language model change hyperparameters between iterations."),
+    bool | None,
+    typer.Option(
+        "--tune/--no-tune",
+        help="Let the author change hyperparameters, networks and steps between iterations [on with a language model].",
+        show_default=False,
+    ),
 ]
 BudgetDollars = Annotated[
     float | None,
@@ -227,7 +231,7 @@ class RunOptions:
     steps: Steps = None
     configs: Configs = None
     variants: Variants = False
-    tune: Tune = False
+    tune: Tune = None
     backend: Backend = ""
     algorithm: Algorithm = ""
     pool: Pool = ""
@@ -266,7 +270,7 @@ class CaseOptions:
     seed: Seed = 0
     steps: Steps = None
     variants: Variants = False
-    tune: Tune = False
+    tune: Tune = None
     budget_dollars: BudgetDollars = None
     budget_tokens: BudgetTokens = None
 

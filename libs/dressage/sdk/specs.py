@@ -42,7 +42,7 @@ class SpecOptions:
     budget_steps: int = 0
     budget_minutes: float | None = None
     variants: bool = False
-    tune: bool = False
+    tune: bool | None = None
     approve: bool = False
     video: str = "deciding"
     evaluation_episodes: int = 0
