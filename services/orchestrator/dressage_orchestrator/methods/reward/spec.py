@@ -91,6 +91,12 @@ def validate(spec: v1.SessionSpec) -> None:
     if spec.seed + reward.seeds > TRAINING_SEED_LIMIT:
         expected = f"seed + seeds of at most {TRAINING_SEED_LIMIT}, as evaluation seeds begin there"
         raise InvalidArgument(field="spec.seed", value=spec.seed, expected=expected)
+    if reward.early_stop and (
+        reward.train_only or reward.judge_last_checkpoint_only or members_of(spec) > reward.seeds
+    ):
+        problem = "a training ends early by the judgments of its checkpoints, and not where configs are compared"
+        expected = "false, or one config and a judge of all checkpoints"
+        raise InvalidArgument(field="spec.reward.early_stop", problem=problem, value=True, expected=expected)
     if reward.algorithm == "sac":
         _check_sac(spec)
     for index, config in enumerate(reward.configs):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import partial
 
 from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import session_pb2 as v1
@@ -16,6 +17,7 @@ from dressage_orchestrator.lifecycle.assignments import assign, wait
 from dressage_orchestrator.lifecycle.checkpoint_judging import CheckpointJudging
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.lifecycle.outcome import Exhausted
+from dressage_orchestrator.methods.reward import early_stop
 from dressage_orchestrator.methods.reward.durations import kind_of_run
 from dressage_orchestrator.seeds import CONFIRMATION_SEED, EVALUATION_SEED
 
@@ -65,7 +67,11 @@ def train(context: SessionContext, number: int, *, tries: int, source: str, judg
     assign(context, number, training_id(tries), work.Assignment(train=task), members=members)
     judging = None
     if judge and not context.spec.reward.judge_last_checkpoint_only:
-        judging = CheckpointJudging(context, number, name, judge)
+        decide = None
+        if early_stop.applies(context.spec, len(iteration.reward.configs)):
+            threshold, evaluations = context.spec.pass_threshold, context.spec.reward.evaluations
+            decide = partial(early_stop.decide, threshold=threshold, evaluations=evaluations)
+        judging = CheckpointJudging(context, number, name, judge, decide=decide)
     return wait(context, name, kind=kind_of_run(context.spec), background=judging)
 
 
