@@ -244,7 +244,9 @@ def evaluate(
 def render(
     source: Annotated[
         str,
-        typer.Argument(metavar="SESSION|BUNDLE|ROLLOUT.npz", help="A session, a bundle, or a rollout."),
+        typer.Argument(
+            metavar="SESSION|BUNDLE|ROLLOUT.npz", help="A session, a bundle, or a rollout: its file, or its key."
+        ),
     ],
     common: CommonOptions,
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="The video to write.")] = None,

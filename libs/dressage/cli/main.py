@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import typer
 
 from dressage.cli import commands, output, programs, resources, runs, sessions
-from dressage.errors import DressageError
+from dressage.errors import DressageError, FailedPrecondition
+from dressage.installation import install_command
 from dressage.places import FOLDERS
 
 _INTERRUPTED = 130
@@ -59,6 +60,11 @@ def invoke(arguments: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except ModuleNotFoundError as error:
+        if _debugging() or not error.name or error.name.partition(".")[0] == "dressage":
+            raise
+        output.fail(_missing(error), as_json=as_json)
+        return 1
     except Exception as error:
         if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # a usage error of any version of click
             return output.fail_usage(error, as_json=as_json)
@@ -70,6 +76,13 @@ def invoke(arguments: Sequence[str]) -> int:
         for variable in unset:  # a command set it, see `options.DataDir`
             os.environ.pop(variable, None)
     return code if isinstance(code, int) else 0
+
+
+def _missing(error: ModuleNotFoundError) -> DressageError:
+    """Return the error of a command that needs a package which an extra installs."""
+    package = str(error.name).partition(".")[0]
+    message = f"this command needs {package}, which is not installed: {install_command('local')}"
+    return FailedPrecondition(message, reason="MISSING_EXTRA", metadata={"package": package})
 
 
 def _debugging() -> bool:

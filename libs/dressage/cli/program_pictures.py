@@ -7,6 +7,7 @@ from pathlib import Path
 from dressage.cli import output
 from dressage.cli.program_inputs import find_task, read_program, use_kernels
 from dressage.errors import FailedPrecondition, InvalidArgument
+from dressage.installation import install_command
 from dressage.programs.pictures import Caption, RunPictures, write_gif
 
 _SUFFIXES = (".gif", ".mp4", ".png")
@@ -65,9 +66,7 @@ def write_mp4(pictures: RunPictures, path: Path, *, fps: float) -> int:
         from dressage_renderer.options import RenderOptions
         from dressage_renderer.video import encoder
     except ModuleNotFoundError as error:
-        message = (
-            f"an .mp4 needs {error.name}, which is not installed: pip install 'dressage[renderer]'; or write a .gif"
-        )
+        message = f"an .mp4 needs {error.name}, which is not installed: {install_command('renderer')}; or write a .gif"
         raise FailedPrecondition(message, reason="MISSING_EXTRA") from error
     width, height = pictures.size
     count = 0

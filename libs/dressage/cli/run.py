@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -167,10 +168,35 @@ async def _signals() -> AsyncIterator[asyncio.Queue[int]]:
             loop.remove_signal_handler(number)
 
 
-async def show(name: str, connection: Connection, *, as_json: bool) -> None:
-    """Show the events of a session until it ends: a live display on a terminal, else one line for each event."""
-    view = screen.first_view(await connection.client.get_session(name))
+@dataclass(frozen=True)
+class Recorded:
+    """The events of a session so far."""
+
+    view: progress.View
+    resume_token: str
+
+
+async def recorded(session: session_pb2.Session, connection: Connection) -> Recorded:
+    """Return what an ended session has shown, so that only newer events are shown when it is resumed."""
+    view, token = screen.first_view(session), ""
+    async for response in connection.client.watch_session(session.name):
+        view, token = progress.advance(view, response.event), response.resume_token or token
+    return Recorded(replace(view, lines=()), token)
+
+
+async def show(name: str, connection: Connection, *, as_json: bool, earlier: Recorded | None = None) -> None:
+    """Show the events of a session until it ends: a live display on a terminal, else one line for each event.
+
+    :param earlier: events that are not shown again.
+    """
+    session = await connection.client.get_session(name)
+    view, token = screen.first_view(session), ""
+    if earlier is not None:
+        view, token = (
+            replace(earlier.view, max_iterations=view.max_iterations, started=time.monotonic()),
+            earlier.resume_token,
+        )
     with screen.opened(view, stream=sys.stderr if as_json else None) as update:
-        async for response in connection.client.watch_session(name):
+        async for response in connection.client.watch_session(name, resume_token=token):
             view = progress.advance(view, response.event)
             update(view, response.event)

@@ -6,6 +6,7 @@ from typing import Any
 
 from dressage.api.v1 import session_pb2 as pb
 from dressage.cli import output
+from dressage.installation import has_sb3
 from dressage.local.connection import Connection
 from dressage.sdk.curve_file import CURVE_FILE, Picture
 from dressage.sdk.progress import counted, duration, is_search, mean_text, return_text, score_text, short, target
@@ -211,6 +212,9 @@ def _returns(returns: dict[str, Any] | None) -> list[tuple[str, Any]]:
     return rows
 
 
+_EXPORT, _EXPORT_ONNX = "--format sb3 -o policy", "--format onnx -o policy.onnx"
+
+
 def _next(facts: dict[str, Any]) -> list[tuple[bool, str]]:
     """Return useful next commands; the flag marks the first."""
     name = short(facts["session"]["name"])
@@ -218,8 +222,8 @@ def _next(facts: dict[str, Any]) -> list[tuple[bool, str]]:
     commands = []
     if facts["policy"]:
         commands.append(f"dressage eval {name}{at}")
-        if "episodes" not in facts:  # only networks that a training made are exported to Stable-Baselines3
-            commands.append(f"dressage export {name} --format sb3 -o policy{at}")
+        if "episodes" not in facts:  # only a network that a training made is exported so
+            commands.append(f"dressage export {name} {_EXPORT if has_sb3() else _EXPORT_ONNX}{at}")
         if facts["policy"]["path"] is None:
             commands.insert(0, f"dressage artifacts get {facts['policy']['artifact']} -o policy{at}")
     if facts["video"]:

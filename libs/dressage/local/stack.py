@@ -20,6 +20,7 @@ from typing import Any, Self, TextIO
 
 from dressage import errors
 from dressage.client.discovery import SERVER_FILE, split_address
+from dressage.installation import install_command
 
 _STOP_SECONDS = 60.0
 _LOG_BYTES = 20_000_000
@@ -172,7 +173,7 @@ def _settings_type(package: str) -> Any:
         return importlib.import_module(f"{package}.settings").Settings
     except ModuleNotFoundError as error:
         raise errors.FailedPrecondition(
-            f"the local stack needs {error.name}, which is not installed: pip install 'dressage[local]', "
+            f"the local stack needs {error.name}, which is not installed: {install_command('local')}, "
             "or give a server with --address",
             reason="MISSING_EXTRA",
         ) from error
