@@ -85,7 +85,12 @@ def elicit(
 
 @grouped
 def train(
-    reward: RewardFile, env: Environment, options: TrainOptions, common: CommonOptions, detach: Detach = False
+    reward: RewardFile,
+    env: Environment,
+    options: TrainOptions,
+    common: CommonOptions,
+    yes: Yes = False,
+    detach: Detach = False,
 ) -> None:
     """Train with a reward file, without model and judge."""
     from dressage.cli.run import OutputOptions, run
@@ -93,7 +98,7 @@ def train(
 
     intent = f"train on {reward.name}"
     spec = make_spec(SpecOptions(intent, env, iterations=1, reward=reward, train_only=True, **given(options)))
-    raise typer.Exit(run(spec, common.server(), OutputOptions(yes=True, detach=detach, as_json=common.as_json)))
+    raise typer.Exit(run(spec, common.server(), OutputOptions(yes=yes, detach=detach, as_json=common.as_json)))
 
 
 @grouped

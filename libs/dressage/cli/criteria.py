@@ -46,7 +46,7 @@ async def _request(
     intent: str, environment: str, server: ServerOptions, model: str
 ) -> tuple[intent_service_pb2.ElicitResponse, str]:
     """Return the criteria, and the options with which another command uses the same server and model."""
-    async with connect(server, start="full") as connection:
+    async with connect(server, start="own") as connection:
         response = await connection.client.elicit(intent, environment, model=model)
         flags = f" --model {shlex.quote(model)}" if model else ""
         if server.api_base:

@@ -11,8 +11,8 @@ from typing import Any
 
 from dressage.api.v1 import session_pb2 as pb
 from dressage.api.v1 import session_service_pb2 as sessions_pb
-from dressage.client.aio import ENDED
 from dressage.cli import output, run, search_listing, summary
+from dressage.client.aio import ENDED
 from dressage.local.connection import Connection
 from dressage.sdk.progress import counted, duration, score_text, short
 
@@ -189,7 +189,9 @@ def resume(
 
     async def work(connection: Connection) -> int:
         before = await connection.client.get_session(name)
-        earlier = await run.recorded(before, connection) if connection.kind == "stack" and before.state in ENDED else None
+        earlier = (
+            await run.recorded(before, connection) if connection.kind == "stack" and before.state in ENDED else None
+        )
         resumed = await connection.client.resume_session(name, additional_iterations=iterations, budget=budget)
         if not as_json:
             print(f"resuming {short(name)}: {added(before.spec, resumed.spec)}", flush=True)

@@ -153,7 +153,9 @@ BudgetMinutes = Annotated[
     float | None,
     typer.Option("--budget-minutes", metavar="X", min=0.01, help="Limit for the wall-clock time, in minutes."),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before model calls that cost money.")]
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask before a session that costs money or may take an hour.")
+]
 Detach = Annotated[bool, typer.Option("--detach", help="Return when the session has started; needs a running server.")]
 
 # Output and server.

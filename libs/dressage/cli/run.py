@@ -19,7 +19,7 @@ from typing import Any
 from dressage.api.v1 import session_pb2
 from dressage.cli import output, plan, summary
 from dressage.local.connection import Connection, ServerOptions, connect, refuse_unusable
-from dressage.sdk import progress, screen
+from dressage.sdk import preflight, progress, screen
 from dressage.sdk.curve_file import Picture
 
 _CANCEL_SECONDS = 60.0
@@ -42,9 +42,9 @@ def run(spec: session_pb2.SessionSpec, server: ServerOptions, output_options: Ou
 
 
 async def _run(spec: session_pb2.SessionSpec, server: ServerOptions, output_options: OutputOptions) -> int:
-    async with connect(server, start="full") as connection:
+    async with connect(server, start="own") as connection:
         refuse_unusable(server, connection, detach=output_options.detach)
-        estimate = await connection.client.estimate_session(spec)
+        estimate = await preflight.check(spec, connection)
         document = {"plan": plan.plan_dict(estimate)}
         if not output_options.as_json:
             output.console().print(plan.plan_text(estimate))
@@ -52,6 +52,9 @@ async def _run(spec: session_pb2.SessionSpec, server: ServerOptions, output_opti
             return 1
         if output_options.detach:
             return _detached(await connection.client.create_session(spec), connection, document, output_options)
+        for name in await preflight.interrupted(connection):
+            watch = f"dressage sessions watch {progress.short(name)}{connection.flags}"
+            print_remark(f"{progress.short(name)} is interrupted and stays so; to continue it later: {watch}")
         # Before the session exists, Ctrl-C simply ends the process.
         async with _signals() as signals:
             session = await connection.client.create_session(spec)

@@ -32,7 +32,7 @@ def _execute(
     work: Callable[[Connection], Awaitable[Any]],
     common: CommonOptions,
     *,
-    start: Literal["no", "records", "full"] = "records",
+    start: Literal["no", "records", "own"] = "records",
 ) -> Any:
     from dressage.local.connection import execute
 
@@ -71,8 +71,8 @@ def watch(session: SessionName, common: CommonOptions) -> None:
     """
     from dressage.cli import listings
 
-    # A full stack resumes a session that a crash or a stop has interrupted.
-    _execute(listings.watch(session, as_json=common.as_json), common, start="full")
+    # The stack resumes the session if a crash or a stop has interrupted it.
+    _execute(listings.watch(session, as_json=common.as_json), common, start="own")
 
 
 @app.command()
@@ -107,7 +107,7 @@ def resume(
     if budget_minutes is not None:
         budget.wall_time.FromMilliseconds(round(60_000 * budget_minutes))
     work = listings.resume(session, iterations=iterations, budget=budget, as_json=common.as_json)
-    raise typer.Exit(_execute(work, common, start="full"))
+    raise typer.Exit(_execute(work, common, start="own"))
 
 
 @app.command()

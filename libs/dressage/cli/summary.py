@@ -215,6 +215,30 @@ def _returns(returns: dict[str, Any] | None) -> list[tuple[str, Any]]:
 _EXPORT, _EXPORT_ONNX = "--format sb3 -o policy", "--format onnx -o policy.onnx"
 
 
+_UNCHANGED = ("TEMPLATE_", "REWARD_REJECTED", "JUDGE_REJECTED", "MISSING_", "INVALID_", "UNSUPPORTED_")
+"""How the reasons of failures begin that resuming repeats, because nothing has changed."""
+_BUDGETS = {"dollars": "dollars", "tokens": "tokens", "env_steps": "steps", "wall_time": "minutes"}
+"""Options of `sessions resume` by the kind of the budget."""
+
+
+def _resume(facts: dict[str, Any]) -> list[str]:
+    """Return the options of a useful `sessions resume`, with a leading space; empty if resuming would change nothing."""
+    session, state = facts["session"], facts["state"]
+    spec = session.get("spec", {})
+    kind = session.get("exhausted_budget", "")
+    if state == "exhausted" and kind in _BUDGETS:
+        used = spec.get("budget", {}).get(kind, 0)
+        limit = float(str(used).removesuffix("s")) / (60 if kind == "wall_time" else 1)
+        return [f" --budget-{_BUDGETS[kind]} {2 * limit:.15g}"]
+    if state == "exhausted":
+        known = "no better reward is known" in session.get("state_reason", "")
+        return [] if known or spec.get("reward", {}).get("train_only") else [" --iterations 1"]
+    if state == "failed":
+        reason = session.get("failure", {}).get("reason", "")
+        return [] if reason.startswith(_UNCHANGED) else [""]
+    return [""] if state == "cancelled" else []
+
+
 def _next(facts: dict[str, Any]) -> list[tuple[bool, str]]:
     """Return useful next commands; the flag marks the first."""
     name = short(facts["session"]["name"])
@@ -230,7 +254,6 @@ def _next(facts: dict[str, Any]) -> list[tuple[bool, str]]:
         commands.append(f"dressage render {name} -o {name}.mp4{at}")
     if facts["state"] in ("interrupted", "pending", "running"):
         commands.append(f"dressage sessions watch {name}{at}")
-    if facts["state"] in ("exhausted", "cancelled", "failed"):
-        commands.append(f"dressage sessions resume {name}{at}")
+    commands += [f"dressage sessions resume {name}{more}{at}" for more in _resume(facts)]
     commands.append(f"dressage sessions show {name}{at}")
     return [(index == 0, command) for index, command in enumerate(commands)]

@@ -46,6 +46,7 @@ class LocalStack:
         data_dir: Path,
         *,
         full: bool = True,
+        hold: bool = False,
         address: str = "127.0.0.1:0",
         token: str | None = None,
         api_base: str | None = None,
@@ -56,6 +57,7 @@ class LocalStack:
         """Start the services on a data folder, which is created if missing.
 
         :param full: False for a stack that only reads and records, and does not resume sessions.
+        :param hold: leave interrupted sessions alone until a request concerns them.
         :param address: of the public API; any address except loopback requires a token.
         :param api_base: API endpoint of the language model's provider.
         :param metrics: host:port of the Prometheus metrics of all services; None: no metrics.
@@ -78,6 +80,7 @@ class LocalStack:
             "auth_token": token,
             "address": address,
             "data_dir": data_dir,
+            "hold": hold,
             "database_url": None,
         }
         model = {"api_base": api_base} if api_base else {}

@@ -44,7 +44,13 @@ def test_the_install_command_follows_the_installation(tmp_path: Path) -> None:
 @pytest.mark.parametrize("installed", [True, False])
 def test_an_export_to_sb3_is_suggested_only_where_torch_is(installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summary, "has_sb3", lambda: installed)
-    facts = {"session": {"name": "sessions/s1"}, "flags": "", "policy": {"path": "p"}, "video": None, "state": "succeeded"}
+    facts = {
+        "session": {"name": "sessions/s1"},
+        "flags": "",
+        "policy": {"path": "p"},
+        "video": None,
+        "state": "succeeded",
+    }
     commands = [command for _, command in summary._next(facts)]
     assert any("--format sb3" in command for command in commands) == installed
     assert any("--format onnx" in command for command in commands) != installed
