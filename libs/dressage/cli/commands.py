@@ -254,9 +254,15 @@ def render(
         ),
     ],
     common: CommonOptions,
-    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="The video to write.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="The video: .mp4; of a program also .gif or .png."),
+    ] = None,
 ) -> None:
-    """Write the video of a session, of an episode of a policy, or of a recorded rollout."""
+    """Write the video of a session, of an episode of a policy, or of a recorded rollout.
+
+    A program is drawn next to its grid with the executing line; a .png shows the end of the episode.
+    """
     from dressage.cli import videos
 
     videos.render(source, common.server(), out=out, as_json=common.as_json)

@@ -252,6 +252,8 @@ def _next(facts: dict[str, Any]) -> list[tuple[bool, str]]:
             commands.insert(0, f"dressage artifacts get {facts['policy']['artifact']} -o policy{at}")
     if facts["video"]:
         commands.append(f"dressage render {name} -o {name}.mp4{at}")
+    elif facts["policy"] and facts["session"].get("method") == "program":
+        commands.append(f"dressage render {name} -o {name}.gif{at}")
     if facts["state"] in ("interrupted", "pending", "running"):
         commands.append(f"dressage sessions watch {name}{at}")
     commands += [f"dressage sessions resume {name}{more}{at}" for more in _resume(facts)]

@@ -1,4 +1,4 @@
-"""`dressage render`: the video of a session, or of a recorded rollout."""
+"""`dressage render`: the video of a session, of an episode of a policy, or of a recorded rollout."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import asyncio
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dressage import errors
 from dressage.cli import output
 from dressage.installation import install_command
 from dressage.local.connection import Connection, ServerOptions, connect
+from dressage.sdk.policy import policy_folder
 from dressage.sdk.progress import short
+
+if TYPE_CHECKING:
+    from dressage.policies import ProgramPolicy
 
 
 def render(source: str, server: ServerOptions, *, out: Path | None, as_json: bool) -> None:
@@ -21,7 +25,7 @@ def render(source: str, server: ServerOptions, *, out: Path | None, as_json: boo
     :param source: a session's name, a policy's folder, a file of a rollout, or the artifact key of one.
     :raises NotFound: if there is no such session or file.
     :raises InvalidArgument: if the video cannot be written.
-    :raises FailedPrecondition: if the session has no rollout yet, or this machine cannot render.
+    :raises FailedPrecondition: if the session has no rollout or program yet, or this machine cannot render.
     """
     path = Path(source).expanduser()
     if path.suffix == ".npz" and not path.is_file():
@@ -45,19 +49,29 @@ def render(source: str, server: ServerOptions, *, out: Path | None, as_json: boo
 
 
 def _of_policy(folder: Path, target: Path) -> dict[str, Any]:
-    """Render one episode of a policy on stock Gymnasium."""
+    """Render one episode of a policy: on stock Gymnasium, or of a program in its engine."""
     from dressage.policies import ProgramPolicy
     from dressage.sdk.evaluation import record
     from dressage.sdk.policy import load_path
 
     policy = load_path(folder)
+    if isinstance(policy, ProgramPolicy):
+        return _of_program(policy, target)
     _check_drawable(policy.description.environment)
-    assert not isinstance(policy, ProgramPolicy)  # its tasks are not drawn by the renderer
     trajectory = record(policy)
     with tempfile.TemporaryDirectory(prefix="dressage-render-") as scratch:
         recorded = Path(scratch) / "episode.npz"
         trajectory.save(recorded)
         return {**draw(recorded, target), "seed": trajectory.seed, "return": trajectory.stock_return}
+
+
+def _of_program(policy: ProgramPolicy, target: Path) -> dict[str, Any]:
+    """Draw an episode of a program: the grid next to the program with its executing line."""
+    from dressage.cli.program_inputs import report_compiling
+    from dressage.sdk.program_pictures import draw_policy
+
+    with output.writing("--out", target):
+        return draw_policy(policy, target, progress=report_compiling)
 
 
 async def _of_session(name: str, server: ServerOptions, target: Path) -> dict[str, Any]:
@@ -66,6 +80,10 @@ async def _of_session(name: str, server: ServerOptions, target: Path) -> dict[st
         if session.best_video:
             await _fetch(session.best_video, connection, target)
             return {"video": str(target), "session": session.name, "artifact": session.best_video}
+        if session.method == "program":
+            async with policy_folder(session, connection) as folder:
+                facts = await asyncio.to_thread(_of_policy, folder, target)
+            return {**facts, "session": session.name, "artifact": session.best_policy}
         rollout = await _last_rollout(session.name, connection)
         return {**await _drawn(rollout, connection, target), "session": session.name}
 

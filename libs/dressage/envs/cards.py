@@ -175,7 +175,7 @@ class EnvironmentCard:
     @property
     def has_video(self) -> bool:
         """Whether the renderer can draw it; False without a MuJoCo model. Custom environments have to be tried."""
-        return self.id not in _NOT_DRAWN and not self.pack
+        return self.id not in _NOT_DRAWN and not self.pack and "program" not in self.methods
 
     @property
     def field_names(self) -> tuple[str, ...]:

@@ -71,6 +71,7 @@ class Limits(_Entry):
     env_steps: int | None = Field(None, ge=1, description="Environment steps.")
     minutes: float | None = Field(None, gt=0, description="Wall-clock time.")
     episodes: int | None = Field(None, ge=1, le=10**9, description="Episodes of a search: the setting episode_budget.")
+    programs: int | None = Field(None, ge=1, le=10**12, description="Programs of a search: the setting budget.")
 
 
 def _entries(value: Any) -> Any:

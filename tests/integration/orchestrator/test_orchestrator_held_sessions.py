@@ -10,9 +10,13 @@ from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 
-from tests.fakes.specs import spec
+from tests.fakes.specs import reward_session
 from tests.integration.orchestrator.fakes import author, watch
 from tests.integration.orchestrator.stack import Stack
+
+
+def spec() -> v1.SessionSpec:
+    return reward_session(intent="run", environment="environments/HalfCheetah-v5", seeds=1, steps_per_member=1000)
 
 
 def slow(task: agent_pb.Task) -> agent_pb.TaskResult:
@@ -23,7 +27,7 @@ def slow(task: agent_pb.Task) -> agent_pb.TaskResult:
 
 
 async def _create(stack: Stack, name: str) -> None:
-    await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=spec(seeds=1), session_id=name))
+    await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=spec(), session_id=name))
 
 
 async def _get(stack: Stack, name: str) -> v1.Session:
@@ -48,7 +52,6 @@ async def test_an_interrupted_session_waits_for_a_request(stack: Stack, released
     await _create(stack, "earlier")
     await _trained(stack, "earlier")
     await stack.stop()
-    stack.neighbours.agent.answer = author
     stack.options = {"hold": True}
     await stack.start()
     await _create(stack, "own")

@@ -63,7 +63,7 @@ def script() -> list[Answer]:
             f"## Reasoning\nSpeed.\n\n## Null controls\nrandom, untrained, motionless\n\n{JUDGE}",
             when="You are the judge author",
         ),
-        Answer(f"## Explanation\nMended.\n\n{module('score=0.3 # curve=0.2')}", when="You are the fixer"),
+        Answer(f"## Reasoning\nMended.\n\n{module('score=0.3 # curve=0.2')}", when="You are the reward author"),
         Answer(calls=(Call("get_scores"), Call("get_iteration", {"number": 1})), when="You are the reviser"),
         Answer(
             "## Diagnosis\nSlow.\n\n## Lesson\nSpeed needs weight.\n\n## Based on\n1\n\n"

@@ -107,7 +107,10 @@ def facts(state: str, **session: Any) -> dict[str, Any]:
         (facts("exhausted", state_reason="no better reward is known: x"), []),
         (facts("exhausted", spec={"reward": {"train_only": True}}), []),
         (facts("exhausted", exhausted_budget="dollars", spec={"budget": {"dollars": 0.5}}), [" --budget-dollars 1"]),
-        (facts("exhausted", exhausted_budget="wall_time", spec={"budget": {"wall_time": "90s"}}), [" --budget-minutes 3"]),
+        (
+            facts("exhausted", exhausted_budget="wall_time", spec={"budget": {"wall_time": "90s"}}),
+            [" --budget-minutes 3"],
+        ),
         (facts("failed", failure={"reason": "TEMPLATE_UNKNOWN_INTENT"}), []),
         (facts("failed", failure={"reason": "LLM_UNAVAILABLE"}), [""]),
         (facts("cancelled"), [""]),

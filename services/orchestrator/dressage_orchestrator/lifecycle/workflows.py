@@ -26,7 +26,7 @@ from dressage_orchestrator.lifecycle.loop import run_session
 from dressage_orchestrator.lifecycle.outcome import Interrupted
 from dressage_orchestrator.lifecycle.registry import Methods
 
-APPLICATION_VERSION = "2"
+APPLICATION_VERSION = "3"
 """Version of the order of steps. Change it only if pending workflows may be lost; otherwise change steps with DBOS patches."""
 
 _RECOVERY_ATTEMPTS = 1000

@@ -131,11 +131,11 @@ class Task(google.protobuf.message.Message):
 
     @property
     def reward_author(self) -> Global___RewardAuthorTask:
-        """Intent to reward."""
+        """Intent to reward, or a reward that failed to its repair."""
 
     @property
     def judge_author(self) -> Global___JudgeAuthorTask:
-        """Intent to judge."""
+        """Intent to judge, or a judge that failed to its repair."""
 
     @property
     def fixer(self) -> Global___FixerTask:
@@ -275,54 +275,106 @@ class ElicitorTask(google.protobuf.message.Message):
 Global___ElicitorTask: typing_extensions.TypeAlias = ElicitorTask
 
 @typing.final
+class CodeRepair(google.protobuf.message.Message):
+    """Code of an author that failed, with the evidence, for the author to repair."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: builtins.int
+    FAILURES_FIELD_NUMBER: builtins.int
+    ROUND_FIELD_NUMBER: builtins.int
+    EARLIER_EXPLANATIONS_FIELD_NUMBER: builtins.int
+    NULL_CONTROLS_FIELD_NUMBER: builtins.int
+    source: builtins.str
+    """The code that failed."""
+    round: builtins.int
+    """Number of the repair, from 1."""
+    @property
+    def failures(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[dressage.api.v1.event_pb2.CheckFailure]:
+        """What failed, and what was seen."""
+
+    @property
+    def earlier_explanations(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """What the author changed in earlier repairs of the same code, the oldest first."""
+
+    @property
+    def null_controls(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Null controls that the author declared for this judge; empty for rewards."""
+
+    def __init__(
+        self,
+        *,
+        source: builtins.str = ...,
+        failures: collections.abc.Iterable[dressage.api.v1.event_pb2.CheckFailure] | None = ...,
+        round: builtins.int = ...,
+        earlier_explanations: collections.abc.Iterable[builtins.str] | None = ...,
+        null_controls: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["earlier_explanations", b"earlier_explanations", "failures", b"failures", "null_controls", b"null_controls", "round", b"round", "source", b"source"]) -> None: ...
+
+Global___CodeRepair: typing_extensions.TypeAlias = CodeRepair
+
+@typing.final
 class RewardAuthorTask(google.protobuf.message.Message):
-    """Intent to reward."""
+    """Intent to reward, or a reward that failed to its repair."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     BRIEF_FIELD_NUMBER: builtins.int
+    REPAIR_FIELD_NUMBER: builtins.int
     @property
     def brief(self) -> Global___Brief:
         """The intended behaviour."""
+
+    @property
+    def repair(self) -> Global___CodeRepair:
+        """The author's reward that failed; not set: write the first one."""
 
     def __init__(
         self,
         *,
         brief: Global___Brief | None = ...,
+        repair: Global___CodeRepair | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["brief", b"brief"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["brief", b"brief"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["brief", b"brief", "repair", b"repair"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["brief", b"brief", "repair", b"repair"]) -> None: ...
 
 Global___RewardAuthorTask: typing_extensions.TypeAlias = RewardAuthorTask
 
 @typing.final
 class JudgeAuthorTask(google.protobuf.message.Message):
-    """Intent to judge."""
+    """Intent to judge, or a judge that failed to its repair."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     BRIEF_FIELD_NUMBER: builtins.int
     PASS_THRESHOLD_FIELD_NUMBER: builtins.int
+    REPAIR_FIELD_NUMBER: builtins.int
     pass_threshold: builtins.float
     """Lowest score that passes."""
     @property
     def brief(self) -> Global___Brief:
         """The intended behaviour."""
 
+    @property
+    def repair(self) -> Global___CodeRepair:
+        """The author's judge that failed; not set: write the first one."""
+
     def __init__(
         self,
         *,
         brief: Global___Brief | None = ...,
         pass_threshold: builtins.float = ...,
+        repair: Global___CodeRepair | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["brief", b"brief"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["brief", b"brief", "pass_threshold", b"pass_threshold"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["brief", b"brief", "repair", b"repair"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["brief", b"brief", "pass_threshold", b"pass_threshold", "repair", b"repair"]) -> None: ...
 
 Global___JudgeAuthorTask: typing_extensions.TypeAlias = JudgeAuthorTask
 
 @typing.final
 class FixerTask(google.protobuf.message.Message):
-    """Check failures to repaired code."""
+    """Check failures to repaired code of the method `code`."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -333,7 +385,7 @@ class FixerTask(google.protobuf.message.Message):
     ROUND_FIELD_NUMBER: builtins.int
     EARLIER_EXPLANATIONS_FIELD_NUMBER: builtins.int
     subject: builtins.str
-    """What the code is: `reward`, `judge`, `policy` or `feedback`."""
+    """What the code is: `policy` or `feedback`."""
     source: builtins.str
     """The code that failed."""
     round: builtins.int

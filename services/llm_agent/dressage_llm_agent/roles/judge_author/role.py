@@ -1,4 +1,4 @@
-"""The judge author: reasoning, the applicable null controls and one module."""
+"""The judge author: reasoning, the applicable null controls and one module, also to repair its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,14 @@ class JudgeAuthor:
     def messages(self, task: agent_pb.JudgeAuthorTask, card: EnvironmentCard) -> tuple[Message, ...]:
         """See `Role`."""
         threshold = f"{task.pass_threshold:g}"
-        return prompts.opening(self.name, brief=task.brief, card=describe(card), pass_threshold=threshold)
+        return prompts.opening(
+            self.name,
+            brief=task.brief,
+            card=describe(card),
+            pass_threshold=threshold,
+            subject="judge",
+            repair=task.repair if task.HasField("repair") else None,
+        )
 
     def parse(self, text: str, task: agent_pb.JudgeAuthorTask) -> agent_pb.JudgeProposal:
         """See `Role`."""

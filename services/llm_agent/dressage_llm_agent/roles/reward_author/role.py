@@ -1,4 +1,4 @@
-"""The reward author: reasoning and one module."""
+"""The reward author: reasoning and one module, also to repair its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,14 @@ class RewardAuthor:
     def messages(self, task: agent_pb.RewardAuthorTask, card: EnvironmentCard) -> tuple[Message, ...]:
         """See `Role`."""
         names = " ".join(sorted(REWARD_NAMES))
-        return prompts.opening(self.name, brief=task.brief, card=describe(card), array_names=names)
+        return prompts.opening(
+            self.name,
+            brief=task.brief,
+            card=describe(card),
+            array_names=names,
+            subject="reward",
+            repair=task.repair if task.HasField("repair") else None,
+        )
 
     def parse(self, text: str, task: agent_pb.RewardAuthorTask) -> agent_pb.RewardProposal:
         """See `Role`; reasoning may be below its heading or anywhere outside of the code."""

@@ -51,13 +51,18 @@ def _given_judge(context: SessionContext) -> Code | None:
         return Code(context.spec.judge_source, USER)
     if context.epoch == 0:
         return None
-    store, folder = context.engine.store, context.iteration_name(1)
-    if not store.exists(f"{folder}/judge.py"):
-        return None
-    controls: tuple[str, ...] = ()
-    if store.exists(f"{folder}/judge.json"):
-        controls = tuple(json.loads(store.get(f"{folder}/judge.json"))["null_controls"])
-    return Code(store.get(f"{folder}/judge.py").decode(), context.spec.model, controls)
+    store = context.engine.store
+    # The latest one: it may have been repaired after the first iteration.
+    for iteration in reversed(context.store.iterations()):
+        folder = context.iteration_name(iteration.number)
+        if store.exists(f"{folder}/judge.py"):
+            facts = json.loads(store.get(f"{folder}/judge.json")) if store.exists(f"{folder}/judge.json") else {}
+            return Code(
+                store.get(f"{folder}/judge.py").decode(),
+                facts.get("author", context.spec.model),
+                tuple(facts.get("null_controls", ())),
+            )
+    return None
 
 
 def _written_judge(result: agent_pb.TaskResult) -> Code:
