@@ -1,7 +1,7 @@
 """`dressage`: the application, and the mapping of errors to messages and exit codes.
 
-Exit codes: 0 success, 1 error, 2 wrong usage, 130 interrupted by Ctrl-C, 143 ended by SIGTERM. A traceback is shown only with
-DRESSAGE_DEBUG=1.
+Exit codes: 0 success, 1 error, 2 wrong usage, 3 a score below `--fail-below`, 130 interrupted by Ctrl-C, 143 ended by
+SIGTERM. A traceback is shown only with DRESSAGE_DEBUG=1.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import metadata
+from typing import Annotated
 
 import typer
 
@@ -24,12 +26,30 @@ app = typer.Typer(
     help="Describe a behaviour in words; get a trained policy.",
     epilog='Start with:  dressage run "run forward fast" --env HalfCheetah-v5',
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     # Plain help, because importing rich takes half a second.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 commands.register(app)
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
+        print(f"dressage {metadata.version('dressage')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """Describe a behaviour in words; get a trained policy."""
+
+
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(runs.app, name="runs")
 app.add_typer(resources.environments, name="envs")

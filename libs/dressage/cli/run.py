@@ -34,6 +34,8 @@ class OutputOptions:
     yes: bool = False
     detach: bool = False
     as_json: bool = False
+    detail: screen.Detail = "normal"
+    fail_below: float | None = None
 
 
 def run(spec: session_pb2.SessionSpec, server: ServerOptions, output_options: OutputOptions) -> int:
@@ -66,7 +68,7 @@ async def _run(spec: session_pb2.SessionSpec, server: ServerOptions, output_opti
             output.print_json(document | result)
         else:
             output.console().print(summary.text(result))
-        return code if code is not None else summary.exit_code(ended)
+        return code if code is not None else summary.exit_code(ended, fail_below=output_options.fail_below)
 
 
 async def curve(session: session_pb2.Session, connection: Connection) -> Picture | None:
@@ -109,7 +111,7 @@ async def follow(
     name: str, connection: Connection, output_options: OutputOptions, *, signals: asyncio.Queue[int]
 ) -> tuple[session_pb2.Session, int | None]:
     """Follow a session until it ends or a signal arrives; return the session and, after a signal, the exit code."""
-    watching = asyncio.create_task(show(name, connection, as_json=output_options.as_json))
+    watching = asyncio.create_task(show(name, connection, as_json=output_options.as_json, detail=output_options.detail))
     try:
         signalled = await _first(watching, signals, timeout=None)
         if signalled is None:
@@ -187,7 +189,14 @@ async def recorded(session: session_pb2.Session, connection: Connection) -> Reco
     return Recorded(replace(view, lines=()), token)
 
 
-async def show(name: str, connection: Connection, *, as_json: bool, earlier: Recorded | None = None) -> None:
+async def show(
+    name: str,
+    connection: Connection,
+    *,
+    as_json: bool,
+    detail: screen.Detail = "normal",
+    earlier: Recorded | None = None,
+) -> None:
     """Show the events of a session until it ends: a live display on a terminal, else one line for each event.
 
     :param earlier: events that are not shown again.
@@ -199,7 +208,7 @@ async def show(name: str, connection: Connection, *, as_json: bool, earlier: Rec
             replace(earlier.view, max_iterations=view.max_iterations, started=time.monotonic()),
             earlier.resume_token,
         )
-    with screen.opened(view, stream=sys.stderr if as_json else None) as update:
+    with screen.opened(view, stream=sys.stderr if as_json else None, detail=detail) as update:
         async for response in connection.client.watch_session(name, resume_token=token):
             view = progress.advance(view, response.event)
             update(view, response.event)

@@ -101,11 +101,34 @@ def state_now(session: pb.Session, connection: Connection) -> str:
     return "interrupted" if pending and connection.read_only else state_name(session.state)
 
 
-def exit_code(session: pb.Session) -> int:
-    """Return 0 if there is a policy (even below the threshold), 130 if the session was cancelled, else 1."""
+BELOW = 3
+"""Exit status of a session whose score is below `--fail-below`."""
+
+
+def exit_code(session: pb.Session, *, fail_below: float | None = None) -> int:
+    """Return 0 if there is a policy (even below the threshold), 130 if the session was cancelled, else 1.
+
+    :param fail_below: score below which the status is 3; None: no limit. A training without a judge has no score.
+    """
     if session.state == pb.SESSION_STATE_CANCELLED:
         return 130
-    return 0 if session.state in (pb.SESSION_STATE_SUCCEEDED, pb.SESSION_STATE_EXHAUSTED) else 1
+    if session.state not in (pb.SESSION_STATE_SUCCEEDED, pb.SESSION_STATE_EXHAUSTED):
+        return 1
+    if fail_below is None:
+        return 0
+    score = _final_score(session)
+    return 0 if score is not None and score >= fail_below else BELOW
+
+
+def _final_score(session: pb.Session) -> float | None:
+    """Return the score on fresh or report seeds, else the best one."""
+    if session.HasField("report"):
+        return session.report.mean
+    if session.HasField("confirmation"):
+        return session.confirmation.score
+    if session.HasField("best_judgment"):
+        return session.best_judgment.score
+    return session.best_score if session.HasField("best_score") else None
 
 
 _STYLES = {

@@ -52,6 +52,7 @@ async def test_an_interrupted_session_waits_for_a_request(stack: Stack, released
     await _create(stack, "earlier")
     await _trained(stack, "earlier")
     await stack.stop()
+    stack.neighbours.agent.answer = author
     stack.options = {"hold": True}
     await stack.start()
     await _create(stack, "own")
