@@ -115,7 +115,11 @@ def _success_figure(rows: Sequence[Success], methods: Sequence[str]) -> Any:
     for row in rows:
         # Methods can have the same runs: dashes of different lengths show both.
         number = methods.index(row.method)
-        style = {"color": f"C{number}", "linestyle": "-" if number == 0 else (2 * number, (5, 2 + number))}
+        style = {
+            "color": f"C{number}",
+            "drawstyle": "steps-post",
+            "linestyle": "-" if number == 0 else (2 * number, (5, 2 + number)),
+        }
         for panel, values in zip(panels, (row.curve.reached, row.curve.solved, row.curve.best), strict=True):
             _draw_line(panel, row, values, style)
     lowest = min(value.low for row in rows for value in row.curve.best)
@@ -137,4 +141,4 @@ def _draw_line(panel: Any, row: Success, values: Sequence[Interval], style: dict
     programs = row.curve.programs
     panel.plot(programs, [value.value for value in values], label=f"{row.method} ({counted(row.runs, 'run')})", **style)
     low, high = [value.low for value in values], [value.high for value in values]
-    panel.fill_between(programs, low, high, color=style["color"], alpha=0.13, linewidth=0)
+    panel.fill_between(programs, low, high, color=style["color"], alpha=0.13, linewidth=0, step="post")
