@@ -22,19 +22,26 @@ ROLE = "judge"
 """Role under which the cost of judge's model calls is counted."""
 
 _MAX_VIDEO_ROLLOUTS = 12
+_MAX_ROLLOUTS = 300
+"""Maximum number of rollouts of one request."""
 
 
-def judge_last_checkpoints(context: SessionContext, assignment: str, judge_source: str) -> list[v1.Member]:
+def judge_checkpoints(
+    context: SessionContext, assignment: str, judge_source: str, *, everything: bool = False
+) -> list[v1.Member]:
     """Judge the last checkpoints of an assignment's members by code. In a step.
 
+    :param everything: judge all checkpoints, also those that were judged before.
     :return: the members with their judgments.
-    :raises FailedPrecondition: when there is no rollout.
+    :raises FailedPrecondition: when there is no rollout; JUDGE_FAILED when the judge fails on one.
     """
     members = context.store.members(assignment)
-    rollouts = [r.artifact for m in members if m.evaluations for r in m.evaluations[-1].rollouts]
+    first = 0 if everything else -1
+    rollouts = [r.artifact for m in members for e in m.evaluations[first:] for r in e.rollouts]
     if not rollouts:
         raise FailedPrecondition(f"{assignment} has no rollouts to judge", reason="NOTHING_TO_JUDGE")
-    judge_by_code(context, assignment, rollouts, judge_source)
+    for start in range(0, len(rollouts), _MAX_ROLLOUTS):
+        judge_by_code(context, assignment, rollouts[start : start + _MAX_ROLLOUTS], judge_source)
     return pool_members(context, assignment)
 
 

@@ -22,6 +22,70 @@ else:
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
+class ReadRepliesRequest(google.protobuf.message.Message):
+    """A request to read replies."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ENVIRONMENT_FIELD_NUMBER: builtins.int
+    REPLIES_FIELD_NUMBER: builtins.int
+    environment: builtins.str
+    """Environment id of a task of a registered language, such as `vacuum/CleanRoom`."""
+    @property
+    def replies(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The texts of the replies."""
+
+    def __init__(
+        self,
+        *,
+        environment: builtins.str = ...,
+        replies: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["environment", b"environment", "replies", b"replies"]) -> None: ...
+
+Global___ReadRepliesRequest: typing_extensions.TypeAlias = ReadRepliesRequest
+
+@typing.final
+class ReadRepliesResponse(google.protobuf.message.Message):
+    """The programs in replies."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REPLIES_FIELD_NUMBER: builtins.int
+    @property
+    def replies(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ReplyPrograms]:
+        """What each reply contains, in the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        replies: collections.abc.Iterable[Global___ReplyPrograms] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["replies", b"replies"]) -> None: ...
+
+Global___ReadRepliesResponse: typing_extensions.TypeAlias = ReadRepliesResponse
+
+@typing.final
+class ReplyPrograms(google.protobuf.message.Message):
+    """The programs in a reply."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROGRAMS_FIELD_NUMBER: builtins.int
+    @property
+    def programs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Canonical texts in the DSL, each once; texts that are no program of the language are left out."""
+
+    def __init__(
+        self,
+        *,
+        programs: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["programs", b"programs"]) -> None: ...
+
+Global___ReplyPrograms: typing_extensions.TypeAlias = ReplyPrograms
+
+@typing.final
 class CheckRequest(google.protobuf.message.Message):
     """A request to check generated code."""
 
@@ -35,6 +99,8 @@ class CheckRequest(google.protobuf.message.Message):
     NULL_CONTROLS_FIELD_NUMBER: builtins.int
     PASS_THRESHOLD_FIELD_NUMBER: builtins.int
     ACT_SECONDS_FIELD_NUMBER: builtins.int
+    EPISODE_STEPS_FIELD_NUMBER: builtins.int
+    ROLLOUTS_FIELD_NUMBER: builtins.int
     reward_source: builtins.str
     """Source of a reward."""
     judge_source: builtins.str
@@ -49,9 +115,17 @@ class CheckRequest(google.protobuf.message.Message):
     """Lowest score that passes; every null control must score less. 0 means 0.7."""
     act_seconds: builtins.float
     """Seconds that one action of a policy may take; 0 means 1."""
+    episode_steps: builtins.int
+    """Maximum number of steps of an episode; a judge must also judge episodes of this length. 0 means that of the card."""
     @property
     def null_controls(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Null controls that a judge must fail."""
+
+    @property
+    def rollouts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Artifact keys of recorded rollouts that a judge must also judge. With the null control `time_reversed`, those that pass must
+        score less than the threshold when they are played backwards.
+        """
 
     def __init__(
         self,
@@ -64,9 +138,11 @@ class CheckRequest(google.protobuf.message.Message):
         null_controls: collections.abc.Iterable[builtins.str] | None = ...,
         pass_threshold: builtins.float = ...,
         act_seconds: builtins.float = ...,
+        episode_steps: builtins.int = ...,
+        rollouts: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["feedback_source", b"feedback_source", "judge_source", b"judge_source", "policy_source", b"policy_source", "reward_source", b"reward_source", "subject", b"subject"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["act_seconds", b"act_seconds", "environment", b"environment", "feedback_source", b"feedback_source", "judge_source", b"judge_source", "null_controls", b"null_controls", "pass_threshold", b"pass_threshold", "policy_source", b"policy_source", "reward_source", b"reward_source", "subject", b"subject"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["act_seconds", b"act_seconds", "environment", b"environment", "episode_steps", b"episode_steps", "feedback_source", b"feedback_source", "judge_source", b"judge_source", "null_controls", b"null_controls", "pass_threshold", b"pass_threshold", "policy_source", b"policy_source", "reward_source", b"reward_source", "rollouts", b"rollouts", "subject", b"subject"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["subject", b"subject"]) -> typing.Literal["reward_source", "judge_source", "policy_source", "feedback_source"] | None: ...
 
 Global___CheckRequest: typing_extensions.TypeAlias = CheckRequest
@@ -137,7 +213,7 @@ class CheckResponse(google.protobuf.message.Message):
 
     @property
     def control_scores(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
-        """Highest score that a judge gave each kind of null control."""
+        """Highest score that a judge gave each kind of null control; `time_reversed` includes the request's rollouts."""
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
-from dressage.errors import InvalidArgument
+from dressage.errors import DressageError, InvalidArgument
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
@@ -16,6 +16,7 @@ from dressage_orchestrator.clients import JudgeClient
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.loop import enter
 from dressage_orchestrator.lifecycle.method import Deliverable, Estimate, Evaluated, Method, Proposal
+from dressage_orchestrator.lifecycle.outcome import Exhausted
 from dressage_orchestrator.lifecycle.steering import Directions
 from dressage_orchestrator.methods.reward import (
     authoring,
@@ -25,6 +26,7 @@ from dressage_orchestrator.methods.reward import (
     revising,
     spec,
     tools,
+    trained_judge,
     training,
 )
 from dressage_orchestrator.methods.reward.code import Code, checked, repaired, shown
@@ -38,7 +40,7 @@ _PROPOSAL_JSON = (
     *("name", "number", "parent", "author", "diagnosis", "planned_change", "lesson", "lesson_tier", "notes"),
     *("addressed_notes", "structural_rewrite", "edited"),
 )
-_REWARD_JSON = ("latex", "terms", "configs", "hyperparameter_reasoning")
+_REWARD_JSON = ("latex", "terms", "configs", "hyperparameter_reasoning", "steps_per_member")
 
 
 @dataclass(frozen=True)
@@ -195,17 +197,23 @@ class RewardSession:
             context.step(f"best:{number}", lambda: judgment.record_unjudged(context, number, row))
             return Evaluated(passed=True)
         enter(context, number, v1.PHASE_JUDGE)
-        verdict = judgment.judge_training(context, number, row.name, judge.source)
+        try:
+            self._judge = judge = trained_judge.judged_by_code(context, number, row.name, judge)
+            verdict = judgment.judge_training(context, number, row.name, judge.source)
+        except (DressageError, Exhausted):  # the session ends, but not without its policy
+            context.step(f"unjudged:{number}", lambda: judgment.record_best_unjudged(context, number, row.name))
+            raise
         return Evaluated(passed=verdict.passed, score=verdict.score)
 
     def confirm(self, number: int, proposal: Proposal) -> Evaluated:
         """Play the best config's policies on fresh seeds, and judge them again."""
         assert isinstance(proposal, RewardProposal) and self._judge is not None
-        name = resource_names.assignment_name(self._context.session, number, training.training_id(proposal.tries))
-        again = judgment.confirm(
-            self._context, number, name, reward_source=proposal.reward.source, judge_source=self._judge.source
-        )
-        return Evaluated(passed=again.passed, score=again.score)
+        context = self._context
+        name = resource_names.assignment_name(context.session, number, training.training_id(proposal.tries))
+        again = judgment.score_best_again(context, number, name, reward_source=proposal.reward.source)
+        self._judge = judge = trained_judge.judged_by_code(context, number, again, self._judge)
+        verdict = judgment.judge_again(context, number, again, judge.source)
+        return Evaluated(passed=verdict.passed, score=verdict.score)
 
     def conclude(self) -> None:
         """Return None: the best iteration is confirmed when it passes, and has no other final score."""
@@ -246,8 +254,7 @@ class RewardSession:
             iteration = context.store.update_iteration(number, changes, paths)
             context.put_text(number, "reward.py", reward.source)
             if judge is not None:
-                context.put_text(number, "judge.py", judge.source)
-                context.put_json(number, "judge.json", {"author": judge.author, "null_controls": list(judge.controls)})
+                trained_judge.write_judge(context, number, judge)
             context.put_json(number, "proposal.json", proposal_json(iteration))
 
         context.step(f"settle:{number}:{tries}:{reward.version}", settle)

@@ -11,6 +11,7 @@ from dressage.training.preset import load_preset
 
 from dressage_orchestrator.lifecycle.method import Estimate
 from dressage_orchestrator.methods.reward.durations import kind_of_run
+from dressage_orchestrator.models import is_language_model
 from dressage_orchestrator.seeds import TRAINING_SEED_LIMIT
 
 SEEDS = 3
@@ -41,6 +42,8 @@ def fill(spec: v1.SessionSpec) -> None:
     reward.steps_per_member = reward.steps_per_member or load_preset(environment).steps_per_member
     if not reward.configs:
         reward.configs.add(id=DEFAULT_CONFIG)
+    if not reward.HasField("tune_hyperparameters"):
+        reward.tune_hyperparameters = is_language_model(spec.model)
 
 
 def members_of(spec: v1.SessionSpec) -> int:
@@ -88,6 +91,12 @@ def validate(spec: v1.SessionSpec) -> None:
     if spec.seed + reward.seeds > TRAINING_SEED_LIMIT:
         expected = f"seed + seeds of at most {TRAINING_SEED_LIMIT}, as evaluation seeds begin there"
         raise InvalidArgument(field="spec.seed", value=spec.seed, expected=expected)
+    if reward.early_stop and (
+        reward.train_only or reward.judge_last_checkpoint_only or members_of(spec) > reward.seeds
+    ):
+        problem = "a training ends early by the judgments of its checkpoints, and not where configs are compared"
+        expected = "false, or one config and a judge of all checkpoints"
+        raise InvalidArgument(field="spec.reward.early_stop", problem=problem, value=True, expected=expected)
     if reward.algorithm == "sac":
         _check_sac(spec)
     for index, config in enumerate(reward.configs):
