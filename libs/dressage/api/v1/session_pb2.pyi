@@ -200,6 +200,8 @@ class _VideoJudgingEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     """None: only code judges."""
     VIDEO_JUDGING_ALL: _VideoJudging.ValueType  # 3
     """All rollouts of the last checkpoints."""
+    VIDEO_JUDGING_ONLY: _VideoJudging.ValueType  # 4
+    """The deciding rollouts, and no code judges: only video decides. Requires a vision model."""
 
 class VideoJudging(_VideoJudging, metaclass=_VideoJudgingEnumTypeWrapper):
     """Which rollouts a vision model judges."""
@@ -212,6 +214,8 @@ VIDEO_JUDGING_NONE: VideoJudging.ValueType  # 2
 """None: only code judges."""
 VIDEO_JUDGING_ALL: VideoJudging.ValueType  # 3
 """All rollouts of the last checkpoints."""
+VIDEO_JUDGING_ONLY: VideoJudging.ValueType  # 4
+"""The deciding rollouts, and no code judges: only video decides. Requires a vision model."""
 Global___VideoJudging: typing_extensions.TypeAlias = VideoJudging
 
 class _JudgeKind:
@@ -241,6 +245,40 @@ JUDGE_KIND_VIDEO: JudgeKind.ValueType  # 2
 JUDGE_KIND_HUMAN: JudgeKind.ValueType  # 3
 """A person."""
 Global___JudgeKind: typing_extensions.TypeAlias = JudgeKind
+
+@typing.final
+class VideoOptions(google.protobuf.message.Message):
+    """How a vision model is shown a rollout: an overview of the whole episode, and the decisive window at a higher rate."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FPS_FIELD_NUMBER: builtins.int
+    WINDOW_SECONDS_FIELD_NUMBER: builtins.int
+    VOTES_FIELD_NUMBER: builtins.int
+    MOTION_TRAIL_FIELD_NUMBER: builtins.int
+    CAMERA_FIELD_NUMBER: builtins.int
+    fps: builtins.float
+    """Frames per second of the decisive window; 0 means 10. The window has at most 80 frames."""
+    window_seconds: builtins.float
+    """Length of the decisive window in seconds; 0 means 3. An episode that is not longer is shown whole."""
+    votes: builtins.int
+    """Number of independent replies for each rollout; 0 means 3."""
+    motion_trail: builtins.bool
+    """Whether each frame of the window also shows pale copies of the robot at earlier times."""
+    camera: builtins.str
+    """Name of a camera of the model; empty: a camera that follows the robot."""
+    def __init__(
+        self,
+        *,
+        fps: builtins.float = ...,
+        window_seconds: builtins.float = ...,
+        votes: builtins.int = ...,
+        motion_trail: builtins.bool = ...,
+        camera: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["camera", b"camera", "fps", b"fps", "motion_trail", b"motion_trail", "votes", b"votes", "window_seconds", b"window_seconds"]) -> None: ...
+
+Global___VideoOptions: typing_extensions.TypeAlias = VideoOptions
 
 @typing.final
 class EnvironmentOptions(google.protobuf.message.Message):
@@ -459,6 +497,7 @@ class SessionSpec(google.protobuf.message.Message):
     POOL_FIELD_NUMBER: builtins.int
     APPROVE_BEFORE_EVALUATION_FIELD_NUMBER: builtins.int
     VIDEO_JUDGING_FIELD_NUMBER: builtins.int
+    VIDEO_OPTIONS_FIELD_NUMBER: builtins.int
     REWARD_FIELD_NUMBER: builtins.int
     PARAMETERS_FIELD_NUMBER: builtins.int
     CODE_FIELD_NUMBER: builtins.int
@@ -497,6 +536,10 @@ class SessionSpec(google.protobuf.message.Message):
         """Criteria that specify the intent, selected by the caller (see IntentService.Elicit)."""
 
     @property
+    def video_options(self) -> Global___VideoOptions:
+        """How the vision model is shown rollouts."""
+
+    @property
     def reward(self) -> Global___RewardSpec:
         """A vectorised reward function and training hyperparameters."""
 
@@ -532,14 +575,15 @@ class SessionSpec(google.protobuf.message.Message):
         pool: builtins.str = ...,
         approve_before_evaluation: builtins.bool = ...,
         video_judging: Global___VideoJudging.ValueType = ...,
+        video_options: Global___VideoOptions | None = ...,
         reward: Global___RewardSpec | None = ...,
         parameters: Global___ParameterSpec | None = ...,
         code: Global___CodeSpec | None = ...,
         program: Global___ProgramSpec | None = ...,
         custom: google.protobuf.any_pb2.Any | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["budget", b"budget", "code", b"code", "custom", b"custom", "environment_options", b"environment_options", "method_spec", b"method_spec", "parameters", b"parameters", "program", b"program", "reward", b"reward"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["approve_before_evaluation", b"approve_before_evaluation", "budget", b"budget", "code", b"code", "criteria", b"criteria", "custom", b"custom", "environment", b"environment", "environment_options", b"environment_options", "intent", b"intent", "judge_source", b"judge_source", "max_iterations", b"max_iterations", "method_spec", b"method_spec", "model", b"model", "parameters", b"parameters", "pass_threshold", b"pass_threshold", "pool", b"pool", "program", b"program", "reward", b"reward", "seed", b"seed", "video_judging", b"video_judging"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["budget", b"budget", "code", b"code", "custom", b"custom", "environment_options", b"environment_options", "method_spec", b"method_spec", "parameters", b"parameters", "program", b"program", "reward", b"reward", "video_options", b"video_options"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["approve_before_evaluation", b"approve_before_evaluation", "budget", b"budget", "code", b"code", "criteria", b"criteria", "custom", b"custom", "environment", b"environment", "environment_options", b"environment_options", "intent", b"intent", "judge_source", b"judge_source", "max_iterations", b"max_iterations", "method_spec", b"method_spec", "model", b"model", "parameters", b"parameters", "pass_threshold", b"pass_threshold", "pool", b"pool", "program", b"program", "reward", b"reward", "seed", b"seed", "video_judging", b"video_judging", "video_options", b"video_options"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["method_spec", b"method_spec"]) -> typing.Literal["reward", "parameters", "code", "program", "custom"] | None: ...
 
 Global___SessionSpec: typing_extensions.TypeAlias = SessionSpec
