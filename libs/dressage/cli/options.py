@@ -135,6 +135,13 @@ Tune = Annotated[
     bool,
     typer.Option("--tune/--no-tune", help="Let the language model change hyperparameters between iterations."),
 ]
+EarlyStop = Annotated[
+    bool | None,
+    typer.Option(
+        "--early-stop/--no-early-stop",
+        help="End a training once every seed passes with a margin at two successive checkpoints [unless configs are compared].",
+    ),
+]
 BudgetDollars = Annotated[
     float | None,
     typer.Option("--budget-dollars", metavar="X", min=0.0, help="Limit for the cost of model calls, in dollars."),
@@ -228,6 +235,7 @@ class RunOptions:
     configs: Configs = None
     variants: Variants = False
     tune: Tune = False
+    early_stop: EarlyStop = None
     backend: Backend = ""
     algorithm: Algorithm = ""
     pool: Pool = ""
@@ -267,6 +275,7 @@ class CaseOptions:
     steps: Steps = None
     variants: Variants = False
     tune: Tune = False
+    early_stop: EarlyStop = None
     budget_dollars: BudgetDollars = None
     budget_tokens: BudgetTokens = None
 
