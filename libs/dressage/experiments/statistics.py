@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dressage.errors import FailedPrecondition
+from dressage.installation import install_command
 
 Array = NDArray[np.float64]
 Strata = Sequence[Array]
@@ -230,6 +231,6 @@ def _scipy_stats() -> Any:
     try:
         from scipy import stats
     except ImportError as error:
-        message = "Welch's test needs scipy: pip install 'dressage[experiments]'"
+        message = f"Welch's test needs scipy: {install_command('experiments')}"
         raise FailedPrecondition(message, reason="MISSING_PACKAGE") from error
     return stats

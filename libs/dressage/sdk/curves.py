@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dressage.api.v1 import session_pb2 as pb
 from dressage.errors import DressageError, FailedPrecondition
+from dressage.installation import install_command
 from dressage.local.connection import Connection
 from dressage.sdk.curve_file import CURVE_FILE, Picture
 from dressage.sdk.progress import short
@@ -109,7 +110,7 @@ def draw(curves: Mapping[str, Returns], path: Path, *, title: str) -> None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise FailedPrecondition(
-            "a learning curve needs matplotlib: pip install 'dressage[plots]'", reason="MISSING_PACKAGE"
+            f"a learning curve needs matplotlib: {install_command('plots')}", reason="MISSING_PACKAGE"
         ) from error
     figure = Figure(figsize=(8, 5), dpi=120, layout="constrained")
     axes: Any = figure.add_subplot()

@@ -13,6 +13,7 @@ from typing import Any
 
 from dressage.api.v1 import event_pb2, session_pb2
 from dressage.sdk import methods
+from dressage.sdk.checkpoints import Checkpoints
 
 _KEPT_LINES = 8
 _DETAILED_ITERATIONS = 3
@@ -82,6 +83,11 @@ class View:
     candidates: int = 0
     earlier_candidates: int = 0
     """Candidates of earlier iterations, because a search by the trainer counts its own."""
+    evaluations: int = 0
+    """Evaluations of each member in a training; 0 if unknown."""
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    notice: str = ""
+    """Line about several events together, of which the last event is the last."""
     lines: tuple[str, ...] = ()
     sequence: int = 0
 
@@ -90,11 +96,12 @@ def advance(view: View, event: event_pb2.Event) -> View:
     """Return the view after an event. A repeated event changes nothing."""
     if event.sequence and event.sequence <= view.sequence:
         return view
-    view = replace(view, sequence=event.sequence or view.sequence)
+    view = replace(view, sequence=event.sequence or view.sequence, notice="")
     if event.iteration > view.iteration:
         view = replace(
             view, iteration=event.iteration, members=_EMPTY, assignment="", steps_per_second=0.0, seconds_left=0.0
         )
+        view = replace(view, checkpoints=Checkpoints(judged=view.checkpoints.judged))
         view = replace(view, earlier_candidates=view.candidates)
     kind = event.WhichOneof("payload")
     if kind == "state_changed":
@@ -118,10 +125,52 @@ def advance(view: View, event: event_pb2.Event) -> View:
         improvement = event.search_improved.improvement
         candidates = view.earlier_candidates + improvement.evaluated
         view = replace(view, best_score=_highest(view, improvement.score), candidates=candidates)
+    view = _with_checkpoints(view, event)
     silent = (kind in _WITHOUT_LINE and not _is_program(event)) or is_routine(event, method=view.method)
-    text = None if silent else line(event)
+    text = view.notice or (None if silent or is_detail(event, method=view.method) else line(event))
     new = text is not None and view.lines[-1:] != (text,)
     return replace(view, lines=(*view.lines, str(text))[-_KEPT_LINES:]) if new else view
+
+
+def _with_checkpoints(view: View, event: event_pb2.Event) -> View:
+    """Return the view with what an event tells about checkpoints, and the line of one that is complete."""
+    kind, known = event.WhichOneof("payload"), view.checkpoints
+    if kind == "evaluation_finished":
+        known = known.with_evaluation(short(event.evaluation_finished.member), event.evaluation_finished)
+    elif kind == "judged" and _is_member(event.judged.subject):
+        known = known.with_judgment(short(event.judged.subject), event.judged)
+    else:
+        return view
+    alive = sum(1 for member in view.members.values() if not member.failure)
+    known, text = known.take(alive)
+    return replace(view, checkpoints=known, notice=f"[{event.iteration}] {text}" if text else "")
+
+
+def _is_member(subject: str) -> bool:
+    return "/members/" in subject and not subject.endswith(".npz")
+
+
+def is_detail(event: event_pb2.Event, *, method: str) -> bool:
+    """Return whether an event has its own line only in a verbose output, because another line has what it tells.
+
+    :param method: name of the session's method.
+    """
+    kind = event.WhichOneof("payload")
+    if kind == "judged":
+        return _is_member(event.judged.subject)
+    if kind == "scored":  # the judgment of the iteration before it has the score
+        return method in ("", "reward") and not event.scored.confirmed
+    return kind == "evaluation_finished"
+
+
+def evaluating(view: View) -> tuple[int, int] | None:
+    """Return how many checkpoints of how many are evaluated, once the training itself is complete; None before."""
+    members = [member for member in view.members.values() if not member.failure]
+    total = view.evaluations * len(members)
+    complete = members and all(member.target and member.steps >= member.target for member in members)
+    if view.phase != session_pb2.PHASE_EVALUATE or not complete or view.checkpoints.evaluated >= total:
+        return None
+    return view.checkpoints.evaluated, total
 
 
 def _is_program(event: event_pb2.Event) -> bool:
@@ -169,6 +218,8 @@ def _highest(view: View, score: float) -> float:
 
 def _progressed(view: View, progress: event_pb2.Progress) -> View:
     members = dict(view.members) if progress.assignment == view.assignment else {}
+    if progress.assignment != view.assignment:
+        view = replace(view, checkpoints=Checkpoints(judged=view.checkpoints.judged))
     for member in progress.members:
         key = short(member.name)
         metrics: Mapping[str, float] = member.metrics
@@ -201,7 +252,7 @@ def _evaluated(view: View, finished: event_pb2.EvaluationFinished) -> View:
 
 def _judged(view: View, judged: event_pb2.Judged) -> View:
     score = judged.judgment.score
-    if "/members/" in judged.subject and not judged.subject.endswith(".npz"):
+    if _is_member(judged.subject):
         key = short(judged.subject)
         member = replace(view.members.get(key, MemberView()), score=score)
         return replace(view, members=MappingProxyType({**view.members, key: member}))
@@ -272,8 +323,8 @@ def line(event: event_pb2.Event, *, method: str = "") -> str | None:
 
 
 def _format_state(changed: event_pb2.StateChanged) -> str:
-    name = session_pb2.SessionState.Name(changed.state).removeprefix("SESSION_STATE_").lower()
-    return f"session {name}" + (f": {changed.reason}" if changed.reason else "")
+    # The summary after the events has the reason.
+    return f"session {session_pb2.SessionState.Name(changed.state).removeprefix('SESSION_STATE_').lower()}"
 
 
 _COLLECTED = ("program_author", "program_reviser")

@@ -226,8 +226,19 @@ class Result:
     @cached_property
     def video(self) -> Path | None:
         """An MP4 of the best policy; None if the session has none. A server's is downloaded when it is first used, and exists
-        until the program ends."""
-        return self.files.fetch(self.video_key) if self.video_key else None
+        until the program ends. That of the method program is drawn then: the report state with the median return.
+
+        :raises FailedPrecondition: if a package is missing that draws it.
+        """
+        if self.video_key:
+            return self.files.fetch(self.video_key)
+        if self.method != "program" or not self.policy_key or not isinstance(self.policy, ProgramPolicy):
+            return None
+        from dressage.sdk.program_pictures import draw_policy
+
+        path = new_download_folder() / "program.mp4"
+        draw_policy(self.policy, path)
+        return path
 
     def __str__(self) -> str:
         score = "no score" if self.score is None else f"score {mean_text(self.score)}"

@@ -15,6 +15,7 @@ from dressage.client.names import environment_name
 from dressage.sdk import methods
 from dressage.sdk.criteria import read_criteria
 from dressage.sdk.files import read_source
+from dressage.sdk.session_file import read_spec
 
 _MAX_INTENT = 8_000
 
@@ -42,7 +43,7 @@ class SpecOptions:
     budget_steps: int = 0
     budget_minutes: float | None = None
     variants: bool = False
-    tune: bool = False
+    tune: bool | None = None
     early_stop: bool | None = None
     """None: for trainings of one config."""
     approve: bool = False
@@ -81,18 +82,7 @@ def recorded(folder: Path, *, intent: str, environment: str, model: str, method:
     for option, value in (("INTENT", intent), ("--env", environment), ("--model", model), ("--method", method)):
         if value:
             raise errors.InvalidArgument(field=option, problem="not allowed with --replay, which sets it", value=value)
-    from google.protobuf.json_format import Parse, ParseError
-
-    path = folder / "session.json"
-    text = read_source(path, field="--replay")
-    if '"@type"' in text:
-        methods.import_plugins()  # parsing needs the message types of plug-ins
-    try:
-        spec = Parse(text, pb.SessionSpec())
-    except (ParseError, TypeError) as error:
-        raise errors.InvalidArgument(
-            field="--replay", problem=f"cannot be parsed: {error}", value=str(path), expected="the spec of a session"
-        ) from error
+    spec = read_spec(folder / "session.json", field="--replay")
     spec.model = f"recorded/{folder.absolute().name}"
     return spec
 
@@ -104,7 +94,12 @@ def make_spec(options: SpecOptions, base: pb.SessionSpec | None = None) -> pb.Se
     :raises InvalidArgument: for an empty or too long intent, an unreadable file, an invalid --config, --env-option or --set.
     """
     if base is not None:
-        options = replace(options, intent=base.intent, environment=base.environment, model=base.model)
+        options = replace(
+            options,
+            intent=options.intent or base.intent,
+            environment=options.environment or base.environment,
+            model=options.model or base.model,
+        )
     intent = options.intent.strip()
     if not 0 < len(intent) <= _MAX_INTENT:
         seen = intent if not intent else f"{len(intent)} characters"

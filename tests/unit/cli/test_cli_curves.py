@@ -12,6 +12,7 @@ import pytest
 from dressage.api.v1 import artifact_service_pb2, session_pb2
 from dressage.cli import summary
 from dressage.errors import NotFound
+from dressage.installation import install_command
 from dressage.local.connection import Connection
 from dressage.sdk import curves
 from hypothesis import given
@@ -189,9 +190,9 @@ def test_without_matplotlib_or_policy_there_is_no_picture_and_no_error(tmp_path,
     assert asyncio.run(curves.save(session_pb2.Session(name="sessions/s1"), connection)) is None
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     picture = asyncio.run(curves.save(session(), connection))
-    assert picture.path is None and "dressage[plots]" in picture.missing
+    assert picture.path is None and install_command("plots") in picture.missing
     (line,), _ = summarised(picture, connection)
-    assert "pip install 'dressage[plots]'" in line
+    assert install_command("plots") in line
     # An earlier picture is named.
     before = tmp_path / RUN / "fast-s1" / summary.CURVE_FILE
     before.write_bytes(b"picture")

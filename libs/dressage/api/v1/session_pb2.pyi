@@ -584,7 +584,7 @@ class RewardSpec(google.protobuf.message.Message):
     """Algorithm of the training: empty or `ppo`; `sac` with the backend `sb3`."""
     tune_hyperparameters: builtins.bool
     """Whether hyperparameters change between iterations: a model may propose changes, and an iteration inherits those of its
-    parent's best config. If false, all iterations train the same configs.
+    parent's best config. If false, all iterations train the same configs. Not set means true with a language model.
     """
     config_variants: builtins.bool
     """Whether each iteration also trains a conservative and an aggressive variant of its base config."""
@@ -611,14 +611,17 @@ class RewardSpec(google.protobuf.message.Message):
         checkpoint_episodes: builtins.int = ...,
         backend: builtins.str = ...,
         algorithm: builtins.str = ...,
-        tune_hyperparameters: builtins.bool = ...,
+        tune_hyperparameters: builtins.bool | None = ...,
         config_variants: builtins.bool = ...,
         judge_last_checkpoint_only: builtins.bool = ...,
         early_stop: builtins.bool | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_early_stop", b"_early_stop", "early_stop", b"early_stop"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_early_stop", b"_early_stop", "algorithm", b"algorithm", "backend", b"backend", "checkpoint_episodes", b"checkpoint_episodes", "config_variants", b"config_variants", "configs", b"configs", "early_stop", b"early_stop", "evaluation_episodes", b"evaluation_episodes", "evaluations", b"evaluations", "judge_last_checkpoint_only", b"judge_last_checkpoint_only", "reward_source", b"reward_source", "seeds", b"seeds", "steps_per_member", b"steps_per_member", "train_only", b"train_only", "tune_hyperparameters", b"tune_hyperparameters"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_early_stop", b"_early_stop", "_tune_hyperparameters", b"_tune_hyperparameters", "early_stop", b"early_stop", "tune_hyperparameters", b"tune_hyperparameters"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_early_stop", b"_early_stop", "_tune_hyperparameters", b"_tune_hyperparameters", "algorithm", b"algorithm", "backend", b"backend", "checkpoint_episodes", b"checkpoint_episodes", "config_variants", b"config_variants", "configs", b"configs", "early_stop", b"early_stop", "evaluation_episodes", b"evaluation_episodes", "evaluations", b"evaluations", "judge_last_checkpoint_only", b"judge_last_checkpoint_only", "reward_source", b"reward_source", "seeds", b"seeds", "steps_per_member", b"steps_per_member", "train_only", b"train_only", "tune_hyperparameters", b"tune_hyperparameters"]) -> None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_early_stop", b"_early_stop"]) -> typing.Literal["early_stop"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_tune_hyperparameters", b"_tune_hyperparameters"]) -> typing.Literal["tune_hyperparameters"] | None: ...
 
 Global___RewardSpec: typing_extensions.TypeAlias = RewardSpec
 
@@ -1645,6 +1648,7 @@ class RewardProposal(google.protobuf.message.Message):
     BEST_CONFIG_FIELD_NUMBER: builtins.int
     CONFIG_SCORES_FIELD_NUMBER: builtins.int
     CURVE_FIELD_NUMBER: builtins.int
+    STEPS_PER_MEMBER_FIELD_NUMBER: builtins.int
     source: builtins.str
     """Python source of the reward."""
     latex: builtins.str
@@ -1653,6 +1657,8 @@ class RewardProposal(google.protobuf.message.Message):
     """Reason for changed hyperparameters, by the reviser."""
     best_config: builtins.str
     """The config with the best mean over seeds."""
+    steps_per_member: builtins.int
+    """Environment steps of each member, if a revision changed them; 0 means those of the spec."""
     @property
     def terms(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Terms of the reward with their meaning."""
@@ -1685,9 +1691,10 @@ class RewardProposal(google.protobuf.message.Message):
         best_config: builtins.str = ...,
         config_scores: collections.abc.Iterable[Global___ConfigScore] | None = ...,
         curve: collections.abc.Iterable[Global___CurvePoint] | None = ...,
+        steps_per_member: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["screening", b"screening"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["best_config", b"best_config", "config_scores", b"config_scores", "configs", b"configs", "curve", b"curve", "hyperparameter_reasoning", b"hyperparameter_reasoning", "latex", b"latex", "screening", b"screening", "source", b"source", "terms", b"terms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["best_config", b"best_config", "config_scores", b"config_scores", "configs", b"configs", "curve", b"curve", "hyperparameter_reasoning", b"hyperparameter_reasoning", "latex", b"latex", "screening", b"screening", "source", b"source", "steps_per_member", b"steps_per_member", "terms", b"terms"]) -> None: ...
 
 Global___RewardProposal: typing_extensions.TypeAlias = RewardProposal
 

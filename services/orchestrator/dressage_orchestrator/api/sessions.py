@@ -89,6 +89,7 @@ class SessionServicer:
     ) -> AsyncIterator[pb.WatchSessionResponse]:
         session = resource_names.parse_session(request.name)
         sequence = _sequence(request.resume_token)
+        await self._service.release(session)
         with self._notifier.subscribe(request.name) as subscription:
             while True:
                 # State and events are read in one transaction, so that no event before the end is missed.

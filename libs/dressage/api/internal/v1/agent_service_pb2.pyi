@@ -234,6 +234,7 @@ class Brief(google.protobuf.message.Message):
     INTENT_FIELD_NUMBER: builtins.int
     CRITERIA_FIELD_NUMBER: builtins.int
     ENVIRONMENT_FIELD_NUMBER: builtins.int
+    FACTS_FIELD_NUMBER: builtins.int
     intent: builtins.str
     """The behaviour in words."""
     environment: builtins.str
@@ -242,16 +243,73 @@ class Brief(google.protobuf.message.Message):
     def criteria(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[dressage.api.v1.session_pb2.IntentCriterion]:
         """Criteria that detail the intent."""
 
+    @property
+    def facts(self) -> Global___SessionFacts:
+        """Facts about the session; not set outside of a session."""
+
     def __init__(
         self,
         *,
         intent: builtins.str = ...,
         criteria: collections.abc.Iterable[dressage.api.v1.session_pb2.IntentCriterion] | None = ...,
         environment: builtins.str = ...,
+        facts: Global___SessionFacts | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["criteria", b"criteria", "environment", b"environment", "intent", b"intent"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["facts", b"facts"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["criteria", b"criteria", "environment", b"environment", "facts", b"facts", "intent", b"intent"]) -> None: ...
 
 Global___Brief: typing_extensions.TypeAlias = Brief
+
+@typing.final
+class SessionFacts(google.protobuf.message.Message):
+    """What is true of the session in which a role works."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ENVIRONMENT_OPTIONS_FIELD_NUMBER: builtins.int
+    STEPS_PER_MEMBER_FIELD_NUMBER: builtins.int
+    SEEDS_FIELD_NUMBER: builtins.int
+    PASS_THRESHOLD_FIELD_NUMBER: builtins.int
+    ITERATION_FIELD_NUMBER: builtins.int
+    MAX_ITERATIONS_FIELD_NUMBER: builtins.int
+    BUDGET_FIELD_NUMBER: builtins.int
+    VIDEO_FIELD_NUMBER: builtins.int
+    steps_per_member: builtins.int
+    """Environment steps for which each member trains; 0: the method does not train."""
+    seeds: builtins.int
+    """Number of seeds of each config; 0: the method does not train."""
+    pass_threshold: builtins.float
+    """Judgment score required to pass."""
+    iteration: builtins.int
+    """Number of the current iteration, from 1."""
+    max_iterations: builtins.int
+    """Maximum number of iterations."""
+    video: builtins.bool
+    """Whether a vision model judges rollouts as well."""
+    @property
+    def environment_options(self) -> dressage.api.v1.session_pb2.EnvironmentOptions:
+        """Deviations from the stock environment."""
+
+    @property
+    def budget(self) -> dressage.api.v1.session_pb2.Budget:
+        """Limits of the session; for a reviser what is left of them. Fields that are not set are unlimited."""
+
+    def __init__(
+        self,
+        *,
+        environment_options: dressage.api.v1.session_pb2.EnvironmentOptions | None = ...,
+        steps_per_member: builtins.int = ...,
+        seeds: builtins.int = ...,
+        pass_threshold: builtins.float = ...,
+        iteration: builtins.int = ...,
+        max_iterations: builtins.int = ...,
+        budget: dressage.api.v1.session_pb2.Budget | None = ...,
+        video: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["budget", b"budget", "environment_options", b"environment_options"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["budget", b"budget", "environment_options", b"environment_options", "iteration", b"iteration", "max_iterations", b"max_iterations", "pass_threshold", b"pass_threshold", "seeds", b"seeds", "steps_per_member", b"steps_per_member", "video", b"video"]) -> None: ...
+
+Global___SessionFacts: typing_extensions.TypeAlias = SessionFacts
 
 @typing.final
 class ElicitorTask(google.protobuf.message.Message):
@@ -741,6 +799,8 @@ class ReviserTask(google.protobuf.message.Message):
     TRIED_CHANGES_FIELD_NUMBER: builtins.int
     BEST_ITERATION_FIELD_NUMBER: builtins.int
     ALGORITHM_FIELD_NUMBER: builtins.int
+    LOWEST_STEPS_FIELD_NUMBER: builtins.int
+    HIGHEST_STEPS_FIELD_NUMBER: builtins.int
     tune_hyperparameters: builtins.bool
     """Whether hyperparameters may be changed."""
     iterations_without_improvement: builtins.int
@@ -751,6 +811,10 @@ class ReviserTask(google.protobuf.message.Message):
     """Number of the best iteration so far; 0: none."""
     algorithm: builtins.str
     """The learning algorithm, `ppo` or `sac`, which decides the hyperparameters that may be changed; empty: `ppo`."""
+    lowest_steps: builtins.int
+    """Environment steps per member that a revision may choose, the lowest and the highest; 0: they may not be changed."""
+    highest_steps: builtins.int
+    """The highest; see `lowest_steps`."""
     @property
     def brief(self) -> Global___Brief:
         """The intended behaviour."""
@@ -784,9 +848,11 @@ class ReviserTask(google.protobuf.message.Message):
         tried_changes: collections.abc.Iterable[builtins.str] | None = ...,
         best_iteration: builtins.int = ...,
         algorithm: builtins.str = ...,
+        lowest_steps: builtins.int = ...,
+        highest_steps: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["brief", b"brief"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "best_iteration", b"best_iteration", "brief", b"brief", "dynamics", b"dynamics", "history", b"history", "iterations_without_improvement", b"iterations_without_improvement", "known_lessons", b"known_lessons", "notes", b"notes", "tried_changes", b"tried_changes", "tune_hyperparameters", b"tune_hyperparameters"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "best_iteration", b"best_iteration", "brief", b"brief", "dynamics", b"dynamics", "highest_steps", b"highest_steps", "history", b"history", "iterations_without_improvement", b"iterations_without_improvement", "known_lessons", b"known_lessons", "lowest_steps", b"lowest_steps", "notes", b"notes", "tried_changes", b"tried_changes", "tune_hyperparameters", b"tune_hyperparameters"]) -> None: ...
 
 Global___ReviserTask: typing_extensions.TypeAlias = ReviserTask
 
@@ -1625,6 +1691,7 @@ class Revision(google.protobuf.message.Message):
     LESSON_UPDATES_FIELD_NUMBER: builtins.int
     ADDRESSED_NOTES_FIELD_NUMBER: builtins.int
     STRUCTURAL_REWRITE_FIELD_NUMBER: builtins.int
+    STEPS_PER_MEMBER_FIELD_NUMBER: builtins.int
     diagnosis: builtins.str
     """What is wrong with the reward that it is based on."""
     lesson: builtins.str
@@ -1641,6 +1708,8 @@ class Revision(google.protobuf.message.Message):
     """Confidence in the lesson: `HARD`, `STRONG` or `SOFT`."""
     structural_rewrite: builtins.bool
     """Whether the task required a structural rewrite."""
+    steps_per_member: builtins.int
+    """Environment steps of each member; 0: unchanged."""
     @property
     def hyperparameters(self) -> dressage.api.v1.session_pb2.Hyperparameters:
         """Changed hyperparameters; not set: none."""
@@ -1667,9 +1736,10 @@ class Revision(google.protobuf.message.Message):
         lesson_updates: collections.abc.Iterable[Global___LessonUpdate] | None = ...,
         addressed_notes: collections.abc.Iterable[builtins.str] | None = ...,
         structural_rewrite: builtins.bool = ...,
+        steps_per_member: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["addressed_notes", b"addressed_notes", "based_on", b"based_on", "diagnosis", b"diagnosis", "hyperparameter_reasoning", b"hyperparameter_reasoning", "hyperparameters", b"hyperparameters", "lesson", b"lesson", "lesson_tier", b"lesson_tier", "lesson_updates", b"lesson_updates", "planned_change", b"planned_change", "source", b"source", "structural_rewrite", b"structural_rewrite"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["addressed_notes", b"addressed_notes", "based_on", b"based_on", "diagnosis", b"diagnosis", "hyperparameter_reasoning", b"hyperparameter_reasoning", "hyperparameters", b"hyperparameters", "lesson", b"lesson", "lesson_tier", b"lesson_tier", "lesson_updates", b"lesson_updates", "planned_change", b"planned_change", "source", b"source", "steps_per_member", b"steps_per_member", "structural_rewrite", b"structural_rewrite"]) -> None: ...
 
 Global___Revision: typing_extensions.TypeAlias = Revision
 
@@ -2037,11 +2107,14 @@ class Programs(google.protobuf.message.Message):
     PROGRAMS_FIELD_NUMBER: builtins.int
     REJECTED_FIELD_NUMBER: builtins.int
     PROVENANCE_FIELD_NUMBER: builtins.int
+    REPLY_FIELD_NUMBER: builtins.int
     provenance: builtins.str
     """Origin of a recorded reply, such as that it was written by hand; empty for a model's reply."""
+    reply: builtins.str
+    """The text of the reply, for a language whose plug-in reads replies itself (`JudgeService.ReadReplies`); otherwise empty."""
     @property
     def programs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Canonical texts in the DSL, in the order of the reply, each once; at least one."""
+        """Canonical texts in the DSL, in the order of the reply, each once; at least one, unless `reply` is set."""
 
     @property
     def rejected(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -2053,8 +2126,9 @@ class Programs(google.protobuf.message.Message):
         programs: collections.abc.Iterable[builtins.str] | None = ...,
         rejected: collections.abc.Iterable[builtins.str] | None = ...,
         provenance: builtins.str = ...,
+        reply: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["programs", b"programs", "provenance", b"provenance", "rejected", b"rejected"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["programs", b"programs", "provenance", b"provenance", "rejected", b"rejected", "reply", b"reply"]) -> None: ...
 
 Global___Programs: typing_extensions.TypeAlias = Programs
 

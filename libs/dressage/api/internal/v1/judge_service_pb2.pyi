@@ -22,6 +22,70 @@ else:
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
+class ReadRepliesRequest(google.protobuf.message.Message):
+    """A request to read replies."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ENVIRONMENT_FIELD_NUMBER: builtins.int
+    REPLIES_FIELD_NUMBER: builtins.int
+    environment: builtins.str
+    """Environment id of a task of a registered language, such as `vacuum/CleanRoom`."""
+    @property
+    def replies(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The texts of the replies."""
+
+    def __init__(
+        self,
+        *,
+        environment: builtins.str = ...,
+        replies: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["environment", b"environment", "replies", b"replies"]) -> None: ...
+
+Global___ReadRepliesRequest: typing_extensions.TypeAlias = ReadRepliesRequest
+
+@typing.final
+class ReadRepliesResponse(google.protobuf.message.Message):
+    """The programs in replies."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REPLIES_FIELD_NUMBER: builtins.int
+    @property
+    def replies(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ReplyPrograms]:
+        """What each reply contains, in the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        replies: collections.abc.Iterable[Global___ReplyPrograms] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["replies", b"replies"]) -> None: ...
+
+Global___ReadRepliesResponse: typing_extensions.TypeAlias = ReadRepliesResponse
+
+@typing.final
+class ReplyPrograms(google.protobuf.message.Message):
+    """The programs in a reply."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROGRAMS_FIELD_NUMBER: builtins.int
+    @property
+    def programs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Canonical texts in the DSL, each once; texts that are no program of the language are left out."""
+
+    def __init__(
+        self,
+        *,
+        programs: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["programs", b"programs"]) -> None: ...
+
+Global___ReplyPrograms: typing_extensions.TypeAlias = ReplyPrograms
+
+@typing.final
 class CheckRequest(google.protobuf.message.Message):
     """A request to check generated code."""
 

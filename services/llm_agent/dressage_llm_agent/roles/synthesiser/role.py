@@ -7,7 +7,6 @@ from typing import Any
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.contracts.rubric import STATUS_SCORES, status_mean, weighted
 from dressage.envs.cards import EnvironmentCard
-from dressage.envs.describe import describe
 
 from dressage_llm_agent.provider.base import Message
 from dressage_llm_agent.roles import prompts
@@ -33,7 +32,7 @@ class Synthesiser:
         return prompts.opening(
             self.name,
             brief=task.brief,
-            card=describe(card),
+            card=prompts.environment(task.brief, card),
             episode_seconds=task.episode_seconds,
             code_score=task.code_score,
             code_criteria=_code_criteria(task),

@@ -6,7 +6,6 @@ from typing import Any
 
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.envs.cards import EnvironmentCard
-from dressage.envs.describe import describe
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
@@ -26,7 +25,9 @@ class VideoCriteriaRole:
 
     def messages(self, task: agent_pb.VideoCriteriaTask, card: EnvironmentCard) -> tuple[Message, ...]:
         """See `Role`."""
-        return prompts.opening(self.name, brief=task.brief, card=describe(card), fewest=FEWEST, most=MOST)
+        return prompts.opening(
+            self.name, brief=task.brief, card=prompts.environment(task.brief, card), fewest=FEWEST, most=MOST
+        )
 
     def parse(self, text: str, task: agent_pb.VideoCriteriaTask) -> agent_pb.VideoCriteriaResult:
         """See `Role`."""

@@ -12,6 +12,7 @@ from dressage.training.preset import load_preset
 from dressage_orchestrator.lifecycle.method import Estimate
 from dressage_orchestrator.methods.reward import early_stop
 from dressage_orchestrator.methods.reward.durations import kind_of_run
+from dressage_orchestrator.models import is_language_model
 from dressage_orchestrator.seeds import TRAINING_SEED_LIMIT
 
 SEEDS = 3
@@ -46,6 +47,8 @@ def fill(spec: v1.SessionSpec) -> None:
     reward.steps_per_member = reward.steps_per_member or load_preset(environment).steps_per_member
     if not reward.configs:
         reward.configs.add(id=DEFAULT_CONFIG)
+    if not reward.HasField("tune_hyperparameters"):
+        reward.tune_hyperparameters = is_language_model(spec.model)
 
 
 def members_of(spec: v1.SessionSpec) -> int:
