@@ -14,7 +14,7 @@ from dressage_orchestrator.lifecycle import aggregate
 from dressage_orchestrator.lifecycle.checkpoint_judging import EarlyEnd
 
 MARGIN = 0.1
-"""Required above the pass threshold, at most half of what lies between the threshold and 1."""
+"""Required above the pass threshold, at most half of the distance from the threshold to 1."""
 
 
 def applies(spec: v1.SessionSpec, configs: int) -> bool:
