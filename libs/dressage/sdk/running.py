@@ -71,7 +71,8 @@ def run(
     variants: bool = False,
     tune: bool | None = None,
     approve: bool = False,
-    video: str = "deciding",
+    video: str = "",
+    video_options: Mapping[str, Any] | None = None,
     replay: Folder | None = None,
     detach: bool = False,
     quiet: bool = False,
@@ -113,7 +114,9 @@ def run(
     :param variants: whether to try a conservative and an aggressive config in addition to the base.
     :param tune: whether an author may change hyperparameters, networks and steps; by default with a language model.
     :param approve: whether to wait for an approval before each evaluation (``dressage sessions approve``).
-    :param video: rollouts that a vision model looks at: ``deciding``, ``none`` or ``all``.
+    :param video: rollouts that a vision model looks at: ``deciding`` (the default), ``all`` or ``none``; ``only`` is ``deciding``
+        without a code judge.
+    :param video_options: what it is shown: ``fps``, ``window_seconds``, ``votes``, ``motion_trail`` or ``camera``.
     :param replay: folder of a recorded session, whose replies are trained and judged anew.
     :param detach: return when the session has begun; needs a running server. `result` returns the result later.
     :param quiet: show nothing.
@@ -153,6 +156,7 @@ def run(
             tune=tune,
             approve=approve,
             video=video,
+            video_options=pairs(video_options),
             method=method,
             target=target,
             settings=pairs(settings),
