@@ -199,6 +199,12 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder of the report [the first FOLDER].")
     ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the report between the markers of this page, and its pictures next to it."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Compare the methods of experiments.
@@ -209,7 +215,7 @@ def report(
 
     raise typer.Exit(
         experiment_report.write(
-            folders, metric=metric, reference=reference, beside=beside or [], out=out, as_json=as_json
+            folders, metric=metric, reference=reference, beside=beside or [], out=out, page=page, as_json=as_json
         )
     )
 

@@ -149,6 +149,14 @@ Tune = Annotated[
         show_default=False,
     ),
 ]
+EarlyStop = Annotated[
+    bool | None,
+    typer.Option(
+        "--early-stop/--no-early-stop",
+        help="End a training once every seed passes with a margin at two successive checkpoints [unless configs are compared].",
+        show_default=False,
+    ),
+]
 BudgetDollars = Annotated[
     float | None,
     typer.Option("--budget-dollars", metavar="X", min=0.0, help="Limit for the cost of model calls, in dollars."),
@@ -265,6 +273,7 @@ class RunOptions:
     configs: Configs = None
     variants: Variants = False
     tune: Tune = None
+    early_stop: EarlyStop = None
     backend: Backend = ""
     algorithm: Algorithm = ""
     pool: Pool = ""
@@ -311,6 +320,7 @@ class CaseOptions:
     steps: Steps = None
     variants: Variants = False
     tune: Tune = None
+    early_stop: EarlyStop = None
     budget_dollars: BudgetDollars = None
     budget_tokens: BudgetTokens = None
 

@@ -10,7 +10,17 @@ from dressage.installation import has_sb3
 from dressage.local.connection import Connection
 from dressage.sdk.curve_file import CURVE_FILE, Picture
 from dressage.sdk.judged import judged_text
-from dressage.sdk.progress import counted, duration, is_search, mean_text, return_text, score_text, short, target
+from dressage.sdk.progress import (
+    counted,
+    duration,
+    is_search,
+    mean_text,
+    return_text,
+    saved_text,
+    score_text,
+    short,
+    target,
+)
 
 
 async def collect(session: pb.Session, connection: Connection, *, curve: Picture | None = None) -> dict[str, Any]:
@@ -175,7 +185,9 @@ def text(facts: dict[str, Any]) -> Any:
         rows.append(("search", _effort(facts)))
     if facts["seconds"] is not None:
         steps = counted(session.get("env_steps", 0), "environment step")
-        rows.append(("took", f"{duration(facts['seconds'])}, {steps}"))
+        saved = session.get("env_steps_saved", 0)
+        spared = f" ({saved_text(saved)})" if saved else ""
+        rows.append(("took", f"{duration(facts['seconds'])}, {steps}{spared}"))
     places = {"policy": facts["policy"], "video": facts["video"], "curve": facts["learning_curve"]}
     rows += [(kind, place["path"] or place["artifact"]) for kind, place in places.items() if place]
     rows += [("curve", f"none, {facts['no_learning_curve']}")] if facts["no_learning_curve"] else []

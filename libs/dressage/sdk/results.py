@@ -22,7 +22,7 @@ from dressage.sdk.progress import is_search, mean_text, target
 
 if TYPE_CHECKING:
     from dressage.sdk.code_policy import SandboxedPolicy
-    from dressage.sdk.curves import Curve
+    from dressage.sdk.curve_data import Curve
     from dressage.sdk.search_curves import SearchPoint
 
 _NO_POLICY = "NO_POLICY"

@@ -70,6 +70,7 @@ def run(
     budget_minutes: float | None = None,
     variants: bool = False,
     tune: bool | None = None,
+    early_stop: bool | None = None,
     approve: bool = False,
     video: str = "",
     video_options: Mapping[str, Any] | None = None,
@@ -113,6 +114,8 @@ def run(
     :param budget_minutes: bound on the wall-clock time.
     :param variants: whether to try a conservative and an aggressive config in addition to the base.
     :param tune: whether an author may change hyperparameters, networks and steps; by default with a language model.
+    :param early_stop: whether a training ends early once every seed passes with a margin at two successive checkpoints; by
+        default True for trainings of one config.
     :param approve: whether to wait for an approval before each evaluation (``dressage sessions approve``).
     :param video: rollouts that a vision model looks at: ``deciding`` (the default), ``all`` or ``none``; ``only`` is ``deciding``
         without a code judge.
@@ -154,6 +157,7 @@ def run(
             budget_minutes=budget_minutes,
             variants=variants,
             tune=tune,
+            early_stop=early_stop,
             approve=approve,
             video=video,
             video_options=pairs(video_options),

@@ -44,6 +44,8 @@ class SpecOptions:
     budget_minutes: float | None = None
     variants: bool = False
     tune: bool | None = None
+    early_stop: bool | None = None
+    """None: for trainings of one config."""
     approve: bool = False
     video: str = ""
     video_options: Sequence[str] = field(default=())
@@ -65,6 +67,7 @@ _REWARD_OPTIONS = {
     "reward": "--reward",
     "variants": "--variants",
     "tune": "--tune",
+    "early_stop": "--early-stop",
     "backend": "--backend",
     "algorithm": "--algorithm",
     "evaluation_episodes": "--evaluation-episodes",
@@ -165,6 +168,7 @@ def _reward(options: SpecOptions) -> pb.RewardSpec:
         algorithm=_one_of("--algorithm", options.algorithm, ("ppo", "sac")),
         tune_hyperparameters=options.tune,
         config_variants=options.variants,
+        early_stop=options.early_stop,
     )
 
 

@@ -60,6 +60,7 @@ async def test_an_interrupted_session_waits_for_a_request(stack: Stack, released
     assert (await _get(stack, "own")).state == v1.SESSION_STATE_SUCCEEDED
     earlier = await _get(stack, "earlier")
     assert earlier.state == v1.SESSION_STATE_RUNNING and earlier.epoch == 0
+    (stack.folder.parent / "go").touch()
     if released_by == "cancel":
         await stack.sessions.CancelSession(pb.CancelSessionRequest(name="sessions/earlier"))
     await asyncio.wait_for(watch(stack.sessions, "sessions/earlier"), 90)

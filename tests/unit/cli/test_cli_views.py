@@ -195,7 +195,9 @@ def test_a_followed_log_prints_what_is_new(before: str, after: str, new: str) ->
     assert run_logs.added(before, after) == new
 
 
-@pytest.mark.parametrize(("arguments", "text"), [(["--version"], "dressage 0."), (["-h"], "Usage"), (["run", "-h"], "--env")])
+@pytest.mark.parametrize(
+    ("arguments", "text"), [(["--version"], "dressage 0."), (["-h"], "Usage"), (["run", "-h"], "--env")]
+)
 def test_version_and_short_help(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(arguments) == 0
     assert text in capsys.readouterr().out

@@ -617,7 +617,7 @@ class RewardSpec(google.protobuf.message.Message):
     steps_per_member: builtins.int
     """Environment steps of each member; 0 means the environment's preset."""
     evaluations: builtins.int
-    """Number of evaluations in a training, the last one included; 0 means 4."""
+    """Number of evaluations in a training, the last one included; 0 means 8 if the training may end early, otherwise 4."""
     evaluation_episodes: builtins.int
     """Episodes of a member's last evaluation; 0 means 10."""
     checkpoint_episodes: builtins.int

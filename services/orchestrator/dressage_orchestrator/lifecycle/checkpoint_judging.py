@@ -80,8 +80,8 @@ class CheckpointJudging:
         # Of a training that ends early only the last checkpoint is left to be judged, by the session itself.
         over = self._decided or end is not None
         new = [] if over else [entry for entry in evaluated(members) if entry not in self._started]
-        found = [list(entry) for entry in new[:_MAX_CHECKPOINTS]]
-        return {"new": found, "done": done, "end": None if end is None else asdict(end)}
+        listed = [list(entry) for entry in new[:_MAX_CHECKPOINTS]]
+        return {"new": listed, "done": done, "end": None if end is None else asdict(end)}
 
     def advance(self, state: Json) -> bool:
         """End the training early if that was decided; else start a child if there are new checkpoints.

@@ -11,12 +11,15 @@ from dressage.training.hyperparameters import check_sizes
 from dressage.training.preset import load_preset
 
 from dressage_orchestrator.lifecycle.method import Estimate
+from dressage_orchestrator.methods.reward import early_stop
 from dressage_orchestrator.methods.reward.durations import kind_of_run
 from dressage_orchestrator.models import is_language_model
 from dressage_orchestrator.seeds import TRAINING_SEED_LIMIT
 
 SEEDS = 3
 EVALUATIONS = 4
+EVALUATIONS_TO_STOP = 8
+"""Evaluations of a training that may end early: it ends at one of them."""
 EVALUATION_EPISODES = 10
 CHECKPOINT_EPISODES = 3
 DEFAULT_CONFIG = "default"
@@ -36,7 +39,9 @@ def fill(spec: v1.SessionSpec) -> None:
     reward.algorithm = reward.algorithm or "ppo"
     reward.backend = reward.backend or ("sb3" if reward.algorithm == "sac" else "jax")
     reward.seeds = reward.seeds or SEEDS
-    reward.evaluations = reward.evaluations or EVALUATIONS
+    configs = len(reward.configs) + (len(VARIANTS) if reward.config_variants else 0)
+    stops = early_stop.applies(spec, configs or 1)
+    reward.evaluations = reward.evaluations or (EVALUATIONS_TO_STOP if stops else EVALUATIONS)
     reward.evaluation_episodes = reward.evaluation_episodes or EVALUATION_EPISODES
     reward.checkpoint_episodes = reward.checkpoint_episodes or min(CHECKPOINT_EPISODES, reward.evaluation_episodes)
     environment = spec.environment.removeprefix("environments/")
