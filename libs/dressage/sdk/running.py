@@ -71,6 +71,7 @@ def run(
     variants: bool = False,
     tune: bool | None = None,
     early_stop: bool | None = None,
+    checkpoint: str = "",
     approve: bool = False,
     video: str = "deciding",
     replay: Folder | None = None,
@@ -115,6 +116,7 @@ def run(
     :param tune: whether an author may change hyperparameters, networks and steps; by default with a language model.
     :param early_stop: whether a training ends early once every seed passes with a margin at two successive checkpoints; by
         default True for trainings of one config.
+    :param checkpoint: ``last`` or ``best``: the checkpoint of each seed that is judged, confirmed and delivered.
     :param approve: whether to wait for an approval before each evaluation (``dressage sessions approve``).
     :param video: rollouts that a vision model looks at: ``deciding``, ``none`` or ``all``.
     :param replay: folder of a recorded session, whose replies are trained and judged anew.
@@ -155,6 +157,7 @@ def run(
             variants=variants,
             tune=tune,
             early_stop=early_stop,
+            checkpoint=checkpoint,
             approve=approve,
             video=video,
             method=method,
