@@ -157,6 +157,12 @@ EarlyStop = Annotated[
         show_default=False,
     ),
 ]
+Checkpoint = Annotated[
+    str,
+    typer.Option(
+        "--checkpoint", metavar="last|best", help="Checkpoint of each seed that is judged and delivered [last]."
+    ),
+]
 BudgetDollars = Annotated[
     float | None,
     typer.Option("--budget-dollars", metavar="X", min=0.0, help="Limit for the cost of model calls, in dollars."),
@@ -274,6 +280,7 @@ class RunOptions:
     variants: Variants = False
     tune: Tune = None
     early_stop: EarlyStop = None
+    checkpoint: Checkpoint = ""
     backend: Backend = ""
     algorithm: Algorithm = ""
     pool: Pool = ""
@@ -321,6 +328,7 @@ class CaseOptions:
     variants: Variants = False
     tune: Tune = None
     early_stop: EarlyStop = None
+    checkpoint: Checkpoint = ""
     budget_dollars: BudgetDollars = None
     budget_tokens: BudgetTokens = None
 
