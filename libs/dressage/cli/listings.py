@@ -252,7 +252,7 @@ def _limits(budget: pb.Budget) -> list[str]:
     ]
 
 
-def _lineage_parts(node: sessions_pb.LineageNode) -> list[str]:
+def lineage_parts(node: sessions_pb.LineageNode) -> list[str]:
     """Return the facts about an iteration that the tree shows after its number and score."""
     interval = f"[{node.interval_low:.2f}, {node.interval_high:.2f}]" if node.HasField("interval_low") else ""
     return [
@@ -280,7 +280,7 @@ def print_lineage(tree: sessions_pb.Lineage, *, as_json: bool) -> None:
     for node in tree.nodes:
         score = score_text(node.score) if node.HasField("score") else "  – "
         text = Text(f"{short(node.iteration)}  {score}", style="bold green" if node.best else "")
-        for part in filter(None, _lineage_parts(node)):
+        for part in filter(None, lineage_parts(node)):
             text.append(f"  {part}", style="not bold default")
         branches[node.iteration] = branches.get(node.parent, root).add(text)
     output.console().print(root)

@@ -149,10 +149,24 @@ def text(facts: dict[str, Any]) -> Any:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column(overflow="fold")
-    state = Text(facts["state"], style=_STYLES.get(facts["state"], "bold"))
-    for reason in filter(None, (session.get("state_reason"), *_failure(session))):
-        state.append(f"  {reason}", style="not bold")
-    rows: list[tuple[str, Any]] = [("session", short(session["name"])), ("state", state)]
+    (_, state_text), *results = result_rows(facts)
+    state = Text(state_text)
+    state.stylize(_STYLES.get(facts["state"], "bold"), 0, len(facts["state"]))
+    rows: list[tuple[str, Any]] = [("session", short(session["name"])), ("state", state), *results]
+    places = {"policy": facts["policy"], "video": facts["video"], "curve": facts["learning_curve"]}
+    rows += [(kind, place["path"] or place["artifact"]) for kind, place in places.items() if place]
+    rows += [("curve", f"none, {facts['no_learning_curve']}")] if facts["no_learning_curve"] else []
+    rows += [("next" if first else "", command) for first, command in _next(facts)]
+    for name, value in rows:
+        table.add_row(name, value if isinstance(value, Text) else Text(value))
+    return table
+
+
+def result_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return state, scores, returns and effort of a session as texts; the state is the first."""
+    session = facts["session"]
+    reasons = filter(None, (session.get("state_reason"), *_failure(session)))
+    rows: list[tuple[str, str]] = [("state", "  ".join((facts["state"], *reasons)))]
     if "report_returns" in facts and facts["score"] is not None:
         rows.append(("score", _report(facts)))
     elif facts["score"]:
@@ -167,13 +181,7 @@ def text(facts: dict[str, Any]) -> Any:
     if facts["seconds"] is not None:
         steps = counted(session.get("env_steps", 0), "environment step")
         rows.append(("took", f"{duration(facts['seconds'])}, {steps}"))
-    places = {"policy": facts["policy"], "video": facts["video"], "curve": facts["learning_curve"]}
-    rows += [(kind, place["path"] or place["artifact"]) for kind, place in places.items() if place]
-    rows += [("curve", f"none, {facts['no_learning_curve']}")] if facts["no_learning_curve"] else []
-    rows += [("next" if first else "", command) for first, command in _next(facts)]
-    for name, value in rows:
-        table.add_row(name, value if isinstance(value, Text) else Text(value))
-    return table
+    return rows
 
 
 def _failure(session: dict[str, Any]) -> list[str]:
