@@ -211,6 +211,12 @@ def report(
             "--out", "-o", metavar="PATH", help="Folder of the report [the first FOLDER], or file [SESSION.html]."
         ),
     ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the report between the markers of this page, and its pictures next to it."
+        ),
+    ] = None,
 ) -> None:
     """Compare the methods of experiments, or write a page about a session.
 
@@ -229,6 +235,7 @@ def report(
             reference=reference,
             beside=beside or [],
             out=out,
+            page=page,
             as_json=common.as_json,
         )
     )

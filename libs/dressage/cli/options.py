@@ -134,8 +134,20 @@ Variants = Annotated[
     typer.Option("--variants/--no-variants", help="Also train with a conservative and an aggressive config."),
 ]
 Tune = Annotated[
-    bool,
-    typer.Option("--tune/--no-tune", help="Let the language model change hyperparameters between iterations."),
+    bool | None,
+    typer.Option(
+        "--tune/--no-tune",
+        help="Let the author change hyperparameters, networks and steps between iterations [on with a language model].",
+        show_default=False,
+    ),
+]
+EarlyStop = Annotated[
+    bool | None,
+    typer.Option(
+        "--early-stop/--no-early-stop",
+        help="End a training once every seed passes with a margin at two successive checkpoints [unless configs are compared].",
+        show_default=False,
+    ),
 ]
 BudgetDollars = Annotated[
     float | None,
@@ -252,7 +264,8 @@ class RunOptions:
     steps: Steps = None
     configs: Configs = None
     variants: Variants = False
-    tune: Tune = False
+    tune: Tune = None
+    early_stop: EarlyStop = None
     backend: Backend = ""
     algorithm: Algorithm = ""
     pool: Pool = ""
@@ -291,7 +304,8 @@ class CaseOptions:
     seed: Seed = 0
     steps: Steps = None
     variants: Variants = False
-    tune: Tune = False
+    tune: Tune = None
+    early_stop: EarlyStop = None
     budget_dollars: BudgetDollars = None
     budget_tokens: BudgetTokens = None
 

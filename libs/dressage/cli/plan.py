@@ -29,6 +29,7 @@ def plan_dict(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
         "max_iterations": iterations,
         "method": estimate.method or REWARD,
         "goal": estimate.goal,
+        "note": estimate.note,
         "settings": _settings(estimate),
         "seeds": spec.reward.seeds,
         "configs": max(len(spec.reward.configs), 1),
@@ -81,6 +82,8 @@ def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
         each = f", about {minutes} an iteration" if plan["minutes_per_iteration"] else ""
         most = _most_programs(plan) if plan["method"] == "program" else steps
         text.append(f"  search    up to {most}{' an iteration' if iterations > 1 else ''}{each}{times}\n")
+    if plan["note"]:
+        text.append(f"  note      {plan['note']}\n")
     text.append(f"  author    {_author(plan, train_only=estimate.spec.reward.train_only)}\n")
     return text
 

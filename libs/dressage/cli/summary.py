@@ -9,7 +9,17 @@ from dressage.cli import output
 from dressage.installation import has_sb3
 from dressage.local.connection import Connection
 from dressage.sdk.curve_file import CURVE_FILE, Picture
-from dressage.sdk.progress import counted, duration, is_search, mean_text, return_text, score_text, short, target
+from dressage.sdk.progress import (
+    counted,
+    duration,
+    is_search,
+    mean_text,
+    return_text,
+    saved_text,
+    score_text,
+    short,
+    target,
+)
 
 
 async def collect(session: pb.Session, connection: Connection, *, curve: Picture | None = None) -> dict[str, Any]:
@@ -180,7 +190,9 @@ def result_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("search", _effort(facts)))
     if facts["seconds"] is not None:
         steps = counted(session.get("env_steps", 0), "environment step")
-        rows.append(("took", f"{duration(facts['seconds'])}, {steps}"))
+        saved = session.get("env_steps_saved", 0)
+        spared = f" ({saved_text(saved)})" if saved else ""
+        rows.append(("took", f"{duration(facts['seconds'])}, {steps}{spared}"))
     return rows
 
 

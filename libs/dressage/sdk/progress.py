@@ -135,7 +135,7 @@ def advance(view: View, event: event_pb2.Event) -> View:
 
 
 def _with_checkpoints(view: View, event: event_pb2.Event) -> View:
-    """Return the view with what an event tells about checkpoints, and the line of one that is complete."""
+    """Return the view with the content of an event about checkpoints, and the line of one that is complete."""
     kind, known = event.WhichOneof("payload"), view.checkpoints
     if kind == "evaluation_finished":
         known = known.with_evaluation(short(event.evaluation_finished.member), event.evaluation_finished)
@@ -448,6 +448,7 @@ _WRITERS: dict[str, Any] = {
     "warning": lambda warning: f"warning: {warning.message}",
     "note_added": lambda given: _format_note(given),
     "screened": lambda screened: _format_screened(screened),
+    "training_stopped": lambda stopped: _format_stopped(stopped.early_stop),
     "approval_requested": lambda request: (
         f"waits for approval: dressage sessions approve {request.iteration.split('/')[1]}"
     ),
@@ -476,6 +477,21 @@ def _format_screened(screened: event_pb2.Screened) -> str | None:
     ending = ": sent back to its author" if screened.outcome == "rejected" else ""
     count = screening.trajectories
     return f"reward tried on {count} stored trajectories, rank agreement {screening.agreement:.2f}{ending}"
+
+
+def _format_stopped(stopped: session_pb2.EarlyStop) -> str:
+    """Return why a training ends early: `training ends early at 250,000 steps: …`"""
+    scored = (
+        f"every seed scored at least {stopped.score:.2f} at two checkpoints ({stopped.required_score:.2f} required)"
+    )
+    return (
+        f"training ends early at {counted(stopped.env_step, 'step')}: {scored}; {saved_text(stopped.env_steps_saved)}"
+    )
+
+
+def saved_text(steps: int) -> str:
+    """Return the environment steps that were not trained, as text."""
+    return f"{counted(steps, 'environment step')} saved"
 
 
 def duration(seconds: float) -> str:

@@ -69,7 +69,8 @@ def run(
     budget_steps: int | None = None,
     budget_minutes: float | None = None,
     variants: bool = False,
-    tune: bool = False,
+    tune: bool | None = None,
+    early_stop: bool | None = None,
     approve: bool = False,
     video: str = "deciding",
     replay: Folder | None = None,
@@ -111,7 +112,9 @@ def run(
     :param budget_steps: bound on the environment steps of all iterations.
     :param budget_minutes: bound on the wall-clock time.
     :param variants: whether to try a conservative and an aggressive config in addition to the base.
-    :param tune: whether a model may change hyperparameters.
+    :param tune: whether an author may change hyperparameters, networks and steps; by default with a language model.
+    :param early_stop: whether a training ends early once every seed passes with a margin at two successive checkpoints; by
+        default True for trainings of one config.
     :param approve: whether to wait for an approval before each evaluation (``dressage sessions approve``).
     :param video: rollouts that a vision model looks at: ``deciding``, ``none`` or ``all``.
     :param replay: folder of a recorded session, whose replies are trained and judged anew.
@@ -151,6 +154,7 @@ def run(
             budget_minutes=budget_minutes,
             variants=variants,
             tune=tune,
+            early_stop=early_stop,
             approve=approve,
             video=video,
             method=method,

@@ -43,7 +43,9 @@ class SpecOptions:
     budget_steps: int = 0
     budget_minutes: float | None = None
     variants: bool = False
-    tune: bool = False
+    tune: bool | None = None
+    early_stop: bool | None = None
+    """None: for trainings of one config."""
     approve: bool = False
     video: str = "deciding"
     evaluation_episodes: int = 0
@@ -64,6 +66,7 @@ _REWARD_OPTIONS = {
     "reward": "--reward",
     "variants": "--variants",
     "tune": "--tune",
+    "early_stop": "--early-stop",
     "backend": "--backend",
     "algorithm": "--algorithm",
     "evaluation_episodes": "--evaluation-episodes",
@@ -161,6 +164,7 @@ def _reward(options: SpecOptions) -> pb.RewardSpec:
         algorithm=_one_of("--algorithm", options.algorithm, ("ppo", "sac")),
         tune_hyperparameters=options.tune,
         config_variants=options.variants,
+        early_stop=options.early_stop,
     )
 
 

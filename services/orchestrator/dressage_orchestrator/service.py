@@ -272,6 +272,7 @@ class Sessions:
             uses_language_model=language_model and part.model_calls > 0,
             method=method.name,
             goal=method.goal(full),
+            note=method.note(full),
         )
         answer.model_calls_per_iteration = part.model_calls if language_model else 0
         if not language_model:

@@ -888,6 +888,7 @@ class EstimateSessionResponse(google.protobuf.message.Message):
     USES_LANGUAGE_MODEL_FIELD_NUMBER: builtins.int
     METHOD_FIELD_NUMBER: builtins.int
     GOAL_FIELD_NUMBER: builtins.int
+    NOTE_FIELD_NUMBER: builtins.int
     env_steps_per_iteration: builtins.int
     """Environment steps of one iteration."""
     minutes_per_iteration: builtins.float
@@ -902,6 +903,8 @@ class EstimateSessionResponse(google.protobuf.message.Message):
     """Name of the method: `reward`, or that of a plug-in."""
     goal: builtins.str
     """The score required to succeed, as text."""
+    note: builtins.str
+    """What the user should know of the speed in this environment, such as that it is stepped in Python; empty: nothing."""
     @property
     def spec(self) -> dressage.api.v1.session_pb2.SessionSpec:
         """The spec with defaults filled in."""
@@ -917,9 +920,10 @@ class EstimateSessionResponse(google.protobuf.message.Message):
         uses_language_model: builtins.bool = ...,
         method: builtins.str = ...,
         goal: builtins.str = ...,
+        note: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_dollars_per_iteration", b"_dollars_per_iteration", "dollars_per_iteration", b"dollars_per_iteration", "spec", b"spec"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_dollars_per_iteration", b"_dollars_per_iteration", "dollars_per_iteration", b"dollars_per_iteration", "env_steps_per_iteration", b"env_steps_per_iteration", "goal", b"goal", "method", b"method", "minutes_per_iteration", b"minutes_per_iteration", "model_calls_per_iteration", b"model_calls_per_iteration", "spec", b"spec", "uses_language_model", b"uses_language_model"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_dollars_per_iteration", b"_dollars_per_iteration", "dollars_per_iteration", b"dollars_per_iteration", "env_steps_per_iteration", b"env_steps_per_iteration", "goal", b"goal", "method", b"method", "minutes_per_iteration", b"minutes_per_iteration", "model_calls_per_iteration", b"model_calls_per_iteration", "note", b"note", "spec", b"spec", "uses_language_model", b"uses_language_model"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_dollars_per_iteration", b"_dollars_per_iteration"]) -> typing.Literal["dollars_per_iteration"] | None: ...
 
 Global___EstimateSessionResponse: typing_extensions.TypeAlias = EstimateSessionResponse

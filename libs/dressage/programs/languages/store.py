@@ -28,6 +28,17 @@ def read_description(name: str) -> Description:
     return _parsed(name, data)
 
 
+def language_code(environment: str) -> str:
+    """Return name and version of the registered language whose code plays an environment; empty: none.
+
+    :raises InvalidArgument: if the language's description is damaged.
+    """
+    if not custom.is_registered_task(environment):
+        return ""
+    description = read_description(environment.partition("/")[0])
+    return f"{description.name}:{description.code.version}"
+
+
 @functools.lru_cache(maxsize=_KEPT)
 def _parsed(name: str, data: bytes) -> Description:
     remedy = f"Register it again: dressage programs register; or remove it: dressage programs unregister {name}"

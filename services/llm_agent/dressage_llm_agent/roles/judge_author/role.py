@@ -6,7 +6,6 @@ import re
 
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.envs.cards import EnvironmentCard
-from dressage.envs.describe import describe
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
@@ -28,7 +27,7 @@ class JudgeAuthor:
         return prompts.opening(
             self.name,
             brief=task.brief,
-            card=describe(card),
+            card=prompts.environment(task.brief, card),
             pass_threshold=threshold,
             subject="judge",
             repair=task.repair if task.HasField("repair") else None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.contracts.namespace import REWARD_NAMES
 from dressage.envs.cards import EnvironmentCard
-from dressage.envs.describe import describe
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
@@ -25,7 +24,7 @@ class RewardAuthor:
         return prompts.opening(
             self.name,
             brief=task.brief,
-            card=describe(card),
+            card=prompts.environment(task.brief, card),
             array_names=names,
             subject="reward",
             repair=task.repair if task.HasField("repair") else None,

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
-from dressage_orchestrator.lifecycle.conversations import brief, converse_all, key_of
+from dressage_orchestrator.lifecycle.conversations import converse_all, key_of
+from dressage_orchestrator.methods.reward.briefing import reward_brief
 from dressage_orchestrator.methods.reward.code import Code
 from dressage_orchestrator.models import USER
 
@@ -71,7 +72,7 @@ def _written_judge(result: agent_pb.TaskResult) -> Code:
 
 def _author_task(context: SessionContext, subject: str) -> agent_pb.Task:
     if subject == "judge":
-        judge = agent_pb.JudgeAuthorTask(brief=brief(context), pass_threshold=context.spec.pass_threshold)
+        judge = agent_pb.JudgeAuthorTask(brief=reward_brief(context, 1), pass_threshold=context.spec.pass_threshold)
         return agent_pb.Task(key=key_of(context, "judge_author"), judge_author=judge)
-    reward = agent_pb.RewardAuthorTask(brief=brief(context))
+    reward = agent_pb.RewardAuthorTask(brief=reward_brief(context, 1))
     return agent_pb.Task(key=key_of(context, "iterations/1/reward_author"), reward_author=reward)

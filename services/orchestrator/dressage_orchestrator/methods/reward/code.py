@@ -12,8 +12,9 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import FailedPrecondition
 
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
-from dressage_orchestrator.lifecycle.conversations import brief, converse, key_of
+from dressage_orchestrator.lifecycle.conversations import converse, key_of
 from dressage_orchestrator.lifecycle.replies import NO_REPLY
+from dressage_orchestrator.methods.reward.briefing import reward_brief
 from dressage_orchestrator.models import USER
 
 _MAX_SHOWN_FAILURES = 5
@@ -111,10 +112,10 @@ def _repair_task(
     )
     task = agent_pb.Task(key=key_of(context, f"iterations/{number}/{subject}_author/repair/{repair.round}"))
     if subject == "reward":
-        task.reward_author.brief.CopyFrom(brief(context))
+        task.reward_author.brief.CopyFrom(reward_brief(context, number))
         task.reward_author.repair.CopyFrom(repair)
     else:
-        task.judge_author.brief.CopyFrom(brief(context))
+        task.judge_author.brief.CopyFrom(reward_brief(context, number))
         task.judge_author.pass_threshold = context.spec.pass_threshold
         task.judge_author.repair.CopyFrom(repair)
     return task

@@ -40,7 +40,7 @@ _PROPOSAL_JSON = (
     *("name", "number", "parent", "author", "diagnosis", "planned_change", "lesson", "lesson_tier", "notes"),
     *("addressed_notes", "structural_rewrite", "edited"),
 )
-_REWARD_JSON = ("latex", "terms", "configs", "hyperparameter_reasoning")
+_REWARD_JSON = ("latex", "terms", "configs", "hyperparameter_reasoning", "steps_per_member")
 
 
 @dataclass(frozen=True)

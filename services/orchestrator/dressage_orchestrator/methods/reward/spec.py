@@ -10,11 +10,15 @@ from dressage.training.hyperparameters import check_sizes
 from dressage.training.preset import load_preset
 
 from dressage_orchestrator.lifecycle.method import Estimate
+from dressage_orchestrator.methods.reward import early_stop
 from dressage_orchestrator.methods.reward.durations import kind_of_run
+from dressage_orchestrator.models import is_language_model
 from dressage_orchestrator.seeds import TRAINING_SEED_LIMIT
 
 SEEDS = 3
 EVALUATIONS = 4
+EVALUATIONS_TO_STOP = 8
+"""Evaluations of a training that may end early: it ends at one of them."""
 EVALUATION_EPISODES = 10
 CHECKPOINT_EPISODES = 3
 DEFAULT_CONFIG = "default"
@@ -34,13 +38,17 @@ def fill(spec: v1.SessionSpec) -> None:
     reward.algorithm = reward.algorithm or "ppo"
     reward.backend = reward.backend or ("sb3" if reward.algorithm == "sac" else "jax")
     reward.seeds = reward.seeds or SEEDS
-    reward.evaluations = reward.evaluations or EVALUATIONS
+    configs = len(reward.configs) + (len(VARIANTS) if reward.config_variants else 0)
+    stops = early_stop.applies(spec, configs or 1)
+    reward.evaluations = reward.evaluations or (EVALUATIONS_TO_STOP if stops else EVALUATIONS)
     reward.evaluation_episodes = reward.evaluation_episodes or EVALUATION_EPISODES
     reward.checkpoint_episodes = reward.checkpoint_episodes or min(CHECKPOINT_EPISODES, reward.evaluation_episodes)
     environment = spec.environment.removeprefix("environments/")
     reward.steps_per_member = reward.steps_per_member or load_preset(environment).steps_per_member
     if not reward.configs:
         reward.configs.add(id=DEFAULT_CONFIG)
+    if not reward.HasField("tune_hyperparameters"):
+        reward.tune_hyperparameters = is_language_model(spec.model)
 
 
 def members_of(spec: v1.SessionSpec) -> int:
@@ -88,6 +96,12 @@ def validate(spec: v1.SessionSpec) -> None:
     if spec.seed + reward.seeds > TRAINING_SEED_LIMIT:
         expected = f"seed + seeds of at most {TRAINING_SEED_LIMIT}, as evaluation seeds begin there"
         raise InvalidArgument(field="spec.seed", value=spec.seed, expected=expected)
+    if reward.early_stop and (
+        reward.train_only or reward.judge_last_checkpoint_only or members_of(spec) > reward.seeds
+    ):
+        problem = "a training ends early by the judgments of its checkpoints, and not where configs are compared"
+        expected = "false, or one config and a judge of all checkpoints"
+        raise InvalidArgument(field="spec.reward.early_stop", problem=problem, value=True, expected=expected)
     if reward.algorithm == "sac":
         _check_sac(spec)
     for index, config in enumerate(reward.configs):

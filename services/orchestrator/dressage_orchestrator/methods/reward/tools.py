@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from dressage.api.v1 import session_pb2 as v1
@@ -18,6 +18,7 @@ from google.protobuf.json_format import MessageToDict
 
 from dressage_orchestrator.clients import Tool
 from dressage_orchestrator.lifecycle import lessons
+from dressage_orchestrator.methods.reward import trends
 from dressage_orchestrator.methods.reward.history import History
 from dressage_orchestrator.statistics import mean
 
@@ -98,9 +99,10 @@ def _describe(history: History, iteration: v1.Iteration) -> dict[str, Any]:
         "lesson": iteration.lesson,
         "judgment": {**_score(iteration), "diagnosis": iteration.judgment.diagnosis},
         "failure_tags": list(iteration.judgment.failure_tags),
-        "dynamics": dynamics(history.trained(iteration.number)),
+        "dynamics": dynamics(history, iteration.number),
         "best_config": iteration.reward.best_config,
         "hyperparameters": {config.id: _hyperparameters(config) for config in iteration.reward.configs},
+        **({"steps_per_member": iteration.reward.steps_per_member} if iteration.reward.steps_per_member else {}),
         "config_scores": {entry.config: round(entry.score, 4) for entry in iteration.reward.config_scores},
         "warnings": list(iteration.warnings),
     }
@@ -119,10 +121,17 @@ def _dynamics(history: History, iteration: v1.Iteration) -> dict[str, Any]:
             }
             for entry in member.evaluations[-_MAX_COURSE:]
         ]
-        metrics = {name: round(value, 6) for name, value in sorted(member.metrics.items())}
-        row = {"seed": member.seed, "course": course, "metrics": metrics}
+        row = {"seed": member.seed, "course": course, "metrics": _metrics(history, member)}
         configs.setdefault(member.config, {"hyperparameters": {}, "members": []})["members"].append(row)
     return {"configs": configs, "warnings": list(iteration.warnings)}
+
+
+def _metrics(history: History, member: v1.Member) -> dict[str, Any]:
+    """Return the course of a member's metrics over the parts of its training; their last values where it is not stored."""
+    trend = history.trend(member)
+    if trend:
+        return {name: [float(f"{value:.4g}") for value in values] for name, values in trend.items()}
+    return {name: round(value, 6) for name, value in sorted(member.metrics.items())}
 
 
 def _verdicts(judgment: v1.Judgment) -> list[dict[str, Any]]:
@@ -254,14 +263,22 @@ def diff(first: v1.Iteration, second: v1.Iteration) -> str:
     return "\n".join(lines)
 
 
-def dynamics(members: Sequence[v1.Member]) -> str:
-    """Return a training's course in words: returns at each evaluation and the last metrics, member by member."""
+def dynamics(history: History, number: int) -> str:
+    """Return the course of an iteration's training in words: returns by member, and metrics by config over its seeds."""
+    members = history.trained(number)
     lines = []
     for member in members:
         course = ", ".join(
             f"{entry.env_step}: {mean(entry.proposed_returns or entry.returns):.4g}" for entry in member.evaluations
         )
-        last = ", ".join(f"{name} {value:.4g}" for name, value in sorted(member.metrics.items()))
         broke = f"; stopped: {member.failure.message}" if member.HasField("failure") else ""
-        lines.append(f"config {member.config} seed {member.seed}: return by env step {course or 'none'}; {last}{broke}")
+        lines.append(f"config {member.config} seed {member.seed}: return by env step {course or 'none'}{broke}")
+    for config in dict.fromkeys(member.config for member in members):
+        group = [member for member in members if member.config == config]
+        if trend := trends.merged([entry for entry in map(history.trend, group) if entry]):
+            over = f"means over {trends.PARTS} parts of the training, first to last"
+            lines.append(f"config {config}, metrics over all seeds ({over}): {trends.text(trend)}")
+        else:
+            last = (", ".join(f"{name} {value:.4g}" for name, value in sorted(m.metrics.items())) for m in group)
+            lines.append(f"config {config}, last metrics by seed: {'; '.join(last)}")
     return "\n".join(lines)
