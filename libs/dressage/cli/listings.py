@@ -15,7 +15,8 @@ from dressage.cli import output, run, search_listing, summary
 from dressage.client.aio import ENDED
 from dressage.local.connection import Connection
 from dressage.sdk import screen
-from dressage.sdk.progress import counted, duration, score_text, short
+from dressage.sdk.durations import duration
+from dressage.sdk.progress import counted, score_text, short
 
 _INTENT_SHOWN = 48
 

@@ -9,9 +9,9 @@ from dressage.cli import output
 from dressage.installation import has_sb3
 from dressage.local.connection import Connection
 from dressage.sdk.curve_file import CURVE_FILE, Picture
+from dressage.sdk.durations import duration
 from dressage.sdk.progress import (
     counted,
-    duration,
     is_search,
     mean_text,
     return_text,

@@ -147,9 +147,9 @@ async def test_gemini_samples_each_frame_of_the_clips_once(tmp_path: Path) -> No
     script = [LISTS, Answer(reply=reply, when="You are the video judge", repeat=True)]
     with ScriptedServer(script, key=KEY) as server:
         async with stack(tmp_path, server) as running:
-            (judged,) = (await running.judge(
-                judge_source=BLIND_JUDGE, model="gemini/gemini-2.5-flash", video=options()
-            )).rollouts
+            (judged,) = (
+                await running.judge(judge_source=BLIND_JUDGE, model="gemini/gemini-2.5-flash", video=options())
+            ).rollouts
     assert not judged.notices, judged.notices
     clips, shown = requests[0].clips(), seen(requests[0])
     assert [fps for _, fps in clips] == [pytest.approx(15 / 50), pytest.approx(10)]
