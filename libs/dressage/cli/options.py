@@ -343,6 +343,8 @@ LATEST = "@latest"
 
 def _newest(value: Any, common: CommonOptions) -> Any:
     """Return the id of the newest session in place of `@latest`, also before a slash; other values as they are."""
+    if isinstance(value, list):
+        return [_newest(entry, common) for entry in value]
     if not isinstance(value, str) or not (value == LATEST or value.startswith(f"{LATEST}/")):
         return value
     from dressage.local.connection import Connection, execute
