@@ -7,10 +7,11 @@ from typing import Any
 
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.cli import output
+from dressage.sdk.durations import duration
 from dressage.sdk.methods import REWARD
-from dressage.sdk.progress import counted, duration, short
+from dressage.sdk.preflight import TEMPLATE
+from dressage.sdk.progress import counted, short
 
-TEMPLATE = "template/v1"
 _MAX_SETTING = 60
 _WITHOUT_MODEL = ("random", "hill_climb", "cma_es", "sb3_")
 """Searches of the method `parameters` without a model, or how their names begin."""
@@ -116,8 +117,16 @@ def _author(plan: dict[str, Any], *, train_only: bool) -> str:
     return f"{plan['model']}: about {counted(plan['model_calls_per_iteration'], 'call')} an iteration, {price}"
 
 
+_LONG_MINUTES = 60.0
+
+
 def confirmed(estimate: pb.EstimateSessionResponse, *, ask: Callable[[str], bool] | None) -> bool:
-    """Return whether to start. The user is asked only on a terminal, and only if model calls may cost money."""
-    if not estimate.uses_language_model or ask is None:
+    """Return whether to start.
+
+    The user is asked only on a terminal, and only if model calls may cost money or the session may take over an hour.
+    """
+    minutes = estimate.minutes_per_iteration * max(estimate.spec.max_iterations, 1)
+    long = minutes > _LONG_MINUTES
+    if ask is None or not (estimate.uses_language_model or long):
         return True
-    return ask("Start the session?")
+    return ask(f"The session may take {duration(60 * minutes)}. Start it?" if long else "Start the session?")

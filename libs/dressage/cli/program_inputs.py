@@ -129,7 +129,7 @@ def use_kernels(data_dir: Path | None) -> None:
     except OSError:
         usable = False
     if usable:
-        compiling.write_to(folder, _report)
+        compiling.write_to(folder, report_compiling)
 
 
 @contextmanager
@@ -145,5 +145,6 @@ def _without_scipy() -> Iterator[None]:
         del sys.modules["scipy"]
 
 
-def _report(kernel: str) -> None:
+def report_compiling(kernel: str) -> None:
+    """Print that a kernel is being compiled, to standard error."""
     print(f"compiling {kernel}, once for this version; up to 10 s …", file=sys.stderr, flush=True)

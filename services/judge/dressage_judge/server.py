@@ -42,6 +42,8 @@ class JudgeServicer(rpc.JudgeServiceServicer):
                     controls=list(request.null_controls),
                     threshold=request.pass_threshold,
                     timeout=timeout,
+                    episode_steps=request.episode_steps,
+                    rollouts=list(request.rollouts),
                 )
         return check_response(checked)
 
