@@ -29,9 +29,16 @@ def run(home: Path) -> Run:
     def command(line: str) -> subprocess.CompletedProcess[str]:
         words = [str(DRESSAGE), *shlex.split(line, comments=True)[1:]]
         words = [str(home / word) if word in ("clean.py", "run.png") else word for word in words]
-        environment = {**os.environ, "DRESSAGE_HOME": str(home), "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")}
+        environment = {
+            **os.environ,
+            "DRESSAGE_HOME": str(home),
+            "HOME": str(home),
+            "XDG_CACHE_HOME": str(home / "cache"),
+        }
         environment.pop("DRESSAGE_ENVIRONMENTS", None)
-        return subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500, check=False)
+        return subprocess.run(
+            words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500, check=False
+        )
 
     return command
 

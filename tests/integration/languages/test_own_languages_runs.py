@@ -13,14 +13,20 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "fakes"))
 
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
+from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.envs import custom
 from dressage.envs.cards import load_card
 from dressage.errors import DressageError, InvalidArgument
 from dressage.programs.families import has_programs, program_task
-from dressage.programs.languages import registering, sandboxed
-from dressage.programs.languages.store import read_description
+from dressage.programs.languages import registering
 from dressage.sandbox.capabilities import capabilities
+from dressage.serving.channels import connect
+from dressage_judge.settings import Settings as JudgeSettings
+from dressage_judge.wiring import start as start_judge
+from dressage_llm_agent.roles.program_author.role import ROLE
+from dressage_orchestrator.clients import JudgeClient
 from run_service import FakeRunService
 
 pytestmark = [
@@ -29,6 +35,7 @@ pytestmark = [
 ]
 
 STUMBLING = Path(__file__).parent / "stumbling"
+VACUUM = Path(__file__).parents[3] / "examples" / "languages" / "vacuum"
 END = "DEF run m( WHILE c( goalIsRight c) w( right w) m)"
 
 
@@ -43,7 +50,9 @@ def environments(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-def search(task: str, *, number: int = 1, cores: int = 1, budget: int = 300, language: str = "stumbling") -> pb.Assignment:
+def search(
+    task: str, *, number: int = 1, cores: int = 1, budget: int = 300, language: str = "stumbling"
+) -> pb.Assignment:
     work = pb.SearchAssignment(
         environment=f"{language}/{task}", algorithm="scheduled_hill_climb", budget=budget, episodes=8, seed=7,
         checkpoint_seconds=1e-9,
@@ -78,11 +87,30 @@ def killed(store: Path, assignment: pb.Assignment) -> Any:
 
 
 def test_a_stepped_search_ends_the_same_after_kills_and_on_more_cores(environments: Path) -> None:
-    (whole,) = results(environments / "whole", search("Good"))
+    whole, more = results(environments / "whole", search("Good"), search("Good", number=2, cores=2))
     assert whole.search.evaluated == 300 and whole.search.best_score > 0, whole.failure
-    (more,) = results(environments / "cores", search("Good", cores=2))
     assert end(more) == end(whole)
     assert end(killed(environments / "killed", search("Good"))) == end(whole)
+
+
+@pytest.mark.slow
+def test_a_search_by_rules_ends_the_same_after_kills_and_on_more_cores(environments: Path) -> None:
+    registering.register(str(VACUUM), print)
+    try:
+        tasks = [search("CleanRoom", number=n, cores=n, budget=60_000, language="vacuum") for n in (1, 2)]
+        whole, more = results(environments / "rules", *tasks)
+        assert whole.search.evaluated == 60_000 and whole.search.best_score > 0.5, whole.failure
+        assert end(more) == end(whole)
+        assert end(killed(environments / "killed-rules", tasks[0])) == end(whole)
+    finally:
+        registering.unregister("vacuum")
+
+
+@pytest.mark.slow
+def test_a_plugin_that_hangs_ends_its_search(environments: Path) -> None:
+    hanging, good = results(environments / "hanging", search("Hangs"), search("Good", number=2, budget=20), timeout=400)
+    assert hanging.failure.failure.reason == "LANGUAGE_FAILED" and "no sign" in hanging.failure.failure.message
+    assert good.search.evaluated == 20
 
 
 def test_a_plugin_that_fails_ends_its_search_only(environments: Path) -> None:
@@ -136,18 +164,43 @@ def test_commands_run_the_code_in_a_sandboxed_process(environments: Path) -> Non
     assert card.methods == ("program",) and not card.has_video and "stepped in Python" in card.description
 
 
-def test_replies_are_read_by_the_plugin_in_a_sandboxed_process(environments: Path, tmp_path: Path) -> None:
-    replies = ["!right right\n!fly\nno\n!left", "nothing", "!right"]
-    description = read_description("stumbling")
-    found = sandboxed.read_replies_in_sandbox(description, replies, limits=sandboxed.LIMITS, scratch=tmp_path)
+@pytest.mark.asyncio
+async def test_judge_reads_replies_with_the_plugin(environments: Path, tmp_path: Path) -> None:
+    """Over gRPC, as a session asks for it: texts that are no program are left out."""
+    settings = JudgeSettings(store_url=str(tmp_path / "artifacts"), scratch=str(tmp_path / "scratch"), grace_seconds=1)
+    service = await start_judge(settings)
+    try:
+        client = JudgeClient(connect(service.address), seconds=120)
+        request = judge_pb.ReadRepliesRequest(environment="stumbling/Good")
+        request.replies.extend(["!right right\n!fly\nno\n!left", "nothing", "!right"])
+        found = [list(reply.programs) for reply in (await client.read_replies(request)).replies]
+        request.environment = "karel/DoorKey"
+        with pytest.raises(DressageError, match="no task of a registered language"):
+            await client.read_replies(request)
+    finally:
+        await service.stop()
     assert found == [["DEF run m( right right m)", "DEF run m( left m)"], [], ["DEF run m( right m)"]]
-    assert not list(tmp_path.iterdir())
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_llm_agent_uses_the_template_and_hands_on_the_reply(environments: Path) -> None:
+    """llm-agent reads the description only: the plug-in is not imported."""
+    role, task = ROLE, agent_pb.ProgramAuthorTask(task="stumbling/Good")
+    system, user = role.messages(task, None)
+    assert "program author" in system.content and user.content.startswith("Write words for a line.")
+    assert "goalIsRight" in user.content and "Reach the goal." in user.content and "$" not in user.content
+    assert "Answer with lines that begin with" in user.content
+    assert role.parse("!right", task) == agent_pb.Programs(reply="!right")
+    assert "stumbling" not in sys.modules
 
 
 @pytest.mark.parametrize(
     ("source", "problem"),
     [
-        ("raise OSError('no licence')", "import of broken: the plug-in raised OSError in line 1 of broken.py: no licence"),
+        (
+            "raise OSError('no licence')",
+            "import of broken: the plug-in raised OSError in line 1 of broken.py: no licence",
+        ),
         ("import nothing_of_this_name", "ModuleNotFoundError"),
         ("PLUGIN = 3", "expected a Plugin named PLUGIN in broken"),
         ("import os; os._exit(4)", "ended with code 4"),
