@@ -61,11 +61,11 @@ def language_names() -> tuple[str, ...]:
 
 def task_ids() -> tuple[str, ...]:
     """Return the ids of the tasks of the registered languages, sorted."""
-    found = []
+    ids = []
     for name in language_names():
         cards = (language_folder(name) / CARDS).glob("*.json")
-        found += [f"{name}/{path.stem}" for path in cards if _NAME.fullmatch(path.stem)]
-    return tuple(sorted(found))
+        ids += [f"{name}/{path.stem}" for path in cards if _NAME.fullmatch(path.stem)]
+    return tuple(sorted(ids))
 
 
 def folder_of(env_id: str) -> Path:

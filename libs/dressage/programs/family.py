@@ -63,7 +63,7 @@ class Family(Protocol):
 
     @property
     def own(self) -> tuple[str, ...]:
-        """What its plug-in brings besides rules: ``neighbour``, ``read_reply``."""
+        """What its plug-in has besides rules: ``neighbour``, ``read_reply``."""
 
     @property
     def prompt(self) -> str:

@@ -58,5 +58,5 @@ class JudgeServicer(rpc.JudgeServiceServicer):
     async def ReadReplies(self, request: pb.ReadRepliesRequest, context: Any) -> pb.ReadRepliesResponse:
         """Find the programs in replies with the code of a registered language, in the sandbox."""
         timeout = context.time_remaining()
-        found = await self._judge.read_replies(request.environment, list(request.replies), timeout=timeout)
-        return pb.ReadRepliesResponse(replies=[pb.ReplyPrograms(programs=programs) for programs in found])
+        texts = await self._judge.read_replies(request.environment, list(request.replies), timeout=timeout)
+        return pb.ReadRepliesResponse(replies=[pb.ReplyPrograms(programs=programs) for programs in texts])

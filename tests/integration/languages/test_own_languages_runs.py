@@ -1,4 +1,4 @@
-"""Searches in registered languages by a real trainer: the same end after kills, and failures of plug-ins that harm nothing else."""
+"""Searches in registered languages by a real trainer: the same end after kills, and failures that harm nothing else."""
 
 from __future__ import annotations
 
@@ -173,13 +173,13 @@ async def test_judge_reads_replies_with_the_plugin(environments: Path, tmp_path:
         client = JudgeClient(connect(service.address), seconds=120)
         request = judge_pb.ReadRepliesRequest(environment="stumbling/Good")
         request.replies.extend(["!right right\n!fly\nno\n!left", "nothing", "!right"])
-        found = [list(reply.programs) for reply in (await client.read_replies(request)).replies]
+        programs = [list(reply.programs) for reply in (await client.read_replies(request)).replies]
         request.environment = "karel/DoorKey"
         with pytest.raises(DressageError, match="no task of a registered language"):
             await client.read_replies(request)
     finally:
         await service.stop()
-    assert found == [["DEF run m( right right m)", "DEF run m( left m)"], [], ["DEF run m( right m)"]]
+    assert programs == [["DEF run m( right right m)", "DEF run m( left m)"], [], ["DEF run m( right m)"]]
     assert not list((tmp_path / "scratch").iterdir())
 
 
@@ -223,7 +223,7 @@ def test_a_module_that_cannot_be_registered_leaves_nothing(
 def test_a_name_of_this_package_is_not_taken(environments: Path, tmp_path: Path) -> None:
     source = (STUMBLING / "__init__.py").read_text().replace('name="stumbling"', 'name="karel"')
     (tmp_path / "other.py").write_text(source)
-    with pytest.raises(InvalidArgument, match="name: taken.*'karel'"):
+    with pytest.raises(InvalidArgument, match=r"name: taken.*'karel'"):
         registering.register(str(tmp_path / "other.py"), lambda _: None)
 
 

@@ -31,8 +31,8 @@ from dressage.programs.syntax import Action, Program, to_text
 EXAMPLES = Path(__file__).parents[3] / "examples" / "languages"
 sys.path.append(str(EXAMPLES))
 
-from vacuum import PLUGIN
-from vacuum.rooms import VacuumRoom
+from vacuum import PLUGIN  # noqa: E402
+from vacuum.rooms import VacuumRoom  # noqa: E402
 
 CODE = Code("vacuum", version=digest_of(EXAMPLES / "vacuum"))
 STEPPED = replace(PLUGIN, compiled=None)
@@ -249,5 +249,5 @@ def test_names_of_languages_that_no_folder_has_are_unknown(tmp_path: Path, monke
     folder = tmp_path / "languages" / "vacuum"
     folder.mkdir(parents=True)
     (folder / "language.json").write_text("{}")
-    with pytest.raises(InvalidArgument, match="language vacuum: .*Register it again"):
+    with pytest.raises(InvalidArgument, match=r"language vacuum: .*Register it again"):
         has_programs("vacuum/CleanRoom")

@@ -66,7 +66,7 @@ class Description:
     """A language and its tasks as data.
 
     :param engine: ``compiled`` or ``stepped``.
-    :param own: what the plug-in brings besides: ``neighbour``, ``read_reply``.
+    :param own: what the plug-in has besides: ``neighbour``, ``read_reply``.
     :param prompt: template of a prompt, or empty.
     :param intents: an example of a user's words by task.
     """

@@ -110,15 +110,15 @@ class RegisteredFamily:
 
 def registered_families() -> tuple[RegisteredFamily, ...]:
     """Return the registered languages by name; one whose description is damaged is left out."""
-    found = []
+    loaded = []
     for name in custom.language_names():
         try:
             family = registered_family(name)
         except InvalidArgument:
             continue
         if family is not None:
-            found.append(family)
-    return tuple(found)
+            loaded.append(family)
+    return tuple(loaded)
 
 
 def registered_family(name: str) -> RegisteredFamily | None:

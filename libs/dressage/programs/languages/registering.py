@@ -94,9 +94,9 @@ def _code_of(source: str, new: Path) -> Code:
         if entry.name == source:
             return Code(entry.module, entry.attr or "PLUGIN", copied=False)
     module, _, attribute = source.partition(":")
-    found = {"module": module, "attribute": attribute or "PLUGIN", "copied": False, "version": ""}
+    values = {"module": module, "attribute": attribute or "PLUGIN", "copied": False, "version": ""}
     try:
-        return Code.from_dict(found)
+        return Code.from_dict(values)
     except InvalidArgument as error:
         expected = f"the path of a module, an entry point of {GROUP}, or an installed module as MODULE:ATTRIBUTE"
         raise InvalidArgument(field="SOURCE", problem="not found", value=source, expected=expected) from error

@@ -15,11 +15,11 @@ def read_replies(plugin: Plugin, replies: Sequence[str]) -> list[list[str]]:
     :raises InvalidArgument: for a function that raises, or returns anything but texts.
     """
     assert plugin.read_reply is not None
-    found = []
+    programs = []
     for reply in replies:
         with plugin_code("read_reply"):
             texts = list(plugin.read_reply(reply))
         if not all(isinstance(text, str) for text in texts):
             raise InvalidArgument(field="read_reply", value=texts, expected="texts of programs", reason=FAILED)
-        found.append(texts)
-    return found
+        programs.append(texts)
+    return programs

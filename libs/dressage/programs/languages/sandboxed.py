@@ -99,10 +99,10 @@ def read_replies_in_sandbox(
         raise InvalidArgument(field="environment", value=description.name, expected=expected)
     request = {"name": description.name, "replies": list(replies)}
     with tempfile.TemporaryDirectory(prefix="language-", dir=scratch) as folder:
-        found = _call("read", description, request, limits, Path(folder), allow_unsandboxed=allow_unsandboxed)
-    if not isinstance(found, list) or len(found) != len(replies):
+        rows = _call("read", description, request, limits, Path(folder), allow_unsandboxed=allow_unsandboxed)
+    if not isinstance(rows, list) or len(rows) != len(replies):
         raise _malformed(description, ValueError("another number of replies"))
-    return [_canonical(texts, description.language) for texts in found]
+    return [_canonical(texts, description.language) for texts in rows]
 
 
 def _canonical(texts: Any, language: Language) -> list[str]:

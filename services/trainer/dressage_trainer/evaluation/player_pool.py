@@ -275,8 +275,8 @@ class Player:
             return ResourceExhausted(message, reason="EPISODE_TOO_LONG")
         if self.code and blames_plugin(ended, error):
             problem = error.message if isinstance(error, DeadlineExceeded) else ended.reason
-            found = language_ended(self.environment.partition("/")[0], problem, ended.stderr_tail)
-            return InvalidArgument(found.message, reason=FAILED)
+            failure = language_ended(self.environment.partition("/")[0], problem, ended.stderr_tail)
+            return InvalidArgument(failure.message, reason=FAILED)
         if self.pack:
             return self._failure_of_pack(ended, error)
         if ended.stderr_tail and not isinstance(error, DeadlineExceeded):

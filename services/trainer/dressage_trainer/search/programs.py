@@ -77,10 +77,10 @@ class ProgramSearch:
         in_python = bool(chosen.family.note)
 
         def scorer() -> Scorer:
-            made = chosen.scorer(task.states)
-            if isinstance(made, DrawingScorer) and tick is not None:
-                made.tick = tick
-            return made
+            new = chosen.scorer(task.states)
+            if isinstance(new, DrawingScorer) and tick is not None:
+                new.tick = tick
+            return new
 
         # Threads would wait for each other in Python; the result does not depend on their number.
         self._scorers = Scorers(scorer, 1 if in_python else task.threads)

@@ -4,6 +4,7 @@ import ctypes
 import os
 import socket
 import time
+from pathlib import Path
 
 import gymnasium
 from dressage.programs.languages.plugin import Plugin, Productions, Task
@@ -16,8 +17,8 @@ def hostile():
     """Return what this process may do that it should not."""
     done = []
     for name, attempt in {
-        "read": lambda: open("/etc/passwd").read(),
-        "write": lambda: open(os.path.join(os.path.dirname(__file__), "written"), "w"),
+        "read": lambda: Path("/etc/passwd").read_text(),
+        "write": lambda: Path(__file__).with_name("written").write_text(""),
         "fork": os.fork,
         "connect": lambda: socket.create_connection(("127.0.0.1", 22), timeout=1),
         "environment": lambda: os.environ["DRESSAGE_RUN_TOKEN"],
