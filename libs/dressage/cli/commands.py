@@ -248,7 +248,8 @@ def render(
     ],
     common: CommonOptions,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="The video: .mp4; of a program also .gif or .png.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="The video: .mp4; of a program also .gif or .png."),
     ] = None,
 ) -> None:
     """Write the video of a session, of an episode of a policy, or of a recorded rollout.
