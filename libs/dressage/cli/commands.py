@@ -22,6 +22,7 @@ from dressage.cli.options import (
     RunOptions,
     Token,
     TrainOptions,
+    ViewOptions,
     Yes,
     given,
     grouped,
@@ -31,6 +32,7 @@ from dressage.cli.options import (
 @grouped
 def run(
     options: RunOptions,
+    view: ViewOptions,
     common: CommonOptions,
     intent: Annotated[str, typer.Argument(metavar="INTENT", help="The behaviour, in words.")] = "",
     api_base: ApiBase = None,
@@ -42,25 +44,48 @@ def run(
             help="Folder of a recorded session: use its intent, environment and model replies; train and judge again.",
         ),
     ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file", "-f", metavar="SESSION.yaml", help="Spec of the session; other options override what it has."
+        ),
+    ] = None,
+    dump: Annotated[
+        bool, typer.Option("--dump", help="Print the spec as a file for --file, and do not run it.")
+    ] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a file for --file.")] = False,
     yes: Yes = False,
     detach: Detach = False,
 ) -> None:
     """Train a policy for a behaviour described in words."""
+    from dressage.cli import output
     from dressage.cli.run import OutputOptions
     from dressage.cli.run import run as run_session
+    from dressage.sdk import session_file
     from dressage.sdk.specs import SpecOptions, make_spec, recorded
 
-    recording = None
+    if schema:
+        output.print_json(session_file.schema())
+        return
+    recording = None if file is None else session_file.read_spec(file, field="--file")
+    if file is not None and replay is not None:
+        raise typer.BadParameter("--file and --replay exclude each other.", param_hint="--file")
     if replay is not None:
         recording = recorded(
             replay, intent=intent, environment=options.environment, model=options.model, method=options.method
         )
     for name, value in (("argument 'INTENT'", intent), ("option '--env'", options.environment)):
-        if replay is None and not value:
-            raise typer.BadParameter(f"Missing {name}; only --replay works without it.")
+        if recording is None and not value:
+            raise typer.BadParameter(f"Missing {name}; only --replay and --file work without it.")
     spec = make_spec(SpecOptions(intent=intent, **given(options)), recording)
+    if dump:
+        print(session_file.dump(spec), end="")
+        return
     server = common.server(api_base=api_base, recordings=None if replay is None else replay.absolute().parent)
-    raise typer.Exit(run_session(spec, server, OutputOptions(yes=yes, detach=detach, as_json=common.as_json)))
+    shown = OutputOptions(
+        yes=yes, detach=detach, as_json=common.as_json, detail=view.detail, fail_below=view.fail_below
+    )
+    raise typer.Exit(run_session(spec, server, shown))
 
 
 @grouped
@@ -85,7 +110,13 @@ def elicit(
 
 @grouped
 def train(
-    reward: RewardFile, env: Environment, options: TrainOptions, common: CommonOptions, detach: Detach = False
+    reward: RewardFile,
+    env: Environment,
+    options: TrainOptions,
+    view: ViewOptions,
+    common: CommonOptions,
+    yes: Yes = False,
+    detach: Detach = False,
 ) -> None:
     """Train with a reward file, without model and judge."""
     from dressage.cli.run import OutputOptions, run
@@ -93,7 +124,8 @@ def train(
 
     intent = f"train on {reward.name}"
     spec = make_spec(SpecOptions(intent, env, iterations=1, reward=reward, train_only=True, **given(options)))
-    raise typer.Exit(run(spec, common.server(), OutputOptions(yes=True, detach=detach, as_json=common.as_json)))
+    shown = OutputOptions(yes=yes, detach=detach, as_json=common.as_json, detail=view.detail)
+    raise typer.Exit(run(spec, common.server(), shown))
 
 
 @grouped
@@ -167,6 +199,12 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder of the report [the first FOLDER].")
     ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the report between the markers of this page, and its pictures next to it."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Compare the methods of experiments.
@@ -177,7 +215,7 @@ def report(
 
     raise typer.Exit(
         experiment_report.write(
-            folders, metric=metric, reference=reference, beside=beside or [], out=out, as_json=as_json
+            folders, metric=metric, reference=reference, beside=beside or [], out=out, page=page, as_json=as_json
         )
     )
 
@@ -244,7 +282,9 @@ def evaluate(
 def render(
     source: Annotated[
         str,
-        typer.Argument(metavar="SESSION|BUNDLE|ROLLOUT.npz", help="A session, a bundle, or a rollout."),
+        typer.Argument(
+            metavar="SESSION|BUNDLE|ROLLOUT.npz", help="A session, a bundle, or a rollout: its file, or its key."
+        ),
     ],
     common: CommonOptions,
     out: Annotated[

@@ -122,7 +122,7 @@ def print_rollouts(entries: list[dict[str, Any]], *, as_json: bool) -> None:
         (entry["rollout"], return_text(entry["return"], decimals=1), *(number(entry[kind]) for kind in kinds))
         for entry in entries
     ]
-    output.print_table(("rollout", "return", *kinds), rows, empty="no rollouts yet")
+    output.print_table(("rollout", "return", *kinds), rows, empty="no rollouts yet", whole=("rollout",))
 
 
 def pair(session: str, first: int, second: int) -> Callable[[Connection], Awaitable[tuple[pb.Iteration, pb.Iteration]]]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from dressage.api.v1 import session_pb2 as pb
 from dressage.errors import FailedPrecondition
+from dressage.installation import install_command
 from dressage.local.connection import Connection
 from dressage.sdk.curve_file import CURVE_FILE, Picture
 from dressage.sdk.progress import short
@@ -159,7 +160,7 @@ def draw(curve: Sequence[SearchPoint], path: Path, *, title: str, report: float 
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        message = "a learning curve needs matplotlib: pip install 'dressage[plots]'"
+        message = f"a learning curve needs matplotlib: {install_command('plots')}"
         raise FailedPrecondition(message, reason="MISSING_PACKAGE") from error
     figure = Figure(figsize=(8, 5), dpi=120, layout="constrained")
     axes: Any = figure.add_subplot()

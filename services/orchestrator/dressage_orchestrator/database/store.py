@@ -434,6 +434,27 @@ class SessionStore(Transactions):
 
         return self._write(write)
 
+    def end_training_early(
+        self, assignment: str, final_steps: Mapping[str, int], decision: v1.EarlyStop
+    ) -> v1.EarlyStop | None:
+        """Record that a training ends early, and count the saved steps once.
+
+        :param final_steps: environment steps of each member's final policy, by its id.
+        :return: the decision; None if the training ends by itself first.
+        """
+
+        def write(tx: Transaction) -> v1.EarlyStop | None:
+            stopped = assignments.end_early(tx, assignment, final_steps, decision)
+            if stopped is not None and self._first(tx, f"saved/{assignment}"):
+
+                def add(session: v1.Session) -> None:
+                    session.env_steps_saved += stopped.env_steps_saved
+
+                sessions.change(tx, self.session, add)
+            return stopped
+
+        return self._write(write)
+
     def judge_members(self, assignment: str, judgments: Mapping[str, v1.Judgment]) -> list[v1.Member]:
         """Write members' judgments, by name; returns the members."""
 

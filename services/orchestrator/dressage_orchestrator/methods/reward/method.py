@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
-from dressage.errors import InvalidArgument
+from dressage.errors import DressageError, InvalidArgument
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
@@ -16,6 +16,7 @@ from dressage_orchestrator.clients import JudgeClient
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.loop import enter
 from dressage_orchestrator.lifecycle.method import Deliverable, Estimate, Evaluated, Method, Proposal
+from dressage_orchestrator.lifecycle.outcome import Exhausted
 from dressage_orchestrator.lifecycle.steering import Directions
 from dressage_orchestrator.methods.reward import (
     authoring,
@@ -25,11 +26,13 @@ from dressage_orchestrator.methods.reward import (
     revising,
     spec,
     tools,
+    trained_judge,
     training,
 )
 from dressage_orchestrator.methods.reward.code import Code, checked, repaired, shown
 from dressage_orchestrator.methods.reward.prescreening import prescreen
 from dressage_orchestrator.methods.reward.reviewing import reviewed
+from dressage_orchestrator.methods.reward.spec import has_code_judge
 from dressage_orchestrator.models import USER
 from dressage_orchestrator.statistics import mean
 
@@ -38,7 +41,7 @@ _PROPOSAL_JSON = (
     *("name", "number", "parent", "author", "diagnosis", "planned_change", "lesson", "lesson_tier", "notes"),
     *("addressed_notes", "structural_rewrite", "edited"),
 )
-_REWARD_JSON = ("latex", "terms", "configs", "hyperparameter_reasoning")
+_REWARD_JSON = ("latex", "terms", "configs", "hyperparameter_reasoning", "steps_per_member")
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ class RewardSession:
             self._require_judge()
 
     def _require_judge(self) -> None:
-        if self._judge is None and not self._context.spec.reward.train_only:
+        if self._judge is None and has_code_judge(self._context.spec):
             self._set_judge(authoring.author_judge(self._context))
 
     def _set_judge(self, judge: Code) -> None:
@@ -191,21 +194,32 @@ class RewardSession:
             seen = ev.CheckFailure(rule="training", message=row.assignment.failure.message)
             mended = repaired(context, number, "reward", reward, [seen])
             return Evaluated(repaired=RewardProposal.of(mended, tries=tries + 1))
-        if judge is None:
+        if judge is None and context.spec.reward.train_only:
             context.step(f"best:{number}", lambda: judgment.record_unjudged(context, number, row))
             return Evaluated(passed=True)
         enter(context, number, v1.PHASE_JUDGE)
-        verdict = judgment.judge_training(context, number, row.name, judge.source)
+        try:
+            verdict = judgment.judge_training(context, number, row.name, self._judged_by_code(number, row.name))
+        except (DressageError, Exhausted):  # the session ends, but not without its policy
+            context.step(f"unjudged:{number}", lambda: judgment.record_best_unjudged(context, number, row.name))
+            raise
         return Evaluated(passed=verdict.passed, score=verdict.score)
 
     def confirm(self, number: int, proposal: Proposal) -> Evaluated:
         """Play the best config's policies on fresh seeds, and judge them again."""
-        assert isinstance(proposal, RewardProposal) and self._judge is not None
-        name = resource_names.assignment_name(self._context.session, number, training.training_id(proposal.tries))
-        again = judgment.confirm(
-            self._context, number, name, reward_source=proposal.reward.source, judge_source=self._judge.source
-        )
-        return Evaluated(passed=again.passed, score=again.score)
+        assert isinstance(proposal, RewardProposal)
+        context = self._context
+        name = resource_names.assignment_name(context.session, number, training.training_id(proposal.tries))
+        again = judgment.score_best_again(context, number, name, reward_source=proposal.reward.source)
+        verdict = judgment.judge_again(context, number, again, self._judged_by_code(number, again))
+        return Evaluated(passed=verdict.passed, score=verdict.score)
+
+    def _judged_by_code(self, number: int, assignment: str) -> str:
+        """Have code judge an assignment; return the judge's source, empty if only video judges."""
+        if self._judge is None:
+            return ""
+        self._judge = trained_judge.judged_by_code(self._context, number, assignment, self._judge)
+        return self._judge.source
 
     def conclude(self) -> None:
         """Return None: the best iteration is confirmed when it passes, and has no other final score."""
@@ -246,8 +260,7 @@ class RewardSession:
             iteration = context.store.update_iteration(number, changes, paths)
             context.put_text(number, "reward.py", reward.source)
             if judge is not None:
-                context.put_text(number, "judge.py", judge.source)
-                context.put_json(number, "judge.json", {"author": judge.author, "null_controls": list(judge.controls)})
+                trained_judge.write_judge(context, number, judge)
             context.put_json(number, "proposal.json", proposal_json(iteration))
 
         context.step(f"settle:{number}:{tries}:{reward.version}", settle)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import partial
 
 from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import session_pb2 as v1
@@ -16,6 +17,7 @@ from dressage_orchestrator.lifecycle.assignments import assign, wait
 from dressage_orchestrator.lifecycle.checkpoint_judging import CheckpointJudging
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.lifecycle.outcome import Exhausted
+from dressage_orchestrator.methods.reward import early_stop
 from dressage_orchestrator.methods.reward.durations import kind_of_run
 from dressage_orchestrator.seeds import CONFIRMATION_SEED, EVALUATION_SEED
 
@@ -38,6 +40,11 @@ def member_id(config: str, seed: int) -> str:
     return f"{config}-s{seed}"
 
 
+def steps_of(spec: v1.SessionSpec, iteration: v1.Iteration) -> int:
+    """Return the environment steps for which each member of an iteration trains."""
+    return iteration.reward.steps_per_member or spec.reward.steps_per_member
+
+
 def train(context: SessionContext, number: int, *, tries: int, source: str, judge: str) -> AssignmentRow:
     """Train the iteration's configs; return the assignment once it has ended.
 
@@ -53,14 +60,18 @@ def train(context: SessionContext, number: int, *, tries: int, source: str, judg
             name=resource_names.member_name(name, spec.id),
             config=spec.config,
             seed=spec.seed,
-            target_env_steps=context.spec.reward.steps_per_member,
+            target_env_steps=task.steps_per_member,
         )
         for spec in task.members
     ]
     assign(context, number, training_id(tries), work.Assignment(train=task), members=members)
     judging = None
     if judge and not context.spec.reward.judge_last_checkpoint_only:
-        judging = CheckpointJudging(context, number, name, judge)
+        decide = None
+        if early_stop.applies(context.spec, len(iteration.reward.configs)):
+            threshold, evaluations = context.spec.pass_threshold, context.spec.reward.evaluations
+            decide = partial(early_stop.decide, threshold=threshold, evaluations=evaluations)
+        judging = CheckpointJudging(context, number, name, judge, decide=decide)
     return wait(context, name, kind=kind_of_run(context.spec), background=judging)
 
 
@@ -75,7 +86,7 @@ def train_assignment(context: SessionContext, iteration: v1.Iteration, source: s
             assignment.members.add(
                 id=member_id(config.id, seed), config=config.id, hyperparameters=config.hyperparameters, seed=seed
             )
-    assignment.steps_per_member = spec.reward.steps_per_member
+    assignment.steps_per_member = steps_of(spec, iteration)
     assignment.evaluations = spec.reward.evaluations
     assignment.evaluation_episodes = spec.reward.evaluation_episodes
     assignment.checkpoint_episodes = spec.reward.checkpoint_episodes
@@ -134,7 +145,7 @@ def _score_assignment(context: SessionContext, trained: Sequence[v1.Member], rew
 def _check_budget(context: SessionContext, number: int) -> None:
     session, iteration = context.store.get(), context.store.iteration(number)
     reward = context.spec.reward
-    needed = len(iteration.reward.configs) * reward.seeds * reward.steps_per_member
+    needed = len(iteration.reward.configs) * reward.seeds * steps_of(context.spec, iteration)
     spent = budget.used_up(session, now=context.store.now(), next_env_steps=needed)
     if spent is not None:
         raise Exhausted(spent[1], kind=spent[0])
