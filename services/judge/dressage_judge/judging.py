@@ -53,10 +53,10 @@ class CheckedCode:
 
 @dataclass(frozen=True)
 class JudgedRollout:
-    """The result of a code judge for one rollout."""
+    """The result of a code judge for one rollout; None if no code judges it."""
 
     rollout: str
-    result: JudgeResult
+    result: JudgeResult | None
 
 
 class CodeJudge:

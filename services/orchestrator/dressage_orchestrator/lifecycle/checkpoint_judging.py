@@ -80,8 +80,8 @@ class CheckpointJudging:
         # Of a training that ends early only the last checkpoint is left to be judged, by the session itself.
         over = self._decided or end is not None
         new = [] if over else [entry for entry in evaluated(members) if entry not in self._started]
-        found = [list(entry) for entry in new[:_MAX_CHECKPOINTS]]
-        return {"new": found, "done": done, "end": None if end is None else asdict(end)}
+        listed = [list(entry) for entry in new[:_MAX_CHECKPOINTS]]
+        return {"new": listed, "done": done, "end": None if end is None else asdict(end)}
 
     def advance(self, state: Json) -> bool:
         """End the training early if that was decided; else start a child if there are new checkpoints.
@@ -168,9 +168,8 @@ def _emit_judgments(
         for evaluation in member.evaluations:
             if (member.name.rpartition("/")[2], evaluation.env_step) not in checkpoints:
                 continue
-            scored = [r.judgment for r in evaluation.rollouts if aggregate.is_judged(r)]
-            if scored:
-                pooled = aggregate.pooled(scored, threshold=context.spec.pass_threshold)
+            if any(aggregate.is_judged(rollout) for rollout in evaluation.rollouts):
+                pooled = aggregate.checkpoint_judgment(member, evaluation, threshold=context.spec.pass_threshold)
                 judged = ev.Judged(subject=member.name, judgment=pooled, env_step=evaluation.env_step)
                 key = f"judged/{member.name}@{evaluation.env_step}"
                 context.store.emit(ev.Event(judged=judged), iteration=number, key=key)

@@ -251,7 +251,7 @@ class JudgeRequest(google.protobuf.message.Message):
     environment: builtins.str
     """Environment id."""
     judge_source: builtins.str
-    """Python source of the judge."""
+    """Python source of the judge; empty: only video judges, and every rollout must be among those of `video`."""
     pass_threshold: builtins.float
     """Lowest score that passes; 0 means 0.7."""
     session: builtins.str
@@ -271,7 +271,7 @@ class JudgeRequest(google.protobuf.message.Message):
         """The intended behaviour; required for video."""
 
     @property
-    def video(self) -> Global___VideoOptions:
+    def video(self) -> Global___VideoSelection:
         """The rollouts to judge by video, and how; not set: none."""
 
     @property
@@ -289,7 +289,7 @@ class JudgeRequest(google.protobuf.message.Message):
         key: builtins.str = ...,
         model: builtins.str = ...,
         brief: dressage.api.internal.v1.agent_service_pb2.Brief | None = ...,
-        video: Global___VideoOptions | None = ...,
+        video: Global___VideoSelection | None = ...,
         remaining_budget: dressage.api.v1.session_pb2.Budget | None = ...,
         thinking: builtins.str = ...,
     ) -> None: ...
@@ -299,52 +299,40 @@ class JudgeRequest(google.protobuf.message.Message):
 Global___JudgeRequest: typing_extensions.TypeAlias = JudgeRequest
 
 @typing.final
-class VideoOptions(google.protobuf.message.Message):
-    """The rollouts that a vision model judges, and how their frames are sampled."""
+class VideoSelection(google.protobuf.message.Message):
+    """The rollouts that a vision model judges, and how it is shown them."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ROLLOUTS_FIELD_NUMBER: builtins.int
-    FPS_FIELD_NUMBER: builtins.int
+    OPTIONS_FIELD_NUMBER: builtins.int
     START_FIELD_NUMBER: builtins.int
-    END_FIELD_NUMBER: builtins.int
-    MAX_FRAMES_FIELD_NUMBER: builtins.int
-    VOTES_FIELD_NUMBER: builtins.int
-    MOTION_TRAIL_FIELD_NUMBER: builtins.int
     NO_OVERLAY_FIELD_NUMBER: builtins.int
-    fps: builtins.float
-    """Sampled frames per second; 0 means 10. The rate is lower where `max_frames` requires it."""
     start: builtins.float
-    """First second of the window."""
-    end: builtins.float
-    """Last second of the window; 0 means the end of the episode."""
-    max_frames: builtins.int
-    """Maximum number of frames, spread evenly; 0 means 32."""
-    votes: builtins.int
-    """Number of independent replies for each rollout; 0 means 3."""
-    motion_trail: builtins.bool
-    """Whether each frame also shows pale copies of the robot at earlier times."""
+    """First second of the decisive window; not set: it is chosen from the trajectory."""
     no_overlay: builtins.bool
     """Whether to leave time and state out of the frames."""
     @property
     def rollouts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Artifact keys among the request's rollouts; only the code judges the others."""
 
+    @property
+    def options(self) -> dressage.api.v1.session_pb2.VideoOptions:
+        """How the model is shown the rollouts."""
+
     def __init__(
         self,
         *,
         rollouts: collections.abc.Iterable[builtins.str] | None = ...,
-        fps: builtins.float = ...,
-        start: builtins.float = ...,
-        end: builtins.float = ...,
-        max_frames: builtins.int = ...,
-        votes: builtins.int = ...,
-        motion_trail: builtins.bool = ...,
+        options: dressage.api.v1.session_pb2.VideoOptions | None = ...,
+        start: builtins.float | None = ...,
         no_overlay: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["end", b"end", "fps", b"fps", "max_frames", b"max_frames", "motion_trail", b"motion_trail", "no_overlay", b"no_overlay", "rollouts", b"rollouts", "start", b"start", "votes", b"votes"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_start", b"_start", "options", b"options", "start", b"start"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_start", b"_start", "no_overlay", b"no_overlay", "options", b"options", "rollouts", b"rollouts", "start", b"start"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_start", b"_start"]) -> typing.Literal["start"] | None: ...
 
-Global___VideoOptions: typing_extensions.TypeAlias = VideoOptions
+Global___VideoSelection: typing_extensions.TypeAlias = VideoSelection
 
 @typing.final
 class JudgeResponse(google.protobuf.message.Message):
@@ -384,7 +372,9 @@ class RolloutJudgment(google.protobuf.message.Message):
 
     @property
     def notices(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Why the judgment lacks the video judge's verdict: the model does not support vision, …"""
+        """Why the judgment lacks the video judge's verdict: the model does not support vision, … Without a judge's source the rollout is
+        then not judged: its judgment has a cost, but no verdicts.
+        """
 
     @property
     def merge(self) -> Global___Merge:

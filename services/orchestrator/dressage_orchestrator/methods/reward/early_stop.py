@@ -14,7 +14,7 @@ from dressage_orchestrator.lifecycle import aggregate
 from dressage_orchestrator.lifecycle.checkpoint_judging import EarlyEnd
 
 MARGIN = 0.1
-"""Required above the pass threshold, at most half of what lies between the threshold and 1."""
+"""Required above the pass threshold, at most half of the distance from the threshold to 1."""
 
 
 def applies(spec: v1.SessionSpec, configs: int) -> bool:
@@ -23,8 +23,8 @@ def applies(spec: v1.SessionSpec, configs: int) -> bool:
     :param configs: number of configs that the iteration trains.
     """
     reward = spec.reward
-    wanted = reward.early_stop if reward.HasField("early_stop") else True
-    return wanted and configs == 1 and not reward.train_only and not reward.judge_last_checkpoint_only
+    enabled = reward.early_stop if reward.HasField("early_stop") else True
+    return enabled and configs == 1 and not reward.train_only and not reward.judge_last_checkpoint_only
 
 
 def required_score(threshold: float) -> float:
