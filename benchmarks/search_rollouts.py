@@ -44,6 +44,8 @@ BATCH, BATCHES = 2000, 2
 """Episodes in lockstep of 100 steps each, and batches of one process, as in an evaluation."""
 BALANCING = np.array([0.0, -0.1, -1.0, -1.0, 0.0, 0.1, 1.0, 1.0])
 CANDIDATES = 50
+ROWS = 260
+"""Simulations of one engine that step together: episodes of 13 candidates."""
 ROUTE = """
 class Policy:
     MOVES = {moves}
@@ -181,18 +183,19 @@ def bare_cart_pole(steps: int, *, cores: int) -> Rate:
 
 
 def swimming(parameters: np.ndarray, *, cores: int) -> Rate:
-    """The engine of simulations with a native thread for each core."""
+    """The engine of simulations as a search uses it: a thread for each core, each with candidates of its own."""
     from dressage.envs.cards import load_card
     from dressage.episodes.simulated import SimulatedEpisodes
     from dressage.policies.kinds import PolicySpec
 
     spec = PolicySpec.of("linear", load_card("Swimmer-v5"), bias=False)
-    engine = SimulatedEpisodes("Swimmer-v5", spec, range(EPISODES), threads=cores)
-    count = -(-256 // EPISODES)
+    engines = [SimulatedEpisodes("Swimmer-v5", spec, range(EPISODES)) for _ in range(cores)]
+    pool, count = ThreadPoolExecutor(cores), ROWS // EPISODES
 
     def play() -> int:
-        return int(engine.play(parameters[:count]).returns.size)
+        return sum(pool.map(lambda engine: engine.play(parameters[:count]).returns.size, engines))
 
+    play()
     return lambda seconds: repeated(play, seconds)
 
 
@@ -200,8 +203,7 @@ def bare_swimmer(*, cores: int) -> Rate:
     """Bare `mujoco.batch` stepping as many simulations, in episodes of 1,000 steps."""
     from support.bare import rate
 
-    rows = -(-256 // EPISODES) * EPISODES
-    return lambda seconds: rate("Swimmer-v5", rows, cores, seconds) / 1000
+    return lambda seconds: rate("Swimmer-v5", cores * ROWS, cores, seconds) / 1000
 
 
 def route(env_id: str) -> str:
