@@ -7,10 +7,11 @@ from typing import Any
 
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.cli import output
+from dressage.sdk.durations import duration
 from dressage.sdk.methods import REWARD
-from dressage.sdk.progress import counted, duration, short
+from dressage.sdk.preflight import TEMPLATE
+from dressage.sdk.progress import counted, short
 
-TEMPLATE = "template/v1"
 _MAX_SETTING = 60
 _WITHOUT_MODEL = ("random", "hill_climb", "cma_es", "sb3_")
 """Searches of the method `parameters` without a model, or how their names begin."""
@@ -29,6 +30,7 @@ def plan_dict(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
         "max_iterations": iterations,
         "method": estimate.method or REWARD,
         "goal": estimate.goal,
+        "note": estimate.note,
         "settings": _settings(estimate),
         "seeds": spec.reward.seeds,
         "configs": max(len(spec.reward.configs), 1),
@@ -81,6 +83,8 @@ def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
         each = f", about {minutes} an iteration" if plan["minutes_per_iteration"] else ""
         most = _most_programs(plan) if plan["method"] == "program" else steps
         text.append(f"  search    up to {most}{' an iteration' if iterations > 1 else ''}{each}{times}\n")
+    if plan["note"]:
+        text.append(f"  note      {plan['note']}\n")
     text.append(f"  author    {_author(plan, train_only=estimate.spec.reward.train_only)}\n")
     return text
 
@@ -113,8 +117,16 @@ def _author(plan: dict[str, Any], *, train_only: bool) -> str:
     return f"{plan['model']}: about {counted(plan['model_calls_per_iteration'], 'call')} an iteration, {price}"
 
 
+_LONG_MINUTES = 60.0
+
+
 def confirmed(estimate: pb.EstimateSessionResponse, *, ask: Callable[[str], bool] | None) -> bool:
-    """Return whether to start. The user is asked only on a terminal, and only if model calls may cost money."""
-    if not estimate.uses_language_model or ask is None:
+    """Return whether to start.
+
+    The user is asked only on a terminal, and only if model calls may cost money or the session may take over an hour.
+    """
+    minutes = estimate.minutes_per_iteration * max(estimate.spec.max_iterations, 1)
+    long = minutes > _LONG_MINUTES
+    if ask is None or not (estimate.uses_language_model or long):
         return True
-    return ask("Start the session?")
+    return ask(f"The session may take {duration(60 * minutes)}. Start it?" if long else "Start the session?")

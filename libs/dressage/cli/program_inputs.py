@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dressage.errors import InvalidArgument, NotFound
 from dressage.places import data_dir as folder_in_use
-from dressage.programs.families import FAMILIES, ProgramTask, program_task
+from dressage.programs.families import ProgramTask, families, program_task
 from dressage.programs.syntax import Language, Program
 from dressage.sdk.files import read_source
 
@@ -29,7 +29,7 @@ def find_task(name: str, profile: str) -> ProgramTask:
     :raises NotFound: for an unknown task; the message has the closest names.
     :raises InvalidArgument: for an unknown profile.
     """
-    known = [f"{family.name}/{task}" for family in FAMILIES.values() for task in family.tasks]
+    known = [f"{family.name}/{task}" for family in families() for task in family.tasks]
     full = name if "/" in name else next((task for task in known if task.partition("/")[2] == name), name)
     if full not in known:
         short = {task.partition("/")[2].lower(): task for task in known}
@@ -129,7 +129,7 @@ def use_kernels(data_dir: Path | None) -> None:
     except OSError:
         usable = False
     if usable:
-        compiling.write_to(folder, _report)
+        compiling.write_to(folder, report_compiling)
 
 
 @contextmanager
@@ -145,5 +145,6 @@ def _without_scipy() -> Iterator[None]:
         del sys.modules["scipy"]
 
 
-def _report(kernel: str) -> None:
+def report_compiling(kernel: str) -> None:
+    """Print that a kernel is being compiled, to standard error."""
     print(f"compiling {kernel}, once for this version; up to 10 s …", file=sys.stderr, flush=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import faulthandler
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dressage.contracts.failures import CheckFailure, GeneratedCodeError, JudgeError, Violation, shorten
@@ -145,12 +145,13 @@ def examine_judge(
 
     failures: list[CheckFailure] = []
     scores: dict[str, list[float]] = {}
-    slowest = 0.0
+    slowest, judging = 0.0, ""
     try:
         module = load_judge(source)
         criteria: set[str] | None = None
         for label, group in trajectories.items():
             for trajectory in group:
+                judging = f"on a {label.replace('_', ' ')} episode of {trajectory.num_steps} steps"
                 begin = time.perf_counter()
                 result = run_judge(module, trajectory)
                 slowest = max(slowest, (time.perf_counter() - begin) * 1e3)
@@ -162,7 +163,8 @@ def examine_judge(
                     raise JudgeError("criteria", message, line=module.line, seen=str(sorted(result.criteria)))
                 scores.setdefault(label, []).append(result.score)
     except JudgeError as error:
-        failures.append(error.failure)
+        seen = "; ".join(part for part in (error.failure.seen, judging) if part)
+        failures.append(replace(error.failure, seen=seen))
     else:
         failures += _null_control_failures(scores, nulls, threshold)
         if slowest > JUDGE_BUDGET:

@@ -4,6 +4,9 @@ An id is ``mjcf:NAME`` for a model in MuJoCo's XML, ``gymnasium:ID`` for an envi
 envs add`` describes one once, with the simulator at hand, and writes a folder ``<id>`` with ``card.json``, the model and
 check episodes below the folder that ``$DRESSAGE_ENVIRONMENTS`` names. From then on it is an environment like the others,
 also for services without a simulator. All services of a session must see the same folder.
+
+A registered language of programs (`dressage.programs.languages`) is a folder ``languages/NAME`` there. Its tasks are environments
+with ids such as ``vacuum/CleanRoom``; their cards are in its folder ``cards``.
 """
 
 from __future__ import annotations
@@ -19,14 +22,50 @@ from dressage.errors import InvalidArgument, NotFound
 VARIABLE = "DRESSAGE_ENVIRONMENTS"
 MODEL, GYMNASIUM = "mjcf:", "gymnasium:"
 MODEL_FILE, CARD_FILE, TRAJECTORIES = "model.mjb", "card.json", "trajectories"
+LANGUAGES, CARDS = "languages", "cards"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 _MAX_CARD_BYTES = 4 << 20
 
 
 def is_custom(env_id: str) -> bool:
-    """Return whether an id has the form of a custom environment's."""
-    return env_id.startswith((MODEL, GYMNASIUM))
+    """Return whether an id has the form of a custom environment's, or is that of a task of a registered language."""
+    return env_id.startswith((MODEL, GYMNASIUM)) or is_registered_task(env_id)
+
+
+def is_registered_task(env_id: str) -> bool:
+    """Return whether an id is that of a task of a registered language."""
+    language, _, task = env_id.partition("/")
+    return bool(task) and language in language_names()
+
+
+def language_folder(name: str) -> Path:
+    """Return the folder of a registered language.
+
+    :raises NotFound: when no folder for custom environments is named.
+    """
+    root = os.environ.get(VARIABLE, "")
+    if not root:
+        raise NotFound(f"unknown language {name[:60]!r}: {VARIABLE} names no folder", reason="LANGUAGE_NOT_FOUND")
+    return Path(root) / LANGUAGES / name
+
+
+def language_names() -> tuple[str, ...]:
+    """Return the names of the registered languages, sorted."""
+    root = Path(os.environ.get(VARIABLE) or "/nonexistent") / LANGUAGES
+    try:
+        return tuple(sorted(entry.name for entry in root.iterdir() if _NAME.fullmatch(entry.name)))
+    except OSError:
+        return ()
+
+
+def task_ids() -> tuple[str, ...]:
+    """Return the ids of the tasks of the registered languages, sorted."""
+    found = []
+    for name in language_names():
+        cards = (language_folder(name) / CARDS).glob("*.json")
+        found += [f"{name}/{path.stem}" for path in cards if _NAME.fullmatch(path.stem)]
+    return tuple(sorted(found))
 
 
 def folder_of(env_id: str) -> Path:
@@ -52,7 +91,18 @@ def custom_ids() -> tuple[str, ...]:
     """Return the ids of the custom environments that exist, sorted."""
     root = Path(os.environ.get(VARIABLE) or "/nonexistent")
     names = (path.parent.name for path in root.glob(f"*/{CARD_FILE}"))
-    return tuple(sorted(name for name in names if is_custom(name) and _NAME.fullmatch(name.partition(":")[2])))
+    models = sorted(name for name in names if is_custom(name) and _NAME.fullmatch(name.partition(":")[2]))
+    return (*models, *task_ids())
+
+
+def _card_path(env_id: str) -> Path:
+    if not is_registered_task(env_id):
+        return folder_of(env_id) / CARD_FILE
+    language, _, task = env_id.partition("/")
+    if not _NAME.fullmatch(task):
+        expected = "a task's name, of letters, digits, '_', '.' and '-' (80 at most)"
+        raise InvalidArgument(field="environment", value=env_id[:100], expected=expected)
+    return language_folder(language) / CARDS / f"{task}.json"
 
 
 def read_card(env_id: str) -> dict[str, Any]:
@@ -61,7 +111,7 @@ def read_card(env_id: str) -> dict[str, Any]:
     :raises NotFound: saying how to add the environment.
     :raises InvalidArgument: for a damaged file.
     """
-    path = folder_of(env_id) / CARD_FILE
+    path = _card_path(env_id)
     try:
         with path.open("rb") as file:
             text = file.read(_MAX_CARD_BYTES + 1)
@@ -71,6 +121,12 @@ def read_card(env_id: str) -> dict[str, Any]:
     except FileNotFoundError:
         source = env_id if env_id.startswith(GYMNASIUM) else "PATH.xml"
         known = ", ".join(custom_ids()) or "none"
+        if is_registered_task(env_id):
+            raise NotFound(
+                f"unknown task {env_id[:60]!r} of a registered language (custom environments: {known})",
+                reason="ENVIRONMENT_NOT_FOUND",
+                metadata={"environment": env_id[:60], "known": known},
+            ) from None
         raise NotFound(
             f"unknown environment {env_id!r}; add it with `dressage envs add {source}` (custom environments: {known})",
             reason="ENVIRONMENT_NOT_FOUND",

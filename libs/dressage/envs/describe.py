@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from dressage.envs.cards import EnvironmentCard, Field, ObservationComponent
+from dressage.envs.options import EnvOptions
 
 _WIDTH = 380
 # Fields that exist once for each body or foot: one line describes all of them and lists their names.
@@ -14,17 +15,26 @@ _FAMILIES = ("xpos_", "xvel_", "contact_", "height_", "touching_")
 _LAGGING = ("xpos_", "xvel_", "height_", "touching_", "contact_")
 
 
-def describe(card: EnvironmentCard) -> str:
-    """Return plain-text table of a card; every line is at most a sentence."""
+def describe(card: EnvironmentCard, options: EnvOptions | None = None) -> str:
+    """Return plain-text table of a card; every line is at most a sentence.
+
+    :param options: deviations from the stock environment, which the text describes as they are; None: none.
+    """
     if not card.fields and "program" in card.methods:
         return _program_task(card)
-    episode = card.max_episode_steps * card.time_step
+    chosen = options or EnvOptions()
+    steps = chosen.max_episode_steps or card.max_episode_steps
+    noise = (
+        ""
+        if chosen.reset_noise_scale is None
+        else f" Scale of the noise on the first state: {chosen.reset_noise_scale:g}."
+    )
     lines = [
         f"{card.id}: {card.title}",
         *textwrap.wrap(card.description, _WIDTH),
         "",
-        f"Time step: {card.time_step:g} s. Episode: at most {card.max_episode_steps} steps ({episode:g} s).",
-        f"Termination: {card.termination}",
+        f"Time step: {card.time_step:g} s. Episode: at most {steps} steps ({steps * card.time_step:g} s).{noise}",
+        f"Termination: {_termination(card, chosen)}",
         f"Stock reward (for reference): {card.stock_reward}",
         "",
         "State fields (N = number of environments; a trajectory has T+1 rows instead):",
@@ -36,6 +46,16 @@ def describe(card: EnvironmentCard) -> str:
     lines += ["", "Scales, measured on the live environment:"]
     lines += [f"  {name} = {value:g}" for name, value in card.scales.items()]
     return "\n".join(lines) + "\n"
+
+
+def _termination(card: EnvironmentCard, options: EnvOptions) -> str:
+    """Return when episodes end before their time limit, under the options."""
+    if options.terminate_when_unhealthy is not False:
+        return card.termination
+    return (
+        "switched off: an episode continues in every state, also after a fall or on the ground, up to its time limit. "
+        f"(The stock environment: {card.termination})"
+    )
 
 
 def _program_task(card: EnvironmentCard) -> str:

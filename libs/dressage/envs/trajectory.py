@@ -147,6 +147,34 @@ class Trajectory:
             metadata={**self.metadata, "time_reversed": True},
         )
 
+    def prolonged(self, steps: int) -> Trajectory:
+        """Return an episode of ``steps`` steps that plays this one forwards and backwards over and over.
+
+        Positions are continuous and every value was recorded, so that code meets an episode of full length before there is one.
+        An episode that is long enough is returned as it is.
+
+        :param steps: at least 1.
+        """
+        if self.num_steps >= steps or not self.num_steps:
+            return self
+        rows = _back_and_forth(self.num_steps + 1, steps + 1)
+        turns = _back_and_forth(self.num_steps, steps)
+        fields = {name: array[rows] for name, array in self.fields.items()}
+        if "time" in fields:
+            step = (float(self.fields["time"][-1]) - float(self.fields["time"][0])) / self.num_steps
+            fields["time"] = (self.fields["time"][0] + step * np.arange(steps + 1)).astype(self.fields["time"].dtype)
+        return replace(
+            self,
+            fields=fields,
+            action=self.action[turns],
+            reward=self.reward[turns],
+            qpos=self.qpos[rows],
+            qvel=self.qvel[rows],
+            terminated=False,
+            truncated=True,
+            metadata={**self.metadata, "prolonged": True},
+        )
+
 
 def load_check_trajectories(env_id: str) -> dict[str, list[Trajectory]]:
     """Return the short episodes shipped for checks, by kind: ``random``, ``motionless``, ``untrained``.
@@ -163,6 +191,14 @@ def load_check_trajectories(env_id: str) -> dict[str, list[Trajectory]]:
 
 def _check_files(folder: Path) -> dict[str, list[Trajectory]]:
     return {kind: [Trajectory.load(file) for file in sorted(folder.glob(f"{kind}_*.npz"))] for kind in CHECK_KINDS}
+
+
+def _back_and_forth(count: int, length: int) -> Array:
+    """Return ``length`` indices that run 0, 1, …, count - 1, count - 2, …, 1, 0, 1, …"""
+    if count == 1:
+        return np.zeros(length, np.int64)
+    place = np.arange(length) % (2 * count - 2)
+    return np.minimum(place, 2 * count - 2 - place)
 
 
 def _reversed_field(card: EnvironmentCard, name: str, array: Array) -> Array:

@@ -20,8 +20,8 @@ from dressage.sdk import methods
 from dressage.sdk.arguments import pairs
 from dressage.sdk.specs import set_environment_option
 
-EPISODE_BUDGET = "episode_budget"
-"""Setting of search methods that is a limit."""
+SEARCH_LIMITS = {"episodes": "episode_budget", "programs": "budget"}
+"""Limits that are settings of search methods: the name in the file → the setting."""
 _DIGEST = 16
 
 
@@ -100,10 +100,10 @@ def _cell(
 
 def _set(spec: pb.SessionSpec, method: str, settings: Mapping[str, Setting], place: str) -> None:
     for name, value in settings.items():
-        if name == EPISODE_BUDGET:
+        if limit := next((limit for limit, setting in SEARCH_LIMITS.items() if setting == name), ""):
             field = f"{place}.settings.{name}"
             problem = "a limit, not a setting"
-            raise InvalidArgument(field=field, problem=problem, value=value, remedy="Set it as budget.episodes.")
+            raise InvalidArgument(field=field, problem=problem, value=value, remedy=f"Set it as budget.{limit}.")
         try:
             methods.set_method(spec, method, pairs({name: value}))
         except InvalidArgument as error:
@@ -144,12 +144,15 @@ def _limit(spec: pb.SessionSpec, limits: Limits, *, method: str) -> None:
         spec.budget.wall_time.FromMilliseconds(round(60_000 * limits.minutes))
     if limits.tokens or limits.env_steps:
         spec.budget.tokens, spec.budget.env_steps = limits.tokens or 0, limits.env_steps or 0
-    if limits.episodes is not None:
+    for name, setting in SEARCH_LIMITS.items():
+        value = getattr(limits, name)
+        if value is None:
+            continue
         settings = methods.settings_of(spec)
-        if settings is None or EPISODE_BUDGET not in settings.DESCRIPTOR.fields_by_name:
-            problem = f"the method {method!r} has no episode budget"
-            raise InvalidArgument(field="budget.episodes", problem=problem, value=limits.episodes)
-        methods.set_method(spec, method, [f"{EPISODE_BUDGET}={limits.episodes}"])
+        if settings is None or setting not in settings.DESCRIPTOR.fields_by_name:
+            problem = f"the method {method!r} has no {name.removesuffix('s')} budget"
+            raise InvalidArgument(field=f"budget.{name}", problem=problem, value=value)
+        methods.set_method(spec, method, [f"{setting}={value}"])
 
 
 def limits_of(spec: pb.SessionSpec) -> dict[str, Any]:
@@ -162,7 +165,7 @@ def limits_of(spec: pb.SessionSpec) -> dict[str, Any]:
         "tokens": budget.tokens,
         "env_steps": budget.env_steps,
         "minutes": budget.wall_time.ToSeconds() / 60 if budget.HasField("wall_time") else None,
-        "episodes": getattr(settings, EPISODE_BUDGET, 0),
+        **{name: getattr(settings, setting, 0) for name, setting in SEARCH_LIMITS.items()},
     }
     return {
         name: value for name, value in limits.items() if value not in (None, 0) or (name == "dollars" and value == 0)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from dressage.errors import FailedPrecondition, InvalidArgument
+from dressage.installation import install_command
 from dressage.sdk.files import read_source
 
 Setting = bool | int | float | str | list[bool | int | float | str]
@@ -70,6 +71,7 @@ class Limits(_Entry):
     env_steps: int | None = Field(None, ge=1, description="Environment steps.")
     minutes: float | None = Field(None, gt=0, description="Wall-clock time.")
     episodes: int | None = Field(None, ge=1, le=10**9, description="Episodes of a search: the setting episode_budget.")
+    programs: int | None = Field(None, ge=1, le=10**12, description="Programs of a search: the setting budget.")
 
 
 def _entries(value: Any) -> Any:
@@ -115,7 +117,7 @@ def load_experiment(path: Path) -> Experiment:
     try:
         import yaml
     except ImportError as error:
-        message = "an experiment needs PyYAML: pip install 'dressage[experiments]'"
+        message = f"an experiment needs PyYAML: {install_command('experiments')}"
         raise FailedPrecondition(message, reason="MISSING_PACKAGE") from error
     text = read_source(path, field="EXPERIMENT")
     try:

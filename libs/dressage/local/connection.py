@@ -26,7 +26,7 @@ _LOCKED_SECONDS = 30.0
 _LOCKED_RETRY_SECONDS = 0.5
 
 Kind = Literal["stack", "joined", "remote"]
-Start = Literal["no", "records", "full"]
+Start = Literal["no", "records", "own", "full"]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ async def connect(server: ServerOptions, *, start: Start = "records") -> AsyncIt
     """Open a connection, and close it at the end.
 
     :param start: what to start if no server is named and none runs: nothing (an error then), a stack that only reads and
-        records, or a full one.
+        records, one for this command's own session, or a full one, which also continues interrupted sessions.
     :raises FailedPrecondition: if there is no server and none may be started.
     """
     if server.address:
@@ -142,7 +142,13 @@ async def _local(server: ServerOptions, start: Start) -> tuple[Connection, Calla
         )
     from dressage.local.stack import LocalStack
 
-    stack = await LocalStack.start(folder, full=start == "full", api_base=server.api_base, recordings=server.recordings)
+    stack = await LocalStack.start(
+        folder,
+        full=start != "records",
+        hold=start == "own",
+        api_base=server.api_base,
+        recordings=server.recordings,
+    )
     client = AsyncClient.connect(stack.address, stack.token)
     return Connection(client, "stack", stack.artifacts, flags, read_only=start == "records"), stack.stop
 

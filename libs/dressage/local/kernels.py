@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
+from dressage.episodes.versions import FOLDER_VARIABLE
 
-def use_kernels() -> None:
-    """Read kernels from the trainers' folder, and keep there what this process compiles: it runs no generated code."""
+
+def use_kernels(progress: Callable[[str], None] | None = None) -> None:
+    """Read kernels from the trainers' folder, and keep there what this process compiles: it runs no generated code.
+
+    A folder that ``DRESSAGE_KERNELS`` names is only read.
+
+    :param progress: called with the name of each kernel that is about to be compiled.
+    """
+    if os.environ.get(FOLDER_VARIABLE):
+        return
     from dressage_trainer.lease.kernels import Kernels
     from dressage_trainer.speed.compiled import default_folder
 
@@ -15,4 +25,4 @@ def use_kernels() -> None:
 
     folder = Kernels(default_folder(os.environ), scratch=Path(os.devnull)).folder
     if folder is not None:
-        compiling.write_to(folder)
+        compiling.write_to(folder, progress)

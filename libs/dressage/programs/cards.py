@@ -23,14 +23,24 @@ _INTENTS = {
 
 
 def build_card(environment: str) -> EnvironmentCard:
-    """Return the card of a program task."""
+    """Return the card of a program task of this package."""
     task = program_task(environment)
+    return card_of(task, intent=_INTENTS.get(task.name, ""))
+
+
+def card_of(task: ProgramTask, *, intent: str = "") -> EnvironmentCard:
+    """Return the card of any program task.
+
+    :param intent: an example of a user's words; empty: the goal.
+    """
     text, language = task.text, task.language
+    goal = f"{text.goal[:1].lower()}{text.goal[1:].rstrip('.')}"
+    note = f" On its speed: {task.family.note}." if task.family.note else ""
     actions = ", ".join(f"{number} {name}" for number, name in enumerate(language.actions))
     return EnvironmentCard(
-        id=environment,
-        title=f"{task.family.name.capitalize()}: {text.goal[0].lower()}{text.goal[1:].rstrip('.')}",
-        description=f"{text.map} {text.start} {text.goal} {_tests(task)}",
+        id=task.environment,
+        title=f"{task.family.name.capitalize()}: {goal}",
+        description=f"{text.map} {text.start} {text.goal} {_tests(task)}{note}",
         fields=(),
         observation_components=(),
         action=(ActionComponent("action", 0.0, len(language.actions) - 1.0, "1", f"the action: {actions}"),),
@@ -41,7 +51,7 @@ def build_card(environment: str) -> EnvironmentCard:
         can_terminate=True,
         termination="as the return describes, or when a loop returns to a state in which it was before",
         stock_reward=text.returns,
-        example_intents=(_INTENTS.get(task.name, text.goal[0].lower() + text.goal[1:].rstrip(".")),),
+        example_intents=(intent or goal,),
         num_actions=len(language.actions),
         methods=("program",),
         target=1.0,

@@ -1,23 +1,25 @@
 """The tasks that programs solve, by environment id such as ``karel/DoorKey``. The part before the slash is a family.
 
 A family has a language, tasks and what plays them. This module and the families' own import no compiler until a task is scored
-or played, so that services without one can check programs and states. A further family is a module with a `Family` and an
-entry in `FAMILIES`; its environments are listed in `dressage.envs.cards.PROGRAM_ENVIRONMENT_IDS`.
+or played, so that services without one can check programs and states. A family of this package is a module with a `Family` and an
+entry in `FAMILIES`; its environments are listed in `dressage.envs.cards.PROGRAM_ENVIRONMENT_IDS`. Other families are registered
+languages, see `dressage.programs.languages`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from dressage.errors import InvalidArgument, NotFound
-from dressage.programs.karel.family import KarelFamily
-from dressage.programs.minigrid.family import MinigridFamily
+from dressage.programs.family import Family, Outcome
+from dressage.programs.karel.family import KAREL_FAMILY
+from dressage.programs.languages.registered import registered_families, registered_family
+from dressage.programs.minigrid.family import MINIGRID_FAMILY
 from dressage.programs.search.parallel import Scorer
 from dressage.programs.syntax import Language, Program, parse, to_text
-from dressage.programs.tasks_text import TASK_TEXTS, TaskText
-from dressage.programs.trace import Trace, World, trace
+from dressage.programs.tasks_text import TaskText
+from dressage.programs.trace import Trace
 from dressage.programs.trace_text import trace_text
 
 CORRECTED, PUBLISHED = "corrected", "llmgs-v1"
@@ -33,43 +35,8 @@ MAX_STATE = 2**32 - 1
 """Largest number of an initial state."""
 
 
-class Outcome(Protocol):
-    """One episode of a program."""
-
-    @property
-    def reward(self) -> float:
-        """Return: the sum of the rewards."""
-
-    @property
-    def steps(self) -> int:
-        """Actions."""
-
-
-class Family(Protocol):
-    """Tasks of one language."""
-
-    name: str
-    language: Language
-    tasks: tuple[str, ...]
-
-    def scorer(self, task: str, profile: str, states: Sequence[int]) -> Scorer:
-        """Return what scores programs on initial states. It compiles, or reads compiled kernels."""
-
-    def play(self, task: str, profile: str, program: Program, states: Sequence[int]) -> Sequence[Outcome]:
-        """Play a program from each state to the end.
-
-        :raises InvalidArgument: for a program that the engine cannot run.
-        """
-
-    def world(self, task: str, profile: str, state: int) -> World:
-        """Return an initial state for a trace."""
-
-    def max_steps(self, task: str) -> int:
-        """Return the largest number of perceptions and actions of an episode."""
-
-
-FAMILIES: dict[str, Family] = {family.name: family for family in (KarelFamily(), MinigridFamily())}
-"""Families by name."""
+FAMILIES: dict[str, Family] = {family.name: family for family in (KAREL_FAMILY, MINIGRID_FAMILY)}
+"""The families of this package by name."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +59,7 @@ class ProgramTask:
     @property
     def text(self) -> TaskText:
         """Its description."""
-        return TASK_TEXTS[self.name]
+        return self.family.tasks[self.name]
 
     def parse(self, text: str) -> Program:
         """Return the program of a text.
@@ -134,7 +101,7 @@ class ProgramTask:
 
     def trace(self, program: Program, state: int) -> Trace:
         """Play a program from one state and record every step."""
-        return trace(program, self.family.world(self.name, self.profile, state))
+        return self.family.trace(self.name, self.profile, program, state)
 
     def worst_episode(self, program: Program, states: Sequence[int], variant: str) -> str:
         """Return the episode with the lowest return, the first of several, as text.
@@ -147,10 +114,24 @@ class ProgramTask:
         return trace_text(self.trace(program, worst), program_lines=variant == PROGRAM_TRACE)
 
 
+def families() -> tuple[Family, ...]:
+    """Return all families: those of this package, then the registered languages."""
+    return (*FAMILIES.values(), *registered_families())
+
+
+def find_family(name: str) -> Family | None:
+    """Return a family by its name; None if there is none.
+
+    :raises InvalidArgument: for a registered language whose description is damaged.
+    """
+    return FAMILIES.get(name) or registered_family(name)
+
+
 def has_programs(environment: str) -> bool:
     """Return whether an environment id is that of a program task."""
-    family, _, name = environment.partition("/")
-    return family in FAMILIES and name in FAMILIES[family].tasks
+    name, _, task = environment.partition("/")
+    family = find_family(name) if task else None
+    return family is not None and task in family.tasks
 
 
 def program_task(environment: str, profile: str = "") -> ProgramTask:
@@ -158,15 +139,16 @@ def program_task(environment: str, profile: str = "") -> ProgramTask:
 
     :param profile: empty: ``corrected``.
     :raises NotFound: for an environment without programs.
-    :raises InvalidArgument: for an unknown profile.
+    :raises InvalidArgument: for an unknown profile, or a registered language whose description is damaged.
     """
     profile = profile or CORRECTED
     if profile not in PROFILES:
         expected = f"one of {', '.join(PROFILES)}"
         raise InvalidArgument(field="profile", problem="unknown profile", value=profile, expected=expected)
-    if not has_programs(environment):
-        known = ", ".join(f"{family.name}/{task}" for family in FAMILIES.values() for task in family.tasks)
+    name, _, task = environment.partition("/")
+    family = find_family(name) if task else None
+    if family is None or task not in family.tasks:
+        known = ", ".join(f"{family.name}/{task}" for family in families() for task in family.tasks)
         message = f"environment {environment[:60]!r} has no programs; those that have: {known}"
         raise NotFound(message, reason="TASK_NOT_FOUND")
-    family, _, name = environment.partition("/")
-    return ProgramTask(environment, FAMILIES[family], name, profile)
+    return ProgramTask(environment, family, task, profile)

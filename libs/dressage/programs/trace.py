@@ -7,8 +7,9 @@ one for a language model. `dressage.programs.karel.stepping` and
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Literal, Protocol
 
 from dressage.programs.pretty import Printout, statements, to_python
@@ -204,9 +205,7 @@ def trace(program: Program, world: World, *, printout: Printout | None = None, l
     shown = printout or to_python(program)
     walk = _Walk(world, limit)
     grid, start, contents = world.grid(), world.agent(), world.contents()
-    for _ in walk.block(_number(program, shown)):
-        if walk.terminated or walk.crashed:
-            break
+    walk.run(_number(program, shown.lines))
     return Trace(
         shown,
         grid,
@@ -223,6 +222,25 @@ def trace(program: Program, world: World, *, printout: Printout | None = None, l
     )
 
 
+@dataclass(frozen=True)
+class Run:
+    """Totals of an episode, as `Trace` has them."""
+
+    total: float
+    actions: int
+    calls: int
+    terminated: bool
+    crashed: bool
+    exhausted: bool
+
+
+def run(program: Program, world: World) -> Run:
+    """Run a program in a world without recording its steps."""
+    walk = _Walk(world, 0)
+    walk.run(_number(program, repeat(0)))
+    return Run(walk.total, walk.actions, walk.calls, walk.terminated, walk.crashed, walk.exhausted)
+
+
 @dataclass(eq=False)
 class _Node:
     """A statement at one place of the program: equal loops at different places are different nodes."""
@@ -235,9 +253,9 @@ class _Node:
     """The states in which the condition of a WHILE held, over the whole episode."""
 
 
-def _number(program: Program, printout: Printout) -> tuple[_Node, ...]:
-    """Return the nodes of a program with their lines."""
-    numbered = zip(statements(program), printout.lines, strict=True)
+def _number(program: Program, lines: Iterable[int]) -> tuple[_Node, ...]:
+    """Return the nodes of a program with the lines of its statements."""
+    numbered = zip(statements(program), lines, strict=False)
 
     def block(length: int) -> tuple[_Node, ...]:
         return tuple(node() for _ in range(length))
@@ -271,10 +289,12 @@ class _Walk:
         self._limit = limit
         self._iterations = self._recorded_states = 0
 
-    def block(self, nodes: tuple[_Node, ...]) -> Iterator[None]:
-        """Run the statements of the whole program."""
+    def run(self, nodes: tuple[_Node, ...]) -> None:
+        """Run the statements of the whole program to the end of the episode."""
         try:
-            yield from self._block(nodes)
+            for _ in self._block(nodes):
+                if self.terminated or self.crashed:
+                    break
         except _Exhausted:
             self.exhausted = self.crashed = True
 

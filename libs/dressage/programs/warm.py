@@ -17,7 +17,7 @@ def compile_kernels(folder: Path) -> None:
     """Compile all kernels of this package into a folder that this process may write; see `dressage.episodes.compiling`."""
     compiling.write_to(folder)
     for family in FAMILIES.values():
-        task = program_task(f"{family.name}/{family.tasks[0]}")
+        task = program_task(f"{family.name}/{next(iter(family.tasks))}")
         scorer = task.scorer((0,))
         assert isinstance(scorer, ProgramScorer)
         match = scorer.search(np.zeros(0, np.int32), 0, 0, 1, 1, -np.inf, np.arange(1))

@@ -42,6 +42,17 @@ _KERNEL = (
 )
 
 
+class _State:
+    """Whether this process is a sandboxed one."""
+
+    locked_down = False
+
+
+def is_locked_down() -> bool:
+    """Return whether this process is a sandboxed one, so that it may load code of others."""
+    return _State.locked_down
+
+
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when the thread that started it ends.
 
@@ -123,9 +134,11 @@ def lock_down(config: Mapping[str, Any]) -> None:
     drop_capabilities()
     if config["unsandboxed"]:
         print("warning: running without Landlock and seccomp, as allowed", file=sys.stderr)
+        _State.locked_down = True
         return
     paths = [*readable_paths(config["import_path"]), *map(Path, config["read_only"])]
     devices = [Path("/dev/null"), *map(Path, config["devices"])]
     hidden = [Path(path) for path in config["hidden"]]
     landlock.restrict(scratch=Path(config["scratch"]), read_only=paths, devices=devices, hidden=hidden)
     seccomp.install()
+    _State.locked_down = True

@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from dressage import errors
+from dressage.api.v1 import session_pb2
 from dressage.client.loop import run_blocking
-from dressage.local.connection import ServerOptions, connect
+from dressage.local.connection import Connection, ServerOptions, connect
 from dressage.policies import (
     Policy,
     ProgramPolicy,
@@ -96,16 +97,25 @@ async def bundle_folder(bundle: str, server: ServerOptions) -> AsyncIterator[Pat
     if "/" in bundle.removeprefix("sessions/") or "." in bundle:
         raise errors.NotFound(f"policy: {bundle!r} is no folder of a policy bundle and no session's id")
     async with connect(server) as connection:
-        session = await connection.client.get_session(bundle)
-        if not session.best_policy:
-            raise errors.FailedPrecondition(f"{session.name} has no policy yet", reason="NO_POLICY")
-        local = connection.local_path(session.best_policy)
-        if local is not None:
-            yield local
-            return
-        scratch = Path(tempfile.mkdtemp(prefix="dressage-policy-"))
-        try:
-            await connection.client.download_artifacts(session.best_policy, scratch)
-            yield scratch
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+        async with policy_folder(await connection.client.get_session(bundle), connection) as folder:
+            yield folder
+
+
+@asynccontextmanager
+async def policy_folder(session: session_pb2.Session, connection: Connection) -> AsyncIterator[Path]:
+    """The folder of the bundle of a session's best policy; a copy of a server's is removed at the end.
+
+    :raises FailedPrecondition: if the session has none.
+    """
+    if not session.best_policy:
+        raise errors.FailedPrecondition(f"{session.name} has no policy yet", reason="NO_POLICY")
+    local = connection.local_path(session.best_policy)
+    if local is not None:
+        yield local
+        return
+    scratch = Path(tempfile.mkdtemp(prefix="dressage-policy-"))
+    try:
+        await connection.client.download_artifacts(session.best_policy, scratch)
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

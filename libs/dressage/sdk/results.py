@@ -16,12 +16,13 @@ from dressage.client import Client
 from dressage.errors import DressageError, FailedPrecondition
 from dressage.local.connection import Connection
 from dressage.policies import Policy, ProgramPolicy
+from dressage.sdk.judged import judged_text
 from dressage.sdk.policy import load_path
 from dressage.sdk.progress import is_search, mean_text, target
 
 if TYPE_CHECKING:
     from dressage.sdk.code_policy import SandboxedPolicy
-    from dressage.sdk.curves import Curve
+    from dressage.sdk.curve_data import Curve
     from dressage.sdk.search_curves import SearchPoint
 
 _NO_POLICY = "NO_POLICY"
@@ -44,6 +45,18 @@ class Judgment:
     interval: tuple[float, float] | None
     """95 % interval of the score; None without samples."""
     diagnosis: str
+    judged_by: str = ""
+    """``code``, ``code and video`` or ``video``."""
+    without_video: str = ""
+    """Why no video judge took part; empty if one did."""
+    rollouts: int = 0
+    """Number of judged rollouts."""
+    video_rollouts: int = 0
+    """Number of them that video judged."""
+    unjudged_rollouts: int = 0
+    """Number of recorded rollouts that the score leaves out, because nothing judged them."""
+    video_left_out: int = 0
+    """Number of deciding rollouts that video did not judge."""
 
 
 @dataclass(frozen=True)
@@ -226,8 +239,19 @@ class Result:
     @cached_property
     def video(self) -> Path | None:
         """An MP4 of the best policy; None if the session has none. A server's is downloaded when it is first used, and exists
-        until the program ends."""
-        return self.files.fetch(self.video_key) if self.video_key else None
+        until the program ends. That of the method program is drawn then: the report state with the median return.
+
+        :raises FailedPrecondition: if a package is missing that draws it.
+        """
+        if self.video_key:
+            return self.files.fetch(self.video_key)
+        if self.method != "program" or not self.policy_key or not isinstance(self.policy, ProgramPolicy):
+            return None
+        from dressage.sdk.program_pictures import draw_policy
+
+        path = new_download_folder() / "program.mp4"
+        draw_policy(self.policy, path)
+        return path
 
     def __str__(self) -> str:
         score = "no score" if self.score is None else f"score {mean_text(self.score)}"
@@ -295,6 +319,12 @@ def _judgment(message: pb.Judgment) -> Judgment:
         samples=tuple(samples),
         interval=(message.interval_low, message.interval_high) if samples else None,
         diagnosis=message.diagnosis,
+        judged_by=message.judged_by,
+        without_video=message.without_video,
+        rollouts=message.rollouts,
+        video_rollouts=message.video_rollouts,
+        unjudged_rollouts=message.unjudged_rollouts,
+        video_left_out=message.video_left_out,
     )
 
 
@@ -357,6 +387,7 @@ def _judgments(result: Result) -> str:
     criteria = dict.fromkeys(name for judgment in shown.values() for name in judgment.criteria)
     head = "".join(f"<th>{escape(name)}</th>" for name in ("", *shown))
     rows = [("score", [_with_interval(judgment) for judgment in shown.values()])]
+    rows += [("judged by", [escape(judged_text(judgment)) for judgment in shown.values()])]
     rows += [(name, [_number(judgment.criteria.get(name)) for judgment in shown.values()]) for name in criteria]
     body = "".join(
         f"<tr><td>{escape(name)}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" for name, cells in rows

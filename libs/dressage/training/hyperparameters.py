@@ -66,8 +66,10 @@ class Rule:
         return (self.low < value if self.above else self.low <= value) and value <= self.high
 
 
-HIDDEN_SIZE = Rule(1, 4096, whole=True)
+HIDDEN_SIZE = Rule(1, 4096, whole=True, recommended=(16, 512))
 """The rule for each hidden layer's size."""
+RECOMMENDED_HIDDEN_LAYERS = 3
+"""Maximum number of hidden layers that a language model may choose."""
 
 
 def _number(default: float | None, low: float, high: float = _LARGEST, **rule: Any) -> Any:

@@ -7,11 +7,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from dressage.contracts import CheckFailure
-from dressage.envs.cards import EnvironmentCard
+from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.envs.trajectory import Trajectory, load_check_trajectories
 from dressage.errors import FailedPrecondition, InvalidArgument
 
 TIME_REVERSED = "time_reversed"
+FULL_LENGTH = "full_length"
+"""Label of shipped episodes that are prolonged to full length. A judge must judge them; they are no null controls."""
+ROLLOUT, ROLLOUT_REVERSED = "rollout", "rollout_reversed"
+"""Labels of recorded rollouts, and of the same ones played backwards."""
 CONTROLS = ("random", "untrained", "motionless", TIME_REVERSED)
 _REVERSED_KINDS = ("random", "untrained")
 _QUOTED_FIELDS = ("x_velocity", "z_velocity", "z_position", "height", "pitch")
@@ -29,6 +33,49 @@ def control_trajectories(env_id: str) -> dict[str, list[Trajectory]]:
     shipped = load_check_trajectories(env_id)
     backwards = [episode.time_reversed() for kind in _REVERSED_KINDS for episode in shipped.get(kind, [])]
     return {**shipped, TIME_REVERSED: backwards}
+
+
+@functools.lru_cache(maxsize=8)
+def full_length_trajectories(env_id: str, steps: int) -> list[Trajectory]:
+    """Return an episode of each kind that lasts ``steps`` steps.
+
+    The shipped episodes last 150 steps at most. Callers share the result and must not modify it.
+
+    :param steps: length of a full episode; 0: that of the environment's card.
+    """
+    length = steps or load_card(env_id).max_episode_steps
+    shipped = load_check_trajectories(env_id)
+    return [shipped[kind][0].prolonged(length) for kind in ("untrained", "motionless") if shipped.get(kind)]
+
+
+def reversed_failures(
+    names: Sequence[str], scores: Mapping[str, Sequence[float]], rollouts: Sequence[Trajectory], *, card: EnvironmentCard,
+    threshold: float,
+) -> list[CheckFailure]:  # fmt: skip
+    """Return the failure of a judge that passes a rollout of a trained policy both ways, if it declares ``time_reversed``.
+
+    A rollout that does not pass proves nothing: a policy that runs backwards shows the behaviour when it is played backwards.
+
+    :param scores: the judge's scores by label, in the order of ``rollouts``.
+    """
+    if TIME_REVERSED not in names:
+        return []
+    pairs = list(zip(scores.get(ROLLOUT, ()), scores.get(ROLLOUT_REVERSED, ()), strict=True))
+    passing = [place for place, pair in enumerate(pairs) if min(pair) >= threshold]
+    if not passing:
+        return []
+    worst = max(passing, key=lambda place: pairs[place][1])
+    forwards, backwards = pairs[worst]
+    message = (
+        f"a rollout of a trained policy scored {forwards:.3f}, and {backwards:.3f} when it was played backwards; expected a "
+        f"score below the pass threshold {threshold:g} backwards, as the judge declares the null control {TIME_REVERSED!r}. "
+        "Make the criteria depend on the direction of the motion, or withdraw this null control if a film of the behaviour "
+        "that is played backwards still shows it"
+    )
+    seen = (
+        f"the rollout: {describe(rollouts[worst], card)}; backwards: {describe(rollouts[worst].time_reversed(), card)}"
+    )
+    return [CheckFailure("null-control", 0, message, seen)]
 
 
 def require_controls(names: Sequence[str], available: Mapping[str, Sequence[Trajectory]], env_id: str) -> None:

@@ -12,13 +12,25 @@ import structlog
 from dressage.artifacts import ArtifactStore
 from dressage.contracts import CheckReport, JudgeResult, lint_judge
 from dressage.envs.cards import load_card
+from dressage.envs.custom import is_registered_task
 from dressage.envs.trajectory import Trajectory, load_check_trajectories
 from dressage.errors import FailedPrecondition, InvalidArgument, NotFound
 
-from dressage_judge.controls import control_trajectories, null_failures, require_controls
+from dressage_judge.controls import (
+    FULL_LENGTH,
+    ROLLOUT,
+    ROLLOUT_REVERSED,
+    TIME_REVERSED,
+    control_trajectories,
+    describe,
+    full_length_trajectories,
+    null_failures,
+    require_controls,
+    reversed_failures,
+)
 from dressage_judge.sandboxed import JudgeFailure, SandboxRunner
 
-_SHOWN, _NAMED = 6, 50
+_SHOWN, _NAMED = 6, 20
 _AS_JUDGE = """
 
 def judge(trajectory, np):
@@ -41,10 +53,10 @@ class CheckedCode:
 
 @dataclass(frozen=True)
 class JudgedRollout:
-    """The result of a code judge for one rollout."""
+    """The result of a code judge for one rollout; None if no code judges it."""
 
     rollout: str
-    result: JudgeResult
+    result: JudgeResult | None
 
 
 class CodeJudge:
@@ -91,25 +103,52 @@ class CodeJudge:
         self._log.info("checked", subject="feedback", ok=report.ok, rules=[failure.rule for failure in report.failures])
         return CheckedCode(report)
 
-    async def check_judge(
-        self, source: str, environment: str, *, controls: Sequence[str], threshold: float, timeout: float | None
-    ) -> CheckedCode:
-        """Check a judge on the shipped episodes, and that the declared null controls stay below the threshold.
+    async def read_replies(self, environment: str, replies: Sequence[str], *, timeout: float | None) -> list[list[str]]:
+        """Find the programs in replies with the code of a registered language.
 
-        :raises NotFound: for an unknown environment.
+        :raises NotFound: for another environment.
+        :raises DressageError: if that code fails.
         """
-        card = load_card(environment)
-        episodes = await asyncio.to_thread(control_trajectories, environment)
-        require_controls(controls, episodes, environment)
+        if not is_registered_task(environment):
+            message = f"{environment[:60]!r} is no task of a registered language"
+            raise NotFound(message, reason="LANGUAGE_NOT_FOUND")
+        description = read_description(environment.partition("/")[0])
+        return await self._runner.read_replies(description, replies, timeout=timeout)
+
+    async def check_judge(
+        self,
+        source: str,
+        environment: str,
+        *,
+        controls: Sequence[str],
+        threshold: float,
+        timeout: float | None,
+        episode_steps: int = 0,
+        rollouts: Sequence[str] = (),
+    ) -> CheckedCode:
+        """Check a judge on the shipped episodes and on full-length ones, and that null controls stay below the threshold.
+
+        :param episode_steps: steps of a full-length episode; 0: as on the environment's card.
+        :param rollouts: artifact keys of rollouts that it must also judge; those that pass are a null control backwards.
+        :raises NotFound: for an unknown environment or rollout.
+        """
+        card, threshold = load_card(environment), threshold or DEFAULT_THRESHOLD
+        shipped = await asyncio.to_thread(control_trajectories, environment)
+        require_controls(controls, shipped, environment)
+        full_length = await asyncio.to_thread(full_length_trajectories, environment, episode_steps)
+        recorded = await asyncio.to_thread(self._load, rollouts, environment)
+        backwards = [episode.time_reversed() for episode in recorded] if TIME_REVERSED in controls else []
+        episodes = {**shipped, FULL_LENGTH: full_length, ROLLOUT: recorded, ROLLOUT_REVERSED: backwards}
         report = await self._runner.check_judge(source, card, episodes, timeout=timeout)
         failures = list(report.failures)
         if report.ok:
-            failures += null_failures(
-                controls, report.scores, episodes, card=card, threshold=threshold or DEFAULT_THRESHOLD
-            )
+            failures += null_failures(controls, report.scores, shipped, card=card, threshold=threshold)
+            failures += reversed_failures(controls, report.scores, recorded, card=card, threshold=threshold)
         report = replace(report, ok=not failures, failures=failures)
         self._log.info("checked", subject="judge", ok=report.ok, rules=[failure.rule for failure in failures])
-        return CheckedCode(report, {label: max(values) for label, values in report.scores.items() if values})
+        labels = {label: [label] for label in shipped} | {TIME_REVERSED: [TIME_REVERSED, ROLLOUT_REVERSED]}
+        scores = {label: [v for name in names for v in report.scores.get(name, ())] for label, names in labels.items()}
+        return CheckedCode(report, {label: max(values) for label, values in scores.items() if values})
 
     async def judge(
         self, source: str, environment: str, rollouts: Sequence[str], *, timeout: float | None
@@ -129,7 +168,7 @@ class CodeJudge:
         try:
             results = await self._runner.judge(source, episodes, timeout=timeout)
         except JudgeFailure as error:
-            raise self._failed_on(error, rollouts) from error
+            raise self._failed_on(error, rollouts, episodes) from error
         return [JudgedRollout(key, result) for key, result in zip(rollouts, results, strict=True)]
 
     async def measure(self, code: str, environment: str, rollout: str, *, timeout: float | None) -> dict[str, float]:
@@ -184,7 +223,9 @@ class CodeJudge:
             raise InvalidArgument(message, field="environment", reason="WRONG_ENVIRONMENT")
         return trajectory
 
-    def _failed_on(self, error: JudgeFailure, rollouts: Sequence[str]) -> FailedPrecondition:
+    def _failed_on(
+        self, error: JudgeFailure, rollouts: Sequence[str], episodes: Sequence[Trajectory]
+    ) -> FailedPrecondition:
         names = list(dict.fromkeys(rollouts[place] for place in error.places))
         first = names[0]
         more = len(names) - 1
@@ -193,7 +234,10 @@ class CodeJudge:
         )
         failure = error.failure
         self._log.warning("judge failed", rollouts=names[:_SHOWN], rule=failure.rule, line=failure.line)
-        metadata = {"rollout": first, "rollouts": ",".join(names[:_NAMED])}
+        # What the author of the judge needs besides the text: it does not see the rollout.
+        episode = describe(episodes[error.places[0]], load_card(episodes[error.places[0]].environment))
+        metadata = {"rollout": first, "rollouts": ",".join(names[:_NAMED]), "episode": episode}
+        metadata |= {"failure": failure.message, "seen": failure.seen}
         return _failed(subject, failure.rule, failure.line, failure.message, failure.seen, metadata)
 
 

@@ -174,6 +174,7 @@ class Sessions:
                 sessions.request_cancel(tx, session, reason or "cancelled by a caller")
 
         await self.transact(request)
+        await self.release(session)
         self._workflows.wake(session)
         return await self.read(lambda tx: sessions.get(tx, session))
 
@@ -188,7 +189,7 @@ class Sessions:
                 return again
             stored = sessions.get(tx, session)
             if stored.state not in sessions.ENDED:
-                message = f"session {session!r} has not ended and cannot be resumed"
+                message = f"session {session!r} has not ended; to continue it: dressage sessions watch {session}"
                 raise FailedPrecondition(message, reason="SESSION_NOT_ENDED")
             if stored.HasField("delete_time"):
                 raise FailedPrecondition(f"session {session!r} is deleted; undelete it first", reason="SESSION_DELETED")
@@ -214,6 +215,11 @@ class Sessions:
         await self._after_commit(session, partial(self._workflows.start, session, changed.epoch))
         return changed
 
+    async def release(self, session: str) -> None:
+        """Resume a session of an earlier server that this one has left interrupted, because a request concerns it."""
+        if self._workflows.held(session):
+            await asyncio.to_thread(self._workflows.release, session)
+
     async def delete(self, request: pb.DeleteSessionRequest) -> v1.Session:
         """Mark a session as deleted."""
         session = resource_names.parse_session(request.name)
@@ -235,6 +241,8 @@ class Sessions:
             return sessions.change(tx, session, edit)
 
         deleted = await self.transact(mark)
+        if request.force:
+            await self.release(session)
         self._workflows.wake(session)
         return deleted
 
@@ -264,6 +272,7 @@ class Sessions:
             uses_language_model=language_model and part.model_calls > 0,
             method=method.name,
             goal=method.goal(full),
+            note=method.note(full),
         )
         answer.model_calls_per_iteration = part.model_calls if language_model else 0
         if not language_model:

@@ -184,7 +184,8 @@ def script() -> list[Answer]:
             when=course.begins(3),
         ),
         Answer(
-            f"## Explanation\nIt paid most for what was judged worst.\n\n{code(at(PLACES[3]))}", when=role("the fixer")
+            f"## Reasoning\nIt paid most for what was judged worst.\n\n{code(at(PLACES[3]))}",
+            when=role("the reward author"),
         ),
         Answer(
             calls=(Call("get_rollouts", {"number": 3}), Call("get_reward_code", {"number": 3})), when=revises(course, 3)

@@ -82,8 +82,8 @@ SCRIPT = [
         when="You are the judge author",
     ),
     Answer(
-        f"## Explanation\nOne value for each environment, and a cost of time.\n\n{_block(PAYS_FOR_FALLING)}",
-        when="You are the fixer",
+        f"## Reasoning\nOne value for each environment, and a cost of time.\n\n{_block(PAYS_FOR_FALLING)}",
+        when="You are the reward author",
     ),
     Answer(
         calls=(Call("get_scores"), Call("get_iteration", {"number": 1})),

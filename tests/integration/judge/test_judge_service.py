@@ -243,3 +243,51 @@ async def test_a_bad_policy_fails_with_its_rule(stack: Stack, fields: dict[str, 
     reply = await stack.stub.Check(pb.CheckRequest(environment=ENV, **fields), timeout=60)
     assert not reply.ok and [failure.rule for failure in reply.failures] == [rule]
     assert (reply.failures[0].message and reply.failures[0].seen) or rule == "import"
+
+
+async def test_a_judge_is_checked_on_episodes_of_full_length(stack: Stack) -> None:
+    steps = "len(trajectory.time) - 1"
+    source = RUNS_FAST.replace("    way =", f'    if {steps} > 900:\n        raise ValueError("too long")\n    way =')
+    request = pb.CheckRequest(judge_source=source, environment=ENV)
+    reply = await stack.stub.Check(request, timeout=60)
+    assert not reply.ok and reply.failures[0].line == 5
+    assert "too long" in reply.failures[0].seen and "full length episode of 1000 steps" in reply.failures[0].seen
+    # The session's own limit counts: no episode of it is that long.
+    request.episode_steps = 400
+    assert (await stack.stub.Check(request, timeout=60)).ok
+
+
+async def test_a_judge_is_checked_on_the_rollouts_that_it_failed_on(stack: Stack, tmp_path: Path) -> None:
+    keys = [put(stack, tmp_path, f"r/{speed}.npz", runner_at(float(speed))) for speed in (1, 6)]
+    source = RUNS_FAST.replace("    way =", '    if speed > 5:\n        raise ValueError("too odd")\n    way =')
+    request = pb.CheckRequest(judge_source=source, environment=ENV)
+    assert (await stack.stub.Check(request, timeout=60)).ok
+    error = await failure(
+        stack.stub.Judge(pb.JudgeRequest(environment=ENV, rollouts=keys, judge_source=source), timeout=60)
+    )
+    assert error.metadata["rollouts"] == "r/6.npz" and "mean x_velocity 6 m/s" in error.metadata["episode"]
+    request.rollouts.append("r/6.npz")
+    reply = await stack.stub.Check(request, timeout=60)
+    assert not reply.ok and "too odd; on a rollout episode" in reply.failures[0].seen
+
+
+async def test_a_trained_rollout_played_backwards_is_a_null_control(stack: Stack, tmp_path: Path) -> None:
+    """A judge of the speed without its sign passes it both ways; the shipped episodes are too slow to show that."""
+    fast, slow = (put(stack, tmp_path, f"r/{speed}.npz", runner_at(float(speed))) for speed in (6, 1))
+    either_way = RUNS_FAST.replace("np.mean(trajectory.x_velocity)", "np.mean(abs(trajectory.x_velocity))").replace(
+        "ahead = 1.0 if way > 1.0", "ahead = 1.0 if abs(way) > 1.0"
+    )
+    controls = ["motionless", "time_reversed"]
+    request = pb.CheckRequest(judge_source=either_way, environment=ENV, null_controls=controls, pass_threshold=0.7)
+    assert (await stack.stub.Check(request, timeout=60)).ok
+    request.rollouts.extend([slow, fast])
+    reply = await stack.stub.Check(request, timeout=60)
+    assert [each.rule for each in reply.failures] == ["null-control"]
+    assert "1.000 when it was played backwards" in reply.failures[0].message
+    assert "x_velocity 6 m/s" in reply.failures[0].seen and "x_velocity -6 m/s" in reply.failures[0].seen
+    assert reply.control_scores["time_reversed"] == 1.0
+    request.judge_source = RUNS_FAST
+    assert (await stack.stub.Check(request, timeout=60)).ok
+    request.judge_source = either_way
+    request.null_controls[:] = ["motionless"]
+    assert (await stack.stub.Check(request, timeout=60)).ok

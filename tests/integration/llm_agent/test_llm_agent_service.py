@@ -160,7 +160,7 @@ async def test_every_role_with_a_language_model(tmp_path):
             f"## Null controls\nrandom, motionless\nBoth stay where they are.\n```python\n{JUDGE}```",
             when="the judge author",
         ),
-        Answer(f"## Explanation\nA colon.\n```python\n{REWARD}```", when="the fixer"),
+        Answer(f"## Reasoning\nA colon.\n```python\n{REWARD}```", when="the reward author"),
         Answer(REVISION, when="the reviser"),
     ]
     failure = event_pb2.CheckFailure(rule="shape", line=5, message="must be (N,)", seen="(N, 6)")
@@ -171,9 +171,11 @@ async def test_every_role_with_a_language_model(tmp_path):
             session=SESSION, key="judge_author", model=MODEL,
             judge_author=pb.JudgeAuthorTask(brief=brief(), pass_threshold=0.7),
         ),
-        "fixed": pb.Task(
-            session=SESSION, key="iterations/1/fixer/1", model=MODEL,
-            fixer=pb.FixerTask(brief=brief(), subject="reward", source="def", failures=[failure]),
+        "repaired": pb.Task(
+            session=SESSION, key="iterations/1/reward_author/repair/1", model=MODEL,
+            reward_author=pb.RewardAuthorTask(
+                brief=brief(), repair=pb.CodeRepair(source="def", failures=[failure], round=1)
+            ),
         ),
         "revision": reviser_task(),
     }  # fmt: skip
@@ -181,20 +183,20 @@ async def test_every_role_with_a_language_model(tmp_path):
         async with service(tmp_path, server.url) as client:
             results = {name: (await client.converse(task)).result for name, task in tasks.items()}
         server.assert_exhausted()
-        fixer = next(r for r in server.requests if "the fixer" in r.text())
+        repair = next(r for r in server.requests if "You wrote this reward before" in r.text())
     for name, result in results.items():
-        assert result.WhichOneof("result") == name
+        assert result.WhichOneof("result") == ("reward" if name == "repaired" else name)
         assert result.cost.requests == 1 and result.cost.input_tokens == 100
         assert not result.cost.HasField("dollars")  # the scripted model has no price; that is not 0
     assert results["elicitor"].elicitor.questions == ["how fast?"]
     assert results["judge"].judge.null_controls == ["random", "motionless"]
     assert results["judge"].judge.null_controls_reasoning == "Both stay where they are."
     assert results["revision"].revision.based_on == 1
-    assert "shape, line 5: must be (N,) (seen: (N, 6))" in fixer.text("user")
+    assert "shape, line 5: must be (N,) (seen: (N, 6))" in repair.text("user")
     # Replies are journalled within a session only.
     assert journal(tmp_path) == [
-        f"{SESSION}/llm/iterations/1/fixer/1/0-0.json",
         f"{SESSION}/llm/iterations/1/reward_author/0-0.json",
+        f"{SESSION}/llm/iterations/1/reward_author/repair/1/0-0.json",
         f"{SESSION}/llm/iterations/2/reviser/0-0.json",
         f"{SESSION}/llm/judge_author/0-0.json",
     ]

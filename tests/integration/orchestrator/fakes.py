@@ -31,11 +31,11 @@ def author(task: agent_pb.Task) -> agent_pb.TaskResult:
     result = agent_pb.TaskResult(model=task.model, cost=cost)
     role = task.WhichOneof("role")
     if role == "reward_author":
-        result.reward.CopyFrom(agent_pb.RewardProposal(source=BAD, reasoning="forward speed"))
+        repair = task.reward_author.HasField("repair")
+        reasoning = "defined the term" if repair else "forward speed"
+        result.reward.CopyFrom(agent_pb.RewardProposal(source=WEAK if repair else BAD, reasoning=reasoning))
     elif role == "judge_author":
         result.judge.CopyFrom(agent_pb.JudgeProposal(source=JUDGE, null_controls=["random"]))
-    elif role == "fixer":
-        result.fixed.CopyFrom(agent_pb.FixedCode(source=WEAK, explanation="defined the term"))
     elif role == "reviser":
         revision = agent_pb.Revision(
             diagnosis="too slow", lesson="speed needs weight", planned_change="more weight", source=GOOD
@@ -102,11 +102,19 @@ class FakeJudge(judge_rpc.JudgeServiceServicer):
         if "bad" in getattr(request, request.WhichOneof("subject")):
             failure = ev.CheckFailure(rule="undeclared-term", line=3, message="term 'x' is not declared", seen="x")
             return judge_pb.CheckResponse(ok=False, failures=[failure])
+        if "# either way" in request.judge_source and request.rollouts and "time_reversed" in request.null_controls:
+            failure = ev.CheckFailure(rule="null-control", message="it passes backwards", seen="score 0.9")
+            return judge_pb.CheckResponse(ok=False, failures=[failure])
         return judge_pb.CheckResponse(ok=True, terms={"speed": "m/s"}, latex="v")
 
     async def Judge(self, request: judge_pb.JudgeRequest, context: Any) -> judge_pb.JudgeResponse:
         self.judged.append(request)
         answer = judge_pb.JudgeResponse()
+        if "# crashes" in request.judge_source:
+            facts = {"rollouts": ",".join(request.rollouts), "rule": "exception", "line": "7", "seen": "IndexError"}
+            raise FailedPrecondition(
+                "the judge failed", reason="JUDGE_FAILED", metadata={**facts, "episode": "it rests"}
+            )
         for key in request.rollouts:
             score = float(self.store.get(key))
             judgment = v1.Judgment(score=score, diagnosis="" if score > 0.5 else "too slow")

@@ -36,12 +36,12 @@ def reviser(answers: dict[int, agent_pb.Revision], fixed: list[str]) -> Any:
 
     def answer(task: agent_pb.Task) -> agent_pb.TaskResult:
         result = author(task)
-        if task.HasField("reward_author"):
+        if task.HasField("reward_author") and task.reward_author.HasField("repair"):
+            result.reward.source = left.pop(0)
+        elif task.HasField("reward_author"):
             result.reward.source = "# first reward # score=0.3 # curve=0.5\n"
         elif task.HasField("reviser"):
             result.revision.CopyFrom(answers[int(task.key.split("/")[1])])
-        elif task.HasField("fixer"):
-            result.fixed.source = left.pop(0)
         elif task.HasField("code_reviewer"):
             wrong = "first" in task.code_reviewer.source and task.code_reviewer.round == 1
             result.ClearField("elicitor")
@@ -121,8 +121,9 @@ async def test_five_iterations_with_review_screening_rebase_variants_and_lessons
         and entries[1].repairs == 1
     )
     assert session.env_steps_saved == 3 * 1000
-    fixer = next(task.fixer for task in stack.neighbours.agent.tasks if task.HasField("fixer"))
-    assert fixer.failures[0].rule == "pre-screening" and "-1.00" in fixer.failures[0].message
+    repair = next(t for t in stack.neighbours.agent.tasks if t.key == "iterations/2/reward_author/repair/1")
+    failure = repair.reward_author.repair.failures[0]
+    assert failure.rule == "pre-screening" and "-1.00" in failure.message and "judged" in failure.seen
     # Configs: variants in all iterations, and also the model's proposal and its base.
     assert [c.id for c in entries[0].reward.configs] == ["default", "conservative", "aggressive"]
     assert [c.id for c in entries[3].reward.configs] == ["base", "conservative", "aggressive", "proposed"]

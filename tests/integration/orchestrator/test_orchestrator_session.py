@@ -70,7 +70,7 @@ async def test_repaired_judged_too_low_revised_and_confirmed(stack: Stack) -> No
     neighbours = stack.neighbours
     keys = neighbours.agent.keys
     assert sorted(keys[:2]) == ["iterations/1/reward_author", "judge_author"]
-    assert keys[2:] == ["iterations/1/fixer/1", "iterations/2/reviser"]
+    assert keys[2:] == ["iterations/1/reward_author/repair/1", "iterations/2/reviser"]
     scores, first, unknown = neighbours.agent.tool_results
     assert json.loads(scores.content)[0]["score"] == pytest.approx(0.3)
     assert json.loads(first.content)["source"] == WEAK
@@ -182,7 +182,7 @@ async def test_a_budget_ends_the_session_and_the_best_is_delivered(stack: Stack)
     created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=priced))
     await watch(stack.sessions, created.name)
     session = await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name))
-    # Both authors wrote at once; the fixer was no longer affordable.
+    # Both authors wrote at once; a repair was no longer affordable.
     assert session.state == v1.SESSION_STATE_EXHAUSTED and "0.0200 of 0.0150" in session.state_reason
     assert not session.best_policy
 

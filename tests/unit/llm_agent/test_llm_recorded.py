@@ -22,7 +22,7 @@ BRIEF = pb.Brief(intent="crawl forward with the belly close to the floor", envir
 PAST = v1.Iteration(number=1, judgment=v1.Judgment(score=0.1))
 REWARD = pb.Task(key="iterations/1/reward_author", reward_author=pb.RewardAuthorTask(brief=BRIEF))
 JUDGE = pb.Task(key="judge_author", judge_author=pb.JudgeAuthorTask(brief=BRIEF, pass_threshold=0.7))
-FIXER = pb.Task(key="iterations/1/fixer/1", fixer=pb.FixerTask(brief=BRIEF, subject="reward"))
+FIXER = pb.Task(key="iterations/1/policy_fixer/1/1", fixer=pb.FixerTask(brief=BRIEF, subject="policy"))
 
 
 def reviser(key):

@@ -25,7 +25,7 @@ HISTORY = [
 ELICITOR = pb.ElicitorTask(brief=BRIEF)
 REWARD_AUTHOR = pb.RewardAuthorTask(brief=BRIEF)
 JUDGE_AUTHOR = pb.JudgeAuthorTask(brief=BRIEF, pass_threshold=0.7)
-FIXER = pb.FixerTask(brief=BRIEF, subject="reward", source=CODE)
+FIXER = pb.FixerTask(brief=BRIEF, subject="policy", source=CODE)
 REVISER = pb.ReviserTask(brief=BRIEF, history=HISTORY, tune_hyperparameters=True)
 TASKS = [ELICITOR, REWARD_AUTHOR, JUDGE_AUTHOR, FIXER, REVISER]
 

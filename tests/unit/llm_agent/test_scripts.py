@@ -26,7 +26,7 @@ BRIEF = pb.Brief(intent="balance the pole", environment=PENDULUM)
 TASKS = {
     "reward": pb.RewardAuthorTask(brief=BRIEF),
     "judge": pb.JudgeAuthorTask(brief=BRIEF, pass_threshold=0.7),
-    "fixed": pb.FixerTask(brief=BRIEF, subject="reward"),
+    "fixed": pb.RewardAuthorTask(brief=BRIEF, repair=pb.CodeRepair(source="x", round=1)),
     "revision": pb.ReviserTask(brief=BRIEF, history=[v1.Iteration(number=1)]),
 }
 

@@ -222,7 +222,6 @@ def test_the_fixer_shows_what_failed():
         word in text for word in ("act_timeout, line 7: act took 2 s (seen: 2.0)", "MARK = 1", "I shortened the loop.")
     )
     assert "reinforcement learning" not in text
-    assert "reinforcement learning" in prompt(pb.FixerTask(brief=BRIEF, subject="reward", source="x"))
 
 
 def test_the_reflector_sees_every_policy():

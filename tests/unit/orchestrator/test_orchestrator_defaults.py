@@ -24,8 +24,23 @@ def test_a_spec_without_a_method_gets_reward_and_its_defaults() -> None:
         checkpoint_episodes=3,
         backend="jax",
         algorithm="ppo",
+        tune_hyperparameters=False,
     )
     assert filled_session(full) == full
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "tunes"),
+    [
+        ("openai/gpt-4.1", {}, True),
+        ("openai/gpt-4.1", {"tune_hyperparameters": False}, False),
+        ("template/v1", {}, False),
+        ("recorded/pole", {}, False),
+        ("template/v1", {"tune_hyperparameters": True}, True),
+    ],
+)
+def test_a_language_model_tunes_hyperparameters_unless_told(model: str, given: dict[str, bool], tunes: bool) -> None:
+    assert filled_session(reward_session(model=model, **given)).reward.tune_hyperparameters is tunes
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,6 +107,11 @@ def _compile(nodes: Any, code: Any, stack: Any) -> Any:
 
 def player(family: str, language: Language, machine: Machine) -> Player:
     """Return a player; its kernel compiles when it first plays."""
+    return Player(language, machine, _playing_kernel(family, machine))
+
+
+@functools.cache
+def _playing_kernel(family: str, machine: Machine) -> Any:
     run_in_full = interpreter.episode_function(machine, full=True)
 
     @kernel(f"programs-{family}-play")
@@ -152,4 +158,4 @@ def player(family: str, language: Language, machine: Machine) -> Player:
         )
         return total
 
-    return Player(language, machine, play_one)
+    return play_one

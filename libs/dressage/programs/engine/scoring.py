@@ -7,6 +7,7 @@ the incumbent's. That bound is exact: see `Worlds.best` and `Worlds.slack`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -157,6 +158,7 @@ def _mean(returns: Any) -> Any:
     return total / len(returns)
 
 
+@functools.cache
 def scoring_kernels(family: str, machine: interpreter.Machine) -> ScoringKernels:
     """Return the kernels of a family of worlds; they compile when they are first called."""
     run = interpreter.episode_function(machine, full=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ class Stepper:
         self._scratch = np.zeros(SCRATCH, np.int64)
         self._marks = np.zeros(1, np.uint64)
         self._keys = loop_states.hash_keys(self.cells.size, machine.contents)[0]
+        self._first = self.cells.copy()
         self._rules = (worlds.task, worlds.width, worlds.special[index], worlds.facts[index], worlds.food[index])
         self._advance(_BEGIN, blocked=False)
 
@@ -50,6 +52,19 @@ class Stepper:
         reward, terminated = self._advance(action, blocked=blocked)
         return float(reward), bool(terminated), np.flatnonzero(self.cells != before).tolist()
 
+    def perceive(self, kernel: Any, test: int) -> bool:
+        """Return the outcome of a test by its number.
+
+        :param kernel: from `perceiving_kernel`, of the same machine.
+        """
+        return bool(kernel(test, self.cells, self.agent, self._scratch))
+
+    def hashed(self) -> bool:
+        """Return whether the hash that the rules keep is that of the cells; else the loop detector compares wrong states."""
+        cells = np.arange(self.cells.size)
+        changes = self._keys[cells, self._first] ^ self._keys[cells, self.cells]
+        return bool(np.bitwise_xor.reduce(changes) == self._marks[0])
+
     def place(self, offset: int) -> tuple[int, int]:
         """Return row and column of a cell, without the additional ring."""
         row, column = divmod(int(offset), self.width)
@@ -68,6 +83,7 @@ class Stepper:
         return result
 
 
+@functools.cache
 def stepping_kernel(family: str, machine: Machine) -> Any:
     """Return the kernel that performs one action; it compiles when it is first called."""
     begin, act = machine.begin, machine.act
@@ -112,3 +128,15 @@ def stepping_kernel(family: str, machine: Machine) -> Any:
         return reward, terminated
 
     return step
+
+
+@functools.cache
+def perceiving_kernel(family: str, machine: Machine) -> Any:
+    """Return the kernel that performs one test; it compiles when it is first called."""
+    perceive = machine.perceive
+
+    @kernel(f"programs-{family}-perceive")
+    def perceiving(test: int, cells: Any, agent: Any, scratch: Any) -> Any:
+        return perceive(test, cells, agent[0], agent[1], scratch[:STATE], scratch[STATE : STATE + DELTAS])
+
+    return perceiving

@@ -1,55 +1,38 @@
-"""Minigrid as a family of program tasks; see `dressage.programs.families`. The engine is imported on first use."""
+"""Minigrid as a family of program tasks: three tasks of Minigrid."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dressage.programs.engine.grammar import MINIGRID_GRAMMAR
+from dressage.programs.family import CompiledFamily, Rules
 from dressage.programs.minigrid.tasks import TASKS, minigrid_task
-from dressage.programs.syntax import MINIGRID, Program
-
-if TYPE_CHECKING:
-    from dressage.programs.engine.playing import Episode
-    from dressage.programs.search.parallel import Scorer
-    from dressage.programs.trace import World
+from dressage.programs.syntax import MINIGRID
+from dressage.programs.tasks_text import LANGUAGE_TEXTS, TASK_TEXTS
 
 _MAX_CALLS = 999
 
 
-class MinigridFamily:
-    """Three tasks of Minigrid."""
+def _rules() -> Rules:
+    from dressage.programs.minigrid.machine import MINIGRID_MACHINE
+    from dressage.programs.minigrid.stepping import MinigridWorld
 
-    name = "minigrid"
-    language = MINIGRID
-    tasks = tuple(TASKS)
-
-    def scorer(self, task: str, profile: str, states: Sequence[int]) -> Scorer:
-        """Return what scores programs on initial states."""
-        from dressage.programs.minigrid.scoring import MinigridScorer
-
-        return MinigridScorer(_worlds(task, states))
-
-    def play(self, task: str, profile: str, program: Program, states: Sequence[int]) -> Sequence[Episode]:
-        """Play a program from each state to the end.
-
-        :raises InvalidArgument: for a program that is nested too deeply.
-        """
-        from dressage.programs.minigrid.play import play
-
-        return play(program, _worlds(task, states))
-
-    def world(self, task: str, profile: str, state: int) -> World:
-        """Return an initial state for a trace."""
-        from dressage.programs.minigrid.stepping import MinigridWorld
-
-        return MinigridWorld(_worlds(task, (state,)), 0)
-
-    def max_steps(self, task: str) -> int:
-        """Return the largest number of perceptions and actions of an episode."""
-        return _MAX_CALLS
+    return Rules(MINIGRID_MACHINE, _worlds, lambda worlds: MinigridWorld(worlds, 0), "minigrid")
 
 
-def _worlds(task: str, states: Sequence[int]) -> Any:
+def _worlds(task: str, profile: str, states: Sequence[int]) -> Any:
     from dressage.programs.minigrid.worlds import Worlds
 
     return Worlds.of(minigrid_task(task), states)
+
+
+MINIGRID_FAMILY = CompiledFamily(
+    name="minigrid",
+    language=MINIGRID,
+    text=LANGUAGE_TEXTS["minigrid"],
+    tasks={name: TASK_TEXTS[name] for name in TASKS},
+    grammar=MINIGRID_GRAMMAR,
+    max_calls=_MAX_CALLS,
+    load=_rules,
+)

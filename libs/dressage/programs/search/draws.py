@@ -10,7 +10,7 @@ from dressage.episodes.compiling import kernel
 from dressage.errors import InvalidArgument
 from dressage.programs.engine import random_numbers, sampling
 from dressage.programs.engine.grammar import Grammar
-from dressage.programs.engine.trees import flatten, unflatten
+from dressage.programs.engine.trees import Nodes, flatten, unflatten
 from dressage.programs.syntax import Program
 
 
@@ -25,6 +25,14 @@ def neighbours(program: Program, grammar: Grammar, seed: int, count: int, first:
     :raises InvalidArgument: for a program that is not of the grammar's language.
     """
     return _draw(grammar, flatten(program, grammar.language), seed, count, first)
+
+
+def draw_nodes(grammar: Grammar, parent: Nodes, seed: int, number: int) -> Nodes:
+    """Return candidate ``number`` of a seed: a neighbour of a program, or a random program if it has no nodes."""
+    out = np.zeros((1, len(parent) + sampling.MAX_DRAWN), np.int32)
+    sizes = np.zeros(1, np.int64)
+    _fill(parent, seed, number, grammar.tables(), out, sizes)
+    return out[0, : sizes[0]].copy()
 
 
 def _draw(grammar: Grammar, parent: Any, seed: int, count: int, first: int) -> list[Program]:

@@ -40,12 +40,14 @@ class Attachment:
 
     :param kind: ``video`` is sent as a file, ``video_url`` in the form of vLLM.
     :param key: its key in the artifact store.
+    :param fps: frames per second at which a clip must be sampled; 0 for an image.
     :param sha256: hash of ``data``; both are empty before it is loaded.
     """
 
     kind: AttachmentKind
     key: str
     mime: str
+    fps: float = 0.0
     sha256: str = ""
     data: bytes = field(default=b"", repr=False, compare=False)
 
@@ -88,7 +90,10 @@ class CompletionRequest:
             # Without attachments the field is left out.
             del written["attachments"]
             if message.attachments:
-                written["attachments"] = [[each.kind, each.mime, each.sha256] for each in message.attachments]
+                written["attachments"] = [
+                    [each.kind, each.mime, each.sha256, *([each.fps] if each.fps else [])]
+                    for each in message.attachments
+                ]
         canonical = json.dumps(plain, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 

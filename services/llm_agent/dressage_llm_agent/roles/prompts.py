@@ -6,6 +6,12 @@ import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
+from dressage.api.v1 import session_pb2
+from dressage.envs.cards import EnvironmentCard
+from dressage.envs.describe import describe
+from dressage.envs.options import EnvOptions
+
 from dressage_llm_agent.provider.base import Attachment, Message
 
 if TYPE_CHECKING:
@@ -21,10 +27,29 @@ def render(name: str, **values: object) -> str:
 
 def opening(role: str, **values: object) -> tuple[Message, ...]:
     """Return the system and the user message of a role."""
+    brief = values.get("brief")
+    if isinstance(brief, agent_pb.Brief):
+        values["budget_left"] = _budget(brief.facts.budget)
     return (
         Message("system", render(f"{role}/system.j2", **values)),
         Message("user", render(f"{role}/user.j2", **values)),
     )
+
+
+def environment(brief: agent_pb.Brief, card: EnvironmentCard) -> str:
+    """Return the description of the environment, with the session's options in effect."""
+    options = brief.facts.environment_options
+    return describe(card, EnvOptions.from_dict({field.name: value for field, value in options.ListFields()}))
+
+
+def _budget(budget: session_pb2.Budget) -> list[str]:
+    """Return the limits that are set, in words."""
+    left = [f"{budget.env_steps:,} environment steps of all seeds together"] if budget.env_steps else []
+    left += (
+        [f"{budget.wall_time.ToTimedelta().total_seconds() / 60:.0f} minutes"] if budget.HasField("wall_time") else []
+    )
+    left += [f"${budget.dollars:.2f} of model calls"] if budget.HasField("dollars") else []
+    return left + ([f"{budget.tokens:,} tokens of model calls"] if budget.tokens else [])
 
 
 def with_attachments(messages: tuple[Message, ...], attachments: tuple[Attachment, ...]) -> tuple[Message, ...]:

@@ -26,17 +26,22 @@ def answer(task: TemplateTask) -> RoleResult:
         case agent_pb.ElicitorTask():
             return elicit(task.brief)
         case agent_pb.RewardAuthorTask():
+            if task.HasField("repair"):
+                raise _cannot_repair("reward")
             return write_reward(task.brief)
         case agent_pb.JudgeAuthorTask():
+            if task.HasField("repair"):
+                raise _cannot_repair("judge")
             return write_judge(task.brief)
         case agent_pb.FixerTask():
-            raise FailedPrecondition(
-                f"template/v1 cannot repair a {task.subject}; configure a language model",
-                reason="TEMPLATE_CANNOT_FIX",
-                metadata={"subject": task.subject},
-            )
+            raise _cannot_repair(task.subject)
         case agent_pb.ReviserTask():
             return revise(task)
+
+
+def _cannot_repair(subject: str) -> FailedPrecondition:
+    message = f"template/v1 cannot repair a {subject}; configure a language model"
+    return FailedPrecondition(message, reason="TEMPLATE_CANNOT_FIX", metadata={"subject": subject})
 
 
 def elicit(brief: agent_pb.Brief) -> agent_pb.ElicitorResult:

@@ -48,6 +48,17 @@ def remaining(session: v1.Session, *, shares: int = 1) -> v1.Budget:
     return left
 
 
+def left(session: v1.Session, *, now: datetime) -> v1.Budget:
+    """Remaining budget of a session, of all kinds; fields that are not set are unlimited."""
+    budget, rest = session.spec.budget, remaining(session)
+    if budget.env_steps:
+        rest.env_steps = max(1, budget.env_steps - session.env_steps)
+    deadline = wall_time_deadline(session)
+    if deadline is not None:
+        rest.wall_time.FromSeconds(max(0, round(deadline - now.timestamp())))
+    return rest
+
+
 def wall_time_deadline(session: v1.Session) -> float | None:
     """End of the wall-clock budget in seconds since the epoch; None without a limit."""
     if not session.spec.budget.HasField("wall_time") or not session.HasField("start_time"):

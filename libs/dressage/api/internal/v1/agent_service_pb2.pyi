@@ -131,11 +131,11 @@ class Task(google.protobuf.message.Message):
 
     @property
     def reward_author(self) -> Global___RewardAuthorTask:
-        """Intent to reward."""
+        """Intent to reward, or a reward that failed to its repair."""
 
     @property
     def judge_author(self) -> Global___JudgeAuthorTask:
-        """Intent to judge."""
+        """Intent to judge, or a judge that failed to its repair."""
 
     @property
     def fixer(self) -> Global___FixerTask:
@@ -234,6 +234,7 @@ class Brief(google.protobuf.message.Message):
     INTENT_FIELD_NUMBER: builtins.int
     CRITERIA_FIELD_NUMBER: builtins.int
     ENVIRONMENT_FIELD_NUMBER: builtins.int
+    FACTS_FIELD_NUMBER: builtins.int
     intent: builtins.str
     """The behaviour in words."""
     environment: builtins.str
@@ -242,16 +243,73 @@ class Brief(google.protobuf.message.Message):
     def criteria(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[dressage.api.v1.session_pb2.IntentCriterion]:
         """Criteria that detail the intent."""
 
+    @property
+    def facts(self) -> Global___SessionFacts:
+        """Facts about the session; not set outside of a session."""
+
     def __init__(
         self,
         *,
         intent: builtins.str = ...,
         criteria: collections.abc.Iterable[dressage.api.v1.session_pb2.IntentCriterion] | None = ...,
         environment: builtins.str = ...,
+        facts: Global___SessionFacts | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["criteria", b"criteria", "environment", b"environment", "intent", b"intent"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["facts", b"facts"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["criteria", b"criteria", "environment", b"environment", "facts", b"facts", "intent", b"intent"]) -> None: ...
 
 Global___Brief: typing_extensions.TypeAlias = Brief
+
+@typing.final
+class SessionFacts(google.protobuf.message.Message):
+    """What is true of the session in which a role works."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ENVIRONMENT_OPTIONS_FIELD_NUMBER: builtins.int
+    STEPS_PER_MEMBER_FIELD_NUMBER: builtins.int
+    SEEDS_FIELD_NUMBER: builtins.int
+    PASS_THRESHOLD_FIELD_NUMBER: builtins.int
+    ITERATION_FIELD_NUMBER: builtins.int
+    MAX_ITERATIONS_FIELD_NUMBER: builtins.int
+    BUDGET_FIELD_NUMBER: builtins.int
+    VIDEO_FIELD_NUMBER: builtins.int
+    steps_per_member: builtins.int
+    """Environment steps for which each member trains; 0: the method does not train."""
+    seeds: builtins.int
+    """Number of seeds of each config; 0: the method does not train."""
+    pass_threshold: builtins.float
+    """Judgment score required to pass."""
+    iteration: builtins.int
+    """Number of the current iteration, from 1."""
+    max_iterations: builtins.int
+    """Maximum number of iterations."""
+    video: builtins.bool
+    """Whether a vision model judges rollouts as well."""
+    @property
+    def environment_options(self) -> dressage.api.v1.session_pb2.EnvironmentOptions:
+        """Deviations from the stock environment."""
+
+    @property
+    def budget(self) -> dressage.api.v1.session_pb2.Budget:
+        """Limits of the session; for a reviser what is left of them. Fields that are not set are unlimited."""
+
+    def __init__(
+        self,
+        *,
+        environment_options: dressage.api.v1.session_pb2.EnvironmentOptions | None = ...,
+        steps_per_member: builtins.int = ...,
+        seeds: builtins.int = ...,
+        pass_threshold: builtins.float = ...,
+        iteration: builtins.int = ...,
+        max_iterations: builtins.int = ...,
+        budget: dressage.api.v1.session_pb2.Budget | None = ...,
+        video: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["budget", b"budget", "environment_options", b"environment_options"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["budget", b"budget", "environment_options", b"environment_options", "iteration", b"iteration", "max_iterations", b"max_iterations", "pass_threshold", b"pass_threshold", "seeds", b"seeds", "steps_per_member", b"steps_per_member", "video", b"video"]) -> None: ...
+
+Global___SessionFacts: typing_extensions.TypeAlias = SessionFacts
 
 @typing.final
 class ElicitorTask(google.protobuf.message.Message):
@@ -275,54 +333,106 @@ class ElicitorTask(google.protobuf.message.Message):
 Global___ElicitorTask: typing_extensions.TypeAlias = ElicitorTask
 
 @typing.final
+class CodeRepair(google.protobuf.message.Message):
+    """Code of an author that failed, with the evidence, for the author to repair."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: builtins.int
+    FAILURES_FIELD_NUMBER: builtins.int
+    ROUND_FIELD_NUMBER: builtins.int
+    EARLIER_EXPLANATIONS_FIELD_NUMBER: builtins.int
+    NULL_CONTROLS_FIELD_NUMBER: builtins.int
+    source: builtins.str
+    """The code that failed."""
+    round: builtins.int
+    """Number of the repair, from 1."""
+    @property
+    def failures(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[dressage.api.v1.event_pb2.CheckFailure]:
+        """What failed, and what was seen."""
+
+    @property
+    def earlier_explanations(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """What the author changed in earlier repairs of the same code, the oldest first."""
+
+    @property
+    def null_controls(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Null controls that the author declared for this judge; empty for rewards."""
+
+    def __init__(
+        self,
+        *,
+        source: builtins.str = ...,
+        failures: collections.abc.Iterable[dressage.api.v1.event_pb2.CheckFailure] | None = ...,
+        round: builtins.int = ...,
+        earlier_explanations: collections.abc.Iterable[builtins.str] | None = ...,
+        null_controls: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["earlier_explanations", b"earlier_explanations", "failures", b"failures", "null_controls", b"null_controls", "round", b"round", "source", b"source"]) -> None: ...
+
+Global___CodeRepair: typing_extensions.TypeAlias = CodeRepair
+
+@typing.final
 class RewardAuthorTask(google.protobuf.message.Message):
-    """Intent to reward."""
+    """Intent to reward, or a reward that failed to its repair."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     BRIEF_FIELD_NUMBER: builtins.int
+    REPAIR_FIELD_NUMBER: builtins.int
     @property
     def brief(self) -> Global___Brief:
         """The intended behaviour."""
+
+    @property
+    def repair(self) -> Global___CodeRepair:
+        """The author's reward that failed; not set: write the first one."""
 
     def __init__(
         self,
         *,
         brief: Global___Brief | None = ...,
+        repair: Global___CodeRepair | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["brief", b"brief"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["brief", b"brief"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["brief", b"brief", "repair", b"repair"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["brief", b"brief", "repair", b"repair"]) -> None: ...
 
 Global___RewardAuthorTask: typing_extensions.TypeAlias = RewardAuthorTask
 
 @typing.final
 class JudgeAuthorTask(google.protobuf.message.Message):
-    """Intent to judge."""
+    """Intent to judge, or a judge that failed to its repair."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     BRIEF_FIELD_NUMBER: builtins.int
     PASS_THRESHOLD_FIELD_NUMBER: builtins.int
+    REPAIR_FIELD_NUMBER: builtins.int
     pass_threshold: builtins.float
     """Lowest score that passes."""
     @property
     def brief(self) -> Global___Brief:
         """The intended behaviour."""
 
+    @property
+    def repair(self) -> Global___CodeRepair:
+        """The author's judge that failed; not set: write the first one."""
+
     def __init__(
         self,
         *,
         brief: Global___Brief | None = ...,
         pass_threshold: builtins.float = ...,
+        repair: Global___CodeRepair | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["brief", b"brief"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["brief", b"brief", "pass_threshold", b"pass_threshold"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["brief", b"brief", "repair", b"repair"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["brief", b"brief", "pass_threshold", b"pass_threshold", "repair", b"repair"]) -> None: ...
 
 Global___JudgeAuthorTask: typing_extensions.TypeAlias = JudgeAuthorTask
 
 @typing.final
 class FixerTask(google.protobuf.message.Message):
-    """Check failures to repaired code."""
+    """Check failures to repaired code of the method `code`."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -333,7 +443,7 @@ class FixerTask(google.protobuf.message.Message):
     ROUND_FIELD_NUMBER: builtins.int
     EARLIER_EXPLANATIONS_FIELD_NUMBER: builtins.int
     subject: builtins.str
-    """What the code is: `reward`, `judge`, `policy` or `feedback`."""
+    """What the code is: `policy` or `feedback`."""
     source: builtins.str
     """The code that failed."""
     round: builtins.int
@@ -437,17 +547,21 @@ class VisualCriterion(google.protobuf.message.Message):
 
     TITLE_FIELD_NUMBER: builtins.int
     DESCRIPTION_FIELD_NUMBER: builtins.int
+    MOMENT_FIELD_NUMBER: builtins.int
     title: builtins.str
     """A few words."""
     description: builtins.str
     """What the frames show where it is met, and what they show where it is not."""
+    moment: builtins.str
+    """When it shows: `throughout`, `start`, `end`, `fastest`, `highest`, `lowest` or `turning`; empty means `throughout`."""
     def __init__(
         self,
         *,
         title: builtins.str = ...,
         description: builtins.str = ...,
+        moment: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["description", b"description", "title", b"title"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["description", b"description", "moment", b"moment", "title", b"title"]) -> None: ...
 
 Global___VisualCriterion: typing_extensions.TypeAlias = VisualCriterion
 
@@ -467,6 +581,8 @@ class EpisodeVideo(google.protobuf.message.Message):
     EPISODE_SECONDS_FIELD_NUMBER: builtins.int
     MOTION_TRAIL_FIELD_NUMBER: builtins.int
     OVERLAY_FIELD_NUMBER: builtins.int
+    FIRST_NUMBER_FIELD_NUMBER: builtins.int
+    CAMERA_FIELD_NUMBER: builtins.int
     clip: builtins.str
     """Artifact key of a clip of the same frames; empty: none."""
     fps: builtins.float
@@ -481,6 +597,10 @@ class EpisodeVideo(google.protobuf.message.Message):
     """Whether each frame also shows pale copies of the robot at earlier times."""
     overlay: builtins.bool
     """Whether the frames display time and state."""
+    first_number: builtins.int
+    """Number of the first frame, so that two videos of a task share no number; 0 means 1."""
+    camera: builtins.str
+    """Name of a camera of the model; empty: a camera that follows the robot."""
     @property
     def pages(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Artifact keys of pages with numbered frames, in order."""
@@ -506,14 +626,16 @@ class EpisodeVideo(google.protobuf.message.Message):
         episode_seconds: builtins.float = ...,
         motion_trail: builtins.bool = ...,
         overlay: builtins.bool = ...,
+        first_number: builtins.int = ...,
+        camera: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["clip", b"clip", "end", b"end", "episode_seconds", b"episode_seconds", "fps", b"fps", "frames", b"frames", "motion_trail", b"motion_trail", "overlay", b"overlay", "pages", b"pages", "start", b"start", "times", b"times"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["camera", b"camera", "clip", b"clip", "end", b"end", "episode_seconds", b"episode_seconds", "first_number", b"first_number", "fps", b"fps", "frames", b"frames", "motion_trail", b"motion_trail", "overlay", b"overlay", "pages", b"pages", "start", b"start", "times", b"times"]) -> None: ...
 
 Global___EpisodeVideo: typing_extensions.TypeAlias = EpisodeVideo
 
 @typing.final
 class VideoJudgeTask(google.protobuf.message.Message):
-    """Frames of an episode to scores."""
+    """Frames of an episode to statuses."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -521,8 +643,12 @@ class VideoJudgeTask(google.protobuf.message.Message):
     CRITERIA_FIELD_NUMBER: builtins.int
     VIDEO_FIELD_NUMBER: builtins.int
     VOTES_FIELD_NUMBER: builtins.int
+    OVERVIEW_FIELD_NUMBER: builtins.int
+    WINDOW_REASON_FIELD_NUMBER: builtins.int
     votes: builtins.int
     """Number of independent replies; 0 means 3."""
+    window_reason: builtins.str
+    """Why this window was chosen."""
     @property
     def brief(self) -> Global___Brief:
         """The intended behaviour."""
@@ -533,7 +659,11 @@ class VideoJudgeTask(google.protobuf.message.Message):
 
     @property
     def video(self) -> Global___EpisodeVideo:
-        """The frames."""
+        """The frames of the decisive window, or of the whole episode."""
+
+    @property
+    def overview(self) -> Global___EpisodeVideo:
+        """Frames of the whole episode, which precede those of the window; not set if the window is the whole episode."""
 
     def __init__(
         self,
@@ -542,9 +672,11 @@ class VideoJudgeTask(google.protobuf.message.Message):
         criteria: collections.abc.Iterable[Global___VisualCriterion] | None = ...,
         video: Global___EpisodeVideo | None = ...,
         votes: builtins.int = ...,
+        overview: Global___EpisodeVideo | None = ...,
+        window_reason: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["brief", b"brief", "video", b"video"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["brief", b"brief", "criteria", b"criteria", "video", b"video", "votes", b"votes"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["brief", b"brief", "overview", b"overview", "video", b"video"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["brief", b"brief", "criteria", b"criteria", "overview", b"overview", "video", b"video", "votes", b"votes", "window_reason", b"window_reason"]) -> None: ...
 
 Global___VideoJudgeTask: typing_extensions.TypeAlias = VideoJudgeTask
 
@@ -689,6 +821,8 @@ class ReviserTask(google.protobuf.message.Message):
     TRIED_CHANGES_FIELD_NUMBER: builtins.int
     BEST_ITERATION_FIELD_NUMBER: builtins.int
     ALGORITHM_FIELD_NUMBER: builtins.int
+    LOWEST_STEPS_FIELD_NUMBER: builtins.int
+    HIGHEST_STEPS_FIELD_NUMBER: builtins.int
     tune_hyperparameters: builtins.bool
     """Whether hyperparameters may be changed."""
     iterations_without_improvement: builtins.int
@@ -699,6 +833,10 @@ class ReviserTask(google.protobuf.message.Message):
     """Number of the best iteration so far; 0: none."""
     algorithm: builtins.str
     """The learning algorithm, `ppo` or `sac`, which decides the hyperparameters that may be changed; empty: `ppo`."""
+    lowest_steps: builtins.int
+    """Environment steps per member that a revision may choose, the lowest and the highest; 0: they may not be changed."""
+    highest_steps: builtins.int
+    """The highest; see `lowest_steps`."""
     @property
     def brief(self) -> Global___Brief:
         """The intended behaviour."""
@@ -732,9 +870,11 @@ class ReviserTask(google.protobuf.message.Message):
         tried_changes: collections.abc.Iterable[builtins.str] | None = ...,
         best_iteration: builtins.int = ...,
         algorithm: builtins.str = ...,
+        lowest_steps: builtins.int = ...,
+        highest_steps: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["brief", b"brief"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "best_iteration", b"best_iteration", "brief", b"brief", "dynamics", b"dynamics", "history", b"history", "iterations_without_improvement", b"iterations_without_improvement", "known_lessons", b"known_lessons", "notes", b"notes", "tried_changes", b"tried_changes", "tune_hyperparameters", b"tune_hyperparameters"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "best_iteration", b"best_iteration", "brief", b"brief", "dynamics", b"dynamics", "highest_steps", b"highest_steps", "history", b"history", "iterations_without_improvement", b"iterations_without_improvement", "known_lessons", b"known_lessons", "lowest_steps", b"lowest_steps", "notes", b"notes", "tried_changes", b"tried_changes", "tune_hyperparameters", b"tune_hyperparameters"]) -> None: ...
 
 Global___ReviserTask: typing_extensions.TypeAlias = ReviserTask
 
@@ -1573,6 +1713,7 @@ class Revision(google.protobuf.message.Message):
     LESSON_UPDATES_FIELD_NUMBER: builtins.int
     ADDRESSED_NOTES_FIELD_NUMBER: builtins.int
     STRUCTURAL_REWRITE_FIELD_NUMBER: builtins.int
+    STEPS_PER_MEMBER_FIELD_NUMBER: builtins.int
     diagnosis: builtins.str
     """What is wrong with the reward that it is based on."""
     lesson: builtins.str
@@ -1589,6 +1730,8 @@ class Revision(google.protobuf.message.Message):
     """Confidence in the lesson: `HARD`, `STRONG` or `SOFT`."""
     structural_rewrite: builtins.bool
     """Whether the task required a structural rewrite."""
+    steps_per_member: builtins.int
+    """Environment steps of each member; 0: unchanged."""
     @property
     def hyperparameters(self) -> dressage.api.v1.session_pb2.Hyperparameters:
         """Changed hyperparameters; not set: none."""
@@ -1615,9 +1758,10 @@ class Revision(google.protobuf.message.Message):
         lesson_updates: collections.abc.Iterable[Global___LessonUpdate] | None = ...,
         addressed_notes: collections.abc.Iterable[builtins.str] | None = ...,
         structural_rewrite: builtins.bool = ...,
+        steps_per_member: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["addressed_notes", b"addressed_notes", "based_on", b"based_on", "diagnosis", b"diagnosis", "hyperparameter_reasoning", b"hyperparameter_reasoning", "hyperparameters", b"hyperparameters", "lesson", b"lesson", "lesson_tier", b"lesson_tier", "lesson_updates", b"lesson_updates", "planned_change", b"planned_change", "source", b"source", "structural_rewrite", b"structural_rewrite"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["addressed_notes", b"addressed_notes", "based_on", b"based_on", "diagnosis", b"diagnosis", "hyperparameter_reasoning", b"hyperparameter_reasoning", "hyperparameters", b"hyperparameters", "lesson", b"lesson", "lesson_tier", b"lesson_tier", "lesson_updates", b"lesson_updates", "planned_change", b"planned_change", "source", b"source", "steps_per_member", b"steps_per_member", "structural_rewrite", b"structural_rewrite"]) -> None: ...
 
 Global___Revision: typing_extensions.TypeAlias = Revision
 
@@ -1741,14 +1885,17 @@ class VideoVerdict(google.protobuf.message.Message):
     CRITERIA_FIELD_NUMBER: builtins.int
     DIAGNOSIS_FIELD_NUMBER: builtins.int
     DIALECT_FIELD_NUMBER: builtins.int
+    KNOWN_FIELD_NUMBER: builtins.int
     score: builtins.float
-    """Mean over the votes of the mean over the criteria, where met counts 1, partly 0.5, not met 0."""
+    """Mean over the votes of the mean over the criteria, where met counts 1, partly 0.5, not met 0; unknown is left out."""
     spread: builtins.float
     """Standard deviation of the votes' scores."""
     diagnosis: builtins.str
     """Diagnosis of the vote that is closest to the mean."""
     dialect: builtins.str
     """How the frames were sent to the model: `video`, `video_url`, `grid` or `frames`."""
+    known: builtins.float
+    """Share of the statuses that are not unknown; 0: the frames decided nothing, and there is no score."""
     @property
     def votes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """The votes' scores."""
@@ -1766,8 +1913,9 @@ class VideoVerdict(google.protobuf.message.Message):
         criteria: collections.abc.Iterable[Global___VisualScore] | None = ...,
         diagnosis: builtins.str = ...,
         dialect: builtins.str = ...,
+        known: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["criteria", b"criteria", "diagnosis", b"diagnosis", "dialect", b"dialect", "score", b"score", "spread", b"spread", "votes", b"votes"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["criteria", b"criteria", "diagnosis", b"diagnosis", "dialect", b"dialect", "known", b"known", "score", b"score", "spread", b"spread", "votes", b"votes"]) -> None: ...
 
 Global___VideoVerdict: typing_extensions.TypeAlias = VideoVerdict
 
@@ -1782,7 +1930,7 @@ class VisualScore(google.protobuf.message.Message):
     STATUSES_FIELD_NUMBER: builtins.int
     SEEN_FIELD_NUMBER: builtins.int
     score: builtins.float
-    """Mean over the votes: met 1, partly 0.5, not met 0."""
+    """Mean over the votes: met 1, partly 0.5, not met 0; unknown is left out. Not set if all are unknown."""
     seen: builtins.str
     """Observation of the vote that is closest to the mean."""
     @property
@@ -1791,18 +1939,19 @@ class VisualScore(google.protobuf.message.Message):
 
     @property
     def statuses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """`met`, `partly` or `not_met`, one for each vote."""
+        """`met`, `partly`, `not_met` or `unknown`, one for each vote."""
 
     def __init__(
         self,
         *,
         criterion: Global___VisualCriterion | None = ...,
-        score: builtins.float = ...,
+        score: builtins.float | None = ...,
         statuses: collections.abc.Iterable[builtins.str] | None = ...,
         seen: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["criterion", b"criterion"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["criterion", b"criterion", "score", b"score", "seen", b"seen", "statuses", b"statuses"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_score", b"_score", "criterion", b"criterion", "score", b"score"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_score", b"_score", "criterion", b"criterion", "score", b"score", "seen", b"seen", "statuses", b"statuses"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_score", b"_score"]) -> typing.Literal["score"] | None: ...
 
 Global___VisualScore: typing_extensions.TypeAlias = VisualScore
 
@@ -1839,7 +1988,9 @@ class Synthesis(google.protobuf.message.Message):
     CRITERIA_FIELD_NUMBER: builtins.int
     REASONING_FIELD_NUMBER: builtins.int
     score: builtins.float
-    """0.6 × mean status of the code judge's criteria + 0.4 × mean status of the visual criteria."""
+    """0.6 × mean status of the code judge's criteria + 0.4 × mean status of the visual criteria; unknown is left out, and judges
+    all of whose criteria are unknown.
+    """
     decided_by: builtins.str
     """Which evidence decided: `code`, `video` or `both`."""
     reasoning: builtins.str
@@ -1875,7 +2026,7 @@ class SettledCriterion(google.protobuf.message.Message):
     source: builtins.str
     """The judge that the criterion belongs to: `code` or `video`."""
     status: builtins.str
-    """`met`, `partly` or `not_met`."""
+    """`met`, `partly`, `not_met` or `unknown`."""
     evidence: builtins.str
     """The evidence for the status."""
     def __init__(
@@ -1985,11 +2136,14 @@ class Programs(google.protobuf.message.Message):
     PROGRAMS_FIELD_NUMBER: builtins.int
     REJECTED_FIELD_NUMBER: builtins.int
     PROVENANCE_FIELD_NUMBER: builtins.int
+    REPLY_FIELD_NUMBER: builtins.int
     provenance: builtins.str
     """Origin of a recorded reply, such as that it was written by hand; empty for a model's reply."""
+    reply: builtins.str
+    """The text of the reply, for a language whose plug-in reads replies itself (`JudgeService.ReadReplies`); otherwise empty."""
     @property
     def programs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Canonical texts in the DSL, in the order of the reply, each once; at least one."""
+        """Canonical texts in the DSL, in the order of the reply, each once; at least one, unless `reply` is set."""
 
     @property
     def rejected(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -2001,8 +2155,9 @@ class Programs(google.protobuf.message.Message):
         programs: collections.abc.Iterable[builtins.str] | None = ...,
         rejected: collections.abc.Iterable[builtins.str] | None = ...,
         provenance: builtins.str = ...,
+        reply: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["programs", b"programs", "provenance", b"provenance", "rejected", b"rejected"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["programs", b"programs", "provenance", b"provenance", "rejected", b"rejected", "reply", b"reply"]) -> None: ...
 
 Global___Programs: typing_extensions.TypeAlias = Programs
 

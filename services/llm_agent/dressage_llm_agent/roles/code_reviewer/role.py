@@ -7,7 +7,6 @@ from typing import Any
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.contracts.namespace import REWARD_NAMES
 from dressage.envs.cards import EnvironmentCard
-from dressage.envs.describe import describe
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
@@ -34,7 +33,7 @@ class CodeReviewer:
         return prompts.opening(
             self.name,
             brief=task.brief,
-            card=describe(card),
+            card=prompts.environment(task.brief, card),
             subject=task.subject,
             source=task.source,
             round=task.round,

@@ -7,7 +7,6 @@ from typing import Any
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import session_pb2
 from dressage.envs.cards import EnvironmentCard
-from dressage.envs.describe import describe
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
@@ -32,7 +31,12 @@ class Elicitor:
         """See `Role`."""
         categories = " | ".join(CATEGORIES)
         return prompts.opening(
-            self.name, brief=task.brief, card=describe(card), fewest=FEWEST, most=MOST, categories=categories
+            self.name,
+            brief=task.brief,
+            card=prompts.environment(task.brief, card),
+            fewest=FEWEST,
+            most=MOST,
+            categories=categories,
         )
 
     def parse(self, text: str, task: agent_pb.ElicitorTask) -> agent_pb.ElicitorResult:

@@ -1,15 +1,13 @@
-"""The fixer: an explanation of the changes and one module."""
+"""The fixer of policies and feedback classes: an explanation of the changes and one module."""
 
 from __future__ import annotations
 
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
-from dressage.contracts.namespace import REWARD_NAMES
 from dressage.envs.cards import EnvironmentCard
-from dressage.envs.describe import describe
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import policy_prompts, prompts
-from dressage_llm_agent.roles.replies import CLASSES, class_source, prose, python_source, sections
+from dressage_llm_agent.roles.replies import class_source, prose, sections
 
 
 class Fixer:
@@ -21,25 +19,21 @@ class Fixer:
 
     def messages(self, task: agent_pb.FixerTask, card: EnvironmentCard) -> tuple[Message, ...]:
         """See `Role`."""
-        searched = task.subject in CLASSES
         return prompts.opening(
             self.name,
             brief=task.brief,
-            card=policy_prompts.environment(card, 0) if searched else describe(card),
+            card=policy_prompts.environment(card, 0),
             subject=task.subject,
-            searched=searched,
             source=task.source,
             failures=task.failures,
             round=task.round,
             earlier=task.earlier_explanations,
-            array_names=" ".join(sorted(REWARD_NAMES)),
             **policy_prompts.contract(card),
         )
 
     def parse(self, text: str, task: agent_pb.FixerTask) -> agent_pb.FixedCode:
         """See `Role`."""
-        code = class_source(text, subject=task.subject) if task.subject in CLASSES else None
-        source = code or python_source(text, function=task.subject)
+        source = class_source(text, subject=task.subject)
         return agent_pb.FixedCode(source=source, explanation=sections(text).get("explanation") or prose(text))
 
 

@@ -1,4 +1,4 @@
-"""The judge author: reasoning, the applicable null controls and one module."""
+"""The judge author: reasoning, the applicable null controls and one module, also to repair its own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.envs.cards import EnvironmentCard
-from dressage.envs.describe import describe
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
@@ -25,7 +24,14 @@ class JudgeAuthor:
     def messages(self, task: agent_pb.JudgeAuthorTask, card: EnvironmentCard) -> tuple[Message, ...]:
         """See `Role`."""
         threshold = f"{task.pass_threshold:g}"
-        return prompts.opening(self.name, brief=task.brief, card=describe(card), pass_threshold=threshold)
+        return prompts.opening(
+            self.name,
+            brief=task.brief,
+            card=prompts.environment(task.brief, card),
+            pass_threshold=threshold,
+            subject="judge",
+            repair=task.repair if task.HasField("repair") else None,
+        )
 
     def parse(self, text: str, task: agent_pb.JudgeAuthorTask) -> agent_pb.JudgeProposal:
         """See `Role`."""

@@ -1,11 +1,10 @@
-"""The reward author: reasoning and one module."""
+"""The reward author: reasoning and one module, also to repair its own."""
 
 from __future__ import annotations
 
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.contracts.namespace import REWARD_NAMES
 from dressage.envs.cards import EnvironmentCard
-from dressage.envs.describe import describe
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
@@ -22,7 +21,14 @@ class RewardAuthor:
     def messages(self, task: agent_pb.RewardAuthorTask, card: EnvironmentCard) -> tuple[Message, ...]:
         """See `Role`."""
         names = " ".join(sorted(REWARD_NAMES))
-        return prompts.opening(self.name, brief=task.brief, card=describe(card), array_names=names)
+        return prompts.opening(
+            self.name,
+            brief=task.brief,
+            card=prompts.environment(task.brief, card),
+            array_names=names,
+            subject="reward",
+            repair=task.repair if task.HasField("repair") else None,
+        )
 
     def parse(self, text: str, task: agent_pb.RewardAuthorTask) -> agent_pb.RewardProposal:
         """See `Role`; reasoning may be below its heading or anywhere outside of the code."""

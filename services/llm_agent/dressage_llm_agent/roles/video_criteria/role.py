@@ -6,7 +6,6 @@ from typing import Any
 
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.envs.cards import EnvironmentCard
-from dressage.envs.describe import describe
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
@@ -14,6 +13,8 @@ from dressage_llm_agent.roles.base import ReplyProblem
 from dressage_llm_agent.roles.replies import json_object
 
 FEWEST, MOST = 3, 6
+MOMENTS = ("throughout", "start", "end", "fastest", "turning", "highest", "lowest")
+"""When a criterion shows; judge places the decisive window accordingly."""
 _TITLE, _DESCRIPTION = 120, 600
 
 
@@ -26,7 +27,9 @@ class VideoCriteriaRole:
 
     def messages(self, task: agent_pb.VideoCriteriaTask, card: EnvironmentCard) -> tuple[Message, ...]:
         """See `Role`."""
-        return prompts.opening(self.name, brief=task.brief, card=describe(card), fewest=FEWEST, most=MOST)
+        return prompts.opening(
+            self.name, brief=task.brief, card=prompts.environment(task.brief, card), fewest=FEWEST, most=MOST
+        )
 
     def parse(self, text: str, task: agent_pb.VideoCriteriaTask) -> agent_pb.VideoCriteriaResult:
         """See `Role`."""
@@ -48,7 +51,14 @@ def _criterion(index: int, entry: Any, problems: list[str]) -> agent_pb.VisualCr
     if not title or not description:
         problems.append(f"criteria[{index}] must be an object with a 'title' and a 'description'")
         return agent_pb.VisualCriterion(title=f"? {index}")
-    return agent_pb.VisualCriterion(title=title[:_TITLE], description=description[:_DESCRIPTION])
+    # Recorded replies of earlier versions name no moment.
+    moment = entry.get("moment") or MOMENTS[0]
+    if moment not in MOMENTS:
+        problems.append(
+            f"criteria[{index}] has the moment {str(moment)[:40]!r}; it must be one of {', '.join(MOMENTS)}"
+        )
+        moment = MOMENTS[0]
+    return agent_pb.VisualCriterion(title=title[:_TITLE], description=description[:_DESCRIPTION], moment=moment)
 
 
 ROLE = VideoCriteriaRole()

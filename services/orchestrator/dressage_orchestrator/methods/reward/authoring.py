@@ -8,20 +8,22 @@ from dataclasses import asdict
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
-from dressage_orchestrator.lifecycle.conversations import brief, converse_all, key_of
+from dressage_orchestrator.lifecycle.conversations import converse_all, key_of
+from dressage_orchestrator.methods.reward.briefing import reward_brief
 from dressage_orchestrator.methods.reward.code import Code
+from dressage_orchestrator.methods.reward.spec import has_code_judge
 from dressage_orchestrator.models import USER
 
 
 def author_first(context: SessionContext) -> tuple[Code, Code | None]:
-    """Return the first reward and the judge (none when training only); those not given are written at the same time."""
+    """Return the first reward and the code judge, if the session has one; those not given are written at the same time."""
 
     def write() -> Json:
         spec = context.spec
-        train_only = spec.reward.train_only
+        code_judge = has_code_judge(spec)
         reward = Code(spec.reward.reward_source, USER) if spec.reward.reward_source else None
-        judge = None if train_only else _given_judge(context)
-        missing = [*(["reward"] if reward is None else []), *(["judge"] if judge is None and not train_only else [])]
+        judge = _given_judge(context) if code_judge else None
+        missing = [*(["reward"] if reward is None else []), *(["judge"] if judge is None and code_judge else [])]
         results = dict(
             zip(missing, converse_all(context, 1, [_author_task(context, name) for name in missing]), strict=True)
         )
@@ -51,13 +53,18 @@ def _given_judge(context: SessionContext) -> Code | None:
         return Code(context.spec.judge_source, USER)
     if context.epoch == 0:
         return None
-    store, folder = context.engine.store, context.iteration_name(1)
-    if not store.exists(f"{folder}/judge.py"):
-        return None
-    controls: tuple[str, ...] = ()
-    if store.exists(f"{folder}/judge.json"):
-        controls = tuple(json.loads(store.get(f"{folder}/judge.json"))["null_controls"])
-    return Code(store.get(f"{folder}/judge.py").decode(), context.spec.model, controls)
+    store = context.engine.store
+    # The latest one: it may have been repaired after the first iteration.
+    for iteration in reversed(context.store.iterations()):
+        folder = context.iteration_name(iteration.number)
+        if store.exists(f"{folder}/judge.py"):
+            facts = json.loads(store.get(f"{folder}/judge.json")) if store.exists(f"{folder}/judge.json") else {}
+            return Code(
+                store.get(f"{folder}/judge.py").decode(),
+                facts.get("author", context.spec.model),
+                tuple(facts.get("null_controls", ())),
+            )
+    return None
 
 
 def _written_judge(result: agent_pb.TaskResult) -> Code:
@@ -66,7 +73,7 @@ def _written_judge(result: agent_pb.TaskResult) -> Code:
 
 def _author_task(context: SessionContext, subject: str) -> agent_pb.Task:
     if subject == "judge":
-        judge = agent_pb.JudgeAuthorTask(brief=brief(context), pass_threshold=context.spec.pass_threshold)
+        judge = agent_pb.JudgeAuthorTask(brief=reward_brief(context, 1), pass_threshold=context.spec.pass_threshold)
         return agent_pb.Task(key=key_of(context, "judge_author"), judge_author=judge)
-    reward = agent_pb.RewardAuthorTask(brief=brief(context))
+    reward = agent_pb.RewardAuthorTask(brief=reward_brief(context, 1))
     return agent_pb.Task(key=key_of(context, "iterations/1/reward_author"), reward_author=reward)

@@ -12,10 +12,11 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import FailedPrecondition
 
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
-from dressage_orchestrator.lifecycle.conversations import brief, converse, key_of
+from dressage_orchestrator.lifecycle.conversations import converse, key_of
+from dressage_orchestrator.lifecycle.replies import NO_REPLY
+from dressage_orchestrator.methods.reward.briefing import reward_brief
 from dressage_orchestrator.models import USER
 
-CANNOT_FIX_REASON = "TEMPLATE_CANNOT_FIX"
 _MAX_SHOWN_FAILURES = 5
 
 
@@ -24,7 +25,7 @@ class Code:
     """Generated code and who wrote it.
 
     :param controls: null controls that a judge must fail.
-    :param repairs: how often it was repaired.
+    :param repairs: how often its author repaired it.
     :param explanations: what each repair changed, in its author's words.
     :param edits: how often a person replaced it while it waited for approval.
     """
@@ -48,14 +49,17 @@ class Code:
         return f"{self.repairs}" + (f"-edit{self.edits}" if self.edits else "")
 
 
-def checked(context: SessionContext, number: int, subject: str, code: Code) -> tuple[Code, judge_pb.CheckResponse]:
-    """Return the code once it passes its check, repaired by the fixer as often as allowed, and the check's report.
+def checked(
+    context: SessionContext, number: int, subject: str, code: Code, *, rollouts: Sequence[str] = ()
+) -> tuple[Code, judge_pb.CheckResponse]:
+    """Return the code once it passes its check, repaired by its author as often as allowed, and the check's report.
 
     :param subject: ``reward`` or ``judge``.
+    :param rollouts: artifact keys of rollouts that a judge must judge as well.
     :raises FailedPrecondition: when it does not pass; reason REWARD_REJECTED or JUDGE_REJECTED.
     """
     while True:
-        report = _check(context, number, subject, code)
+        report = check(context, number, subject, code, rollouts=rollouts)
         if report.ok:
             return code, report
         code = repaired(context, number, subject, code, list(report.failures))
@@ -64,59 +68,92 @@ def checked(context: SessionContext, number: int, subject: str, code: Code) -> t
 def repaired(
     context: SessionContext, number: int, subject: str, code: Code, failures: Sequence[ev.CheckFailure]
 ) -> Code:
-    """Return the code after the fixer's next repair.
+    """Return the code after its author's next repair.
 
-    :raises FailedPrecondition: when no model can repair it, or it was repaired often enough.
+    :raises FailedPrecondition: when its author is no model, or repaired it often enough.
     """
-    if code.author == USER or code.repairs >= context.engine.settings.max_repairs:
-        raise _rejected(subject, code, failures)
+    if not may_repair(context, code):
+        raise rejected(subject, code, failures)
     turn = code.repairs + 1
 
-    def fix() -> Json:
-        fixer = agent_pb.FixerTask(brief=brief(context), subject=subject, source=code.source, failures=failures)
-        fixer.round = turn
-        fixer.earlier_explanations.extend(code.explanations)
-        folder = "fixer" if subject == "reward" else "judge_fixer"
-        task = agent_pb.Task(key=key_of(context, f"iterations/{number}/{folder}/{turn}"), fixer=fixer)
+    def repair() -> Json:
         try:
-            result = converse(context, number, task)
+            result = converse(context, number, _repair_task(context, number, subject, code, failures))
         except FailedPrecondition as error:
-            if error.reason != CANNOT_FIX_REASON:
+            if error.reason not in NO_REPLY:
                 raise
-            raise _rejected(subject, code, failures) from error
-        explanations = (*code.explanations, result.fixed.explanation)
-        return asdict(replace(code, source=result.fixed.source, repairs=turn, explanations=explanations))
+            raise rejected(subject, code, failures) from error
+        written = result.reward if subject == "reward" else result.judge
+        controls = code.controls if subject == "reward" else tuple(result.judge.null_controls)
+        explanations = (*code.explanations, written.reasoning)
+        return asdict(replace(code, source=written.source, controls=controls, repairs=turn, explanations=explanations))
 
-    fixed = Code.of(context.step(f"fix:{subject}:{number}:{turn}", fix))
+    fixed = Code.of(context.step(f"repair:{subject}:{number}:{turn}", repair))
     if subject == "reward":
         count = v1.Iteration(repairs=turn)
         context.step(f"repairs:{number}:{turn}", lambda: _record(context, number, count, "repairs"))
     return fixed
 
 
+def may_repair(context: SessionContext, code: Code) -> bool:
+    """Whether the code's author may repair it once more: a person's code is theirs to repair."""
+    return code.author != USER and code.repairs < context.engine.settings.max_repairs
+
+
+def _repair_task(
+    context: SessionContext, number: int, subject: str, code: Code, failures: Sequence[ev.CheckFailure]
+) -> agent_pb.Task:
+    repair = agent_pb.CodeRepair(
+        source=code.source,
+        failures=failures,
+        round=code.repairs + 1,
+        earlier_explanations=code.explanations,
+        null_controls=code.controls,
+    )
+    task = agent_pb.Task(key=key_of(context, f"iterations/{number}/{subject}_author/repair/{repair.round}"))
+    if subject == "reward":
+        task.reward_author.brief.CopyFrom(reward_brief(context, number))
+        task.reward_author.repair.CopyFrom(repair)
+    else:
+        task.judge_author.brief.CopyFrom(reward_brief(context, number))
+        task.judge_author.pass_threshold = context.spec.pass_threshold
+        task.judge_author.repair.CopyFrom(repair)
+    return task
+
+
 def _record(context: SessionContext, number: int, changes: v1.Iteration, *paths: str) -> None:
     context.store.update_iteration(number, changes, paths)
 
 
-def _check(context: SessionContext, number: int, subject: str, code: Code) -> judge_pb.CheckResponse:
-    name = f"check:{subject}:{number}:{code.version}"
+def check(
+    context: SessionContext, number: int, subject: str, code: Code, *, rollouts: Sequence[str] = (), tag: str = ""
+) -> judge_pb.CheckResponse:
+    """Check code and append the event of the result.
 
-    def check() -> judge_pb.CheckResponse:
+    :param rollouts: artifact keys of rollouts that a judge must judge as well.
+    :param tag: distinguishes a further check of the same version.
+    """
+    name = f"check:{subject}:{number}:{code.version}{tag}"
+
+    def work() -> judge_pb.CheckResponse:
         request = judge_pb.CheckRequest(environment=context.environment, pass_threshold=context.spec.pass_threshold)
         if subject == "reward":
             request.reward_source = code.source
         else:
             request.judge_source = code.source
             request.null_controls.extend(code.controls)
+            request.episode_steps = context.spec.environment_options.max_episode_steps
+            request.rollouts.extend(rollouts)
         report = context.call(context.engine.judge.check(request))
         finished = ev.CheckFinished(subject=subject, ok=report.ok, failures=report.failures)
         context.store.emit(ev.Event(check_finished=finished), iteration=number, key=f"checked/{name}")
         return report
 
-    return context.message_step(name, judge_pb.CheckResponse, check)
+    return context.message_step(name, judge_pb.CheckResponse, work)
 
 
-def _rejected(subject: str, code: Code, failures: Sequence[ev.CheckFailure]) -> FailedPrecondition:
+def rejected(subject: str, code: Code, failures: Sequence[ev.CheckFailure]) -> FailedPrecondition:
+    """Return the error of code that does not pass and cannot be repaired."""
     more = f"; and {len(failures) - _MAX_SHOWN_FAILURES} more" if len(failures) > _MAX_SHOWN_FAILURES else ""
     tries = f" after {code.repairs} repairs" if code.repairs else ""
     message = f"the {subject} did not pass its check{tries}: {shown(failures)}{more}"

@@ -34,25 +34,31 @@ def best_config(judgments: Mapping[str, v1.Judgment]) -> str:
 
 
 def judge_training(context: SessionContext, number: int, training: str, judge_source: str) -> v1.Judgment:
-    """Judge an iteration's training; return the best config's judgment, stored in members, iteration and session."""
+    """Aggregate the judgments of a training that code has judged, and add video.
+
+    :return: the best config's judgment, stored in members, iteration and session.
+    """
     name = f"judge:{number}:{training.rpartition('/')[2]}"
     return context.message_step(name, v1.Judgment, lambda: _judge_training(context, number, training, judge_source))
 
 
 def _judge_training(context: SessionContext, number: int, training: str, judge_source: str) -> v1.Judgment:
     threshold = context.spec.pass_threshold
-    members = judging.judge_last_checkpoints(context, training, judge_source)
-    best = best_config(by_config(members, threshold=threshold))
-    cost = judging.judge_by_video(context, training, [m for m in members if m.config == best], judge_source)
     members = judging.pool_members(context, training)
+    best = best_config(by_config(members, threshold=threshold))
+    # Without a code judge there is no best config yet.
+    deciding = [member for member in members if member.config == best or not judge_source]
+    video = judging.judge_by_video(context, training, deciding, judge_source)
+    members = judging.pool_members(context, training, without_video=video.without_video)
     configs = by_config(members, threshold=threshold)
     best = best_config(configs)
     judgment, winners = configs[best], [member for member in members if member.config == best]
-    judgment.cost.CopyFrom(cost)
+    judgment.video_left_out = video.left_out
+    judgment.cost.CopyFrom(video.cost)
     conditions = context.store.assignment(training).assignment.conditions
     diagnosed = diagnostics.diagnose(context.store.iteration(number), winners, conditions)
     context.store.update_iteration(number, _record_of(best, configs, winners, diagnosed), _RECORDED)
-    context.store.charge(number, judging.ROLE, cost, key=f"charged/{training}")
+    context.store.charge(number, judging.ROLE, video.cost, key=f"charged/{training}")
     returns = aggregate.returns_of(winners, context.card.scales)
     context.store.set_best(number, v1.Session(best_judgment=judgment, returns=returns), score=judgment.score)
     judging.announce(context, number, members, judgment, subject=context.iteration_name(number), assignment=training)
@@ -82,28 +88,34 @@ def _record_of(
     return record
 
 
-def confirm(
-    context: SessionContext, number: int, training: str, *, reward_source: str, judge_source: str
-) -> v1.Judgment:
-    """Score the best config's members again, on fresh seeds; return their judgment, stored in iteration and session."""
+def score_best_again(context: SessionContext, number: int, training: str, *, reward_source: str) -> str:
+    """Play the best config's policies on fresh seeds; return the assignment's name."""
     config = context.step(f"winner:{number}", lambda: context.store.iteration(number).reward.best_config)
     trained = [member for member in context.store.members(training) if member.config == config and member.policy]
     if not trained:
         raise FailedPrecondition(f"config {config!r} of {training} left no policy to confirm", reason="NO_POLICY")
-    again = score_again(context, number, trained, reward_source=reward_source)
+    return score_again(context, number, trained, reward_source=reward_source)
+
+
+def judge_again(context: SessionContext, number: int, again: str, judge_source: str) -> v1.Judgment:
+    """Aggregate the judgments on fresh seeds that code has judged, and add video.
+
+    :return: the judgment, stored in iteration and session.
+    """
     name = f"judge:{number}:{CONFIRMATION}"
     return context.message_step(name, v1.Judgment, lambda: _judge_again(context, number, again, judge_source))
 
 
 def _judge_again(context: SessionContext, number: int, training: str, judge_source: str) -> v1.Judgment:
-    members = judging.judge_last_checkpoints(context, training, judge_source)
-    cost = judging.judge_by_video(context, training, members, judge_source)
     members = judging.pool_members(context, training)
+    video = judging.judge_by_video(context, training, members, judge_source)
+    members = judging.pool_members(context, training, without_video=video.without_video)
     judgment = aggregate.pooled([m.judgment for m in members], threshold=context.spec.pass_threshold)
-    judgment.cost.CopyFrom(cost)
+    judgment.video_left_out = video.left_out
+    judgment.cost.CopyFrom(video.cost)
     returns = aggregate.returns_of(members, context.card.scales)
     context.store.confirm(number, score=judgment.score, judgment=judgment, returns=returns)
-    context.store.charge(number, judging.ROLE, cost, key=f"charged/{training}")
+    context.store.charge(number, judging.ROLE, video.cost, key=f"charged/{training}")
     judging.announce(context, number, members, judgment, subject=training, assignment=training)
     return judgment
 
@@ -121,3 +133,9 @@ def record_unjudged(context: SessionContext, number: int, row: AssignmentRow) ->
     changes = v1.Session(best_iteration=context.iteration_name(number))
     changes.returns.CopyFrom(aggregate.returns_of(winners, context.card.scales))
     context.store.update(changes, ["best_iteration", "returns"])
+
+
+def record_best_unjudged(context: SessionContext, number: int, assignment: str) -> None:
+    """Record the policy to deliver of a training that could not be judged, unless a judged one exists. Call it in a step."""
+    if not context.store.get().best_iteration:
+        record_unjudged(context, number, context.store.assignment(assignment))

@@ -13,6 +13,7 @@ from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.methods.reward import history, screening
 from dressage_orchestrator.methods.reward.code import Code
 from dressage_orchestrator.methods.reward.spec import env_steps_per_iteration
+from dressage_orchestrator.methods.reward.training import steps_of
 from dressage_orchestrator.models import TEMPLATE, USER
 
 
@@ -55,7 +56,7 @@ def _record(context: SessionContext, number: int, reward: Code, result: v1.Scree
     iteration = store.update_iteration(number, changes, ["reward.screening"])
     if back:
         settings = context.spec.reward
-        saved = len(iteration.reward.configs) * settings.seeds * settings.steps_per_member
+        saved = len(iteration.reward.configs) * settings.seeds * steps_of(context.spec, iteration)
         saved = saved or env_steps_per_iteration(context.spec)
         if store.add_saved_steps(saved, key=f"saved/{tag}"):
             metrics.ENV_STEPS_SAVED.labels(context.environment).inc(saved)

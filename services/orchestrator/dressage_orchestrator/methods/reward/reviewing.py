@@ -10,7 +10,8 @@ from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.errors import DressageError, InvalidArgument
 
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
-from dressage_orchestrator.lifecycle.conversations import brief, converse_all, key_of
+from dressage_orchestrator.lifecycle.conversations import converse_all, key_of
+from dressage_orchestrator.methods.reward.briefing import reward_brief
 from dressage_orchestrator.methods.reward.code import Code
 from dressage_orchestrator.models import TEMPLATE, USER
 
@@ -55,7 +56,7 @@ def _task(
     context: SessionContext, number: int, turn: int, subject: str, code: Code, findings: list[str]
 ) -> agent_pb.Task:
     review = agent_pb.CodeReviewerTask(
-        brief=brief(context), subject=subject, source=code.source, round=turn, earlier_findings=findings
+        brief=reward_brief(context, number), subject=subject, source=code.source, round=turn, earlier_findings=findings
     )
     review.pass_threshold = context.spec.pass_threshold
     key = key_of(context, f"iterations/{number}/review/{subject}/{turn}")

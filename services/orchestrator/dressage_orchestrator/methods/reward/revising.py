@@ -8,23 +8,26 @@ from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import FailedPrecondition
 
-from dressage_orchestrator.lifecycle import lessons
+from dressage_orchestrator.lifecycle import budget, lessons
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
-from dressage_orchestrator.lifecycle.conversations import brief, converse, key_of
+from dressage_orchestrator.lifecycle.conversations import converse, key_of
 from dressage_orchestrator.lifecycle.outcome import Exhausted
 from dressage_orchestrator.lifecycle.steering import Directions
 from dressage_orchestrator.methods.reward import configs, diagnostics, history, suggestions, tools
+from dressage_orchestrator.methods.reward.briefing import reward_brief
 from dressage_orchestrator.methods.reward.code import Code
 from dressage_orchestrator.methods.reward.history import History
+from dressage_orchestrator.methods.reward.training import steps_of
 from dressage_orchestrator.models import USER
 
 NO_REVISION_REASON = "TEMPLATE_NO_REVISION"
 _HISTORY = 6
 _CHANGES = 30
-_DIRECTED = ("author", "planned_change", "notes", "parent", "reward.configs")
+_DIRECTED = ("author", "planned_change", "notes", "parent", "reward.configs", "reward.steps_per_member")
 _REVISED = (
     *("parent", "author", "diagnosis", "lesson", "planned_change", "lesson_tier", "notes", "addressed_notes"),
     *("structural_rewrite", "lesson_updates", "reward.hyperparameter_reasoning", "reward.configs"),
+    "reward.steps_per_member",
 )
 
 
@@ -39,6 +42,7 @@ def directed(context: SessionContext, number: int, directions: Directions) -> Co
         else:
             changes.parent = parent.name
             changes.reward.configs.extend(configs.next_configs(context.spec, parent, None))
+            changes.reward.steps_per_member = parent.reward.steps_per_member
         context.store.update_iteration(number, changes, _DIRECTED)
 
     context.step(f"directed:{number}", record)
@@ -54,14 +58,14 @@ def revised(context: SessionContext, number: int, directions: Directions) -> Cod
     task = context.message_step(f"brief:{number}", agent_pb.Task, lambda: _task(context, number, directions))
 
     def revise() -> Json:
-        past = history.read(context.store, number)
+        past = history.read(context.store, number, context.engine.store)
         try:
             result = converse(context, number, task, tools.history_tools(past))
         except FailedPrecondition as error:
             if error.reason != NO_REVISION_REASON:
                 raise
             raise Exhausted(f"no better reward is known: {error.message}") from error
-        return _record(context, number, past, directions, result)
+        return _record(context, number, past, directions, task.reviser, result)
 
     revision = context.step(f"revise:{number}", revise)
     return Code(revision["source"], revision["author"])
@@ -81,14 +85,16 @@ def _shown(past: History, rebase: int) -> list[v1.Iteration]:
 
 
 def _task(context: SessionContext, number: int, directions: Directions) -> agent_pb.Task:
-    past = history.read(context.store, number)
+    past, session = history.read(context.store, number, context.engine.store), context.store.get()
     shown = _shown(past, directions.rebase)
+    left = budget.left(session, now=context.store.now())
+    steps = steps_of(context.spec, shown[-1])
     held = lessons.in_force(past.iterations)
     notes = list(directions.notes)
     if directions.rebase:
         notes.append(f"Start from iteration {directions.rebase}, not from a later one.")
     reviser = agent_pb.ReviserTask(
-        brief=brief(context),
+        brief=reward_brief(context, number, left=left, steps_per_member=steps),
         history=shown,
         notes=notes,
         known_lessons=[
@@ -101,17 +107,27 @@ def _task(context: SessionContext, number: int, directions: Directions) -> agent
         iterations_without_improvement=diagnostics.without_best(past.iterations),
     )
     reviser.dynamics = _dynamics(past, shown)
+    if context.spec.reward.tune_hyperparameters:
+        members = (len(shown[-1].reward.configs) + 1) * context.spec.reward.seeds
+        reviser.lowest_steps, reviser.highest_steps = suggestions.step_range(
+            context.spec, members=members, left=left.env_steps
+        )
     return agent_pb.Task(key=key_of(context, f"iterations/{number}/reviser"), reviser=reviser)
 
 
 def _dynamics(past: History, shown: Sequence[v1.Iteration]) -> str:
     latest = shown[-1]
     warnings = [f"warning {entry}" for entry in latest.warnings]
-    return "\n".join([tools.dynamics(past.trained(latest.number)), *warnings])
+    return "\n".join([tools.dynamics(past, latest.number), *warnings])
 
 
 def _record(
-    context: SessionContext, number: int, past: History, directions: Directions, result: agent_pb.TaskResult
+    context: SessionContext,
+    number: int,
+    past: History,
+    directions: Directions,
+    task: agent_pb.ReviserTask,
+    result: agent_pb.TaskResult,
 ) -> Json:
     revision, settings = result.revision, context.spec.reward
     by_number = {entry.number: entry for entry in past.iterations}
@@ -119,7 +135,9 @@ def _record(
     suggested, clamped = suggestions.clamp(revision.hyperparameters, algorithm=settings.algorithm)
     proposed = suggested if revision.HasField("hyperparameters") else None
     chosen = configs.next_configs(context.spec, parent, proposed)
-    tuned = any(config.id == configs.PROPOSED for config in chosen)
+    steps, changed_steps = suggestions.steps(revision.steps_per_member, task, steps_of(context.spec, parent))
+    clamped += changed_steps
+    tuned = any(config.id == configs.PROPOSED for config in chosen) or steps != steps_of(context.spec, parent)
     unchanged = not revision.source.strip() or revision.source == parent.reward.source
     stuck = diagnostics.without_best(past.iterations) >= diagnostics.STUCK_AFTER
     changes = v1.Iteration(
@@ -137,6 +155,7 @@ def _record(
         changes.lesson_updates.add(number=update.number, tier=update.tier, reason=update.reason)
     changes.reward.hyperparameter_reasoning = revision.hyperparameter_reasoning if tuned else ""
     changes.reward.configs.extend(chosen)
+    changes.reward.steps_per_member = 0 if steps == settings.steps_per_member else steps
     context.store.update_iteration(number, changes, _REVISED)
     if settings.tune_hyperparameters and clamped:
         message = suggestions.clamped_message(clamped)

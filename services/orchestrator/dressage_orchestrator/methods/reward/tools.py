@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from dressage.api.v1 import session_pb2 as v1
@@ -18,6 +18,7 @@ from google.protobuf.json_format import MessageToDict
 
 from dressage_orchestrator.clients import Tool
 from dressage_orchestrator.lifecycle import lessons
+from dressage_orchestrator.methods.reward import trends
 from dressage_orchestrator.methods.reward.history import History
 from dressage_orchestrator.statistics import mean
 
@@ -45,7 +46,7 @@ def history_tools(history: History) -> dict[str, Tool]:
         "get_scores": lambda _: _text([_timeline(history, entry) for entry in history.iterations]),
         "get_lineage": lambda _: tree(history),
         "get_changes": lambda _: _text(changes(history)),
-        "get_lessons": lambda _: _text([_lesson(entry) for entry in lessons.lessons(history.iterations)]),
+        "get_lessons": lambda _: _text([_lesson(entry) for entry in lessons.in_force(history.iterations)]),
     }
 
 
@@ -98,9 +99,10 @@ def _describe(history: History, iteration: v1.Iteration) -> dict[str, Any]:
         "lesson": iteration.lesson,
         "judgment": {**_score(iteration), "diagnosis": iteration.judgment.diagnosis},
         "failure_tags": list(iteration.judgment.failure_tags),
-        "dynamics": dynamics(history.trained(iteration.number)),
+        "dynamics": dynamics(history, iteration.number),
         "best_config": iteration.reward.best_config,
         "hyperparameters": {config.id: _hyperparameters(config) for config in iteration.reward.configs},
+        **({"steps_per_member": iteration.reward.steps_per_member} if iteration.reward.steps_per_member else {}),
         "config_scores": {entry.config: round(entry.score, 4) for entry in iteration.reward.config_scores},
         "warnings": list(iteration.warnings),
     }
@@ -119,10 +121,17 @@ def _dynamics(history: History, iteration: v1.Iteration) -> dict[str, Any]:
             }
             for entry in member.evaluations[-_MAX_COURSE:]
         ]
-        metrics = {name: round(value, 6) for name, value in sorted(member.metrics.items())}
-        row = {"seed": member.seed, "course": course, "metrics": metrics}
+        row = {"seed": member.seed, "course": course, "metrics": _metrics(history, member)}
         configs.setdefault(member.config, {"hyperparameters": {}, "members": []})["members"].append(row)
     return {"configs": configs, "warnings": list(iteration.warnings)}
+
+
+def _metrics(history: History, member: v1.Member) -> dict[str, Any]:
+    """Return the course of a member's metrics over the parts of its training; their last values where it is not stored."""
+    trend = history.trend(member)
+    if trend:
+        return {name: [float(f"{value:.4g}") for value in values] for name, values in trend.items()}
+    return {name: round(value, 6) for name, value in sorted(member.metrics.items())}
 
 
 def _verdicts(judgment: v1.Judgment) -> list[dict[str, Any]]:
@@ -146,6 +155,8 @@ def _judgments(history: History, iteration: v1.Iteration) -> dict[str, Any]:
             "seed": member.seed,
             "env_step": member.evaluations[-1].env_step if member.evaluations else 0,
             "score": round(member.judgment.score, 4),
+            "diagnosis": member.judgment.diagnosis,
+            "judged_by": member.judgment.judged_by,
         }
         for member in history.trained(iteration.number)
     ]
@@ -158,6 +169,8 @@ def _judgments(history: History, iteration: v1.Iteration) -> dict[str, Any]:
         "iteration": iteration.number,
         **_score(iteration),
         "diagnosis": iteration.judgment.diagnosis,
+        "judged_by": iteration.judgment.judged_by,
+        "without_video": iteration.judgment.without_video,
         "failure_tags": list(iteration.judgment.failure_tags),
         "verdicts": _verdicts(iteration.judgment),
         "members": members,
@@ -165,26 +178,34 @@ def _judgments(history: History, iteration: v1.Iteration) -> dict[str, Any]:
     }
 
 
-def _rollouts(history: History, iteration: v1.Iteration) -> list[dict[str, Any]]:
-    rows = [
-        {
-            "rollout": rollout.artifact,
-            "member": member.name.rpartition("/")[2],
-            "config": member.config,
-            "seed": member.seed,
-            "env_step": evaluation.env_step,
-            "label": rollout.label,
-            "return": round(getattr(rollout, "return"), 4),
-            "proposed_return": round(rollout.proposed_return, 4),
-            "score": round(rollout.judgment.score, 4) if rollout.HasField("judgment") else None,
-            "diagnosis": rollout.judgment.diagnosis,
-            "verdicts": _verdicts(rollout.judgment),
-        }
+def _rollouts(history: History, iteration: v1.Iteration) -> dict[str, Any]:
+    """The rollouts in order; beyond the limit, those of each member's last checkpoints, the median ones first."""
+    ranked = [
+        (len(member.evaluations) - place, rollout.label != "median", member, evaluation, rollout)
         for member in history.trained(iteration.number)
-        for evaluation in member.evaluations
+        for place, evaluation in enumerate(member.evaluations)
         for rollout in evaluation.rollouts
     ]
-    return rows[-_MAX_ROLLOUTS:]  # the last checkpoints are those that decide
+    order = sorted(range(len(ranked)), key=lambda at: ranked[at][:2])[:_MAX_ROLLOUTS]
+    rows = [_rollout(*ranked[at][2:]) for at in sorted(order)]
+    return {"rollouts": rows, "left_out": len(ranked) - len(rows)}
+
+
+def _rollout(member: v1.Member, evaluation: v1.Evaluation, rollout: v1.Rollout) -> dict[str, Any]:
+    return {
+        "rollout": rollout.artifact,
+        "member": member.name.rpartition("/")[2],
+        "config": member.config,
+        "seed": member.seed,
+        "env_step": evaluation.env_step,
+        "label": rollout.label,
+        "return": round(getattr(rollout, "return"), 4),
+        "proposed_return": round(rollout.proposed_return, 4),
+        "score": round(rollout.judgment.score, 4) if rollout.HasField("judgment") else None,
+        "diagnosis": rollout.judgment.diagnosis,
+        "judged_by": rollout.judgment.judged_by,
+        "verdicts": _verdicts(rollout.judgment),
+    }
 
 
 def _compare(first: v1.Iteration, second: v1.Iteration) -> dict[str, Any]:
@@ -254,14 +275,22 @@ def diff(first: v1.Iteration, second: v1.Iteration) -> str:
     return "\n".join(lines)
 
 
-def dynamics(members: Sequence[v1.Member]) -> str:
-    """Return a training's course in words: returns at each evaluation and the last metrics, member by member."""
+def dynamics(history: History, number: int) -> str:
+    """Return the course of an iteration's training in words: returns by member, and metrics by config over its seeds."""
+    members = history.trained(number)
     lines = []
     for member in members:
         course = ", ".join(
             f"{entry.env_step}: {mean(entry.proposed_returns or entry.returns):.4g}" for entry in member.evaluations
         )
-        last = ", ".join(f"{name} {value:.4g}" for name, value in sorted(member.metrics.items()))
         broke = f"; stopped: {member.failure.message}" if member.HasField("failure") else ""
-        lines.append(f"config {member.config} seed {member.seed}: return by env step {course or 'none'}; {last}{broke}")
+        lines.append(f"config {member.config} seed {member.seed}: return by env step {course or 'none'}{broke}")
+    for config in dict.fromkeys(member.config for member in members):
+        group = [member for member in members if member.config == config]
+        if trend := trends.merged([entry for entry in map(history.trend, group) if entry]):
+            over = f"means over {trends.PARTS} parts of the training, first to last"
+            lines.append(f"config {config}, metrics over all seeds ({over}): {trends.text(trend)}")
+        else:
+            last = (", ".join(f"{name} {value:.4g}" for name, value in sorted(m.metrics.items())) for m in group)
+            lines.append(f"config {config}, last metrics by seed: {'; '.join(last)}")
     return "\n".join(lines)

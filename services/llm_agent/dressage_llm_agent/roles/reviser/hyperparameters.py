@@ -1,0 +1,97 @@
+"""Hyperparameters in a revision: those that the prompt offers, and the JSON of the reply."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
+from dressage.training import sac
+from dressage.training.hyperparameters import HIDDEN_SIZE, MAX_HIDDEN_LAYERS, RECOMMENDED_HIDDEN_LAYERS, RULES
+
+from dressage_llm_agent.history import HyperparameterValue
+from dressage_llm_agent.roles.replies import blocks
+
+SIZES, STEPS = "hidden_sizes", "steps_per_member"
+_Bounds = tuple[float, float, bool]
+# Name to (lowest, highest, whole number), as in the prompt; the orchestrator clips other values to these bounds.
+_HYPERPARAMETERS: dict[str, _Bounds] = {
+    name: (*rule.recommended, rule.whole) for name, rule in RULES.items() if rule.recommended is not None
+}
+_LARGEST = 2**31 - 1
+assert HIDDEN_SIZE.recommended is not None
+_SIZES_FORM = (
+    f"a list of 1 to {RECOMMENDED_HIDDEN_LAYERS} whole numbers from {HIDDEN_SIZE.recommended[0]:g} to "
+    f"{HIDDEN_SIZE.recommended[1]:g}, the hidden layers of policy and value network"
+)
+
+
+def offered(task: agent_pb.ReviserTask) -> list[str]:
+    """Return what a revision may change, each with its range."""
+    shown = [f"{name} ({low:g} to {high:g})" for name, (low, high, _) in _numbers(task).items() if name != STEPS]
+    shown.append(f"{SIZES} ({_SIZES_FORM})")
+    if task.highest_steps:
+        now = task.brief.facts.steps_per_member
+        shown.append(f"{STEPS} ({task.lowest_steps} to {task.highest_steps}, now {now}: how long each seed trains)")
+    return shown
+
+
+def _numbers(task: agent_pb.ReviserTask) -> Mapping[str, _Bounds]:
+    """The numbers that the algorithm has; for SAC without the entropy coefficient, which it tunes by itself."""
+    numbers = dict(_HYPERPARAMETERS)
+    if task.algorithm == "sac":
+        names = set(sac.HYPERPARAMETERS) - {"entropy_coef"}
+        numbers = {name: bounds for name, bounds in numbers.items() if name in names}
+    if task.highest_steps:
+        numbers[STEPS] = (task.lowest_steps, task.highest_steps, True)
+    return numbers
+
+
+def parse_hyperparameters(text: str, problems: list[str], task: agent_pb.ReviserTask) -> dict[str, HyperparameterValue]:
+    """Return the values of the reply's JSON by name, the steps of the training among them.
+
+    :param problems: gets what is wrong with them.
+    """
+    numbers = _numbers(task)
+    objects = [block for block in blocks(text) if block.language == "json"]
+    if not objects:
+        return {}
+    try:
+        data = json.loads(objects[0].text)
+    except ValueError as error:
+        problems.append(f"the JSON of '## Hyperparameters' cannot be read ({error})")
+        return {}
+    if not isinstance(data, dict) or len(objects) > 1:
+        problems.append("'## Hyperparameters' must hold one JSON object")
+        return {}
+    changes: dict[str, HyperparameterValue] = {}
+    for name, value in data.items():
+        if name == SIZES:
+            if (sizes := _sizes(value)) is None:
+                problems.append(f"{SIZES} is {value!r}; it must be {_SIZES_FORM}")
+            else:
+                changes[name] = sizes
+        elif (problem := _hyperparameter_problem(name, value, numbers)) is not None:
+            problems.append(problem)
+        else:
+            changes[name] = int(value) if numbers[name][2] else float(value)
+    return changes
+
+
+def _hyperparameter_problem(name: str, value: Any, numbers: Mapping[str, _Bounds]) -> str | None:
+    if name not in numbers:
+        return f"there is no hyperparameter {name!r}; there are {', '.join([*numbers, SIZES])}"
+    low, high, whole = numbers[name]
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not number or abs(value) > _LARGEST or (whole and value != int(value)):
+        kind = "a whole number" if whole else "a number"
+        return f"{name} is {value!r}; it must be {kind} from {low:.10g} to {high:.10g}"
+    return None
+
+
+def _sizes(value: Any) -> tuple[int, ...] | None:
+    """The sizes of hidden layers; None for anything else. The orchestrator clips them."""
+    whole = isinstance(value, list) and all(HIDDEN_SIZE.allows(size) for size in value)
+    return tuple(value) if whole and 1 <= len(value) <= MAX_HIDDEN_LAYERS else None

@@ -1,0 +1,63 @@
+"""What authors of a session are given, and a revision that changes length and networks of the training."""
+
+from __future__ import annotations
+
+import pytest
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
+from dressage.api.v1 import session_pb2 as v1
+from dressage.api.v1 import session_service_pb2 as pb
+
+from tests.fakes.specs import reward_session
+from tests.integration.orchestrator.fakes import author, watch
+from tests.integration.orchestrator.stack import Stack
+
+pytestmark = pytest.mark.asyncio
+OPTIONS = v1.EnvironmentOptions(max_episode_steps=200)
+
+
+def longer(task: agent_pb.Task) -> agent_pb.TaskResult:
+    """The default script; the revision asks for more steps than allowed, and for larger networks."""
+    result = author(task)
+    if task.HasField("reviser"):
+        result.revision.steps_per_member = 10**9
+        result.revision.hyperparameters.hidden_sizes.extend([128, 128])
+        result.revision.hyperparameter_reasoning = "the return still rose"
+    return result
+
+
+async def test_authors_know_the_session_and_a_revision_trains_longer(stack: Stack) -> None:
+    stack.neighbours.agent.answer = longer
+    await stack.start()
+    spec = reward_session(
+        intent="run", environment="environments/HalfCheetah-v5", seeds=1, steps_per_member=1000, max_iterations=3
+    )
+    spec.environment_options.CopyFrom(OPTIONS)
+    spec.budget.env_steps = 5000
+    spec.budget.dollars = 2.0
+    created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=spec, session_id="told"))
+    events = await watch(stack.sessions, created.name)
+
+    tasks = {task.key.rpartition("iterations/")[2]: task for task in stack.neighbours.agent.tasks}
+    facts = {key: getattr(task, task.WhichOneof("role")).brief.facts for key, task in tasks.items()}
+    assert set(facts) == {"judge_author", "1/reward_author", "1/reward_author/repair/1", "2/reviser"}
+    for given in facts.values():
+        assert given.environment_options == OPTIONS and given.seeds == 1 and given.steps_per_member == 1000
+        assert given.pass_threshold == 0.7 and given.max_iterations == 3 and given.video
+    assert facts["1/reward_author"].iteration == 1 and facts["1/reward_author"].budget == spec.budget
+    # The reviser is given what is left, and may not train for longer than that allows.
+    assert facts["2/reviser"].iteration == 2 and facts["2/reviser"].budget.env_steps == 4000
+    assert facts["2/reviser"].budget.dollars == pytest.approx(2.0 - 0.03)
+    assert tasks["2/reviser"].reviser.tune_hyperparameters
+    assert tasks["2/reviser"].reviser.highest_steps == 4000 // 2
+
+    second = await stack.sessions.GetIteration(pb.GetIterationRequest(name=f"{created.name}/iterations/2"))
+    assert second.reward.steps_per_member == 2000
+    assert [(c.id, list(c.hyperparameters.hidden_sizes)) for c in second.reward.configs] == [
+        ("default", []),
+        ("proposed", [128, 128]),
+    ]
+    session = await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name))
+    assert session.state == v1.SESSION_STATE_SUCCEEDED, session.state_reason
+    assert session.env_steps == 1000 + 2 * 2000
+    warnings = [event.warning.message for event in events if event.warning.reason == "SUGGESTION_CLAMPED"]
+    assert len(warnings) == 1 and "steps_per_member 1e+09 → 2000" in warnings[0]
