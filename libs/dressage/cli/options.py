@@ -157,6 +157,12 @@ EarlyStop = Annotated[
         show_default=False,
     ),
 ]
+Checkpoint = Annotated[
+    str,
+    typer.Option(
+        "--checkpoint", metavar="last|best", help="Checkpoint of each seed that is judged and delivered [last]."
+    ),
+]
 BudgetDollars = Annotated[
     float | None,
     typer.Option("--budget-dollars", metavar="X", min=0.0, help="Limit for the cost of model calls, in dollars."),
@@ -274,6 +280,7 @@ class RunOptions:
     variants: Variants = False
     tune: Tune = None
     early_stop: EarlyStop = None
+    checkpoint: Checkpoint = ""
     backend: Backend = ""
     algorithm: Algorithm = ""
     pool: Pool = ""
@@ -321,6 +328,7 @@ class CaseOptions:
     variants: Variants = False
     tune: Tune = None
     early_stop: EarlyStop = None
+    checkpoint: Checkpoint = ""
     budget_dollars: BudgetDollars = None
     budget_tokens: BudgetTokens = None
 
@@ -335,6 +343,8 @@ LATEST = "@latest"
 
 def _newest(value: Any, common: CommonOptions) -> Any:
     """Return the id of the newest session in place of `@latest`, also before a slash; other values as they are."""
+    if isinstance(value, list):
+        return [_newest(entry, common) for entry in value]
     if not isinstance(value, str) or not (value == LATEST or value.startswith(f"{LATEST}/")):
         return value
     from dressage.local.connection import Connection, execute

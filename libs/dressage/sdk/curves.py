@@ -36,14 +36,16 @@ def title(session: pb.Session) -> str:
     return f"{_shortened(session.spec.intent)} · {environment}"
 
 
-async def save(session: pb.Session, connection: Connection) -> Picture | None:
+async def save(session: pb.Session, connection: Connection, *, path: Path | None = None) -> Picture | None:
     """Draw the curves of the training of the best policy; None if there is no such training.
 
-    The picture is written next to the policy if the artifacts are on this machine, else to the current folder.
+    :param path: of the picture; by default next to the policy if the artifacts are on this machine, else in the current folder.
     """
     curves = await load_curves(session, connection)
     if curves is None:
         return None
+    if path is not None:
+        return draw_to(curves, path, session)
     policy = connection.local_path(session.best_policy)
     name = f"learning-curve-{short(session.name)}.png"
     return draw_to(curves, policy.parent / CURVE_FILE if policy is not None else Path(name).absolute(), session)

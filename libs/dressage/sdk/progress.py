@@ -14,6 +14,7 @@ from typing import Any
 from dressage.api.v1 import event_pb2, session_pb2
 from dressage.sdk import methods
 from dressage.sdk.checkpoints import Checkpoints
+from dressage.sdk.durations import duration
 
 _KEPT_LINES = 8
 _DETAILED_ITERATIONS = 3
@@ -135,7 +136,7 @@ def advance(view: View, event: event_pb2.Event) -> View:
 
 
 def _with_checkpoints(view: View, event: event_pb2.Event) -> View:
-    """Return the view with what an event tells about checkpoints, and the line of one that is complete."""
+    """Return the view with the content of an event about checkpoints, and the line of one that is complete."""
     kind, known = event.WhichOneof("payload"), view.checkpoints
     if kind == "evaluation_finished":
         known = known.with_evaluation(short(event.evaluation_finished.member), event.evaluation_finished)
@@ -492,13 +493,3 @@ def _format_stopped(stopped: session_pb2.EarlyStop) -> str:
 def saved_text(steps: int) -> str:
     """Return the environment steps that were not trained, as text."""
     return f"{counted(steps, 'environment step')} saved"
-
-
-def duration(seconds: float) -> str:
-    """Return a duration as text: `42 s`, `3 min 05 s`, `2 h 10 min`."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -71,6 +71,7 @@ def run(
     variants: bool = False,
     tune: bool | None = None,
     early_stop: bool | None = None,
+    checkpoint: str = "",
     approve: bool = False,
     video: str = "",
     video_options: Mapping[str, Any] | None = None,
@@ -116,6 +117,7 @@ def run(
     :param tune: whether an author may change hyperparameters, networks and steps; by default with a language model.
     :param early_stop: whether a training ends early once every seed passes with a margin at two successive checkpoints; by
         default True for trainings of one config.
+    :param checkpoint: ``last`` or ``best``: the checkpoint of each seed that is judged, confirmed and delivered.
     :param approve: whether to wait for an approval before each evaluation (``dressage sessions approve``).
     :param video: rollouts that a vision model looks at: ``deciding`` (the default), ``all`` or ``none``; ``only`` is ``deciding``
         without a code judge.
@@ -158,6 +160,7 @@ def run(
             variants=variants,
             tune=tune,
             early_stop=early_stop,
+            checkpoint=checkpoint,
             approve=approve,
             video=video,
             video_options=pairs(video_options),

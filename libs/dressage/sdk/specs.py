@@ -45,6 +45,7 @@ class SpecOptions:
     variants: bool = False
     tune: bool | None = None
     early_stop: bool | None = None
+    checkpoint: str = ""
     """None: for trainings of one config."""
     approve: bool = False
     video: str = ""
@@ -60,6 +61,11 @@ class SpecOptions:
     settings: Sequence[str] = field(default=())
 
 
+_CHECKPOINTS = {
+    "": pb.CHECKPOINT_CHOICE_UNSPECIFIED,
+    "last": pb.CHECKPOINT_CHOICE_LAST,
+    "best": pb.CHECKPOINT_CHOICE_BEST,
+}
 _REWARD_OPTIONS = {
     "seeds": "--seeds",
     "steps": "--steps",
@@ -68,6 +74,7 @@ _REWARD_OPTIONS = {
     "variants": "--variants",
     "tune": "--tune",
     "early_stop": "--early-stop",
+    "checkpoint": "--checkpoint",
     "backend": "--backend",
     "algorithm": "--algorithm",
     "evaluation_episodes": "--evaluation-episodes",
@@ -169,6 +176,7 @@ def _reward(options: SpecOptions) -> pb.RewardSpec:
         tune_hyperparameters=options.tune,
         config_variants=options.variants,
         early_stop=options.early_stop,
+        checkpoint=_CHECKPOINTS[_one_of("--checkpoint", options.checkpoint, ("last", "best"))],
     )
 
 

@@ -159,16 +159,22 @@ def _score_before_video(judgment: v1.Judgment) -> float | None:
     return scores.get(v1.JUDGE_KIND_CODE) if v1.JUDGE_KIND_VIDEO in scores else None
 
 
+def deciding(member: v1.Member) -> v1.Evaluation:
+    """Evaluation of the checkpoint that is judged and delivered: the last one, unless another one was chosen."""
+    last = member.evaluations[-1] if member.evaluations else v1.Evaluation()
+    return next((entry for entry in member.evaluations if entry.env_step == member.delivered_env_step), last)
+
+
 def member_judgment(member: v1.Member, *, threshold: float) -> v1.Judgment:
-    """Judgment of a member: that of its last checkpoint."""
+    """Judgment of a member: that of its deciding checkpoint."""
     if member.HasField("failure"):
         return unjudged(f"seed {member.seed} was stopped: {member.failure.message}")
-    last = member.evaluations[-1] if member.evaluations else v1.Evaluation()
-    if not any(is_judged(rollout) for rollout in last.rollouts):
-        entry = unjudged(f"seed {member.seed} has no {'judged ' if last.rollouts else ''}rollouts")
-        entry.unjudged_rollouts = len(last.rollouts)
+    evaluation = deciding(member)
+    if not any(is_judged(rollout) for rollout in evaluation.rollouts):
+        entry = unjudged(f"seed {member.seed} has no {'judged ' if evaluation.rollouts else ''}rollouts")
+        entry.unjudged_rollouts = len(evaluation.rollouts)
         return entry
-    return checkpoint_judgment(member, last, threshold=threshold)
+    return checkpoint_judgment(member, evaluation, threshold=threshold)
 
 
 def checkpoint_judgment(member: v1.Member, evaluation: v1.Evaluation, *, threshold: float) -> v1.Judgment:
@@ -184,8 +190,8 @@ def checkpoint_judgment(member: v1.Member, evaluation: v1.Evaluation, *, thresho
 
 
 def returns_of(members: Sequence[v1.Member], scales: Mapping[str, float]) -> v1.ReturnSummary:
-    """Returns and speeds of the members' last evaluations, with those of the random policy for comparison."""
-    last = [member.evaluations[-1] for member in members if member.evaluations]
+    """Returns and speeds of the members' deciding evaluations, with those of the random policy for comparison."""
+    last = [deciding(member) for member in members if member.evaluations]
     means = [mean(entry.returns) for entry in last if entry.returns]
     summary = v1.ReturnSummary(mean=mean(means), std=deviation(means), episodes=sum(len(e.returns) for e in last))
     summary.random_mean = scales.get("random_return", 0.0)

@@ -167,7 +167,7 @@ def deciding_rollouts(members: Sequence[v1.Member], selection: v1.VideoJudging.V
             continue
         judged = [entry for entry in member.evaluations if aggregate.checkpoint_score(entry) is not None]
         best = max(judged, key=lambda entry: aggregate.checkpoint_score(entry) or 0.0, default=None)
-        last = member.evaluations[-1]
+        last = aggregate.deciding(member)
         if selection == v1.VIDEO_JUDGING_ALL:
             chosen += [rollout.artifact for rollout in last.rollouts]
             continue

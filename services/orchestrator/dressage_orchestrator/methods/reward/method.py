@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clients import JudgeClient
+from dressage_orchestrator.lifecycle import aggregate
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.loop import enter
 from dressage_orchestrator.lifecycle.method import Deliverable, Estimate, Evaluated, Method, Proposal
@@ -24,6 +25,7 @@ from dressage_orchestrator.methods.reward import (
     durations,
     judgment,
     revising,
+    selecting,
     spec,
     tools,
     trained_judge,
@@ -199,7 +201,13 @@ class RewardSession:
             return Evaluated(passed=True)
         enter(context, number, v1.PHASE_JUDGE)
         try:
-            verdict = judgment.judge_training(context, number, row.name, self._judged_by_code(number, row.name))
+            source = self._judged_by_code(number, row.name)
+            if self._judge is not None:
+                self._judge = selecting.select_checkpoints(
+                    context, number, row.name, self._judge, reward_source=reward.source
+                )
+                source = self._judge.source
+            verdict = judgment.judge_training(context, number, row.name, source)
         except (DressageError, Exhausted):  # the session ends, but not without its policy
             context.step(f"unjudged:{number}", lambda: judgment.record_best_unjudged(context, number, row.name))
             raise
@@ -237,7 +245,7 @@ class RewardSession:
         member = best_member([m for m in members if not best_config or m.config == best_config])
         if member is None:
             return None
-        last = member.evaluations[-1] if member.evaluations else v1.Evaluation()
+        last = aggregate.deciding(member)
         rollout = next((entry.artifact for entry in last.rollouts if entry.label == "median"), "")
         return Deliverable(number, member.policy, member.name, rollout, last.env_step)
 
@@ -270,7 +278,7 @@ def best_member(members: list[v1.Member]) -> v1.Member | None:
     """Return the member with a policy and the best judgment; of equals, or unjudged ones, the one with the best return."""
 
     def rank(member: v1.Member) -> tuple[float, float]:
-        last = member.evaluations[-1] if member.evaluations else v1.Evaluation()
+        last = aggregate.deciding(member)
         returns = last.returns if member.HasField("judgment") else last.proposed_returns or last.returns
         return (member.judgment.score if member.HasField("judgment") else 0.0, mean(returns))
 
