@@ -132,7 +132,6 @@ class FakeJudge(judge_rpc.JudgeServiceServicer):
 
     def _judge_by_video(self, request: judge_pb.JudgeRequest, entry: judge_pb.RolloutJudgment, score: float) -> None:
         """The first `sees` rollouts of a request get a verdict by video, the others a notice."""
-        entry.judgment.cost.CopyFrom(v1.Cost(requests=3, input_tokens=300, output_tokens=30, dollars=0.03))
         if list(request.video.rollouts).index(entry.rollout) >= self.sees:
             entry.notices.append("the frames decided no visual criterion")
             return
