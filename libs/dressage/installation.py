@@ -13,7 +13,7 @@ from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[2]
 _CPU_TORCH = "--extra-index-url https://download.pytorch.org/whl/cpu"
-"""The index of PyTorch with builds for the CPU; PyPI's build brings gigabytes of GPU libraries."""
+"""The index of PyTorch with builds for the CPU; PyPI's build has gigabytes of GPU libraries."""
 _SB3 = ("torch", "stable_baselines3")
 
 

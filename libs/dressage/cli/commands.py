@@ -181,8 +181,17 @@ def bench(
     raise typer.Exit(benchmarks.bench(cases, server, plan, as_json=common.as_json))
 
 
+@grouped
 def report(
-    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER…", help="Folders of results of experiments.")],
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="FOLDER…|SESSION", help="Folders of results of experiments; or a session, with --html."),
+    ],
+    common: CommonOptions,
+    html: Annotated[
+        bool,
+        typer.Option("--html", help="Write one self-contained page about a session: scores, curves, videos, code."),
+    ] = False,
     metric: Annotated[
         str,
         typer.Option(
@@ -197,7 +206,10 @@ def report(
         list[Path] | None, typer.Option(metavar="FILE", help="Published numbers to show next to ours; repeatable.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder of the report [the first FOLDER].")
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="PATH", help="Folder of the report [the first FOLDER], or file [SESSION.html]."
+        ),
     ] = None,
     page: Annotated[
         Path | None,
@@ -205,17 +217,26 @@ def report(
             metavar="FILE", help="Write the report between the markers of this page, and its pictures next to it."
         ),
     ] = None,
-    as_json: Json = False,
 ) -> None:
-    """Compare the methods of experiments.
+    """Compare the methods of experiments, or write a page about a session.
 
-    Writes means, intervals, tests, aggregates and learning curves as Markdown, CSV and pictures.
+    For experiments: means, intervals, tests, aggregates and learning curves as Markdown, CSV and pictures.
     """
-    from dressage.cli import experiment_report
+    from dressage.cli import experiment_report, session_report
 
+    if html:
+        if len(sources) != 1:
+            raise typer.BadParameter("--html takes one session", param_hint="SESSION")
+        raise typer.Exit(session_report.write(sources[0], common.server(), out=out, as_json=common.as_json))
     raise typer.Exit(
         experiment_report.write(
-            folders, metric=metric, reference=reference, beside=beside or [], out=out, page=page, as_json=as_json
+            [Path(source) for source in sources],
+            metric=metric,
+            reference=reference,
+            beside=beside or [],
+            out=out,
+            page=page,
+            as_json=common.as_json,
         )
     )
 

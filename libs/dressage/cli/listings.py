@@ -15,7 +15,8 @@ from dressage.cli import output, run, search_listing, summary
 from dressage.client.aio import ENDED
 from dressage.local.connection import Connection
 from dressage.sdk import screen
-from dressage.sdk.progress import counted, duration, score_text, short
+from dressage.sdk.durations import duration
+from dressage.sdk.progress import counted, score_text, short
 
 _INTENT_SHOWN = 48
 
@@ -252,11 +253,13 @@ def _limits(budget: pb.Budget) -> list[str]:
     ]
 
 
-def _lineage_parts(node: sessions_pb.LineageNode) -> list[str]:
+def lineage_parts(node: sessions_pb.LineageNode) -> list[str]:
     """Return the facts about an iteration that the tree shows after its number and score."""
     interval = f"[{node.interval_low:.2f}, {node.interval_high:.2f}]" if node.HasField("interval_low") else ""
     return [
         interval,
+        node.judged_by
+        and f"judged by {node.judged_by}" + (f", no video: {node.without_video}" if node.without_video else ""),
         "(best)" if node.best else "",
         "(rewrite)" if node.structural_rewrite else "",
         f"(edited by a person: {', '.join(node.edited)})" if node.edited else "",
@@ -280,7 +283,7 @@ def print_lineage(tree: sessions_pb.Lineage, *, as_json: bool) -> None:
     for node in tree.nodes:
         score = score_text(node.score) if node.HasField("score") else "  – "
         text = Text(f"{short(node.iteration)}  {score}", style="bold green" if node.best else "")
-        for part in filter(None, _lineage_parts(node)):
+        for part in filter(None, lineage_parts(node)):
             text.append(f"  {part}", style="not bold default")
         branches[node.iteration] = branches.get(node.parent, root).add(text)
     output.console().print(root)

@@ -81,6 +81,14 @@ EnvironmentOptions = Annotated[
         help="Option of the environment: max_episode_steps, terminate_when_unhealthy or reset_noise_scale; repeatable.",
     ),
 ]
+VideoOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--video-option",
+        metavar="NAME=VALUE",
+        help="What the vision model is shown: fps, window_seconds, votes, motion_trail or camera; repeatable.",
+    ),
+]
 Seeds = Annotated[
     int | None, typer.Option("--seeds", metavar="N", min=1, max=100, help="Number of seeds for each config [3].")
 ]
@@ -285,8 +293,15 @@ class RunOptions:
         typer.Option("--criteria", metavar="FILE", help="Criteria, as `dressage elicit --out` writes them."),
     ] = None
     video: Annotated[
-        str, typer.Option("--video", metavar="deciding|none|all", help="Rollouts that a vision model judges.")
-    ] = "deciding"
+        str,
+        typer.Option(
+            "--video",
+            metavar="deciding|all|none|only",
+            show_default=False,
+            help="Rollouts that a vision model judges [deciding]; only: as deciding, without a code judge.",
+        ),
+    ] = ""
+    video_options: VideoOptions = None
     approve: Annotated[
         bool,
         typer.Option("--approve/--no-approve", help="Wait for `dressage sessions approve` before each evaluation."),
@@ -328,6 +343,8 @@ LATEST = "@latest"
 
 def _newest(value: Any, common: CommonOptions) -> Any:
     """Return the id of the newest session in place of `@latest`, also before a slash; other values as they are."""
+    if isinstance(value, list):
+        return [_newest(entry, common) for entry in value]
     if not isinstance(value, str) or not (value == LATEST or value.startswith(f"{LATEST}/")):
         return value
     from dressage.local.connection import Connection, execute

@@ -7,9 +7,10 @@ from typing import Any
 
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.cli import output
+from dressage.sdk.durations import duration
 from dressage.sdk.methods import REWARD
 from dressage.sdk.preflight import TEMPLATE
-from dressage.sdk.progress import counted, duration, short
+from dressage.sdk.progress import counted, short
 
 _MAX_SETTING = 60
 _WITHOUT_MODEL = ("random", "hill_climb", "cma_es", "sb3_")

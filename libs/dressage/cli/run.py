@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from dressage.api.v1 import session_pb2
@@ -71,15 +72,18 @@ async def _run(spec: session_pb2.SessionSpec, server: ServerOptions, output_opti
         return code if code is not None else summary.exit_code(ended, fail_below=output_options.fail_below)
 
 
-async def curve(session: session_pb2.Session, connection: Connection) -> Picture | None:
-    """Draw the learning curves of the best training; None if there is no policy."""
+async def curve(session: session_pb2.Session, connection: Connection, *, path: Path | None = None) -> Picture | None:
+    """Draw the learning curves of the best training; None if there is no policy.
+
+    :param path: of the picture; by default next to the policy.
+    """
     if not session.best_policy:
         return None
     from dressage.sdk import curves, search_curves
 
     if progress.is_search(session):
-        return await search_curves.save(session, connection)
-    return await curves.save(session, connection)
+        return await search_curves.save(session, connection, path=path)
+    return await curves.save(session, connection, path=path)
 
 
 def _asker(output_options: OutputOptions) -> Callable[[str], bool] | None:

@@ -1,7 +1,7 @@
 """`dressage runs logs --follow`: prints what is added to the log of a run, until the run ends.
 
 The API reads the end of a log. Two readings overlap, so that what is new is what follows the overlap; if they do not, lines
-between them were longer than a reading, and a line says so.
+between them were longer than a reading, and a line marks the place.
 """
 
 from __future__ import annotations

@@ -9,9 +9,10 @@ from dressage.cli import output
 from dressage.installation import has_sb3
 from dressage.local.connection import Connection
 from dressage.sdk.curve_file import CURVE_FILE, Picture
+from dressage.sdk.durations import duration
+from dressage.sdk.judged import judged_text
 from dressage.sdk.progress import (
     counted,
-    duration,
     is_search,
     mean_text,
     return_text,
@@ -77,6 +78,13 @@ def judgment_dict(judgment: pb.Judgment) -> dict[str, Any]:
         "interval": [judgment.interval_low, judgment.interval_high] if samples else None,
         "criteria": {criterion.name: criterion.score for criterion in judgment.criteria},
         "diagnosis": judgment.diagnosis,
+        "judged": judged_text(judgment),
+        "judged_by": judgment.judged_by,
+        "without_video": judgment.without_video,
+        "rollouts": judgment.rollouts,
+        "video_rollouts": judgment.video_rollouts,
+        "unjudged_rollouts": judgment.unjudged_rollouts,
+        "video_left_out": judgment.video_left_out,
     }
 
 
@@ -159,18 +167,33 @@ def text(facts: dict[str, Any]) -> Any:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column(overflow="fold")
-    state = Text(facts["state"], style=_STYLES.get(facts["state"], "bold"))
-    for reason in filter(None, (session.get("state_reason"), *_failure(session))):
-        state.append(f"  {reason}", style="not bold")
-    rows: list[tuple[str, Any]] = [("session", short(session["name"])), ("state", state)]
+    (_, state_text), *results = result_rows(facts)
+    state = Text(state_text)
+    state.stylize(_STYLES.get(facts["state"], "bold"), 0, len(facts["state"]))
+    rows: list[tuple[str, Any]] = [("session", short(session["name"])), ("state", state), *results]
+    places = {"policy": facts["policy"], "video": facts["video"], "curve": facts["learning_curve"]}
+    rows += [(kind, place["path"] or place["artifact"]) for kind, place in places.items() if place]
+    rows += [("curve", f"none, {facts['no_learning_curve']}")] if facts["no_learning_curve"] else []
+    rows += [("next" if first else "", command) for first, command in _next(facts)]
+    for name, value in rows:
+        table.add_row(name, value if isinstance(value, Text) else Text(value))
+    return table
+
+
+def result_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return state, scores, returns and effort of a session as texts; the state is the first."""
+    session = facts["session"]
+    reasons = filter(None, (session.get("state_reason"), *_failure(session)))
+    rows: list[tuple[str, str]] = [("state", "  ".join((facts["state"], *reasons)))]
     if "report_returns" in facts and facts["score"] is not None:
         rows.append(("score", _report(facts)))
     elif facts["score"]:
         rows.append(("score", _score(facts["score"])))
+        rows += [("judged by", facts["score"]["judged"])] if facts["score"].get("judged") else []
     elif facts.get("best_score") is not None:
         goal = f" (succeeds from {facts['goal']})" if facts["goal"] else ""
         rows.append(("score", f"{score_text(facts['best_score'])}{goal}"))
-    rows += [("confirmed", _score(facts["confirmation"]))] if facts["confirmation"] else []
+    rows += _confirmed(facts)
     rows += _returns(facts["returns"])
     if "episodes" in facts:
         rows.append(("search", _effort(facts)))
@@ -179,13 +202,18 @@ def text(facts: dict[str, Any]) -> Any:
         saved = session.get("env_steps_saved", 0)
         spared = f" ({saved_text(saved)})" if saved else ""
         rows.append(("took", f"{duration(facts['seconds'])}, {steps}{spared}"))
-    places = {"policy": facts["policy"], "video": facts["video"], "curve": facts["learning_curve"]}
-    rows += [(kind, place["path"] or place["artifact"]) for kind, place in places.items() if place]
-    rows += [("curve", f"none, {facts['no_learning_curve']}")] if facts["no_learning_curve"] else []
-    rows += [("next" if first else "", command) for first, command in _next(facts)]
-    for name, value in rows:
-        table.add_row(name, value if isinstance(value, Text) else Text(value))
-    return table
+    return rows
+
+
+def _confirmed(facts: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return the score on fresh seeds, and what judged it where that differs from the first score's."""
+    again, first = facts["confirmation"], facts["score"] or {}
+    if not again:
+        return []
+    judged = again.get("judged", "")
+    return [("confirmed", _score(again))] + (
+        [("judged by", judged)] if judged and judged != first.get("judged") else []
+    )
 
 
 def _failure(session: dict[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ from dressage.experiments.published import Published
 from dressage.experiments.report import table
 from dressage.experiments.statistics import Interval
 from dressage.experiments.successes import Success
-from dressage.sdk.progress import duration
+from dressage.sdk.durations import duration
 
 _TERMS = (
     "**Reached**: a program has a mean return of the target on the search states, which is what papers count. **Solved**: the "

@@ -10,7 +10,8 @@ from dressage.experiments.analysis import METRICS, Analysis, Comparison, Metric,
 from dressage.experiments.published import Published, PublishedValue
 from dressage.experiments.records import Record
 from dressage.experiments.statistics import CONFIDENCE, Interval, Summary
-from dressage.sdk.progress import counted, duration
+from dressage.sdk.durations import duration
+from dressage.sdk.progress import counted
 
 _SIGNIFICANT = 0.05
 

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dressage.api.v1 import session_pb2
-from dressage.sdk.progress import MemberView, View, duration, evaluating, phase_text, return_text, search_parts, short
+from dressage.sdk.durations import duration
+from dressage.sdk.progress import MemberView, View, evaluating, phase_text, return_text, search_parts, short
 
 _BAR_WIDTH = 24
 

@@ -14,6 +14,7 @@ from typing import Any
 from dressage.api.v1 import event_pb2, session_pb2
 from dressage.sdk import methods
 from dressage.sdk.checkpoints import Checkpoints
+from dressage.sdk.durations import duration
 
 _KEPT_LINES = 8
 _DETAILED_ITERATIONS = 3
@@ -78,6 +79,8 @@ class View:
     steps_per_second: float = 0.0
     seconds_left: float = 0.0
     best_score: float | None = None
+    judged_iteration: int = 0
+    """The iteration whose judgment came last."""
     dollars: float = 0.0
     episodes: int = 0
     candidates: int = 0
@@ -127,13 +130,13 @@ def advance(view: View, event: event_pb2.Event) -> View:
         view = replace(view, best_score=_highest(view, improvement.score), candidates=candidates)
     view = _with_checkpoints(view, event)
     silent = (kind in _WITHOUT_LINE and not _is_program(event)) or is_routine(event, method=view.method)
-    text = view.notice or (None if silent or is_detail(event, method=view.method) else line(event))
+    text = view.notice or (None if silent or is_detail(event, view) else line(event))
     new = text is not None and view.lines[-1:] != (text,)
     return replace(view, lines=(*view.lines, str(text))[-_KEPT_LINES:]) if new else view
 
 
 def _with_checkpoints(view: View, event: event_pb2.Event) -> View:
-    """Return the view with what an event tells about checkpoints, and the line of one that is complete."""
+    """Return the view with the content of an event about checkpoints, and the line of one that is complete."""
     kind, known = event.WhichOneof("payload"), view.checkpoints
     if kind == "evaluation_finished":
         known = known.with_evaluation(short(event.evaluation_finished.member), event.evaluation_finished)
@@ -150,16 +153,16 @@ def _is_member(subject: str) -> bool:
     return "/members/" in subject and not subject.endswith(".npz")
 
 
-def is_detail(event: event_pb2.Event, *, method: str) -> bool:
-    """Return whether an event has its own line only in a verbose output, because another line has what it tells.
+def is_detail(event: event_pb2.Event, view: View) -> bool:
+    """Return whether an event has its own line only in a verbose output, because another line has its content.
 
-    :param method: name of the session's method.
+    :param view: with the event.
     """
     kind = event.WhichOneof("payload")
     if kind == "judged":
         return _is_member(event.judged.subject)
     if kind == "scored":  # the judgment of the iteration before it has the score
-        return method in ("", "reward") and not event.scored.confirmed
+        return not event.scored.confirmed and event.iteration == view.judged_iteration
     return kind == "evaluation_finished"
 
 
@@ -257,7 +260,9 @@ def _judged(view: View, judged: event_pb2.Judged) -> View:
         member = replace(view.members.get(key, MemberView()), score=score)
         return replace(view, members=MappingProxyType({**view.members, key: member}))
     if judged.subject.rpartition("/")[0].endswith("/iterations"):
-        return replace(view, best_score=_highest(view, score))
+        number = short(judged.subject)
+        judged_iteration = int(number) if number.isdigit() else 0
+        return replace(view, best_score=_highest(view, score), judged_iteration=judged_iteration)
     return view
 
 
@@ -488,13 +493,3 @@ def _format_stopped(stopped: session_pb2.EarlyStop) -> str:
 def saved_text(steps: int) -> str:
     """Return the environment steps that were not trained, as text."""
     return f"{counted(steps, 'environment step')} saved"
-
-
-def duration(seconds: float) -> str:
-    """Return a duration as text: `42 s`, `3 min 05 s`, `2 h 10 min`."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -87,7 +87,7 @@ def _lines(stream: TextIO, *, verbose: bool) -> Iterator[Update]:
             if (counts := progress.evaluating(view)) is not None:
                 print(f"[{view.iteration}] evaluating: {counts[0]} of {counts[1]} checkpoints", file=stream, flush=True)
                 return
-        detail = progress.is_detail(event, method=view.method) and not verbose
+        detail = progress.is_detail(event, view) and not verbose
         text = view.notice or (None if detail else search.text(view, event, now=time.monotonic()))
         if text and text != last_text:
             last_text = text

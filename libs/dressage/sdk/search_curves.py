@@ -129,11 +129,15 @@ async def load_points(session: pb.Session, connection: Connection) -> list[Searc
     return points([iteration async for iteration in connection.client.list_iterations(session.name)])
 
 
-async def save(session: pb.Session, connection: Connection) -> Picture:
-    """Draw the learning curve next to the policy if the artifacts are on this machine, else to the current folder."""
-    policy = connection.local_path(session.best_policy)
-    name = f"learning-curve-{short(session.name)}.png"
-    path = policy.parent / CURVE_FILE if policy is not None else Path(name).absolute()
+async def save(session: pb.Session, connection: Connection, *, path: Path | None = None) -> Picture:
+    """Draw the learning curve.
+
+    :param path: of the picture; by default next to the policy if the artifacts are on this machine, else in the current folder.
+    """
+    if path is None:
+        policy = connection.local_path(session.best_policy)
+        name = f"learning-curve-{short(session.name)}.png"
+        path = policy.parent / CURVE_FILE if policy is not None else Path(name).absolute()
     return draw_to(await load_points(session, connection), path, session)
 
 

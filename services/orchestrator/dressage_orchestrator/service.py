@@ -174,6 +174,7 @@ class Sessions:
                 sessions.request_cancel(tx, session, reason or "cancelled by a caller")
 
         await self.transact(request)
+        await self.release(session)
         self._workflows.wake(session)
         return await self.read(lambda tx: sessions.get(tx, session))
 
@@ -240,6 +241,8 @@ class Sessions:
             return sessions.change(tx, session, edit)
 
         deleted = await self.transact(mark)
+        if request.force:
+            await self.release(session)
         self._workflows.wake(session)
         return deleted
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,8 +62,9 @@ async def test_an_interrupted_session_waits_for_a_request(stack: Stack, released
     assert (await _get(stack, "own")).state == v1.SESSION_STATE_SUCCEEDED
     earlier = await _get(stack, "earlier")
     assert earlier.state == v1.SESSION_STATE_RUNNING and earlier.epoch == 0
+    Path(os.environ["DRESSAGE_TRAINER_GO"]).touch()
     if released_by == "cancel":
         await stack.sessions.CancelSession(pb.CancelSessionRequest(name="sessions/earlier"))
-    await asyncio.wait_for(watch(stack.sessions, "sessions/earlier"), 90)
+    await asyncio.wait_for(watch(stack.sessions, "sessions/earlier"), 60)
     final = (await _get(stack, "earlier")).state
     assert final == (v1.SESSION_STATE_CANCELLED if released_by == "cancel" else v1.SESSION_STATE_SUCCEEDED)

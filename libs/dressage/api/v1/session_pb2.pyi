@@ -2621,6 +2621,13 @@ class Judgment(google.protobuf.message.Message):
     SAMPLES_FIELD_NUMBER: builtins.int
     INTERVAL_LOW_FIELD_NUMBER: builtins.int
     INTERVAL_HIGH_FIELD_NUMBER: builtins.int
+    JUDGED_BY_FIELD_NUMBER: builtins.int
+    WITHOUT_VIDEO_FIELD_NUMBER: builtins.int
+    ROLLOUTS_FIELD_NUMBER: builtins.int
+    VIDEO_ROLLOUTS_FIELD_NUMBER: builtins.int
+    UNJUDGED_ROLLOUTS_FIELD_NUMBER: builtins.int
+    VIDEO_LEFT_OUT_FIELD_NUMBER: builtins.int
+    LOWEST_FIELD_NUMBER: builtins.int
     score: builtins.float
     """Between 0 and 1."""
     passed: builtins.bool
@@ -2631,6 +2638,18 @@ class Judgment(google.protobuf.message.Message):
     """Lower bound of the 95 % bootstrap interval of the mean over samples."""
     interval_high: builtins.float
     """Upper bound of that interval."""
+    judged_by: builtins.str
+    """What judged: `code`, `code and video` or `video`; empty if nothing did."""
+    without_video: builtins.str
+    """Why no video judge took part; empty if one did."""
+    rollouts: builtins.int
+    """Number of judged rollouts."""
+    video_rollouts: builtins.int
+    """Number of them that video judged."""
+    unjudged_rollouts: builtins.int
+    """Number of recorded rollouts of the judged checkpoints that are left out of the score because nothing judged them."""
+    video_left_out: builtins.int
+    """Number of deciding rollouts that video did not judge: those beyond the limit of 12, and those without a verdict."""
     @property
     def criteria(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___CriterionScore]:
         """Scores of the criteria."""
@@ -2651,6 +2670,10 @@ class Judgment(google.protobuf.message.Message):
     def samples(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """The averaged scores (of rollouts, checkpoints or seeds)."""
 
+    @property
+    def lowest(self) -> Global___QuotedRollout:
+        """The rollout with the lowest score, which `diagnosis` quotes; not set for the judgment of one rollout."""
+
     def __init__(
         self,
         *,
@@ -2664,11 +2687,44 @@ class Judgment(google.protobuf.message.Message):
         samples: collections.abc.Iterable[builtins.float] | None = ...,
         interval_low: builtins.float = ...,
         interval_high: builtins.float = ...,
+        judged_by: builtins.str = ...,
+        without_video: builtins.str = ...,
+        rollouts: builtins.int = ...,
+        video_rollouts: builtins.int = ...,
+        unjudged_rollouts: builtins.int = ...,
+        video_left_out: builtins.int = ...,
+        lowest: Global___QuotedRollout | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["cost", b"cost"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cost", b"cost", "criteria", b"criteria", "diagnosis", b"diagnosis", "failure_tags", b"failure_tags", "interval_high", b"interval_high", "interval_low", b"interval_low", "passed", b"passed", "samples", b"samples", "score", b"score", "verdicts", b"verdicts"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["cost", b"cost", "lowest", b"lowest"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cost", b"cost", "criteria", b"criteria", "diagnosis", b"diagnosis", "failure_tags", b"failure_tags", "interval_high", b"interval_high", "interval_low", b"interval_low", "judged_by", b"judged_by", "lowest", b"lowest", "passed", b"passed", "rollouts", b"rollouts", "samples", b"samples", "score", b"score", "unjudged_rollouts", b"unjudged_rollouts", "verdicts", b"verdicts", "video_left_out", b"video_left_out", "video_rollouts", b"video_rollouts", "without_video", b"without_video"]) -> None: ...
 
 Global___Judgment: typing_extensions.TypeAlias = Judgment
+
+@typing.final
+class QuotedRollout(google.protobuf.message.Message):
+    """A rollout that a judgment of several rollouts quotes."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ROLLOUT_FIELD_NUMBER: builtins.int
+    SCORE_FIELD_NUMBER: builtins.int
+    DIAGNOSIS_FIELD_NUMBER: builtins.int
+    rollout: builtins.str
+    """Its member and label: `default-s1 p10`."""
+    score: builtins.float
+    """Its score."""
+    diagnosis: builtins.str
+    """Its diagnosis."""
+    def __init__(
+        self,
+        *,
+        rollout: builtins.str = ...,
+        score: builtins.float = ...,
+        diagnosis: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["diagnosis", b"diagnosis", "rollout", b"rollout", "score", b"score"]) -> None: ...
+
+Global___QuotedRollout: typing_extensions.TypeAlias = QuotedRollout
 
 @typing.final
 class CriterionScore(google.protobuf.message.Message):

@@ -195,8 +195,7 @@ class Workflows:
             DBOS.start_workflow(session_workflow, session, epoch)
 
     def wake(self, session: str) -> None:
-        """Wake the session's workflow if it waits in this process; resume it if it is held."""
-        self.release(session)
+        """Wake the session's workflow if it waits in this process."""
         self._engine.wakeups.wake(session)
 
     def reconcile(self) -> None:

@@ -34,6 +34,7 @@ from dressage_orchestrator.methods.reward import (
 from dressage_orchestrator.methods.reward.code import Code, checked, repaired, shown
 from dressage_orchestrator.methods.reward.prescreening import prescreen
 from dressage_orchestrator.methods.reward.reviewing import reviewed
+from dressage_orchestrator.methods.reward.spec import has_code_judge
 from dressage_orchestrator.models import USER
 from dressage_orchestrator.statistics import mean
 
@@ -123,7 +124,7 @@ class RewardSession:
             self._require_judge()
 
     def _require_judge(self) -> None:
-        if self._judge is None and not self._context.spec.reward.train_only:
+        if self._judge is None and has_code_judge(self._context.spec):
             self._set_judge(authoring.author_judge(self._context))
 
     def _set_judge(self, judge: Code) -> None:
@@ -195,16 +196,18 @@ class RewardSession:
             seen = ev.CheckFailure(rule="training", message=row.assignment.failure.message)
             mended = repaired(context, number, "reward", reward, [seen])
             return Evaluated(repaired=RewardProposal.of(mended, tries=tries + 1))
-        if judge is None:
+        if judge is None and context.spec.reward.train_only:
             context.step(f"best:{number}", lambda: judgment.record_unjudged(context, number, row))
             return Evaluated(passed=True)
         enter(context, number, v1.PHASE_JUDGE)
         try:
-            self._judge = judge = trained_judge.judged_by_code(context, number, row.name, judge)
-            self._judge = judge = selecting.select_checkpoints(
-                context, number, row.name, judge, reward_source=reward.source
-            )
-            verdict = judgment.judge_training(context, number, row.name, judge.source)
+            source = self._judged_by_code(number, row.name)
+            if self._judge is not None:
+                self._judge = selecting.select_checkpoints(
+                    context, number, row.name, self._judge, reward_source=reward.source
+                )
+                source = self._judge.source
+            verdict = judgment.judge_training(context, number, row.name, source)
         except (DressageError, Exhausted):  # the session ends, but not without its policy
             context.step(f"unjudged:{number}", lambda: judgment.record_best_unjudged(context, number, row.name))
             raise
@@ -212,13 +215,19 @@ class RewardSession:
 
     def confirm(self, number: int, proposal: Proposal) -> Evaluated:
         """Play the best config's policies on fresh seeds, and judge them again."""
-        assert isinstance(proposal, RewardProposal) and self._judge is not None
+        assert isinstance(proposal, RewardProposal)
         context = self._context
         name = resource_names.assignment_name(context.session, number, training.training_id(proposal.tries))
         again = judgment.score_best_again(context, number, name, reward_source=proposal.reward.source)
-        self._judge = judge = trained_judge.judged_by_code(context, number, again, self._judge)
-        verdict = judgment.judge_again(context, number, again, judge.source)
+        verdict = judgment.judge_again(context, number, again, self._judged_by_code(number, again))
         return Evaluated(passed=verdict.passed, score=verdict.score)
+
+    def _judged_by_code(self, number: int, assignment: str) -> str:
+        """Have code judge an assignment; return the judge's source, empty if only video judges."""
+        if self._judge is None:
+            return ""
+        self._judge = trained_judge.judged_by_code(self._context, number, assignment, self._judge)
+        return self._judge.source
 
     def conclude(self) -> None:
         """Return None: the best iteration is confirmed when it passes, and has no other final score."""
