@@ -14,7 +14,7 @@ from dressage.errors import DressageError, FailedPrecondition
 from dressage.serving.costs import add_cost, attached_cost
 
 from dressage_orchestrator import resource_names
-from dressage_orchestrator.lifecycle import aggregate, budget
+from dressage_orchestrator.lifecycle import aggregate, board, budget
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.models import is_language_model
 
@@ -102,7 +102,9 @@ def pool_members(context: SessionContext, assignment: str) -> list[v1.Member]:
     threshold = context.spec.pass_threshold
     members = context.store.members(assignment)
     judged = {member.name: aggregate.member_judgment(member, threshold=threshold) for member in members}
-    return context.store.judge_members(assignment, judged)
+    pooled = context.store.judge_members(assignment, judged)
+    board.write(context, pooled)
+    return pooled
 
 
 def announce(
