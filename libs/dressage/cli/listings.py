@@ -258,6 +258,8 @@ def lineage_parts(node: sessions_pb.LineageNode) -> list[str]:
     interval = f"[{node.interval_low:.2f}, {node.interval_high:.2f}]" if node.HasField("interval_low") else ""
     return [
         interval,
+        node.judged_by
+        and f"judged by {node.judged_by}" + (f", no video: {node.without_video}" if node.without_video else ""),
         "(best)" if node.best else "",
         "(rewrite)" if node.structural_rewrite else "",
         f"(edited by a person: {', '.join(node.edited)})" if node.edited else "",

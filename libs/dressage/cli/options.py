@@ -81,6 +81,14 @@ EnvironmentOptions = Annotated[
         help="Option of the environment: max_episode_steps, terminate_when_unhealthy or reset_noise_scale; repeatable.",
     ),
 ]
+VideoOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--video-option",
+        metavar="NAME=VALUE",
+        help="What the vision model is shown: fps, window_seconds, votes, motion_trail or camera; repeatable.",
+    ),
+]
 Seeds = Annotated[
     int | None, typer.Option("--seeds", metavar="N", min=1, max=100, help="Number of seeds for each config [3].")
 ]
@@ -147,6 +155,12 @@ EarlyStop = Annotated[
         "--early-stop/--no-early-stop",
         help="End a training once every seed passes with a margin at two successive checkpoints [unless configs are compared].",
         show_default=False,
+    ),
+]
+Checkpoint = Annotated[
+    str,
+    typer.Option(
+        "--checkpoint", metavar="last|best", help="Checkpoint of each seed that is judged and delivered [last]."
     ),
 ]
 BudgetDollars = Annotated[
@@ -266,6 +280,7 @@ class RunOptions:
     variants: Variants = False
     tune: Tune = None
     early_stop: EarlyStop = None
+    checkpoint: Checkpoint = ""
     backend: Backend = ""
     algorithm: Algorithm = ""
     pool: Pool = ""
@@ -278,8 +293,15 @@ class RunOptions:
         typer.Option("--criteria", metavar="FILE", help="Criteria, as `dressage elicit --out` writes them."),
     ] = None
     video: Annotated[
-        str, typer.Option("--video", metavar="deciding|none|all", help="Rollouts that a vision model judges.")
-    ] = "deciding"
+        str,
+        typer.Option(
+            "--video",
+            metavar="deciding|all|none|only",
+            show_default=False,
+            help="Rollouts that a vision model judges [deciding]; only: as deciding, without a code judge.",
+        ),
+    ] = ""
+    video_options: VideoOptions = None
     approve: Annotated[
         bool,
         typer.Option("--approve/--no-approve", help="Wait for `dressage sessions approve` before each evaluation."),
@@ -306,6 +328,7 @@ class CaseOptions:
     variants: Variants = False
     tune: Tune = None
     early_stop: EarlyStop = None
+    checkpoint: Checkpoint = ""
     budget_dollars: BudgetDollars = None
     budget_tokens: BudgetTokens = None
 

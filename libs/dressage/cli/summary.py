@@ -10,6 +10,7 @@ from dressage.installation import has_sb3
 from dressage.local.connection import Connection
 from dressage.sdk.curve_file import CURVE_FILE, Picture
 from dressage.sdk.durations import duration
+from dressage.sdk.judged import judged_text
 from dressage.sdk.progress import (
     counted,
     is_search,
@@ -77,6 +78,13 @@ def judgment_dict(judgment: pb.Judgment) -> dict[str, Any]:
         "interval": [judgment.interval_low, judgment.interval_high] if samples else None,
         "criteria": {criterion.name: criterion.score for criterion in judgment.criteria},
         "diagnosis": judgment.diagnosis,
+        "judged": judged_text(judgment),
+        "judged_by": judgment.judged_by,
+        "without_video": judgment.without_video,
+        "rollouts": judgment.rollouts,
+        "video_rollouts": judgment.video_rollouts,
+        "unjudged_rollouts": judgment.unjudged_rollouts,
+        "video_left_out": judgment.video_left_out,
     }
 
 
@@ -181,10 +189,11 @@ def result_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("score", _report(facts)))
     elif facts["score"]:
         rows.append(("score", _score(facts["score"])))
+        rows += [("judged by", facts["score"]["judged"])] if facts["score"].get("judged") else []
     elif facts.get("best_score") is not None:
         goal = f" (succeeds from {facts['goal']})" if facts["goal"] else ""
         rows.append(("score", f"{score_text(facts['best_score'])}{goal}"))
-    rows += [("confirmed", _score(facts["confirmation"]))] if facts["confirmation"] else []
+    rows += _confirmed(facts)
     rows += _returns(facts["returns"])
     if "episodes" in facts:
         rows.append(("search", _effort(facts)))
@@ -194,6 +203,17 @@ def result_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         spared = f" ({saved_text(saved)})" if saved else ""
         rows.append(("took", f"{duration(facts['seconds'])}, {steps}{spared}"))
     return rows
+
+
+def _confirmed(facts: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return the score on fresh seeds, and what judged it where that differs from the first score's."""
+    again, first = facts["confirmation"], facts["score"] or {}
+    if not again:
+        return []
+    judged = again.get("judged", "")
+    return [("confirmed", _score(again))] + (
+        [("judged by", judged)] if judged and judged != first.get("judged") else []
+    )
 
 
 def _failure(session: dict[str, Any]) -> list[str]:

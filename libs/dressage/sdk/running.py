@@ -71,8 +71,10 @@ def run(
     variants: bool = False,
     tune: bool | None = None,
     early_stop: bool | None = None,
+    checkpoint: str = "",
     approve: bool = False,
-    video: str = "deciding",
+    video: str = "",
+    video_options: Mapping[str, Any] | None = None,
     replay: Folder | None = None,
     detach: bool = False,
     quiet: bool = False,
@@ -115,8 +117,11 @@ def run(
     :param tune: whether an author may change hyperparameters, networks and steps; by default with a language model.
     :param early_stop: whether a training ends early once every seed passes with a margin at two successive checkpoints; by
         default True for trainings of one config.
+    :param checkpoint: ``last`` or ``best``: the checkpoint of each seed that is judged, confirmed and delivered.
     :param approve: whether to wait for an approval before each evaluation (``dressage sessions approve``).
-    :param video: rollouts that a vision model looks at: ``deciding``, ``none`` or ``all``.
+    :param video: rollouts that a vision model looks at: ``deciding`` (the default), ``all`` or ``none``; ``only`` is ``deciding``
+        without a code judge.
+    :param video_options: what it is shown: ``fps``, ``window_seconds``, ``votes``, ``motion_trail`` or ``camera``.
     :param replay: folder of a recorded session, whose replies are trained and judged anew.
     :param detach: return when the session has begun; needs a running server. `result` returns the result later.
     :param quiet: show nothing.
@@ -155,8 +160,10 @@ def run(
             variants=variants,
             tune=tune,
             early_stop=early_stop,
+            checkpoint=checkpoint,
             approve=approve,
             video=video,
+            video_options=pairs(video_options),
             method=method,
             target=target,
             settings=pairs(settings),

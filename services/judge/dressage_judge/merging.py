@@ -138,6 +138,8 @@ def _add_verdict(judgment: session_pb2.Judgment, verdict: agent_pb.VideoVerdict,
     taken = {entry.name for entry in judgment.criteria}
     for title, score in criteria.items():
         judgment.criteria.add(name=f"video: {title}" if title in taken else title, score=score)
+    judgment.judged_by = "code and video" if judgment.verdicts else "video"
+    judgment.rollouts = judgment.video_rollouts = 1
     judgment.verdicts.append(
         session_pb2.Verdict(
             kind=session_pb2.JUDGE_KIND_VIDEO,

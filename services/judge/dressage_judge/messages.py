@@ -50,4 +50,6 @@ def judgment(result: JudgeResult, *, threshold: float) -> session_pb2.Judgment:
         samples=[result.score],
         interval_low=result.score,
         interval_high=result.score,
+        judged_by="code",
+        rollouts=1,
     )

@@ -51,6 +51,9 @@ class Verdicts:
         pairs = [(each, message) for each, message in zip(judged, messages, strict=True) if each.rollout in by_video]
         if pairs:
             await self._judge_by_video(complete, pairs, remaining)
+            for _, message in pairs:
+                if not message.judgment.video_rollouts:
+                    message.judgment.without_video = "; ".join(message.notices)
         return messages
 
     async def _judge_by_code(

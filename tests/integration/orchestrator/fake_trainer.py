@@ -203,8 +203,14 @@ class Trainer:
 
     def score(self, task: work.ScoreAssignment) -> None:
         value = number(task.reward_source, "score", 0.85 if "good" in task.reward_source else 0.4)
+        value = number(task.reward_source, "again", value) if task.deliver else value
         for policy in task.policies:
             self.evaluate_policy(policy.member, policy.env_step, value, task.seed, task.episodes)
+            if task.deliver:
+                prefix = f"members/{policy.member}/policy"
+                self.put({f"{prefix}/policy.safetensors": b"best"})
+                body = work.MemberReport(member=policy.member, env_step=policy.env_step, policy=prefix)
+                self.report(f"member/{policy.member}", member=body)
         self.done(score=work.ScoreResult(episodes=task.episodes * len(task.policies)))
 
     def evaluate(self, task: work.EvaluateAssignment) -> None:

@@ -246,6 +246,30 @@ JUDGE_KIND_HUMAN: JudgeKind.ValueType  # 3
 """A person."""
 Global___JudgeKind: typing_extensions.TypeAlias = JudgeKind
 
+class _CheckpointChoice:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _CheckpointChoiceEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_CheckpointChoice.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    CHECKPOINT_CHOICE_UNSPECIFIED: _CheckpointChoice.ValueType  # 0
+    """Means `CHECKPOINT_CHOICE_LAST`."""
+    CHECKPOINT_CHOICE_LAST: _CheckpointChoice.ValueType  # 1
+    """The last one."""
+    CHECKPOINT_CHOICE_BEST: _CheckpointChoice.ValueType  # 2
+    """The best one by judgment, if it also scores higher than the last one on as many episodes, of the same seeds."""
+
+class CheckpointChoice(_CheckpointChoice, metaclass=_CheckpointChoiceEnumTypeWrapper):
+    """The checkpoint of a member that is judged, confirmed and delivered."""
+
+CHECKPOINT_CHOICE_UNSPECIFIED: CheckpointChoice.ValueType  # 0
+"""Means `CHECKPOINT_CHOICE_LAST`."""
+CHECKPOINT_CHOICE_LAST: CheckpointChoice.ValueType  # 1
+"""The last one."""
+CHECKPOINT_CHOICE_BEST: CheckpointChoice.ValueType  # 2
+"""The best one by judgment, if it also scores higher than the last one on as many episodes, of the same seeds."""
+Global___CheckpointChoice: typing_extensions.TypeAlias = CheckpointChoice
+
 @typing.final
 class VideoOptions(google.protobuf.message.Message):
     """How a vision model is shown a rollout: an overview of the whole episode, and the decisive window at a higher rate."""
@@ -608,6 +632,7 @@ class RewardSpec(google.protobuf.message.Message):
     CONFIG_VARIANTS_FIELD_NUMBER: builtins.int
     JUDGE_LAST_CHECKPOINT_ONLY_FIELD_NUMBER: builtins.int
     EARLY_STOP_FIELD_NUMBER: builtins.int
+    CHECKPOINT_FIELD_NUMBER: builtins.int
     reward_source: builtins.str
     """Reward (Python source) to train on in the first iteration instead of a generated one."""
     train_only: builtins.bool
@@ -638,6 +663,8 @@ class RewardSpec(google.protobuf.message.Message):
     """Whether a training ends early once every seed passes with a margin at two successive checkpoints. Not set: true for
     trainings of one config. Configs are compared at equal steps, so a training of several configs never ends early.
     """
+    checkpoint: Global___CheckpointChoice.ValueType
+    """The checkpoint of each member that is judged, confirmed and delivered."""
     @property
     def configs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Config]:
         """Configs of an iteration; none means only the environment's preset."""
@@ -659,9 +686,10 @@ class RewardSpec(google.protobuf.message.Message):
         config_variants: builtins.bool = ...,
         judge_last_checkpoint_only: builtins.bool = ...,
         early_stop: builtins.bool | None = ...,
+        checkpoint: Global___CheckpointChoice.ValueType = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_early_stop", b"_early_stop", "_tune_hyperparameters", b"_tune_hyperparameters", "early_stop", b"early_stop", "tune_hyperparameters", b"tune_hyperparameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_early_stop", b"_early_stop", "_tune_hyperparameters", b"_tune_hyperparameters", "algorithm", b"algorithm", "backend", b"backend", "checkpoint_episodes", b"checkpoint_episodes", "config_variants", b"config_variants", "configs", b"configs", "early_stop", b"early_stop", "evaluation_episodes", b"evaluation_episodes", "evaluations", b"evaluations", "judge_last_checkpoint_only", b"judge_last_checkpoint_only", "reward_source", b"reward_source", "seeds", b"seeds", "steps_per_member", b"steps_per_member", "train_only", b"train_only", "tune_hyperparameters", b"tune_hyperparameters"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_early_stop", b"_early_stop", "_tune_hyperparameters", b"_tune_hyperparameters", "algorithm", b"algorithm", "backend", b"backend", "checkpoint", b"checkpoint", "checkpoint_episodes", b"checkpoint_episodes", "config_variants", b"config_variants", "configs", b"configs", "early_stop", b"early_stop", "evaluation_episodes", b"evaluation_episodes", "evaluations", b"evaluations", "judge_last_checkpoint_only", b"judge_last_checkpoint_only", "reward_source", b"reward_source", "seeds", b"seeds", "steps_per_member", b"steps_per_member", "train_only", b"train_only", "tune_hyperparameters", b"tune_hyperparameters"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_early_stop", b"_early_stop"]) -> typing.Literal["early_stop"] | None: ...
     @typing.overload
@@ -2436,6 +2464,7 @@ class Member(google.protobuf.message.Message):
     JUDGMENT_FIELD_NUMBER: builtins.int
     POLICY_FIELD_NUMBER: builtins.int
     FAILURE_FIELD_NUMBER: builtins.int
+    DELIVERED_ENV_STEP_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`sessions/{s}/iterations/{i}/assignments/{a}/members/{m}`."""
     config: builtins.str
@@ -2448,6 +2477,8 @@ class Member(google.protobuf.message.Message):
     """Requested environment steps."""
     policy: builtins.str
     """Artifact prefix of the policy bundle; empty until it is stored."""
+    delivered_env_step: builtins.int
+    """Environment steps of the checkpoint that `judgment` and `policy` are of, if it is not the last one; 0 otherwise."""
     @property
     def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """Latest metrics by name, for example `episode_return`, `entropy` or `approx_kl`."""
@@ -2458,7 +2489,7 @@ class Member(google.protobuf.message.Message):
 
     @property
     def judgment(self) -> Global___Judgment:
-        """Judgment of the last checkpoint."""
+        """Judgment of the last checkpoint, or of the one that was chosen (see `delivered_env_step`)."""
 
     @property
     def failure(self) -> Global___Failure:
@@ -2477,9 +2508,10 @@ class Member(google.protobuf.message.Message):
         judgment: Global___Judgment | None = ...,
         policy: builtins.str = ...,
         failure: Global___Failure | None = ...,
+        delivered_env_step: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["failure", b"failure", "judgment", b"judgment"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["config", b"config", "env_steps", b"env_steps", "evaluations", b"evaluations", "failure", b"failure", "judgment", b"judgment", "metrics", b"metrics", "name", b"name", "policy", b"policy", "seed", b"seed", "target_env_steps", b"target_env_steps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["config", b"config", "delivered_env_step", b"delivered_env_step", "env_steps", b"env_steps", "evaluations", b"evaluations", "failure", b"failure", "judgment", b"judgment", "metrics", b"metrics", "name", b"name", "policy", b"policy", "seed", b"seed", "target_env_steps", b"target_env_steps"]) -> None: ...
 
 Global___Member: typing_extensions.TypeAlias = Member
 
@@ -2589,6 +2621,13 @@ class Judgment(google.protobuf.message.Message):
     SAMPLES_FIELD_NUMBER: builtins.int
     INTERVAL_LOW_FIELD_NUMBER: builtins.int
     INTERVAL_HIGH_FIELD_NUMBER: builtins.int
+    JUDGED_BY_FIELD_NUMBER: builtins.int
+    WITHOUT_VIDEO_FIELD_NUMBER: builtins.int
+    ROLLOUTS_FIELD_NUMBER: builtins.int
+    VIDEO_ROLLOUTS_FIELD_NUMBER: builtins.int
+    UNJUDGED_ROLLOUTS_FIELD_NUMBER: builtins.int
+    VIDEO_LEFT_OUT_FIELD_NUMBER: builtins.int
+    LOWEST_FIELD_NUMBER: builtins.int
     score: builtins.float
     """Between 0 and 1."""
     passed: builtins.bool
@@ -2599,6 +2638,18 @@ class Judgment(google.protobuf.message.Message):
     """Lower bound of the 95 % bootstrap interval of the mean over samples."""
     interval_high: builtins.float
     """Upper bound of that interval."""
+    judged_by: builtins.str
+    """What judged: `code`, `code and video` or `video`; empty if nothing did."""
+    without_video: builtins.str
+    """Why no video judge took part; empty if one did."""
+    rollouts: builtins.int
+    """Number of judged rollouts."""
+    video_rollouts: builtins.int
+    """Number of them that video judged."""
+    unjudged_rollouts: builtins.int
+    """Number of recorded rollouts of the judged checkpoints that are left out of the score because nothing judged them."""
+    video_left_out: builtins.int
+    """Number of deciding rollouts that video did not judge: those beyond the limit of 12, and those without a verdict."""
     @property
     def criteria(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___CriterionScore]:
         """Scores of the criteria."""
@@ -2619,6 +2670,10 @@ class Judgment(google.protobuf.message.Message):
     def samples(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """The averaged scores (of rollouts, checkpoints or seeds)."""
 
+    @property
+    def lowest(self) -> Global___QuotedRollout:
+        """The rollout with the lowest score, which `diagnosis` quotes; not set for the judgment of one rollout."""
+
     def __init__(
         self,
         *,
@@ -2632,11 +2687,44 @@ class Judgment(google.protobuf.message.Message):
         samples: collections.abc.Iterable[builtins.float] | None = ...,
         interval_low: builtins.float = ...,
         interval_high: builtins.float = ...,
+        judged_by: builtins.str = ...,
+        without_video: builtins.str = ...,
+        rollouts: builtins.int = ...,
+        video_rollouts: builtins.int = ...,
+        unjudged_rollouts: builtins.int = ...,
+        video_left_out: builtins.int = ...,
+        lowest: Global___QuotedRollout | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["cost", b"cost"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cost", b"cost", "criteria", b"criteria", "diagnosis", b"diagnosis", "failure_tags", b"failure_tags", "interval_high", b"interval_high", "interval_low", b"interval_low", "passed", b"passed", "samples", b"samples", "score", b"score", "verdicts", b"verdicts"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["cost", b"cost", "lowest", b"lowest"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cost", b"cost", "criteria", b"criteria", "diagnosis", b"diagnosis", "failure_tags", b"failure_tags", "interval_high", b"interval_high", "interval_low", b"interval_low", "judged_by", b"judged_by", "lowest", b"lowest", "passed", b"passed", "rollouts", b"rollouts", "samples", b"samples", "score", b"score", "unjudged_rollouts", b"unjudged_rollouts", "verdicts", b"verdicts", "video_left_out", b"video_left_out", "video_rollouts", b"video_rollouts", "without_video", b"without_video"]) -> None: ...
 
 Global___Judgment: typing_extensions.TypeAlias = Judgment
+
+@typing.final
+class QuotedRollout(google.protobuf.message.Message):
+    """A rollout that a judgment of several rollouts quotes."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ROLLOUT_FIELD_NUMBER: builtins.int
+    SCORE_FIELD_NUMBER: builtins.int
+    DIAGNOSIS_FIELD_NUMBER: builtins.int
+    rollout: builtins.str
+    """Its member and label: `default-s1 p10`."""
+    score: builtins.float
+    """Its score."""
+    diagnosis: builtins.str
+    """Its diagnosis."""
+    def __init__(
+        self,
+        *,
+        rollout: builtins.str = ...,
+        score: builtins.float = ...,
+        diagnosis: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["diagnosis", b"diagnosis", "rollout", b"rollout", "score", b"score"]) -> None: ...
+
+Global___QuotedRollout: typing_extensions.TypeAlias = QuotedRollout
 
 @typing.final
 class CriterionScore(google.protobuf.message.Message):

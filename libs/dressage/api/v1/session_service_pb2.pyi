@@ -665,6 +665,8 @@ class LineageNode(google.protobuf.message.Message):
     INTERVAL_LOW_FIELD_NUMBER: builtins.int
     INTERVAL_HIGH_FIELD_NUMBER: builtins.int
     EDITED_FIELD_NUMBER: builtins.int
+    JUDGED_BY_FIELD_NUMBER: builtins.int
+    WITHOUT_VIDEO_FIELD_NUMBER: builtins.int
     iteration: builtins.str
     """The iteration."""
     parent: builtins.str
@@ -689,6 +691,10 @@ class LineageNode(google.protobuf.message.Message):
     """Lower bound of the score's 95 % bootstrap interval."""
     interval_high: builtins.float
     """Upper bound of that interval."""
+    judged_by: builtins.str
+    """What judged: `code`, `code and video` or `video`; empty without a judgment."""
+    without_video: builtins.str
+    """Why no video judge took part."""
     @property
     def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Notes of people for the iteration."""
@@ -719,9 +725,11 @@ class LineageNode(google.protobuf.message.Message):
         interval_low: builtins.float | None = ...,
         interval_high: builtins.float | None = ...,
         edited: collections.abc.Iterable[builtins.str] | None = ...,
+        judged_by: builtins.str = ...,
+        without_video: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_interval_high", b"_interval_high", "_interval_low", b"_interval_low", "_score", b"_score", "interval_high", b"interval_high", "interval_low", b"interval_low", "score", b"score"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_interval_high", b"_interval_high", "_interval_low", b"_interval_low", "_score", b"_score", "author", b"author", "best", b"best", "diagnosis", b"diagnosis", "diff", b"diff", "edited", b"edited", "interval_high", b"interval_high", "interval_low", b"interval_low", "iteration", b"iteration", "lesson", b"lesson", "notes", b"notes", "parent", b"parent", "planned_change", b"planned_change", "score", b"score", "structural_rewrite", b"structural_rewrite", "warnings", b"warnings"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_interval_high", b"_interval_high", "_interval_low", b"_interval_low", "_score", b"_score", "author", b"author", "best", b"best", "diagnosis", b"diagnosis", "diff", b"diff", "edited", b"edited", "interval_high", b"interval_high", "interval_low", b"interval_low", "iteration", b"iteration", "judged_by", b"judged_by", "lesson", b"lesson", "notes", b"notes", "parent", b"parent", "planned_change", b"planned_change", "score", b"score", "structural_rewrite", b"structural_rewrite", "warnings", b"warnings", "without_video", b"without_video"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_interval_high", b"_interval_high"]) -> typing.Literal["interval_high"] | None: ...
     @typing.overload

@@ -279,7 +279,8 @@ def _evaluation(tx: Transaction, row: AssignmentRow, report: work.Report) -> Non
 
 def _member(tx: Transaction, row: AssignmentRow, report: work.Report) -> None:
     def edit(member: v1.Member) -> None:
-        member.env_steps = max(member.env_steps, report.member.env_step)
+        if row.work.HasField("train"):  # those of a policy that is scored were counted when it was trained
+            member.env_steps = max(member.env_steps, report.member.env_step)
         if report.member.policy:
             member.policy = f"{row.name}/{report.member.policy}"
         if report.member.HasField("failure"):

@@ -455,6 +455,21 @@ class SessionStore(Transactions):
 
         return self._write(write)
 
+    def choose_checkpoint(self, assignment: str, member: str, evaluation: v1.Evaluation, *, policy: str) -> None:
+        """Deliver a checkpoint of a member instead of its last one.
+
+        :param evaluation: its evaluation, which replaces that of the same step.
+        :param policy: artifact prefix of its bundle.
+        """
+
+        def choose(entry: v1.Member) -> None:
+            for place, known in enumerate(entry.evaluations):
+                if known.env_step == evaluation.env_step:
+                    entry.evaluations[place].CopyFrom(evaluation)
+            entry.delivered_env_step, entry.policy = evaluation.env_step, policy
+
+        self._write(lambda tx: assignments.change_member(tx, assignment, member, choose))
+
     def judge_members(self, assignment: str, judgments: Mapping[str, v1.Judgment]) -> list[v1.Member]:
         """Write members' judgments, by name; returns the members."""
 

@@ -169,9 +169,8 @@ def _emit_judgments(
         for evaluation in member.evaluations:
             if (member.name.rpartition("/")[2], evaluation.env_step) not in checkpoints:
                 continue
-            scored = [r.judgment for r in evaluation.rollouts if aggregate.is_judged(r)]
-            if scored:
-                pooled = aggregate.pooled(scored, threshold=context.spec.pass_threshold)
+            if any(aggregate.is_judged(rollout) for rollout in evaluation.rollouts):
+                pooled = aggregate.checkpoint_judgment(member, evaluation, threshold=context.spec.pass_threshold)
                 judged = ev.Judged(subject=member.name, judgment=pooled, env_step=evaluation.env_step)
                 key = f"judged/{member.name}@{evaluation.env_step}"
                 context.store.emit(ev.Event(judged=judged), iteration=number, key=key)

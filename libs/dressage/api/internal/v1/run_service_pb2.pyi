@@ -420,6 +420,7 @@ class ScoreAssignment(google.protobuf.message.Message):
     POLICIES_FIELD_NUMBER: builtins.int
     EPISODES_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
+    DELIVER_FIELD_NUMBER: builtins.int
     environment: builtins.str
     """Environment id."""
     reward_source: builtins.str
@@ -428,6 +429,8 @@ class ScoreAssignment(google.protobuf.message.Message):
     """Episodes of each policy."""
     seed: builtins.int
     """First seed."""
+    deliver: builtins.bool
+    """Whether to deliver the policies as those of the assignment's members, with an ONNX file."""
     @property
     def options(self) -> dressage.api.v1.session_pb2.EnvironmentOptions:
         """Options of the environment."""
@@ -445,9 +448,10 @@ class ScoreAssignment(google.protobuf.message.Message):
         policies: collections.abc.Iterable[Global___PolicyRef] | None = ...,
         episodes: builtins.int = ...,
         seed: builtins.int = ...,
+        deliver: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["options", b"options"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["environment", b"environment", "episodes", b"episodes", "options", b"options", "policies", b"policies", "reward_source", b"reward_source", "seed", b"seed"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deliver", b"deliver", "environment", b"environment", "episodes", b"episodes", "options", b"options", "policies", b"policies", "reward_source", b"reward_source", "seed", b"seed"]) -> None: ...
 
 Global___ScoreAssignment: typing_extensions.TypeAlias = ScoreAssignment
 

@@ -19,7 +19,7 @@ from dressage.programs.families import ProgramTask
 
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.conversations import key_of
-from dressage_orchestrator.lifecycle.replies import NO_PROGRAMS, NO_REPLY, replies
+from dressage_orchestrator.lifecycle.replies import NO_PROGRAMS, NO_REPLY, is_lost, replies
 from dressage_orchestrator.methods.program import spec
 
 _WAVES = 3
@@ -57,7 +57,7 @@ def collect(context: SessionContext, number: int, role: str, request_of: Request
     settings = context.spec.program
     needed, kept, first = settings.seed_programs, list[Json](), 0
     model = provenance = problem = ""
-    requested = settings.replies
+    requested, lost = settings.replies, 0
     for wave in range(1, _WAVES + 1):
         state = context.step(
             f"programs:{number}:{wave}",
@@ -65,6 +65,7 @@ def collect(context: SessionContext, number: int, role: str, request_of: Request
         )
         first += requested
         kept += state["programs"]
+        lost += state.get("lost", 0)  # steps of earlier versions have none
         model, provenance = model or state["model"], provenance or state["provenance"]
         problem = problem or state["problem"]
         requested = spec.replies_for(needed - len(kept))
@@ -82,6 +83,9 @@ def collect(context: SessionContext, number: int, role: str, request_of: Request
             provenance=provenance,
         )
         context.store.emit(ev.Event(programs_collected=message), iteration=number, key=f"programs/{number}")
+        if lost:
+            text = f"{lost} of {first} replies failed, so that another run may begin with other programs: {problem}"
+            context.store.warn("REPLIES_LOST", text, iteration=number, key=f"lost/{number}")
 
     if kept:
         context.step(f"programs:{number}", emit)
@@ -108,8 +112,9 @@ def _wave(context: SessionContext, number: int, role: str, request_of: RequestOf
         "programs": programs,
         "model": results[0].model if results else "",
         "provenance": results[0].programs.provenance if results else "",
-        "problem": errors[0].message if errors else "",
+        "problem": next((error.message for error in sorted(errors, key=is_lost, reverse=True)), ""),
         "ended": any(error.reason in NO_PROGRAMS | NO_REPLY for error in errors),
+        "lost": sum(map(is_lost, answers)),
     }
 
 

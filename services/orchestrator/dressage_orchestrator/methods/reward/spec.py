@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dressage.api.v1 import session_pb2 as v1
+from dressage.contracts.footage import Footage
 from dressage.envs.cards import load_card
 from dressage.errors import InvalidArgument
 from dressage.training import sac
@@ -51,6 +52,11 @@ def fill(spec: v1.SessionSpec) -> None:
         reward.tune_hyperparameters = is_language_model(spec.model)
 
 
+def has_code_judge(spec: v1.SessionSpec) -> bool:
+    """Whether code judges the session's rollouts."""
+    return not spec.reward.train_only and spec.video_judging != v1.VIDEO_JUDGING_ONLY
+
+
 def members_of(spec: v1.SessionSpec) -> int:
     """Return the number of members of a filled spec's first iteration."""
     names = {config.id for config in spec.reward.configs}
@@ -66,7 +72,11 @@ def env_steps_per_iteration(spec: v1.SessionSpec) -> int:
 def estimate(spec: v1.SessionSpec, *, episode_steps: int) -> Estimate:
     """Return the estimate of an iteration: two authors or one reviser with reviews, training and evaluation of every member."""
     reward = spec.reward
-    calls = 0 if reward.train_only else int(not reward.reward_source) + int(not spec.judge_source)
+    calls = (
+        0
+        if reward.train_only
+        else (int(not reward.reward_source) + int(has_code_judge(spec) and not spec.judge_source))
+    )
     calls = max(calls, 1) if spec.max_iterations > 1 else calls
     calls *= 1 + _REVIEWS
     episodes = (reward.evaluations - 1) * reward.checkpoint_episodes + reward.evaluation_episodes
@@ -87,6 +97,7 @@ def validate(spec: v1.SessionSpec) -> None:
     :raises InvalidArgument: naming the field.
     """
     _check_environment(spec)
+    _check_video(spec)
     reward = spec.reward
     if reward.train_only and not reward.reward_source:
         raise InvalidArgument(field="spec.reward.reward_source", value="", expected="a reward, as train_only is set")
@@ -125,6 +136,20 @@ def _check_environment(spec: v1.SessionSpec) -> None:
             expected="an environment whose card lists the method",
             remedy=f"Use {' or '.join(f'`--method {method}`' for method in card.methods)} with {card.id}.",
         )
+
+
+def _check_video(spec: v1.SessionSpec) -> None:
+    """Refuse a window of too many frames, and video alone without a vision model or with a judge."""
+    Footage.of(spec.video_options, field="spec.video_options")
+    if spec.video_judging != v1.VIDEO_JUDGING_ONLY:
+        return
+    field = "spec.video_judging"
+    if not is_language_model(spec.model):
+        raise InvalidArgument(
+            field=field, value="only", expected=f"a session with a vision model, because {spec.model} sees no video"
+        )
+    if spec.judge_source:
+        raise InvalidArgument(field=field, value="only", expected="deciding or all, because the session has a judge")
 
 
 def _check_sac(spec: v1.SessionSpec) -> None:
