@@ -1,6 +1,6 @@
 """TensorBoard files of evaluations and judgments, next to the trainer's own: ``members/{m}/tb/evaluation``.
 
-The trainer knows no scores, so the orchestrator writes this file whenever members of a training were judged. It has all points
+The trainer has no scores, so the orchestrator writes this file whenever members of a training were judged. It has all points
 so far and replaces the one before, so that a repeated step changes nothing. The tags are those of Stable-Baselines3's
 evaluation callback where it logs the same.
 """
