@@ -21,10 +21,12 @@ def test_the_commands_of_the_guide_run_offline_to_a_score(vacuum: Path, run: Any
     _, sample, search, *others = guide
     programs = run(sample).stdout.splitlines()
     assert len(programs) == 3 and all(program.startswith("DEF run m( ") for program in programs)
-    session_run = run(search)
-    assert session_run.returncode == 0, session_run.stderr[-2000:]
-    assert re.search(r"state\s+succeeded", session_run.stdout) and re.search(r"score\s+1\.00 over 32 episodes", session_run.stdout)
-    assert "starts from random programs" in session_run.stdout + session_run.stderr
+    result = run(search)
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert re.search(r"state\s+succeeded", result.stdout) and re.search(
+        r"score\s+1\.00 over 32 episodes", result.stdout
+    )
+    assert "starts from random programs" in result.stdout + result.stderr
     (session,) = json.loads(run("dressage sessions list --json").stdout)["sessions"]
     outputs = [run(line.replace("SESSION", session["name"].partition("/")[2])) for line in others]
     assert [output.returncode for output in outputs] == [0] * len(others), [o.stderr[-500:] for o in outputs]
