@@ -33,7 +33,6 @@ def run(
     options: RunOptions,
     common: CommonOptions,
     intent: Annotated[str, typer.Argument(metavar="INTENT", help="The behaviour, in words.")] = "",
-    api_base: ApiBase = None,
     replay: Annotated[
         Path | None,
         typer.Option(
@@ -53,13 +52,13 @@ def run(
     recording = None
     if replay is not None:
         recording = recorded(
-            replay, intent=intent, environment=options.environment, model=options.model, method=options.method
+            replay, intent=intent, environment=options.environment, model=options.model or "", method=options.method
         )
     for name, value in (("argument 'INTENT'", intent), ("option '--env'", options.environment)):
         if replay is None and not value:
             raise typer.BadParameter(f"Missing {name}; only --replay works without it.")
     spec = make_spec(SpecOptions(intent=intent, **given(options)), recording)
-    server = common.server(api_base=api_base, recordings=None if replay is None else replay.absolute().parent)
+    server = common.server(api_base=options.api_base, recordings=None if replay is None else replay.absolute().parent)
     raise typer.Exit(run_session(spec, server, OutputOptions(yes=yes, detach=detach, as_json=common.as_json)))
 
 
@@ -114,7 +113,6 @@ def bench(
     gate: Annotated[
         float, typer.Option(metavar="X", min=0.0, max=1.0, help="Mean score from which the next stage starts.")
     ] = 0.7,
-    api_base: ApiBase = None,
     resume: Annotated[str, typer.Option(metavar="BENCHMARK", help="Resume this benchmark; without CASES.")] = "",
     out: Annotated[
         Path | None,
@@ -137,7 +135,7 @@ def bench(
     """
     from dressage.cli import benchmarks, experiments
 
-    server = common.server(api_base=api_base)
+    server = common.server(api_base=options.api_base)
     if cases is not None and cases.suffix.lower() in experiments.SUFFIXES:
         experiments.refuse_case_options(options, staged=staged, gate=gate, resume=resume)
         slots = parallel or experiments.DEFAULT_PARALLEL
@@ -248,7 +246,8 @@ def render(
     ],
     common: CommonOptions,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="The video: .mp4; of a program also .gif or .png.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="The video: .mp4; of a program also .gif or .png."),
     ] = None,
 ) -> None:
     """Write the video of a session, of an episode of a policy, or of a recorded rollout.

@@ -66,6 +66,40 @@ Model = Annotated[
     str,
     typer.Option("--model", metavar="NAME", help="Language model as litellm names it, or template/v1 for none."),
 ]
+Models = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        metavar="[ROLE=]NAME",
+        help="Language model as litellm names it, or template/v1 for none; with ROLE for one role (judge, video, review, …).",
+    ),
+]
+Thinking = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--thinking",
+        metavar="[ROLE=]EFFORT",
+        help="Reasoning effort: off, minimal, low, medium, high, xhigh or max, up to what the model offers.",
+    ),
+]
+ProviderWait = Annotated[
+    float | None,
+    typer.Option(
+        "--provider-wait",
+        metavar="MINUTES",
+        min=0.0,
+        max=10_080.0,
+        help="How long to wait for a model provider that is down, within the budget [10].",
+    ),
+]
+ApiBases = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--api-base",
+        metavar="[ROLE=]URL",
+        help="API endpoint of the language model's provider; with ROLE for one role.",
+    ),
+]
 ApiBase = Annotated[
     str | None, typer.Option("--api-base", metavar="URL", help="API endpoint of the language model's provider.")
 ]
@@ -139,6 +173,9 @@ Tune = Annotated[
         show_default=False,
     ),
 ]
+Video = Annotated[
+    str, typer.Option("--video", metavar="deciding|none|all", help="Rollouts that a vision model judges.")
+]
 BudgetDollars = Annotated[
     float | None,
     typer.Option("--budget-dollars", metavar="X", min=0.0, help="Limit for the cost of model calls, in dollars."),
@@ -193,11 +230,14 @@ class CommonOptions:
     address: Address = None
     token: Token = None
 
-    def server(self, *, api_base: str | None = None, recordings: Path | None = None) -> ServerOptions:
+    def server(self, *, api_base: str | list[str] | None = None, recordings: Path | None = None) -> ServerOptions:
         """Return the options of the connection; imports gRPC."""
         from dressage.local.connection import ServerOptions
+        from dressage.sdk.role_options import by_role
 
-        return ServerOptions(self.address, self.token, self.data_dir, api_base, recordings)
+        bases = by_role("--api-base", api_base or ())
+        general = bases.pop("", None)
+        return ServerOptions(self.address, self.token, self.data_dir, general, recordings, tuple(bases.values()))
 
 
 @dataclass(frozen=True)
@@ -220,7 +260,10 @@ class RunOptions:
 
     environment: Environment = ""
     environment_options: EnvironmentOptions = None
-    model: Model = ""
+    model: Models = None
+    thinking: Thinking = None
+    api_base: ApiBases = None
+    provider_wait: ProviderWait = None
     method: Method = ""
     target: Target = None
     settings: Settings = None
@@ -243,9 +286,7 @@ class RunOptions:
         Path | None,
         typer.Option("--criteria", metavar="FILE", help="Criteria, as `dressage elicit --out` writes them."),
     ] = None
-    video: Annotated[
-        str, typer.Option("--video", metavar="deciding|none|all", help="Rollouts that a vision model judges.")
-    ] = "deciding"
+    video: Video = "deciding"
     approve: Annotated[
         bool,
         typer.Option("--approve/--no-approve", help="Wait for `dressage sessions approve` before each evaluation."),
@@ -260,7 +301,11 @@ class RunOptions:
 class CaseOptions:
     """Options of each session of a benchmark."""
 
-    model: Model = ""
+    environment_options: EnvironmentOptions = None
+    model: Models = None
+    thinking: Thinking = None
+    api_base: ApiBases = None
+    provider_wait: ProviderWait = None
     method: Method = ""
     target: Target = None
     settings: Settings = None
@@ -269,10 +314,14 @@ class CaseOptions:
     seeds: Seeds = None
     seed: Seed = 0
     steps: Steps = None
+    configs: Configs = None
     variants: Variants = False
     tune: Tune = None
+    video: Video = "deciding"
     budget_dollars: BudgetDollars = None
     budget_tokens: BudgetTokens = None
+    budget_steps: BudgetSteps = None
+    budget_minutes: BudgetMinutes = None
 
 
 def given(group: TrainOptions | RunOptions | CaseOptions) -> dict[str, Any]:

@@ -38,6 +38,8 @@ class ServerOptions:
     data_dir: Path | None = None
     api_base: str | None = None
     recordings: Path | None = None
+    api_bases: tuple[str, ...] = ()
+    """Further endpoints, which sessions choose for single roles."""
 
     @property
     def folder(self) -> Path:
@@ -142,7 +144,13 @@ async def _local(server: ServerOptions, start: Start) -> tuple[Connection, Calla
         )
     from dressage.local.stack import LocalStack
 
-    stack = await LocalStack.start(folder, full=start == "full", api_base=server.api_base, recordings=server.recordings)
+    stack = await LocalStack.start(
+        folder,
+        full=start == "full",
+        api_base=server.api_base,
+        api_bases=server.api_bases,
+        recordings=server.recordings,
+    )
     client = AsyncClient.connect(stack.address, stack.token)
     return Connection(client, "stack", stack.artifacts, flags, read_only=start == "records"), stack.stop
 

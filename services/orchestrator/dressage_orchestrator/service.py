@@ -23,6 +23,7 @@ from dressage_orchestrator.database import assignments, request_ids, sessions
 from dressage_orchestrator.database.driver_errors import domain_error
 from dressage_orchestrator.database.engine import Database, DatabaseLost, ReadTransaction, Transaction
 from dressage_orchestrator.launch.local import available_cores
+from dressage_orchestrator.lifecycle import role_models
 from dressage_orchestrator.lifecycle.method import Method
 from dressage_orchestrator.lifecycle.registry import Methods
 from dressage_orchestrator.lifecycle.workflows import Workflows
@@ -145,22 +146,26 @@ class Sessions:
         if full.budget.HasField("wall_time") and full.budget.wall_time.ToTimedelta().total_seconds() <= 0:
             raise InvalidArgument(field="spec.budget.wall_time", value="0 s", expected="a positive duration, or none")
         method.validate(full)
-        return full, await self._check_model(full)
+        role_models.check(full)
+        language_models = [await self._check_model(full, entry) for entry in role_models.models_of(full)]
+        return full, any(language_models)
 
-    async def _check_model(self, spec: v1.SessionSpec) -> bool:
-        if spec.model == TEMPLATE:
+    async def _check_model(self, spec: v1.SessionSpec, entry: v1.RoleModel) -> bool:
+        """Refuse a model that is not configured; return whether it is a language model."""
+        if entry.model == TEMPLATE:
             return False
-        described = await self._agent.describe(spec.model)
+        described = await self._agent.describe(entry.model, entry.api_base)
         if not described.configured:
             problem = described.problem or "no key is configured for it"
+            field = "spec.model" if entry.model == spec.model and not entry.api_base else "spec.roles"
             message = (
-                f"spec.model: {spec.model!r} is not configured: {problem}. Set the provider's key in the environment of "
+                f"{field}: {entry.model!r} is not configured: {problem}. Set the provider's key in the environment of "
                 f"llm-agent, or use {TEMPLATE!r}"
             )
-            raise InvalidArgument(message, field="spec.model", reason="MODEL_NOT_CONFIGURED")
+            raise InvalidArgument(message, field=field, reason="MODEL_NOT_CONFIGURED")
         priced = described.HasField("input_dollars_per_million") and described.HasField("output_dollars_per_million")
         if spec.budget.HasField("dollars") and described.language_model and not priced:
-            expected = f"no limit in dollars, because the price of {spec.model!r} is unknown. Limit the tokens instead"
+            expected = f"no limit in dollars, because the price of {entry.model!r} is unknown. Limit the tokens instead"
             value = spec.budget.dollars
             reason = "PRICE_UNKNOWN"
             raise InvalidArgument(field="spec.budget.dollars", value=value, expected=expected, reason=reason)

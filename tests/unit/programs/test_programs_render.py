@@ -22,7 +22,9 @@ from PIL import Image, ImageChops
 from tests.fakes.orchestrator import Background, FakeOrchestrator
 
 TASK = program_task("karel/FourCorners")
-TEXT = "DEF run m( REPEAT R=4 r( WHILE c( frontIsClear c) w( move w) IF c( rightIsClear c) i( putMarker i) turnLeft r) m)"
+TEXT = (
+    "DEF run m( REPEAT R=4 r( WHILE c( frontIsClear c) w( move w) IF c( rightIsClear c) i( putMarker i) turnLeft r) m)"
+)
 KEY = "sessions/s1/iterations/1/assignments/report-1/policies/best"
 
 

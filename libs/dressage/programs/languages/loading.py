@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dressage.envs import custom
 from dressage.errors import FailedPrecondition, InvalidArgument
-from dressage.programs.languages.description import Code, Description, description_of
+from dressage.programs.languages.description import Code, description_of
 from dressage.programs.languages.failures import FAILED, plugin_code
 from dressage.programs.languages.live import LiveFamily, live_family
 from dressage.programs.languages.plugin import Plugin

@@ -14,7 +14,7 @@ from dressage.errors import DressageError, FailedPrecondition
 from dressage.serving.costs import add_cost, attached_cost
 
 from dressage_orchestrator import resource_names
-from dressage_orchestrator.lifecycle import aggregate, budget
+from dressage_orchestrator.lifecycle import aggregate, budget, role_models
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.models import is_language_model
 
@@ -71,7 +71,9 @@ def judge_by_video(
         return v1.Cost()
     parts = resource_names.parse_assignment(assignment)
     request = _request(context, rollouts, judge_source)
-    request.session, request.model = session.name, context.spec.model
+    chosen = role_models.model_of(context.spec, role_models.VIDEO)
+    request.session, request.model = session.name, chosen.model
+    request.thinking, request.api_base = chosen.thinking, chosen.api_base
     request.key = f"iterations/{parts.iteration}/judge/{parts.assignment}" + (
         f"-e{context.epoch}" if context.epoch else ""
     )
@@ -141,7 +143,8 @@ def deciding_rollouts(members: Sequence[v1.Member], selection: v1.VideoJudging.V
 
 def _may_use_video(spec: v1.SessionSpec) -> bool:
     """Whether the model may accept images: the built-in author and recordings have no vision support."""
-    return spec.video_judging != v1.VIDEO_JUDGING_NONE and is_language_model(spec.model)
+    model = role_models.model_of(spec, role_models.VIDEO).model
+    return spec.video_judging != v1.VIDEO_JUDGING_NONE and is_language_model(model)
 
 
 def _request(context: SessionContext, rollouts: Sequence[str], judge_source: str) -> judge_pb.JudgeRequest:

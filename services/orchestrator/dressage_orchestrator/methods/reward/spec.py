@@ -10,6 +10,7 @@ from dressage.training.hyperparameters import check_sizes
 from dressage.training.preset import load_preset
 
 from dressage_orchestrator.lifecycle.method import Estimate
+from dressage_orchestrator.lifecycle.role_models import model_of
 from dressage_orchestrator.methods.reward.durations import kind_of_run
 from dressage_orchestrator.models import is_language_model
 from dressage_orchestrator.seeds import TRAINING_SEED_LIMIT
@@ -43,7 +44,7 @@ def fill(spec: v1.SessionSpec) -> None:
     if not reward.configs:
         reward.configs.add(id=DEFAULT_CONFIG)
     if not reward.HasField("tune_hyperparameters"):
-        reward.tune_hyperparameters = is_language_model(spec.model)
+        reward.tune_hyperparameters = is_language_model(model_of(spec, "reviser").model)
 
 
 def members_of(spec: v1.SessionSpec) -> int:
