@@ -25,6 +25,10 @@ def plan_dict(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
         "intent": spec.intent,
         "environment": short(spec.environment),
         "model": spec.model,
+        "models": [
+            spec.model,
+            *(f"{name}: {entry.model}" for name, entry in sorted(spec.roles.items()) if entry.model),
+        ],
         "uses_language_model": estimate.uses_language_model,
         "max_iterations": iterations,
         "method": estimate.method or REWARD,
@@ -37,8 +41,15 @@ def plan_dict(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
         "max_env_steps": estimate.env_steps_per_iteration * iterations,
         "minutes_per_iteration": estimate.minutes_per_iteration,
         "model_calls_per_iteration": estimate.model_calls_per_iteration,
+        "least_model_calls_per_iteration": estimate.least_model_calls_per_iteration,
+        "most_model_calls_per_iteration": estimate.most_model_calls_per_iteration,
         "dollars_per_iteration": dollars,
-        "max_dollars": None if dollars is None else dollars * iterations,
+        "least_dollars_per_iteration": None if dollars is None else estimate.least_dollars_per_iteration,
+        "most_dollars_per_iteration": None if dollars is None else estimate.most_dollars_per_iteration,
+        "max_dollars": None if dollars is None else estimate.most_dollars_per_iteration * iterations,
+        "max_episode_steps": estimate.max_episode_steps,
+        "terminates_when_unhealthy": estimate.terminates_when_unhealthy,
+        "options_of_author": list(estimate.options_of_author),
     }
 
 
@@ -81,6 +92,7 @@ def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
         each = f", about {minutes} an iteration" if plan["minutes_per_iteration"] else ""
         most = _most_programs(plan) if plan["method"] == "program" else steps
         text.append(f"  search    up to {most}{' an iteration' if iterations > 1 else ''}{each}{times}\n")
+    text.append(f"  episodes  {_episodes(plan)}\n" if plan["max_episode_steps"] and plan["method"] == REWARD else "")
     text.append(f"  author    {_author(plan, train_only=estimate.spec.reward.train_only)}\n")
     return text
 
@@ -109,8 +121,22 @@ def _author(plan: dict[str, Any], *, train_only: bool) -> str:
     if not plan["uses_language_model"]:
         return f"{plan['model'] or TEMPLATE}: built-in templates, no language model, no cost"
     dollars = plan["dollars_per_iteration"]
-    price = "price unknown" if dollars is None else f"about {dollars:.3f} $"
-    return f"{plan['model']}: about {counted(plan['model_calls_per_iteration'], 'call')} an iteration, {price}"
+    price = "price unknown"
+    if dollars is not None:
+        low, high = plan["least_dollars_per_iteration"], plan["most_dollars_per_iteration"]
+        price = f"about {dollars:.3f} $ ({low:.3f} to {high:.2f} $)"
+    number = counted(plan["model_calls_per_iteration"], "call")
+    bounds = f"{plan['least_model_calls_per_iteration']} to {plan['most_model_calls_per_iteration']}"
+    return f"{', '.join(plan['models'])}: about {number} an iteration ({bounds}), {price}"
+
+
+def _episodes(plan: dict[str, Any]) -> str:
+    """Return how long episodes are, what ends them, and what of it the author may change."""
+    text = f"at most {counted(plan['max_episode_steps'], 'step')}; "
+    text += "an unhealthy state ends them" if plan["terminates_when_unhealthy"] else "no unhealthy state ends them"
+    return text + (
+        f"; the author may change {' and '.join(plan['options_of_author'])}" if plan["options_of_author"] else ""
+    )
 
 
 def confirmed(estimate: pb.EstimateSessionResponse, *, ask: Callable[[str], bool] | None) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import session_pb2 as v1
@@ -117,3 +119,32 @@ async def test_a_provider_that_is_down_is_waited_for_until_it_answers(stack: Sta
     waits = [event.warning.message for event in events if event.warning.reason == "PROVIDER_UNAVAILABLE"]
     assert waits and "refuses requests" in waits[0] and "the wait ends 60 minutes" in waits[0]
     assert not failing
+
+
+async def test_an_author_changes_the_environment_that_its_caller_left_open(stack: Stack) -> None:
+    def answer(task: agent_pb.Task) -> agent_pb.TaskResult:
+        result = author(task)
+        if task.HasField("reward_author") and not task.reward_author.HasField("repair"):
+            result.reward.environment_options.CopyFrom(
+                v1.EnvironmentOptions(terminate_when_unhealthy=False, max_episode_steps=300)
+            )
+            result.reward.environment_reasoning = "it has to lie down"
+        return result
+
+    stack.neighbours.agent.answer = answer
+    await stack.start()
+    spec = reward_session(intent="lie", environment="environments/Hopper-v5", seeds=1, steps_per_member=1000)
+    spec.environment_options.max_episode_steps = 200
+    created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=spec, session_id="floor"))
+    events = await watch(stack.sessions, created.name)
+    session = await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name))
+    assert session.state == v1.SESSION_STATE_SUCCEEDED, session.state_reason
+    effective = v1.EnvironmentOptions(terminate_when_unhealthy=False, max_episode_steps=200)
+    assert session.spec.environment_options == effective
+    key = f"{created.name}/iterations/1/assignments/train/spec.json"
+    options = json.loads(stack.store.get(key))["train"]["options"]
+    assert options == {"max_episode_steps": 200, "terminate_when_unhealthy": False}
+    (repair,) = [task for task in stack.neighbours.agent.tasks if task.reward_author.HasField("repair")]
+    assert repair.reward_author.brief.facts.environment_options == effective
+    messages = [event.warning.message for event in events if event.warning.reason == "ENVIRONMENT_CHANGED"]
+    assert len(messages) == 1 and "it has to lie down" in messages[0]

@@ -125,7 +125,7 @@ class Reply:
 
     :param finish_reason: ``stop``, ``length`` (cut off at the token limit), ``tool_calls``, ….
     :param opaque: the model's thinking with its signatures, JSON, in the form of the client library. Providers require it back
-        in the turns after a tool call. Nobody else reads it.
+        in the turns after a tool call, and nothing else reads it.
     """
 
     text: str

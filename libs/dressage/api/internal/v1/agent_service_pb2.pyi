@@ -1608,17 +1608,28 @@ class RewardProposal(google.protobuf.message.Message):
 
     SOURCE_FIELD_NUMBER: builtins.int
     REASONING_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_OPTIONS_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_REASONING_FIELD_NUMBER: builtins.int
     source: builtins.str
     """Python source."""
     reasoning: builtins.str
     """The reasons for its design."""
+    environment_reasoning: builtins.str
+    """The reason for these options."""
+    @property
+    def environment_options(self) -> dressage.api.v1.session_pb2.EnvironmentOptions:
+        """Options of the environment that the behaviour needs and the session does not set; not set: none."""
+
     def __init__(
         self,
         *,
         source: builtins.str = ...,
         reasoning: builtins.str = ...,
+        environment_options: dressage.api.v1.session_pb2.EnvironmentOptions | None = ...,
+        environment_reasoning: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["reasoning", b"reasoning", "source", b"source"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["environment_options", b"environment_options"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["environment_options", b"environment_options", "environment_reasoning", b"environment_reasoning", "reasoning", b"reasoning", "source", b"source"]) -> None: ...
 
 Global___RewardProposal: typing_extensions.TypeAlias = RewardProposal
 
