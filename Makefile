@@ -20,7 +20,7 @@ E2E_TESTS ?= tests/integration/kubernetes tests/integration/chart tests/e2e/kube
 E2E = $(SYNC) --group dev && tools/system-packages prometheus && \
 	PATH="$(CURDIR)/$(RUN):$$PATH" $(RUN)/pytest -n 0 -v -o timeout=2400 --durations 30
 
-.PHONY: help install demo examples test test-slow images e2e e2e-full lint format proto bench docs clean
+.PHONY: help install demo examples test test-slow images push-images e2e e2e-full lint format proto bench programs docs clean
 
 help: ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,9 @@ test-slow: ## Run long proofs; docs/ records their results
 
 images: ## Build the services' container images with docker, podman or buildah; NAMES="…" selects others
 	@tools/images $(NAMES)
+
+push-images: ## Build the images and push them to the registry; REGISTRY=registry.example.org/dressage
+	@tools/images --push $(NAMES)
 
 e2e: ## Run end-to-end tests on the cluster of KUBECONFIG (docs/kubernetes.md; at most 25 minutes on 2 cores, with images)
 	@$(E2E) -m "cluster and not slow" $(E2E_TESTS)
@@ -83,6 +86,11 @@ proto: ## Generate dressage.api from protos/
 bench: ## Measure the speed compared with peers, into docs/performance.md
 	@$(SYNC) --group dev --group reference
 	$(RUN)/python tools/bench.py
+
+programs: install ## Run or continue the experiment of docs/evidence/programs.md and write the page (hours)
+	DRESSAGE_ORCHESTRATOR_MAX_PARALLEL_RUNS=2 $(RUN)/dressage bench experiments/programs.yaml --parallel 3
+	$(RUN)/dressage report experiments/results/programs --reference scheduled --beside experiments/paper/llmgs.json \
+		--page docs/evidence/programs.md
 
 docs: ## Generate docs/api.md, the chart's README and the dashboards
 	@$(SYNC) --group dev

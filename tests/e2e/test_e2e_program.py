@@ -23,8 +23,9 @@ def run(data: Path, *arguments: str, **options: object) -> subprocess.CompletedP
 def facts_of(data: Path, session: str) -> tuple[object, ...]:
     """Return what must not depend on being killed."""
     (iteration,) = json.loads(run(data, "sessions", "show", session, "--json", check=True).stdout)["iterations"]
-    search = iteration["program"]["search"]
-    return iteration["program"]["program"], iteration["score"], search["evaluated"], search["improvements"]
+    program = iteration["program"]
+    search = program["search"]
+    return program["programs"], program["program"], iteration["score"], search["evaluated"], search["improvements"]
 
 
 @pytest.mark.timeout(900)

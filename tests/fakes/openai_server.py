@@ -17,6 +17,8 @@ the search methods: valid parameters for any form, working policies in Python, a
     authors = SearchAuthors(seed=0, duplicate_every=5, bad_every=7)
     with ScriptedServer([Answer(status=429), *authors.answers()]) as server: ...
 
+Requests to Gemini (``…:generateContent``) are answered as well; scripts see them in the same form.
+
 Each request gets the first unused answer whose ``when`` accepts it. A request without one gets status 400, which clients must
 not retry, and is added to ``unexpected``. A request whose client disconnects before a delayed answer is added to ``abandoned``.
 """
@@ -24,6 +26,7 @@ not retry, and is added to ``unexpected``. A request whose client disconnects be
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import runpy
 import select
@@ -60,6 +63,18 @@ class Request:
             or part.get("file", {}).get("file_data", "")
             for part in parts
             if part.get("type") != "text"
+        ]
+
+    def clips(self) -> list[tuple[bytes, float]]:
+        """Return all clips that were sent as files, with the frames per second at which the provider is to sample them."""
+        parts = [p for m in self.body.get("messages", []) if isinstance(m.get("content"), list) for p in m["content"]]
+        files = [part["file"] for part in parts if part.get("type") == "file"]
+        return [
+            (
+                base64.b64decode(file["file_data"].partition(",")[2]),
+                float(file.get("video_metadata", {}).get("fps", 1.0)),
+            )
+            for file in files
         ]
 
     def text(self, role: str = "") -> str:
@@ -175,7 +190,8 @@ class ScriptedServer:
     def take(self, request: Request) -> Answer:
         """Return the answer to a request and remove it, unless it repeats."""
         with self._lock:
-            if self._key is not None and request.headers.get("authorization") != f"Bearer {self._key}":
+            keys = (request.headers.get("authorization"), f"Bearer {request.headers.get('x-goog-api-key')}")
+            if self._key is not None and f"Bearer {self._key}" not in keys:
                 self.unauthorised += 1
                 shown = request.headers.get("authorization", "none")
                 return Answer(f"Incorrect API key provided: {shown}", status=401)
@@ -206,17 +222,18 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:  # noqa: C
         def do_POST(self) -> None:
             length = int(self.headers.get("content-length", 0))
             body = json.loads(self.rfile.read(length) or b"{}")
-            if not self.path.endswith("/chat/completions"):
+            gemini = self.path.partition("?")[0].endswith(":generateContent")
+            if not gemini and not self.path.endswith("/chat/completions"):
                 self._send(404, _error(f"no such path: {self.path}", 404))
                 return
             headers = {name.lower(): value for name, value in self.headers.items()}
-            request = Request(body, headers)
+            request = Request(_from_gemini(body) if gemini else body, headers)
             answer = server.take(request)
             if answer.delay and self._disconnected_within(answer.delay):
                 server.give_back(request, answer)
                 self.close_connection = True
                 return
-            self._answer(answer, str(body.get("model", "")))
+            self._answer(answer, None if gemini else str(body.get("model", "")))
 
         def do_GET(self) -> None:
             self._send(200, json.dumps(server.counts()).encode())
@@ -229,7 +246,7 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:  # noqa: C
             except ConnectionError:
                 return True
 
-        def _answer(self, answer: Answer, model: str) -> None:
+        def _answer(self, answer: Answer, model: str | None) -> None:
             if answer.fault == "stall":
                 server.stall()
             elif answer.fault == "endless":
@@ -238,7 +255,8 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:  # noqa: C
                 extra = {} if answer.retry_after is None else {"Retry-After": f"{answer.retry_after:g}"}
                 self._send(answer.status, _error(answer.text or "injected fault", answer.status), extra)
             else:
-                self._complete(answer.fault, json.dumps(_completion(answer, model)).encode())
+                whole = _gemini_completion(answer) if model is None else _completion(answer, model)
+                self._complete(answer.fault, json.dumps(whole).encode())
 
         def _complete(self, fault: Fault, data: bytes) -> None:
             half = data[: len(data) // 2]
@@ -307,6 +325,38 @@ def _completion(answer: Answer, model: str) -> dict[str, Any]:
             "prompt_tokens": answer.input_tokens,
             "completion_tokens": answer.output_tokens,
             "total_tokens": total,
+        },
+    }
+
+
+def _from_gemini(body: dict[str, Any]) -> dict[str, Any]:
+    """The body of a request to Gemini in the form of the others; of its parts only text and inline files."""
+    system = body.get("system_instruction") or body.get("systemInstruction") or {"parts": []}
+    messages = [{"role": "system", "content": "\n".join(part["text"] for part in system["parts"])}]
+    for content in body["contents"]:
+        parts = [_from_gemini_part(part) for part in content["parts"]]
+        messages.append({"role": content.get("role", "user").replace("model", "assistant"), "content": parts})
+    return {"messages": messages}
+
+
+def _from_gemini_part(part: dict[str, Any]) -> dict[str, Any]:
+    if "text" in part:
+        return {"type": "text", "text": part["text"]}
+    blob = part.get("inline_data") or part["inlineData"]
+    mime = blob.get("mime_type") or blob["mimeType"]
+    file = {"file_data": f"data:{mime};base64,{blob['data']}"}
+    metadata = part.get("video_metadata") or part.get("videoMetadata")
+    return {"type": "file", "file": file | ({"video_metadata": metadata} if metadata else {})}
+
+
+def _gemini_completion(answer: Answer) -> dict[str, Any]:
+    total = answer.input_tokens + answer.output_tokens
+    return {
+        "candidates": [{"content": {"parts": [{"text": answer.text}], "role": "model"}, "finishReason": "STOP"}],
+        "usageMetadata": {
+            "promptTokenCount": answer.input_tokens,
+            "candidatesTokenCount": answer.output_tokens,
+            "totalTokenCount": total,
         },
     }
 

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def image(service: str) -> str:
-    """The image of a service, as `make images` names it."""
+    """The image of a service, as `make images TAG=dev` names it."""
     return f"{REGISTRY}dressage-{service}:{TAG}"
 
 

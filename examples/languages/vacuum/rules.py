@@ -25,9 +25,7 @@ def perceive(test, cells, position, heading, state, deltas):
 
 
 @compiled
-def act(
-    action, blocked, task, width, cells, special, facts, food, state, deltas, body, keys, marks, position, heading
-):
+def act(action, blocked, task, width, cells, special, facts, food, state, deltas, body, keys, marks, position, heading):
     """Perform an action: position, heading, reward, whether the task ends, and whether cells changed."""
     reward, touched = 0.0, False
     if blocked:  # the limit of calls is exceeded

@@ -22,6 +22,7 @@ from dressage.cli.options import (
     RunOptions,
     Token,
     TrainOptions,
+    ViewOptions,
     Yes,
     given,
     grouped,
@@ -31,6 +32,7 @@ from dressage.cli.options import (
 @grouped
 def run(
     options: RunOptions,
+    view: ViewOptions,
     common: CommonOptions,
     intent: Annotated[str, typer.Argument(metavar="INTENT", help="The behaviour, in words.")] = "",
     replay: Annotated[
@@ -41,25 +43,48 @@ def run(
             help="Folder of a recorded session: use its intent, environment and model replies; train and judge again.",
         ),
     ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file", "-f", metavar="SESSION.yaml", help="Spec of the session; other options override what it has."
+        ),
+    ] = None,
+    dump: Annotated[
+        bool, typer.Option("--dump", help="Print the spec as a file for --file, and do not run it.")
+    ] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a file for --file.")] = False,
     yes: Yes = False,
     detach: Detach = False,
 ) -> None:
     """Train a policy for a behaviour described in words."""
+    from dressage.cli import output
     from dressage.cli.run import OutputOptions
     from dressage.cli.run import run as run_session
+    from dressage.sdk import session_file
     from dressage.sdk.specs import SpecOptions, make_spec, recorded
 
-    recording = None
+    if schema:
+        output.print_json(session_file.schema())
+        return
+    recording = None if file is None else session_file.read_spec(file, field="--file")
+    if file is not None and replay is not None:
+        raise typer.BadParameter("--file and --replay exclude each other.", param_hint="--file")
     if replay is not None:
         recording = recorded(
             replay, intent=intent, environment=options.environment, model=options.model or "", method=options.method
         )
     for name, value in (("argument 'INTENT'", intent), ("option '--env'", options.environment)):
-        if replay is None and not value:
-            raise typer.BadParameter(f"Missing {name}; only --replay works without it.")
+        if recording is None and not value:
+            raise typer.BadParameter(f"Missing {name}; only --replay and --file work without it.")
     spec = make_spec(SpecOptions(intent=intent, **given(options)), recording)
+    if dump:
+        print(session_file.dump(spec), end="")
+        return
     server = common.server(api_base=options.api_base, recordings=None if replay is None else replay.absolute().parent)
-    raise typer.Exit(run_session(spec, server, OutputOptions(yes=yes, detach=detach, as_json=common.as_json)))
+    shown = OutputOptions(
+        yes=yes, detach=detach, as_json=common.as_json, detail=view.detail, fail_below=view.fail_below
+    )
+    raise typer.Exit(run_session(spec, server, shown))
 
 
 @grouped
@@ -84,7 +109,13 @@ def elicit(
 
 @grouped
 def train(
-    reward: RewardFile, env: Environment, options: TrainOptions, common: CommonOptions, detach: Detach = False
+    reward: RewardFile,
+    env: Environment,
+    options: TrainOptions,
+    view: ViewOptions,
+    common: CommonOptions,
+    yes: Yes = False,
+    detach: Detach = False,
 ) -> None:
     """Train with a reward file, without model and judge."""
     from dressage.cli.run import OutputOptions, run
@@ -92,7 +123,8 @@ def train(
 
     intent = f"train on {reward.name}"
     spec = make_spec(SpecOptions(intent, env, iterations=1, reward=reward, train_only=True, **given(options)))
-    raise typer.Exit(run(spec, common.server(), OutputOptions(yes=True, detach=detach, as_json=common.as_json)))
+    shown = OutputOptions(yes=yes, detach=detach, as_json=common.as_json, detail=view.detail)
+    raise typer.Exit(run(spec, common.server(), shown))
 
 
 @grouped
@@ -147,8 +179,17 @@ def bench(
     raise typer.Exit(benchmarks.bench(cases, server, plan, as_json=common.as_json))
 
 
+@grouped
 def report(
-    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER…", help="Folders of results of experiments.")],
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="FOLDER…|SESSION", help="Folders of results of experiments; or a session, with --html."),
+    ],
+    common: CommonOptions,
+    html: Annotated[
+        bool,
+        typer.Option("--html", help="Write one self-contained page about a session: scores, curves, videos, code."),
+    ] = False,
     metric: Annotated[
         str,
         typer.Option(
@@ -163,19 +204,37 @@ def report(
         list[Path] | None, typer.Option(metavar="FILE", help="Published numbers to show next to ours; repeatable.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder of the report [the first FOLDER].")
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="PATH", help="Folder of the report [the first FOLDER], or file [SESSION.html]."
+        ),
     ] = None,
-    as_json: Json = False,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the report between the markers of this page, and its pictures next to it."
+        ),
+    ] = None,
 ) -> None:
-    """Compare the methods of experiments.
+    """Compare the methods of experiments, or write a page about a session.
 
-    Writes means, intervals, tests, aggregates and learning curves as Markdown, CSV and pictures.
+    For experiments: means, intervals, tests, aggregates and learning curves as Markdown, CSV and pictures.
     """
-    from dressage.cli import experiment_report
+    from dressage.cli import experiment_report, session_report
 
+    if html:
+        if len(sources) != 1:
+            raise typer.BadParameter("--html takes one session", param_hint="SESSION")
+        raise typer.Exit(session_report.write(sources[0], common.server(), out=out, as_json=common.as_json))
     raise typer.Exit(
         experiment_report.write(
-            folders, metric=metric, reference=reference, beside=beside or [], out=out, as_json=as_json
+            [Path(source) for source in sources],
+            metric=metric,
+            reference=reference,
+            beside=beside or [],
+            out=out,
+            page=page,
+            as_json=common.as_json,
         )
     )
 
@@ -242,7 +301,9 @@ def evaluate(
 def render(
     source: Annotated[
         str,
-        typer.Argument(metavar="SESSION|BUNDLE|ROLLOUT.npz", help="A session, a bundle, or a rollout."),
+        typer.Argument(
+            metavar="SESSION|BUNDLE|ROLLOUT.npz", help="A session, a bundle, or a rollout: its file, or its key."
+        ),
     ],
     common: CommonOptions,
     out: Annotated[

@@ -24,7 +24,7 @@ def elicit(
     """
     if out is not None:
         _check_suffix(out)
-    response = asyncio.run(_request(intent, environment, server, model))
+    response, flags = asyncio.run(_request(intent, environment, server, model))
     document = to_document(intent, environment, response)
     if out is not None:
         write_criteria(out, document)
@@ -38,17 +38,20 @@ def elicit(
     if response.questions:
         print("The intent leaves these questions open. Answer them in the intent, or edit the criteria.")
     if out is not None:
-        quoted = shlex.quote(intent)
-        print(
-            f"wrote {out}; edit it, then run:  dressage run {quoted} --env {environment} --criteria {shlex.quote(str(out))}"
-        )
+        command = f"dressage run {shlex.quote(intent)} --env {environment} --criteria {shlex.quote(str(out))}{flags}"
+        print(f"wrote {out}; edit it, then run:  {command}")
 
 
 async def _request(
     intent: str, environment: str, server: ServerOptions, model: str
-) -> intent_service_pb2.ElicitResponse:
-    async with connect(server, start="full") as connection:
-        return await connection.client.elicit(intent, environment, model=model)
+) -> tuple[intent_service_pb2.ElicitResponse, str]:
+    """Return the criteria, and the options with which another command uses the same server and model."""
+    async with connect(server, start="own") as connection:
+        response = await connection.client.elicit(intent, environment, model=model)
+        flags = f" --model {shlex.quote(model)}" if model else ""
+        if server.api_base:
+            flags += f" --api-base {shlex.quote(server.api_base)}"
+        return response, flags + connection.flags
 
 
 def to_document(intent: str, environment: str, response: intent_service_pb2.ElicitResponse) -> dict[str, Any]:

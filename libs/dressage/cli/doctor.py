@@ -17,10 +17,11 @@ from importlib import metadata, util
 from pathlib import Path
 
 from dressage.cli import output
+from dressage.installation import install_command
 from dressage.sdk import methods
 
-_LOCAL = "pip install 'dressage[local]'"
-_SB3 = "pip install 'dressage[sb3]' (optional)"
+_LOCAL = install_command("local")
+_SB3 = f"{install_command('sb3')} (optional)"
 _FREE_BYTES = 5 * 10**9
 _SECONDS = 60.0
 

@@ -122,7 +122,7 @@ def print_rollouts(entries: list[dict[str, Any]], *, as_json: bool) -> None:
         (entry["rollout"], return_text(entry["return"], decimals=1), *(number(entry[kind]) for kind in kinds))
         for entry in entries
     ]
-    output.print_table(("rollout", "return", *kinds), rows, empty="no rollouts yet")
+    output.print_table(("rollout", "return", *kinds), rows, empty="no rollouts yet", whole=("rollout",))
 
 
 def pair(session: str, first: int, second: int) -> Callable[[Connection], Awaitable[tuple[pb.Iteration, pb.Iteration]]]:
@@ -139,8 +139,8 @@ def pair(session: str, first: int, second: int) -> Callable[[Connection], Awaita
 def print_diff(first: pb.Iteration, second: pb.Iteration, *, as_json: bool) -> None:
     """Print scores, hyperparameters and the diff of two iterations."""
     lines = difflib.unified_diff(
-        _proposal(first).splitlines(),
-        _proposal(second).splitlines(),
+        proposal(first).splitlines(),
+        proposal(second).splitlines(),
         f"iteration {first.number}",
         f"iteration {second.number}",
         lineterm="",
@@ -165,7 +165,7 @@ def _score(iteration: pb.Iteration) -> float | None:
     return iteration.judgment.score if iteration.HasField("judgment") else None
 
 
-def _proposal(iteration: pb.Iteration) -> str:
+def proposal(iteration: pb.Iteration) -> str:
     """Return the proposal of an iteration as text: its source, else its message as JSON."""
     chosen = iteration.WhichOneof("proposal")
     if chosen is None:

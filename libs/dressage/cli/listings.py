@@ -12,8 +12,11 @@ from typing import Any
 from dressage.api.v1 import session_pb2 as pb
 from dressage.api.v1 import session_service_pb2 as sessions_pb
 from dressage.cli import output, run, search_listing, summary
+from dressage.client.aio import ENDED
 from dressage.local.connection import Connection
-from dressage.sdk.progress import score_text, short
+from dressage.sdk import screen
+from dressage.sdk.durations import duration
+from dressage.sdk.progress import counted, score_text, short
 
 _INTENT_SHOWN = 48
 
@@ -146,16 +149,18 @@ def print_session(facts: dict[str, Any], *, as_json: bool) -> None:
     )
 
 
-def watch(name: str, *, as_json: bool) -> Callable[[Connection], Awaitable[None]]:
-    """Return a function that follows a session; as JSON, it prints an array of events, one a line."""
+def watch(
+    name: str, *, as_json: bool, detail: screen.Detail = "normal", fail_below: float | None = None
+) -> Callable[[Connection], Awaitable[int]]:
+    """Return a function that follows a session and returns the exit code; as JSON, it prints an array of events, one a line."""
 
-    async def work(connection: Connection) -> None:
+    async def work(connection: Connection) -> int:
         if as_json:
             await _print_events(name, connection)
-            return
+            return _status(await connection.client.get_session(name), fail_below)
         session = await connection.client.get_session(name)
         try:
-            await run.show(session.name, connection, as_json=False)
+            await run.show(session.name, connection, as_json=False, detail=detail)
         except asyncio.CancelledError:
             if connection.kind == "stack":
                 run.print_remark(f"\nstopping; `dressage serve` on this data folder resumes {session.name}")
@@ -165,8 +170,14 @@ def watch(name: str, *, as_json: bool) -> Callable[[Connection], Awaitable[None]
         session = await connection.client.get_session(name)
         facts = await summary.collect(session, connection, curve=await run.curve(session, connection))
         output.console().print(summary.text(facts))
+        return _status(session, fail_below)
 
     return work
+
+
+def _status(session: pb.Session, fail_below: float | None) -> int:
+    """Return the exit status of a command that only follows a session: 0, or 3 for a low score."""
+    return 0 if fail_below is None else summary.exit_code(session, fail_below=fail_below)
 
 
 async def _print_events(name: str, connection: Connection) -> None:
@@ -182,35 +193,73 @@ async def _print_events(name: str, connection: Connection) -> None:
 
 
 def resume(
-    name: str, *, iterations: int, budget: pb.Budget | None = None, as_json: bool
+    name: str,
+    *,
+    iterations: int,
+    budget: pb.Budget | None = None,
+    as_json: bool,
+    detail: screen.Detail = "normal",
+    fail_below: float | None = None,
 ) -> Callable[[Connection], Awaitable[int]]:
     """Return a function that resumes a session, follows it if it runs in this process, and returns the exit code."""
 
     async def work(connection: Connection) -> int:
+        before = await connection.client.get_session(name)
+        earlier = (
+            await run.recorded(before, connection) if connection.kind == "stack" and before.state in ENDED else None
+        )
         resumed = await connection.client.resume_session(name, additional_iterations=iterations, budget=budget)
+        if not as_json:
+            print(f"resuming {short(name)}: {added(before.spec, resumed.spec)}", flush=True)
         if connection.kind != "stack":
             if as_json:
                 output.print_json(output.message_dict(resumed))
             else:
                 print(f"{resumed.name} continues\n{run.hints(resumed.name, connection)}")
             return 0
-        await run.show(resumed.name, connection, as_json=as_json)
+        await run.show(resumed.name, connection, as_json=as_json, detail=detail, earlier=earlier)
         ended = await connection.client.get_session(name)
         facts = await summary.collect(ended, connection, curve=await run.curve(ended, connection))
         if as_json:
             output.print_json(facts)
         else:
             output.console().print(summary.text(facts))
-        return summary.exit_code(ended)
+        return summary.exit_code(ended, fail_below=fail_below)
 
     return work
 
 
-def _lineage_parts(node: sessions_pb.LineageNode) -> list[str]:
+def added(before: pb.SessionSpec, after: pb.SessionSpec) -> str:
+    """Return what resuming a session has changed in its limits, in one line."""
+    more = after.max_iterations - before.max_iterations
+    iterations = f"{counted(more, 'more iteration')}, at most {after.max_iterations} in total" if more else ""
+    unchanged = f"no further iteration, at most {after.max_iterations} in total"
+    limits = [
+        f"at most {shown}"
+        for old, new in zip(_limits(before.budget), _limits(after.budget), strict=True)
+        if (shown := new) and new != old
+    ]
+    return "; ".join([iterations or unchanged, *limits])
+
+
+def _limits(budget: pb.Budget) -> list[str]:
+    """Return the limits of a budget as texts, in a fixed order; empty for no limit."""
+    minutes = duration(budget.wall_time.ToTimedelta().total_seconds()) if budget.HasField("wall_time") else ""
+    return [
+        f"{budget.dollars:g} $" if budget.HasField("dollars") else "",
+        counted(budget.tokens, "token") if budget.tokens else "",
+        counted(budget.env_steps, "environment step") if budget.env_steps else "",
+        minutes,
+    ]
+
+
+def lineage_parts(node: sessions_pb.LineageNode) -> list[str]:
     """Return the facts about an iteration that the tree shows after its number and score."""
     interval = f"[{node.interval_low:.2f}, {node.interval_high:.2f}]" if node.HasField("interval_low") else ""
     return [
         interval,
+        node.judged_by
+        and f"judged by {node.judged_by}" + (f", no video: {node.without_video}" if node.without_video else ""),
         "(best)" if node.best else "",
         "(rewrite)" if node.structural_rewrite else "",
         f"(edited by a person: {', '.join(node.edited)})" if node.edited else "",
@@ -234,7 +283,7 @@ def print_lineage(tree: sessions_pb.Lineage, *, as_json: bool) -> None:
     for node in tree.nodes:
         score = score_text(node.score) if node.HasField("score") else "  – "
         text = Text(f"{short(node.iteration)}  {score}", style="bold green" if node.best else "")
-        for part in filter(None, _lineage_parts(node)):
+        for part in filter(None, lineage_parts(node)):
             text.append(f"  {part}", style="not bold default")
         branches[node.iteration] = branches.get(node.parent, root).add(text)
     output.console().print(root)

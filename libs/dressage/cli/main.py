@@ -1,7 +1,7 @@
 """`dressage`: the application, and the mapping of errors to messages and exit codes.
 
-Exit codes: 0 success, 1 error, 2 wrong usage, 130 interrupted by Ctrl-C, 143 ended by SIGTERM. A traceback is shown only with
-DRESSAGE_DEBUG=1.
+Exit codes: 0 success, 1 error, 2 wrong usage, 3 a score below `--fail-below`, 130 interrupted by Ctrl-C, 143 ended by
+SIGTERM. A traceback is shown only with DRESSAGE_DEBUG=1.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import metadata
+from typing import Annotated
 
 import typer
 
 from dressage.cli import commands, output, programs, resources, runs, sessions
-from dressage.errors import DressageError
+from dressage.errors import DressageError, FailedPrecondition
+from dressage.installation import install_command
 from dressage.places import FOLDERS
 
 _INTERRUPTED = 130
@@ -23,12 +26,30 @@ app = typer.Typer(
     help="Describe a behaviour in words; get a trained policy.",
     epilog='Start with:  dressage run "run forward fast" --env HalfCheetah-v5',
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     # Plain help, because importing rich takes half a second.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 commands.register(app)
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
+        print(f"dressage {metadata.version('dressage')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """Describe a behaviour in words; get a trained policy."""
+
+
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(runs.app, name="runs")
 app.add_typer(resources.environments, name="envs")
@@ -59,6 +80,11 @@ def invoke(arguments: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except ModuleNotFoundError as error:
+        if _debugging() or not error.name or error.name.partition(".")[0] == "dressage":
+            raise
+        output.fail(_missing(error), as_json=as_json)
+        return 1
     except Exception as error:
         if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # a usage error of any version of click
             return output.fail_usage(error, as_json=as_json)
@@ -70,6 +96,13 @@ def invoke(arguments: Sequence[str]) -> int:
         for variable in unset:  # a command set it, see `options.DataDir`
             os.environ.pop(variable, None)
     return code if isinstance(code, int) else 0
+
+
+def _missing(error: ModuleNotFoundError) -> DressageError:
+    """Return the error of a command that needs a package which an extra installs."""
+    package = str(error.name).partition(".")[0]
+    message = f"this command needs {package}, which is not installed: {install_command('local')}"
+    return FailedPrecondition(message, reason="MISSING_EXTRA", metadata={"package": package})
 
 
 def _debugging() -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from decimal import Decimal, DecimalException
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -55,7 +55,9 @@ def _with_environments(folder: Path | None) -> Path | None:
 
 # Names: sessions, benchmarks, environments, models.
 Intent = Annotated[str, typer.Argument(metavar="INTENT", help="The behaviour, in words.")]
-SessionName = Annotated[str, typer.Argument(metavar="SESSION", help="Id of a session, or sessions/ID.")]
+SessionName = Annotated[
+    str, typer.Argument(metavar="SESSION", help="Id of a session, sessions/ID, or @latest for the newest.")
+]
 BenchmarkName = Annotated[str, typer.Argument(metavar="BENCHMARK", help="Id of a benchmark, or benchmarks/ID.")]
 Bundle = Annotated[str, typer.Argument(metavar="BUNDLE", help="Folder of a policy bundle, or a session.")]
 RewardFile = Annotated[Path, typer.Argument(metavar="REWARD.py", help="File with a reward function.")]
@@ -111,6 +113,14 @@ EnvironmentOptions = Annotated[
         "--env-option",
         metavar="NAME=VALUE",
         help="Option of the environment: max_episode_steps, terminate_when_unhealthy or reset_noise_scale; repeatable.",
+    ),
+]
+VideoOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--video-option",
+        metavar="NAME=VALUE",
+        help="What the vision model is shown: fps, window_seconds, votes, motion_trail or camera; repeatable.",
     ),
 ]
 Seeds = Annotated[
@@ -174,7 +184,27 @@ Tune = Annotated[
     ),
 ]
 Video = Annotated[
-    str, typer.Option("--video", metavar="deciding|none|all", help="Rollouts that a vision model judges.")
+    str,
+    typer.Option(
+        "--video",
+        metavar="deciding|all|none|only",
+        show_default=False,
+        help="Rollouts that a vision model judges [deciding]; only: as deciding, without a code judge.",
+    ),
+]
+EarlyStop = Annotated[
+    bool | None,
+    typer.Option(
+        "--early-stop/--no-early-stop",
+        help="End a training once every seed passes with a margin at two successive checkpoints [unless configs are compared].",
+        show_default=False,
+    ),
+]
+Checkpoint = Annotated[
+    str,
+    typer.Option(
+        "--checkpoint", metavar="last|best", help="Checkpoint of each seed that is judged and delivered [last]."
+    ),
 ]
 BudgetDollars = Annotated[
     float | None,
@@ -194,8 +224,17 @@ BudgetMinutes = Annotated[
     float | None,
     typer.Option("--budget-minutes", metavar="X", min=0.01, help="Limit for the wall-clock time, in minutes."),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before model calls that cost money.")]
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask before a session that costs money or may take an hour.")
+]
 Detach = Annotated[bool, typer.Option("--detach", help="Return when the session has started; needs a running server.")]
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress, only the result.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show a line for each event, also in a terminal.")]
+FailBelow = Annotated[
+    float | None,
+    typer.Option("--fail-below", metavar="X", help="Exit with status 3 if the final score is below X, or missing."),
+]
 
 # Output and server.
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
@@ -241,6 +280,20 @@ class CommonOptions:
 
 
 @dataclass(frozen=True)
+class ViewOptions:
+    """What a command that follows a session shows, and how its exit status depends on the score."""
+
+    quiet: Quiet = False
+    verbose: Verbose = False
+    fail_below: FailBelow = None
+
+    @property
+    def detail(self) -> Literal["quiet", "normal", "verbose"]:
+        """How much is shown."""
+        return "quiet" if self.quiet else "verbose" if self.verbose else "normal"
+
+
+@dataclass(frozen=True)
 class TrainOptions:
     """Options of one training; the names are those of `SpecOptions`."""
 
@@ -275,6 +328,8 @@ class RunOptions:
     configs: Configs = None
     variants: Variants = False
     tune: Tune = None
+    early_stop: EarlyStop = None
+    checkpoint: Checkpoint = ""
     backend: Backend = ""
     algorithm: Algorithm = ""
     pool: Pool = ""
@@ -286,7 +341,8 @@ class RunOptions:
         Path | None,
         typer.Option("--criteria", metavar="FILE", help="Criteria, as `dressage elicit --out` writes them."),
     ] = None
-    video: Video = "deciding"
+    video: Video = ""
+    video_options: VideoOptions = None
     approve: Annotated[
         bool,
         typer.Option("--approve/--no-approve", help="Wait for `dressage sessions approve` before each evaluation."),
@@ -317,7 +373,10 @@ class CaseOptions:
     configs: Configs = None
     variants: Variants = False
     tune: Tune = None
-    video: Video = "deciding"
+    video: Video = ""
+    video_options: VideoOptions = None
+    early_stop: EarlyStop = None
+    checkpoint: Checkpoint = ""
     budget_dollars: BudgetDollars = None
     budget_tokens: BudgetTokens = None
     budget_steps: BudgetSteps = None
@@ -327,6 +386,25 @@ class CaseOptions:
 def given(group: TrainOptions | RunOptions | CaseOptions) -> dict[str, Any]:
     """Return the options of a group that have a value."""
     return {name: value for name, value in vars(group).items() if value is not None}
+
+
+LATEST = "@latest"
+
+
+def _newest(value: Any, common: CommonOptions) -> Any:
+    """Return the id of the newest session in place of `@latest`, also before a slash; other values as they are."""
+    if isinstance(value, list):
+        return [_newest(entry, common) for entry in value]
+    if not isinstance(value, str) or not (value == LATEST or value.startswith(f"{LATEST}/")):
+        return value
+    from dressage.local.connection import Connection, execute
+
+    async def newest(connection: Connection) -> str:
+        async for session in connection.client.list_sessions(page_size=1):
+            return str(session.name).rpartition("/")[2]
+        raise typer.BadParameter("there is no session yet", param_hint=LATEST)
+
+    return execute(common.server(), newest) + value.removeprefix(LATEST)
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -357,6 +435,8 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     parameters.sort(key=lambda parameter: parameter.name in last)
 
     def flat(**values: Any) -> None:
+        common = CommonOptions(**{name: values[name] for name in last if name in values})
+        values = {name: _newest(value, common) for name, value in values.items()}
         filled = {
             name: group(**{field.name: values.pop(field.name) for field in fields(group)})
             for name, group in groups.items()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _PIPE_WIDTH = 240
+_WIDEST = 10_000
 _RED, _RESET = "\033[31m", "\033[0m"
 
 
@@ -110,8 +111,19 @@ def console(*, error: bool = False) -> Console:
     return Console(stderr=error, highlight=False, width=width)
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", empty: str = "") -> None:
-    """Print a table to standard output; without rows, the text `empty`."""
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    title: str = "",
+    empty: str = "",
+    whole: Sequence[str] = (),
+) -> None:
+    """Print a table to standard output; without rows, the text `empty`.
+
+    :param whole: columns whose cells stay on one line, also where they are wider than the terminal, so that they can be copied.
+    """
+    from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
 
@@ -122,9 +134,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, tit
         return
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column in whole)
     for row in filled:
         table.add_row(*row)
+    if whole:  # a line that is too long is broken by the terminal, which copies it as one
+        out.width = max(out.width, Measurement.get(out, out.options.update(max_width=_WIDEST), table).minimum)
     out.print(table)
 
 

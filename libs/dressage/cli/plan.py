@@ -7,10 +7,11 @@ from typing import Any
 
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.cli import output
+from dressage.sdk.durations import duration
 from dressage.sdk.methods import REWARD
-from dressage.sdk.progress import counted, duration, short
+from dressage.sdk.preflight import TEMPLATE
+from dressage.sdk.progress import counted, short
 
-TEMPLATE = "template/v1"
 _MAX_SETTING = 60
 _WITHOUT_MODEL = ("random", "hill_climb", "cma_es", "sb3_")
 """Searches of the method `parameters` without a model, or how their names begin."""
@@ -33,6 +34,7 @@ def plan_dict(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
         "max_iterations": iterations,
         "method": estimate.method or REWARD,
         "goal": estimate.goal,
+        "note": estimate.note,
         "settings": _settings(estimate),
         "seeds": spec.reward.seeds,
         "configs": max(len(spec.reward.configs), 1),
@@ -93,6 +95,8 @@ def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
         most = _most_programs(plan) if plan["method"] == "program" else steps
         text.append(f"  search    up to {most}{' an iteration' if iterations > 1 else ''}{each}{times}\n")
     text.append(f"  episodes  {_episodes(plan)}\n" if plan["max_episode_steps"] and plan["method"] == REWARD else "")
+    if plan["note"]:
+        text.append(f"  note      {plan['note']}\n")
     text.append(f"  author    {_author(plan, train_only=estimate.spec.reward.train_only)}\n")
     return text
 
@@ -139,8 +143,16 @@ def _episodes(plan: dict[str, Any]) -> str:
     )
 
 
+_LONG_MINUTES = 60.0
+
+
 def confirmed(estimate: pb.EstimateSessionResponse, *, ask: Callable[[str], bool] | None) -> bool:
-    """Return whether to start. The user is asked only on a terminal, and only if model calls may cost money."""
-    if not estimate.uses_language_model or ask is None:
+    """Return whether to start.
+
+    The user is asked only on a terminal, and only if model calls may cost money or the session may take over an hour.
+    """
+    minutes = estimate.minutes_per_iteration * max(estimate.spec.max_iterations, 1)
+    long = minutes > _LONG_MINUTES
+    if ask is None or not (estimate.uses_language_model or long):
         return True
-    return ask("Start the session?")
+    return ask(f"The session may take {duration(60 * minutes)}. Start it?" if long else "Start the session?")

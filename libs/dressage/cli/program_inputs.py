@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dressage.errors import InvalidArgument, NotFound
 from dressage.places import data_dir as folder_in_use
-from dressage.programs.families import FAMILIES, ProgramTask, program_task
+from dressage.programs.families import ProgramTask, families, program_task
 from dressage.programs.syntax import Language, Program
 from dressage.sdk.files import read_source
 
@@ -29,7 +29,7 @@ def find_task(name: str, profile: str) -> ProgramTask:
     :raises NotFound: for an unknown task; the message has the closest names.
     :raises InvalidArgument: for an unknown profile.
     """
-    known = [f"{family.name}/{task}" for family in FAMILIES.values() for task in family.tasks]
+    known = [f"{family.name}/{task}" for family in families() for task in family.tasks]
     full = name if "/" in name else next((task for task in known if task.partition("/")[2] == name), name)
     if full not in known:
         short = {task.partition("/")[2].lower(): task for task in known}

@@ -119,15 +119,16 @@ def sample(language: str, *, count: int, seed: int, as_json: bool, data_dir: Pat
 
     :raises InvalidArgument: for an unknown language.
     """
-    from dressage.programs.engine.grammar import KAREL_GRAMMAR, MINIGRID_GRAMMAR
-    from dressage.programs.search.draws import random_programs
+    from dressage.programs.families import families
 
-    grammars = {grammar.language.name: grammar for grammar in (KAREL_GRAMMAR, MINIGRID_GRAMMAR)}
+    grammars = {family.name: family.grammar for family in families()}
     if language not in grammars:
         raise InvalidArgument(
             field="--language", problem="unknown", value=language, expected=f"one of {', '.join(grammars)}"
         )
     use_kernels(data_dir)
+    from dressage.programs.search.draws import random_programs
+
     programs = random_programs(grammars[language], seed, count)
     if as_json:
         rows = [{"program": to_text(program), "python": to_python(program).text} for program in programs]

@@ -1,4 +1,4 @@
-"""`dressage programs …`: evaluate, trace, sample, replay and draw programs of small languages."""
+"""`dressage programs …`: evaluate, trace, sample, replay and draw programs of small languages; register languages of your own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import typer
 from dressage.cli.options import DataDir, Json
 
 app = typer.Typer(
-    help="Evaluate, trace, draw and sample programs of Karel and Minigrid.", no_args_is_help=True, rich_markup_mode=None
+    help="Evaluate, trace, draw and sample programs of Karel, Minigrid and registered languages.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 Program = Annotated[
@@ -88,7 +90,9 @@ def render(
 def sample(
     count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=100_000, help="Number of programs.")] = 10,
     seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**63 - 1, help="Seed of the draws.")] = 0,
-    language: Annotated[str, typer.Option(metavar="karel|minigrid", help="Language of the programs.")] = "karel",
+    language: Annotated[
+        str, typer.Option(metavar="NAME", help="Language: karel, minigrid or a registered one.")
+    ] = "karel",
     as_json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
@@ -111,3 +115,42 @@ def replay(
     from dressage.cli import program_runs
 
     raise typer.Exit(program_runs.replay(cases, as_json=as_json, data_dir=data_dir))
+
+
+@app.command("register")
+def register(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="Path of a plug-in's module, entry point of dressage.programs, or MODULE:ATTRIBUTE."
+        ),
+    ],
+    as_json: Json = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Register a language of your own.
+
+    A sandboxed process tries the plug-in, describes it and compiles its rules. A language of the same name is replaced.
+    """
+    from dressage.cli import program_languages
+
+    program_languages.register(source, as_json=as_json)
+
+
+@app.command("unregister")
+def unregister(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a registered language.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Remove a registered language."""
+    from dressage.cli import program_languages
+
+    program_languages.unregister(name)
+
+
+@app.command("languages")
+def languages(as_json: Json = False, data_dir: DataDir = None) -> None:
+    """List the registered languages and their tasks."""
+    from dressage.cli import program_languages
+
+    program_languages.show(as_json=as_json)

@@ -113,7 +113,7 @@ def list_artifacts(prefix: Prefix, common: CommonOptions) -> None:
         output.print_json({"artifacts": [output.message_dict(artifact) for artifact in entries]})
     else:
         rows = [(artifact.key, f"{artifact.size:,}", artifact.content_type) for artifact in entries]
-        output.print_table(("key", "bytes", "type"), rows, empty=f"no artifacts at {_key(prefix)}")
+        output.print_table(("key", "bytes", "type"), rows, empty=f"no artifacts at {_key(prefix)}", whole=("key",))
 
 
 @artifacts.command("get")

@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from dressage.api.v1 import session_pb2
 from dressage.cli import output, plan, summary
 from dressage.local.connection import Connection, ServerOptions, connect, refuse_unusable
-from dressage.sdk import progress, screen
+from dressage.sdk import preflight, progress, screen
 from dressage.sdk.curve_file import Picture
 
 _CANCEL_SECONDS = 60.0
@@ -33,6 +35,8 @@ class OutputOptions:
     yes: bool = False
     detach: bool = False
     as_json: bool = False
+    detail: screen.Detail = "normal"
+    fail_below: float | None = None
 
 
 def run(spec: session_pb2.SessionSpec, server: ServerOptions, output_options: OutputOptions) -> int:
@@ -41,9 +45,9 @@ def run(spec: session_pb2.SessionSpec, server: ServerOptions, output_options: Ou
 
 
 async def _run(spec: session_pb2.SessionSpec, server: ServerOptions, output_options: OutputOptions) -> int:
-    async with connect(server, start="full") as connection:
+    async with connect(server, start="own") as connection:
         refuse_unusable(server, connection, detach=output_options.detach)
-        estimate = await connection.client.estimate_session(spec)
+        estimate = await preflight.check(spec, connection)
         document = {"plan": plan.plan_dict(estimate)}
         if not output_options.as_json:
             output.console().print(plan.plan_text(estimate))
@@ -51,6 +55,9 @@ async def _run(spec: session_pb2.SessionSpec, server: ServerOptions, output_opti
             return 1
         if output_options.detach:
             return _detached(await connection.client.create_session(spec), connection, document, output_options)
+        for name in await preflight.interrupted(connection):
+            watch = f"dressage sessions watch {progress.short(name)}{connection.flags}"
+            print_remark(f"{progress.short(name)} is interrupted and stays so; to continue it later: {watch}")
         # Before the session exists, Ctrl-C simply ends the process.
         async with _signals() as signals:
             session = await connection.client.create_session(spec)
@@ -62,18 +69,21 @@ async def _run(spec: session_pb2.SessionSpec, server: ServerOptions, output_opti
             output.print_json(document | result)
         else:
             output.console().print(summary.text(result))
-        return code if code is not None else summary.exit_code(ended)
+        return code if code is not None else summary.exit_code(ended, fail_below=output_options.fail_below)
 
 
-async def curve(session: session_pb2.Session, connection: Connection) -> Picture | None:
-    """Draw the learning curves of the best training; None if there is no policy."""
+async def curve(session: session_pb2.Session, connection: Connection, *, path: Path | None = None) -> Picture | None:
+    """Draw the learning curves of the best training; None if there is no policy.
+
+    :param path: of the picture; by default next to the policy.
+    """
     if not session.best_policy:
         return None
     from dressage.sdk import curves, search_curves
 
     if progress.is_search(session):
-        return await search_curves.save(session, connection)
-    return await curves.save(session, connection)
+        return await search_curves.save(session, connection, path=path)
+    return await curves.save(session, connection, path=path)
 
 
 def _asker(output_options: OutputOptions) -> Callable[[str], bool] | None:
@@ -105,7 +115,7 @@ async def follow(
     name: str, connection: Connection, output_options: OutputOptions, *, signals: asyncio.Queue[int]
 ) -> tuple[session_pb2.Session, int | None]:
     """Follow a session until it ends or a signal arrives; return the session and, after a signal, the exit code."""
-    watching = asyncio.create_task(show(name, connection, as_json=output_options.as_json))
+    watching = asyncio.create_task(show(name, connection, as_json=output_options.as_json, detail=output_options.detail))
     try:
         signalled = await _first(watching, signals, timeout=None)
         if signalled is None:
@@ -167,10 +177,42 @@ async def _signals() -> AsyncIterator[asyncio.Queue[int]]:
             loop.remove_signal_handler(number)
 
 
-async def show(name: str, connection: Connection, *, as_json: bool) -> None:
-    """Show the events of a session until it ends: a live display on a terminal, else one line for each event."""
-    view = screen.first_view(await connection.client.get_session(name))
-    with screen.opened(view, stream=sys.stderr if as_json else None) as update:
-        async for response in connection.client.watch_session(name):
+@dataclass(frozen=True)
+class Recorded:
+    """The events of a session so far."""
+
+    view: progress.View
+    resume_token: str
+
+
+async def recorded(session: session_pb2.Session, connection: Connection) -> Recorded:
+    """Return what an ended session has shown, so that only newer events are shown when it is resumed."""
+    view, token = screen.first_view(session), ""
+    async for response in connection.client.watch_session(session.name):
+        view, token = progress.advance(view, response.event), response.resume_token or token
+    return Recorded(replace(view, lines=()), token)
+
+
+async def show(
+    name: str,
+    connection: Connection,
+    *,
+    as_json: bool,
+    detail: screen.Detail = "normal",
+    earlier: Recorded | None = None,
+) -> None:
+    """Show the events of a session until it ends: a live display on a terminal, else one line for each event.
+
+    :param earlier: events that are not shown again.
+    """
+    session = await connection.client.get_session(name)
+    view, token = screen.first_view(session), ""
+    if earlier is not None:
+        view, token = (
+            replace(earlier.view, max_iterations=view.max_iterations, started=time.monotonic()),
+            earlier.resume_token,
+        )
+    with screen.opened(view, stream=sys.stderr if as_json else None, detail=detail) as update:
+        async for response in connection.client.watch_session(name, resume_token=token):
             view = progress.advance(view, response.event)
             update(view, response.event)

@@ -148,10 +148,22 @@ def logs(
     tail: Annotated[
         int, typer.Option(parser=parse_count, metavar="BYTES", help="Print at most the last BYTES, such as 64k.")
     ] = 65_536,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until the run ends.")] = False,
 ) -> None:
     """Print the end of the log of a run."""
     from dressage.cli import output
     from dressage.local.connection import execute
+
+    if follow and common.as_json:
+        raise typer.BadParameter("--json prints one document; use it without --follow", param_hint="--follow")
+    if follow:
+        from dressage.cli.run_logs import follow as follow_log
+
+        async def until_end(connection: Connection) -> None:
+            await follow_log(await _run_name(connection, run), connection, tail=tail)
+
+        execute(common.server(), until_end)
+        return
 
     async def work(connection: Connection) -> Any:
         return await connection.client.read_run_log(await _run_name(connection, run), tail_bytes=tail)

@@ -15,6 +15,7 @@ from dressage.cli.options import (
     BudgetTokens,
     CommonOptions,
     SessionName,
+    ViewOptions,
     grouped,
 )
 
@@ -32,7 +33,7 @@ def _execute(
     work: Callable[[Connection], Awaitable[Any]],
     common: CommonOptions,
     *,
-    start: Literal["no", "records", "full"] = "records",
+    start: Literal["no", "records", "own"] = "records",
 ) -> Any:
     from dressage.local.connection import execute
 
@@ -64,15 +65,20 @@ def show(session: SessionName, common: CommonOptions) -> None:
 
 @app.command()
 @grouped
-def watch(session: SessionName, common: CommonOptions) -> None:
+def watch(session: SessionName, view: ViewOptions, common: CommonOptions) -> None:
     """Follow a session until it ends.
 
     Ctrl-C ends the command; the session continues where a server runs.
     """
     from dressage.cli import listings
 
-    # A full stack resumes a session that a crash or a stop has interrupted.
-    _execute(listings.watch(session, as_json=common.as_json), common, start="full")
+    # The stack resumes the session if a crash or a stop has interrupted it.
+    code = _execute(
+        listings.watch(session, as_json=common.as_json, detail=view.detail, fail_below=view.fail_below),
+        common,
+        start="own",
+    )
+    raise typer.Exit(code)
 
 
 @app.command()
@@ -90,6 +96,7 @@ def cancel(
 @grouped
 def resume(
     session: SessionName,
+    view: ViewOptions,
     common: CommonOptions,
     iterations: Annotated[
         int, typer.Option(metavar="N", min=0, max=1000, help="Number of iterations to add to the maximum.")
@@ -106,8 +113,15 @@ def resume(
     budget = session_pb2.Budget(dollars=budget_dollars, tokens=budget_tokens or 0, env_steps=budget_steps or 0)
     if budget_minutes is not None:
         budget.wall_time.FromMilliseconds(round(60_000 * budget_minutes))
-    work = listings.resume(session, iterations=iterations, budget=budget, as_json=common.as_json)
-    raise typer.Exit(_execute(work, common, start="full"))
+    work = listings.resume(
+        session,
+        iterations=iterations,
+        budget=budget,
+        as_json=common.as_json,
+        detail=view.detail,
+        fail_below=view.fail_below,
+    )
+    raise typer.Exit(_execute(work, common, start="own"))
 
 
 @app.command()

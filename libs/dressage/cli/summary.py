@@ -6,9 +6,21 @@ from typing import Any
 
 from dressage.api.v1 import session_pb2 as pb
 from dressage.cli import output
+from dressage.installation import has_sb3
 from dressage.local.connection import Connection
 from dressage.sdk.curve_file import CURVE_FILE, Picture
-from dressage.sdk.progress import counted, duration, is_search, mean_text, return_text, score_text, short, target
+from dressage.sdk.durations import duration
+from dressage.sdk.judged import judged_text
+from dressage.sdk.progress import (
+    counted,
+    is_search,
+    mean_text,
+    return_text,
+    saved_text,
+    score_text,
+    short,
+    target,
+)
 
 
 async def collect(session: pb.Session, connection: Connection, *, curve: Picture | None = None) -> dict[str, Any]:
@@ -66,6 +78,13 @@ def judgment_dict(judgment: pb.Judgment) -> dict[str, Any]:
         "interval": [judgment.interval_low, judgment.interval_high] if samples else None,
         "criteria": {criterion.name: criterion.score for criterion in judgment.criteria},
         "diagnosis": judgment.diagnosis,
+        "judged": judged_text(judgment),
+        "judged_by": judgment.judged_by,
+        "without_video": judgment.without_video,
+        "rollouts": judgment.rollouts,
+        "video_rollouts": judgment.video_rollouts,
+        "unjudged_rollouts": judgment.unjudged_rollouts,
+        "video_left_out": judgment.video_left_out,
     }
 
 
@@ -100,11 +119,34 @@ def state_now(session: pb.Session, connection: Connection) -> str:
     return "interrupted" if pending and connection.read_only else state_name(session.state)
 
 
-def exit_code(session: pb.Session) -> int:
-    """Return 0 if there is a policy (even below the threshold), 130 if the session was cancelled, else 1."""
+BELOW = 3
+"""Exit status of a session whose score is below `--fail-below`."""
+
+
+def exit_code(session: pb.Session, *, fail_below: float | None = None) -> int:
+    """Return 0 if there is a policy (even below the threshold), 130 if the session was cancelled, else 1.
+
+    :param fail_below: score below which the status is 3; None: no limit. A training without a judge has no score.
+    """
     if session.state == pb.SESSION_STATE_CANCELLED:
         return 130
-    return 0 if session.state in (pb.SESSION_STATE_SUCCEEDED, pb.SESSION_STATE_EXHAUSTED) else 1
+    if session.state not in (pb.SESSION_STATE_SUCCEEDED, pb.SESSION_STATE_EXHAUSTED):
+        return 1
+    if fail_below is None:
+        return 0
+    score = _final_score(session)
+    return 0 if score is not None and score >= fail_below else BELOW
+
+
+def _final_score(session: pb.Session) -> float | None:
+    """Return the score on fresh or report seeds, else the best one."""
+    if session.HasField("report"):
+        return session.report.mean
+    if session.HasField("confirmation"):
+        return session.confirmation.score
+    if session.HasField("best_judgment"):
+        return session.best_judgment.score
+    return session.best_score if session.HasField("best_score") else None
 
 
 _STYLES = {
@@ -125,24 +167,10 @@ def text(facts: dict[str, Any]) -> Any:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column(overflow="fold")
-    state = Text(facts["state"], style=_STYLES.get(facts["state"], "bold"))
-    for reason in filter(None, (session.get("state_reason"), *_failure(session))):
-        state.append(f"  {reason}", style="not bold")
-    rows: list[tuple[str, Any]] = [("session", short(session["name"])), ("state", state)]
-    if "report_returns" in facts and facts["score"] is not None:
-        rows.append(("score", _report(facts)))
-    elif facts["score"]:
-        rows.append(("score", _score(facts["score"])))
-    elif facts.get("best_score") is not None:
-        goal = f" (succeeds from {facts['goal']})" if facts["goal"] else ""
-        rows.append(("score", f"{score_text(facts['best_score'])}{goal}"))
-    rows += [("confirmed", _score(facts["confirmation"]))] if facts["confirmation"] else []
-    rows += _returns(facts["returns"])
-    if "episodes" in facts:
-        rows.append(("search", _effort(facts)))
-    if facts["seconds"] is not None:
-        steps = counted(session.get("env_steps", 0), "environment step")
-        rows.append(("took", f"{duration(facts['seconds'])}, {steps}"))
+    (_, state_text), *results = result_rows(facts)
+    state = Text(state_text)
+    state.stylize(_STYLES.get(facts["state"], "bold"), 0, len(facts["state"]))
+    rows: list[tuple[str, Any]] = [("session", short(session["name"])), ("state", state), *results]
     places = {"policy": facts["policy"], "video": facts["video"], "curve": facts["learning_curve"]}
     rows += [(kind, place["path"] or place["artifact"]) for kind, place in places.items() if place]
     rows += [("curve", f"none, {facts['no_learning_curve']}")] if facts["no_learning_curve"] else []
@@ -150,6 +178,42 @@ def text(facts: dict[str, Any]) -> Any:
     for name, value in rows:
         table.add_row(name, value if isinstance(value, Text) else Text(value))
     return table
+
+
+def result_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return state, scores, returns and effort of a session as texts; the state is the first."""
+    session = facts["session"]
+    reasons = filter(None, (session.get("state_reason"), *_failure(session)))
+    rows: list[tuple[str, str]] = [("state", "  ".join((facts["state"], *reasons)))]
+    if "report_returns" in facts and facts["score"] is not None:
+        rows.append(("score", _report(facts)))
+    elif facts["score"]:
+        rows.append(("score", _score(facts["score"])))
+        rows += [("judged by", facts["score"]["judged"])] if facts["score"].get("judged") else []
+    elif facts.get("best_score") is not None:
+        goal = f" (succeeds from {facts['goal']})" if facts["goal"] else ""
+        rows.append(("score", f"{score_text(facts['best_score'])}{goal}"))
+    rows += _confirmed(facts)
+    rows += _returns(facts["returns"])
+    if "episodes" in facts:
+        rows.append(("search", _effort(facts)))
+    if facts["seconds"] is not None:
+        steps = counted(session.get("env_steps", 0), "environment step")
+        saved = session.get("env_steps_saved", 0)
+        spared = f" ({saved_text(saved)})" if saved else ""
+        rows.append(("took", f"{duration(facts['seconds'])}, {steps}{spared}"))
+    return rows
+
+
+def _confirmed(facts: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return the score on fresh seeds, and what judged it where that differs from the first score's."""
+    again, first = facts["confirmation"], facts["score"] or {}
+    if not again:
+        return []
+    judged = again.get("judged", "")
+    return [("confirmed", _score(again))] + (
+        [("judged by", judged)] if judged and judged != first.get("judged") else []
+    )
 
 
 def _failure(session: dict[str, Any]) -> list[str]:
@@ -211,6 +275,33 @@ def _returns(returns: dict[str, Any] | None) -> list[tuple[str, Any]]:
     return rows
 
 
+_EXPORT, _EXPORT_ONNX = "--format sb3 -o policy", "--format onnx -o policy.onnx"
+
+
+_UNCHANGED = ("TEMPLATE_", "REWARD_REJECTED", "JUDGE_REJECTED", "MISSING_", "INVALID_", "UNSUPPORTED_")
+"""How the reasons of failures begin that resuming repeats, because nothing has changed."""
+_BUDGETS = {"dollars": "dollars", "tokens": "tokens", "env_steps": "steps", "wall_time": "minutes"}
+"""Options of `sessions resume` by the kind of the budget."""
+
+
+def _resume(facts: dict[str, Any]) -> list[str]:
+    """Return the options of a useful `sessions resume`, with a leading space; empty if resuming would change nothing."""
+    session, state = facts["session"], facts["state"]
+    spec = session.get("spec", {})
+    kind = session.get("exhausted_budget", "")
+    if state == "exhausted" and kind in _BUDGETS:
+        used = spec.get("budget", {}).get(kind, 0)
+        limit = float(str(used).removesuffix("s")) / (60 if kind == "wall_time" else 1)
+        return [f" --budget-{_BUDGETS[kind]} {2 * limit:.15g}"]
+    if state == "exhausted":
+        known = "no better reward is known" in session.get("state_reason", "")
+        return [] if known or spec.get("reward", {}).get("train_only") else [" --iterations 1"]
+    if state == "failed":
+        reason = session.get("failure", {}).get("reason", "")
+        return [] if reason.startswith(_UNCHANGED) else [""]
+    return [""] if state == "cancelled" else []
+
+
 def _next(facts: dict[str, Any]) -> list[tuple[bool, str]]:
     """Return useful next commands; the flag marks the first."""
     name = short(facts["session"]["name"])
@@ -218,8 +309,8 @@ def _next(facts: dict[str, Any]) -> list[tuple[bool, str]]:
     commands = []
     if facts["policy"]:
         commands.append(f"dressage eval {name}{at}")
-        if "episodes" not in facts:  # only networks that a training made are exported to Stable-Baselines3
-            commands.append(f"dressage export {name} --format sb3 -o policy{at}")
+        if "episodes" not in facts:  # only a network that a training made is exported so
+            commands.append(f"dressage export {name} {_EXPORT if has_sb3() else _EXPORT_ONNX}{at}")
         if facts["policy"]["path"] is None:
             commands.insert(0, f"dressage artifacts get {facts['policy']['artifact']} -o policy{at}")
     if facts["video"]:
@@ -228,7 +319,6 @@ def _next(facts: dict[str, Any]) -> list[tuple[bool, str]]:
         commands.append(f"dressage render {name} -o {name}.gif{at}")
     if facts["state"] in ("interrupted", "pending", "running"):
         commands.append(f"dressage sessions watch {name}{at}")
-    if facts["state"] in ("exhausted", "cancelled", "failed"):
-        commands.append(f"dressage sessions resume {name}{at}")
+    commands += [f"dressage sessions resume {name}{more}{at}" for more in _resume(facts)]
     commands.append(f"dressage sessions show {name}{at}")
     return [(index == 0, command) for index, command in enumerate(commands)]

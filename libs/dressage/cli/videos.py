@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dressage import errors
 from dressage.cli import output
+from dressage.installation import install_command
 from dressage.local.connection import Connection, ServerOptions, connect
 from dressage.sdk.policy import policy_folder
 from dressage.sdk.progress import short
@@ -21,15 +22,20 @@ if TYPE_CHECKING:
 def render(source: str, server: ServerOptions, *, out: Path | None, as_json: bool) -> None:
     """Write a video and print its path.
 
-    :param source: a session's name, a policy's folder, or a file of a rollout.
+    :param source: a session's name, a policy's folder, a file of a rollout, or the artifact key of one.
     :raises NotFound: if there is no such session or file.
     :raises InvalidArgument: if the video cannot be written.
     :raises FailedPrecondition: if the session has no rollout or program yet, or this machine cannot render.
     """
     path = Path(source).expanduser()
-    if path.suffix == ".npz":
-        if not path.is_file():
-            raise errors.NotFound(f"ROLLOUT.npz: there is no file {source!r}")
+    if path.suffix == ".npz" and not path.is_file():
+        if not source.startswith("sessions/"):
+            message = (
+                f"ROLLOUT.npz: there is no file {source!r}; expected a file, or a key of `dressage sessions rollouts`"
+            )
+            raise errors.NotFound(message)
+        facts = asyncio.run(_of_rollout(source, server, out or Path(path.with_suffix(".mp4").name)))
+    elif path.suffix == ".npz":
         facts = draw(path, out or path.with_suffix(".mp4"))
     elif path.is_dir():
         facts = _of_policy(path, out or Path(f"{path.resolve().name}.mp4"))
@@ -79,10 +85,20 @@ async def _of_session(name: str, server: ServerOptions, target: Path) -> dict[st
                 facts = await asyncio.to_thread(_of_policy, folder, target)
             return {**facts, "session": session.name, "artifact": session.best_policy}
         rollout = await _last_rollout(session.name, connection)
-        with tempfile.TemporaryDirectory(prefix="dressage-render-") as scratch:
-            recorded = Path(scratch) / short(rollout)
-            await _fetch(rollout, connection, recorded)
-            return {**await asyncio.to_thread(draw, recorded, target), "session": session.name, "artifact": rollout}
+        return {**await _drawn(rollout, connection, target), "session": session.name}
+
+
+async def _of_rollout(key: str, server: ServerOptions, target: Path) -> dict[str, Any]:
+    """Render a rollout by its artifact key."""
+    async with connect(server) as connection:
+        return await _drawn(key, connection, target)
+
+
+async def _drawn(rollout: str, connection: Connection, target: Path) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="dressage-render-") as scratch:
+        recorded = Path(scratch) / short(rollout)
+        await _fetch(rollout, connection, recorded)
+        return {**await asyncio.to_thread(draw, recorded, target), "artifact": rollout}
 
 
 async def _last_rollout(session: str, connection: Connection) -> str:
@@ -125,7 +141,7 @@ def draw(recorded: Path, target: Path) -> dict[str, Any]:
         from dressage_renderer.video import render_video
     except ModuleNotFoundError as error:
         raise errors.FailedPrecondition(
-            f"rendering needs {error.name}, which is not installed: pip install 'dressage[renderer]'",
+            f"rendering needs {error.name}, which is not installed: {install_command('renderer')}",
             reason="MISSING_EXTRA",
         ) from error
     from dressage.envs.trajectory import Trajectory

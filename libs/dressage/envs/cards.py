@@ -248,9 +248,11 @@ def load_card(env_id: str) -> EnvironmentCard:
         return _custom_card(env_id)
     if env_id not in ENVIRONMENT_IDS:
         shown = env_id if len(env_id) <= 60 else env_id[:57] + "..."
-        known = ", ".join(_nearest_first(env_id))
+        nearest = _nearest_first(env_id)
+        known = ", ".join(nearest)
+        meant = _meant(env_id, nearest)
         raise NotFound(
-            f"unknown environment {shown!r}; known environments: {known}",
+            f"unknown environment {shown!r}; {f'did you mean {meant}? ' if meant else ''}known environments: {known}",
             reason="ENVIRONMENT_NOT_FOUND",
             metadata={"environment": shown, "known": known},
         )
@@ -264,6 +266,14 @@ def list_cards() -> tuple[EnvironmentCard, ...]:
         with contextlib.suppress(InvalidArgument, NotFound):  # one may be removed meanwhile
             cards.append(load_card(env_id))
     return tuple(cards)
+
+
+def _meant(env_id: str, ids: Sequence[str]) -> str:
+    """Return the id that a misspelt one probably stands for; empty if there is none."""
+    folded = {known.lower(): known for known in ids}
+    folded |= {known.lower().partition("-")[0]: known for known in ids}
+    close = difflib.get_close_matches(env_id.lower(), folded, n=1, cutoff=0.75)
+    return folded[close[0]] if close else ""
 
 
 def _custom_card(env_id: str) -> EnvironmentCard:

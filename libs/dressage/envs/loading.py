@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dressage.errors import InvalidArgument, Unavailable
+from dressage.installation import install_command
 
 # The handler is one for the whole process.
 _LOCK = threading.RLock()
@@ -64,7 +65,7 @@ def load_model(xml: str) -> Any:
     spec = importlib.util.find_spec("gymnasium")
     if spec is None or spec.origin is None:
         raise Unavailable(
-            "gymnasium, which carries the robots' models, is not installed: pip install 'dressage[trainer]'"
+            f"gymnasium, which carries the robots' models, is not installed: {install_command('trainer')}"
         )
     import mujoco
 

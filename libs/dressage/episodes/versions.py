@@ -18,7 +18,7 @@ _PACKAGES = ("numba", "llvmlite", "numpy")
 def facts() -> str:
     """Return a digest of this package's sources, those of the other packages that it compiles, and versions."""
     library = Path(__file__).parents[1]
-    programs = (library / "programs" / part for part in ("engine", "karel", "minigrid", "search"))
+    programs = (library / "programs" / part for part in ("engine", "karel", "latent", "minigrid", "search"))
     roots = (Path(__file__).parent, library / "envs" / "small", *programs)
     sources = b"".join(path.read_bytes() for root in roots for path in sorted(root.rglob("*.py")))
     versions = [f"{name} {metadata.version(name)}" for name in _PACKAGES]

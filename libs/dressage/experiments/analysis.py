@@ -89,7 +89,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """A method over all environments, on normalised scores."""
+    """A method over the environments that it shares with the reference, on normalised scores."""
 
     method: str
     iqm: Interval
@@ -171,7 +171,7 @@ def _row(results: Results, environment: str, method: str) -> Row:
         method=method,
         runs=len(runs),
         metrics={name: statistics.summary(values) for name, values in metrics.items()},
-        reached=sum(1 for run in runs if run.score is not None and run.target is not None and run.score >= run.target),
+        reached=sum(1 for run in runs if run.state == "succeeded"),
         target=runs[0].target,
         episodes=float(np.mean([run.episodes for run in runs])),
         tokens=float(np.mean([run.input_tokens + run.output_tokens for run in runs])),
@@ -215,27 +215,29 @@ def bounds_of(results: Results, environment: str, metric: Metric) -> tuple[float
 def _aggregates(
     results: Results, reference: str, metric: Metric, bounds: Mapping[str, tuple[float, float]]
 ) -> list[Aggregate]:
-    """Return IQM and probability of improvement over the environments in which all methods have values."""
-    shared = [
-        environment
-        for environment in results.environments
-        if all(results.values(environment, method, metric) for method in results.methods)
-    ]
-    if len(shared) < _TASKS_FOR_AGGREGATES:
-        return []
-    strata = {
-        method: [statistics.normalised(results.values(name, method, metric), bounds[name]) for name in shared]
-        for method in results.methods
-    }
-    return [
-        Aggregate(
-            method=method,
-            iqm=statistics.stratified_bootstrap(scores, statistics.iqm),
-            environments=len(shared),
-            improvement=None if method == reference else statistics.improvement(strata[reference], scores),
+    """Return IQM and probability of improvement of each method, over the environments that it shares with the reference."""
+    rows = []
+    for method in results.methods:
+        shared = [
+            environment
+            for environment in results.environments
+            if all(results.values(environment, name, metric) for name in (reference, method))
+        ]
+        if len(shared) < _TASKS_FOR_AGGREGATES:
+            continue
+        ours, scores = (
+            [statistics.normalised(results.values(name, each, metric), bounds[name]) for name in shared]
+            for each in (reference, method)
         )
-        for method, scores in strata.items()
-    ]
+        rows.append(
+            Aggregate(
+                method=method,
+                iqm=statistics.stratified_bootstrap(scores, statistics.iqm),
+                environments=len(shared),
+                improvement=None if method == reference else statistics.improvement(ours, scores),
+            )
+        )
+    return rows if len(rows) > 1 or len(results.methods) == 1 else []
 
 
 def _curves(results: Results, axis: Literal["episodes", "tokens"]) -> list[CurveLine]:

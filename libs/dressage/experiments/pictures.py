@@ -1,13 +1,21 @@
-"""Pictures of learning curves over runs: one panel for each environment. matplotlib (extra ``plots``) is imported on use."""
+"""Pictures of learning curves over runs: a panel for each environment or, of searches over programs, a picture for each.
+
+matplotlib (extra ``plots``) is imported on use.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from dressage.experiments.analysis import Analysis, CurveLine
+from dressage.experiments.statistics import Interval
+from dressage.experiments.successes import Success
+from dressage.sdk.progress import counted
 
 _COLUMNS = 3
 _PANEL = (4.2, 3.2)
@@ -19,9 +27,7 @@ def draw(analysis: Analysis, folder: Path) -> list[Path]:
     :return: the files.
     :raises OSError: if a file cannot be written.
     """
-    try:
-        import matplotlib  # noqa: F401  # only whether it is installed
-    except ImportError:
+    if not _installed():
         return []
     written = []
     for axis in ("episodes", "tokens"):
@@ -29,11 +35,37 @@ def draw(analysis: Analysis, folder: Path) -> list[Path]:
         if not lines:
             continue
         path = folder / f"curves-{axis}.png"
-        with warnings.catch_warnings():  # letters that the font lacks are drawn as boxes, which needs no warning
-            warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
-            _figure(analysis, lines).savefig(path, format="png")
+        _save(_figure(analysis, lines), path)
         written.append(path)
     return written
+
+
+def draw_successes(rows: Sequence[Success], folder: Path) -> dict[str, Path]:
+    """Write a picture for each environment of searches over programs; none without matplotlib.
+
+    :param rows: see `dressage.experiments.successes`.
+    :return: the file of each environment.
+    :raises OSError: if a file cannot be written.
+    """
+    if not _installed():
+        return {}
+    methods = list(dict.fromkeys(row.method for row in rows))
+    written = {}
+    for environment in dict.fromkeys(row.environment for row in rows):
+        path = folder / f"{re.sub('[^A-Za-z0-9_.-]', '-', environment)}.png"
+        _save(_success_figure([row for row in rows if row.environment == environment], methods), path)
+        written[environment] = path
+    return written
+
+
+def _installed() -> bool:
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def _save(figure: Any, path: Path) -> None:
+    with warnings.catch_warnings():  # letters that the font lacks are drawn as boxes, which needs no warning
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
+        figure.savefig(path, format="png", metadata={"Software": None})
 
 
 def _figure(analysis: Analysis, lines: Sequence[CurveLine]) -> Any:
@@ -69,3 +101,44 @@ def _draw_panel(panel: Any, analysis: Analysis, environment: str, lines: Sequenc
     panel.set_title(environment)
     panel.set_xlabel(lines[0].axis)
     panel.grid(alpha=0.3)
+
+
+def _success_figure(rows: Sequence[Success], methods: Sequence[str]) -> Any:
+    """Return a figure of an environment: reached, solved and best return against programs evaluated.
+
+    :param methods: of all environments, so that each has the same colour everywhere.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(_PANEL[0] * _COLUMNS, _PANEL[1] + 0.5), dpi=90, layout="constrained")
+    panels: Any = figure.subplots(1, _COLUMNS)
+    for row in rows:
+        # Methods can have the same runs: dashes of different lengths show both.
+        number = methods.index(row.method)
+        style = {
+            "color": f"C{number}",
+            "drawstyle": "steps-post",
+            "linestyle": "-" if number == 0 else (2 * number, (5, 2 + number)),
+        }
+        for panel, values in zip(panels, (row.curve.reached, row.curve.solved, row.curve.best), strict=True):
+            _draw_line(panel, row, values, style)
+    lowest = min(value.low for row in rows for value in row.curve.best)
+    for panel, label in zip(
+        panels, ("runs that reach the target", "runs that solve the task", "best return"), strict=True
+    ):
+        panel.set_xscale("log")
+        panel.set_xlabel("programs evaluated")
+        panel.set_ylabel(label)
+        panel.grid(alpha=0.3)
+        panel.set_ylim(min(-0.03, lowest) if label == "best return" else -0.03, 1.03)
+    figure.suptitle(rows[0].environment)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize="small")
+    return figure
+
+
+def _draw_line(panel: Any, row: Success, values: Sequence[Interval], style: dict[str, Any]) -> None:
+    programs = row.curve.programs
+    panel.plot(programs, [value.value for value in values], label=f"{row.method} ({counted(row.runs, 'run')})", **style)
+    low, high = [value.low for value in values], [value.high for value in values]
+    panel.fill_between(programs, low, high, color=style["color"], alpha=0.13, linewidth=0, step="post")

@@ -10,7 +10,8 @@ from dressage.experiments.analysis import METRICS, Analysis, Comparison, Metric,
 from dressage.experiments.published import Published, PublishedValue
 from dressage.experiments.records import Record
 from dressage.experiments.statistics import CONFIDENCE, Interval, Summary
-from dressage.sdk.progress import counted, duration
+from dressage.sdk.durations import duration
+from dressage.sdk.progress import counted
 
 _SIGNIFICANT = 0.05
 
@@ -22,10 +23,10 @@ def markdown(analysis: Analysis, *, published: Sequence[Published] = (), picture
     :param pictures: names of pictures in the folder of the report.
     """
     experiments = dict.fromkeys(record.experiment for record in analysis.results.records)
-    lines = [f"# {', '.join(experiments)}", "", *_facts(analysis), ""]
+    lines = [f"# {', '.join(experiments)}", "", *facts(analysis), ""]
     for metric in METRICS:
-        lines += _scores(analysis, metric, published)
-    lines += [*_tests(analysis), *_aggregates(analysis), *_effort(analysis)]
+        lines += score_table(analysis, metric, published)
+    lines += [*_tests(analysis), *aggregate_table(analysis), *_effort(analysis)]
     if pictures:
         lines += [
             "## Learning curves",
@@ -34,7 +35,7 @@ def markdown(analysis: Analysis, *, published: Sequence[Published] = (), picture
             "",
         ]
         lines += [line for name in pictures for line in (f"![{name}]({name})", "")]
-    lines += [*_salience(analysis), *_published(analysis, published)]
+    lines += [*_salience(analysis), *published_numbers(analysis, published)]
     lines += [
         f"Intervals are {CONFIDENCE:.0%} percentile bootstrap intervals of the mean over runs; ± is the sample standard "
         "deviation.",
@@ -43,7 +44,8 @@ def markdown(analysis: Analysis, *, published: Sequence[Published] = (), picture
     return "\n".join(lines)
 
 
-def _facts(analysis: Analysis) -> list[str]:
+def facts(analysis: Analysis) -> list[str]:
+    """Return the lines with the extent of the experiments, their machines and targets."""
     records = analysis.results.records
     machines = dict.fromkeys(_machine(record) for record in records)
     targets = {row.environment: row.target for row in analysis.rows if row.target is not None}
@@ -77,7 +79,7 @@ def _interval(value: Interval) -> str:
     return f"{value.value:.3f} [{value.low:.3f}, {value.high:.3f}]"
 
 
-def _scores(analysis: Analysis, metric: Metric, published: Sequence[Published]) -> list[str]:
+def score_table(analysis: Analysis, metric: Metric, published: Sequence[Published]) -> list[str]:
     """Return the table of a metric: environments × methods, and the columns of papers that have the metric."""
     cells = {(row.environment, row.method): row.metrics.get(metric) for row in analysis.rows}
     methods = [
@@ -93,7 +95,7 @@ def _scores(analysis: Analysis, metric: Metric, published: Sequence[Published]) 
         theirs = [_published_value(paper.values(metric, environment).get(name)) for paper, name in columns]
         rows.append([environment, *ours, *theirs])
     title = {"score": "Score", "best": "Best score of the search", "mean_winner": "Mean over iterations"}[metric]
-    lines = [f"## {title}", "", f"{METRICS[metric][0].upper()}{METRICS[metric][1:]}.", "", *_table(head, rows), ""]
+    lines = [f"## {title}", "", f"{METRICS[metric][0].upper()}{METRICS[metric][1:]}.", "", *table(head, rows), ""]
     if columns:
         lines += ["Published columns were not produced here; see [Published numbers](#published-numbers).", ""]
     return lines
@@ -127,7 +129,7 @@ def _tests(analysis: Analysis) -> list[str]:
         "environment, with Holm's correction over the environments of each baseline. Where the statistic is undefined, t is 0 "
         "and p is 1."
     )
-    return ["## Tests", "", about, "", *_table(head, rows), ""]
+    return ["## Tests", "", about, "", *table(head, rows), ""]
 
 
 def verdict(comparison: Comparison) -> str:
@@ -137,21 +139,27 @@ def verdict(comparison: Comparison) -> str:
     return "better" if comparison.difference > 0 else "worse"
 
 
-def _aggregates(analysis: Analysis) -> list[str]:
+def aggregate_table(analysis: Analysis) -> list[str]:
+    """Return the section with aggregates over environments; nothing for a single environment."""
     if not analysis.aggregates:
         return []
-    head = ("method", "IQM", f"P({analysis.reference} is better)")
+    head = ("method", "environments", "IQM", f"P({analysis.reference} is better)")
     rows = [
-        (entry.method, _interval(entry.iqm), "–" if entry.improvement is None else _interval(entry.improvement))
+        (
+            entry.method,
+            entry.environments,
+            _interval(entry.iqm),
+            "–" if entry.improvement is None else _interval(entry.improvement),
+        )
         for entry in analysis.aggregates
     ]
     bounds = ", ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in analysis.bounds.items())
     about = (
-        f"Over {counted(analysis.aggregates[0].environments, 'environment')}, after Agarwal et al. 2021: interquartile mean of "
-        "normalised scores and probability of improvement, with stratified bootstrap intervals. Scores are normalised to 0 … 1 "
-        f"between these returns: {bounds}."
+        f"Each method over the environments that it shares with {analysis.reference}, after Agarwal et al. 2021: interquartile "
+        "mean of normalised scores and probability of improvement, with stratified bootstrap intervals. Scores are normalised "
+        f"to 0 … 1 between these returns: {bounds}."
     )
-    return ["## All environments together", "", about, "", *_table(head, rows), ""]
+    return ["## All environments together", "", about, "", *table(head, rows), ""]
 
 
 def _effort(analysis: Analysis) -> list[str]:
@@ -172,7 +180,7 @@ def _effort(analysis: Analysis) -> list[str]:
     about = (
         "Episodes, tokens and time are means over runs, dollars a sum. Runs that share a machine wait for each other."
     )
-    return ["## Effort", "", about, "", *_table(head, rows), ""]
+    return ["## Effort", "", about, "", *table(head, rows), ""]
 
 
 def _salience(analysis: Analysis) -> list[str]:
@@ -194,10 +202,11 @@ def _salience(analysis: Analysis) -> list[str]:
         "Share of revisions whose explanation mentions the worst rollout, among revisions that made the candidate worse and "
         "among the others. Only a difference indicates a bias. Newcombe's interval."
     )
-    return ["## Salience bias", "", about, "", *_table(head, rows), ""]
+    return ["## Salience bias", "", about, "", *table(head, rows), ""]
 
 
-def _published(analysis: Analysis, published: Sequence[Published]) -> list[str]:
+def published_numbers(analysis: Analysis, published: Sequence[Published]) -> list[str]:
+    """Return the section with the sources and caveats of published numbers."""
     if not published:
         return []
     lines = ["## Published numbers", ""]
@@ -209,7 +218,9 @@ def _published(analysis: Analysis, published: Sequence[Published]) -> list[str]:
     return lines
 
 
-def _table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> list[str]:
+def table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Return the lines of a Markdown table."""
+
     def cells(row: Sequence[object]) -> str:
         return "| " + " | ".join(" ".join(str(cell).replace("|", "\\|").split()) for cell in row) + " |"
 
@@ -223,7 +234,7 @@ def summary_csv(analysis: Analysis) -> str:
     """Return one line for each environment, method and metric."""
     head = ["environment", "method", "metric", "runs", "mean", "deviation", "low", "high"]
     head += ["reached", "target", "episodes", "tokens", "dollars", "seconds"]
-    return _csv(head, (line for row in analysis.rows for line in _summary_rows(row)))
+    return csv_text(head, (line for row in analysis.rows for line in _summary_rows(row)))
 
 
 def _summary_rows(row: Row) -> Iterable[list[object]]:
@@ -242,7 +253,7 @@ def runs_csv(analysis: Analysis) -> str:
     names = ["environment", "method", "run", "seed", "state", "score", "best", "mean_winner", "last_winner", "target"]
     names += ["episodes", "candidates", "cache_hits", "input_tokens", "output_tokens", "dollars", "seconds", "cell"]
     rows = ([getattr(record, name) for name in names] for record in analysis.results.records)
-    return _csv(names, ([_blank(value) for value in row] for row in rows))
+    return csv_text(names, ([_blank(value) for value in row] for row in rows))
 
 
 def tests_csv(analysis: Analysis) -> str:
@@ -255,7 +266,7 @@ def tests_csv(analysis: Analysis) -> str:
         ]
         for entry in analysis.comparisons
     )
-    return _csv(head, rows)
+    return csv_text(head, rows)
 
 
 def curves_csv(analysis: Analysis) -> str:
@@ -266,14 +277,15 @@ def curves_csv(analysis: Analysis) -> str:
         for line in analysis.curves
         for point in zip(line.positions, line.mean, line.low, line.high, strict=True)
     )
-    return _csv(head, rows)
+    return csv_text(head, rows)
 
 
 def _blank(value: object) -> object:
     return "" if value is None else value
 
 
-def _csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def csv_text(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table as CSV."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(head)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from dressage.errors import FailedPrecondition, InvalidArgument
+from dressage.installation import install_command
 from dressage.sdk.files import read_source
 
 Setting = bool | int | float | str | list[bool | int | float | str]
@@ -116,7 +117,7 @@ def load_experiment(path: Path) -> Experiment:
     try:
         import yaml
     except ImportError as error:
-        message = "an experiment needs PyYAML: pip install 'dressage[experiments]'"
+        message = f"an experiment needs PyYAML: {install_command('experiments')}"
         raise FailedPrecondition(message, reason="MISSING_PACKAGE") from error
     text = read_source(path, field="EXPERIMENT")
     try:

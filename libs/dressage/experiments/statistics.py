@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dressage.errors import FailedPrecondition
+from dressage.installation import install_command
 
 Array = NDArray[np.float64]
 Strata = Sequence[Array]
@@ -207,14 +208,21 @@ def share_difference(first: tuple[int, int], second: tuple[int, int]) -> ShareDi
     """
     if not first[1] or not second[1]:
         return None
-    a, b = _wilson(*first), _wilson(*second)
+    a, b = wilson(*first), wilson(*second)
     gap = a.value - b.value
     low = gap - math.hypot(a.value - a.low, b.high - b.value)
     high = gap + math.hypot(a.high - a.value, b.value - b.low)
     return ShareDifference(a, b, Interval(gap, low, high), first[1], second[1])
 
 
-def _wilson(successes: int, trials: int, *, z: float = 1.959963984540054) -> Interval:
+def wilson(successes: int, trials: int, *, z: float = 1.959963984540054) -> Interval:
+    """Return a share with Wilson's interval.
+
+    Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927).
+
+    :param trials: at least one.
+    :param z: quantile of the normal distribution; the default is that of 95 %.
+    """
     rate, square = successes / trials, z * z
     centre = (rate + square / (2 * trials)) / (1 + square / trials)
     half = z / (1 + square / trials) * math.sqrt(rate * (1 - rate) / trials + square / (4 * trials * trials))
@@ -230,6 +238,6 @@ def _scipy_stats() -> Any:
     try:
         from scipy import stats
     except ImportError as error:
-        message = "Welch's test needs scipy: pip install 'dressage[experiments]'"
+        message = f"Welch's test needs scipy: {install_command('experiments')}"
         raise FailedPrecondition(message, reason="MISSING_PACKAGE") from error
     return stats

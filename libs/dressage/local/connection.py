@@ -26,7 +26,7 @@ _LOCKED_SECONDS = 30.0
 _LOCKED_RETRY_SECONDS = 0.5
 
 Kind = Literal["stack", "joined", "remote"]
-Start = Literal["no", "records", "full"]
+Start = Literal["no", "records", "own", "full"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ async def connect(server: ServerOptions, *, start: Start = "records") -> AsyncIt
     """Open a connection, and close it at the end.
 
     :param start: what to start if no server is named and none runs: nothing (an error then), a stack that only reads and
-        records, or a full one.
+        records, one for this command's own session, or a full one, which also continues interrupted sessions.
     :raises FailedPrecondition: if there is no server and none may be started.
     """
     if server.address:
@@ -146,7 +146,8 @@ async def _local(server: ServerOptions, start: Start) -> tuple[Connection, Calla
 
     stack = await LocalStack.start(
         folder,
-        full=start == "full",
+        full=start != "records",
+        hold=start == "own",
         api_base=server.api_base,
         api_bases=server.api_bases,
         recordings=server.recordings,

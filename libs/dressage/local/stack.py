@@ -20,6 +20,7 @@ from typing import Any, Self, TextIO
 
 from dressage import errors
 from dressage.client.discovery import SERVER_FILE, split_address
+from dressage.installation import install_command
 
 _STOP_SECONDS = 60.0
 _LOG_BYTES = 20_000_000
@@ -45,6 +46,7 @@ class LocalStack:
         data_dir: Path,
         *,
         full: bool = True,
+        hold: bool = False,
         address: str = "127.0.0.1:0",
         token: str | None = None,
         api_base: str | None = None,
@@ -56,6 +58,7 @@ class LocalStack:
         """Start the services on a data folder, which is created if missing.
 
         :param full: False for a stack that only reads and records, and does not resume sessions.
+        :param hold: leave interrupted sessions alone until a request concerns them.
         :param address: of the public API; any address except loopback requires a token.
         :param api_base: API endpoint of the language model's provider.
         :param api_bases: further endpoints, which sessions may choose for single roles.
@@ -79,6 +82,7 @@ class LocalStack:
             "auth_token": token,
             "address": address,
             "data_dir": data_dir,
+            "hold": hold,
             "database_url": None,
         }
         model: dict[str, Any] = {"api_base": api_base} if api_base else {}
@@ -176,7 +180,7 @@ def _settings_type(package: str) -> Any:
         return importlib.import_module(f"{package}.settings").Settings
     except ModuleNotFoundError as error:
         raise errors.FailedPrecondition(
-            f"the local stack needs {error.name}, which is not installed: pip install 'dressage[local]', "
+            f"the local stack needs {error.name}, which is not installed: {install_command('local')}, "
             "or give a server with --address",
             reason="MISSING_EXTRA",
         ) from error

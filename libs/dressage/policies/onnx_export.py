@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from dressage.errors import FailedPrecondition
+from dressage.installation import install_command
 from dressage.policies.bundle import Policy, write_file
 from dressage.policies.kinds import kind
 from dressage.policies.onnx_graph import Graph
@@ -23,7 +24,7 @@ def to_onnx(policy: Policy, path: str | os.PathLike[str]) -> Path:
         import onnx
     except ImportError as error:
         raise FailedPrecondition(
-            "exporting to ONNX needs the package onnx: pip install 'dressage[trainer]'", reason="MISSING_PACKAGE"
+            f"exporting to ONNX needs the package onnx: {install_command('trainer')}", reason="MISSING_PACKAGE"
         ) from error
     card, graph = policy.description, Graph(onnx)
     kind(card.kind).add_to_graph(graph, policy.weights, card)

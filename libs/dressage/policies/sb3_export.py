@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from dressage.errors import FailedPrecondition
+from dressage.installation import install_command
 from dressage.policies.bundle import Policy
 from dressage.policies.card import PolicyCard
 
 POLICY_FILE = "policy.zip"
 NORMALIZER_FILE = "vecnormalize.pkl"
-INSTALL_COMMAND = "pip install 'dressage[sb3]'"
 
 
 def to_sb3(policy: Policy, directory: str | os.PathLike[str]) -> tuple[Path, Path]:
@@ -43,7 +43,7 @@ def to_sb3(policy: Policy, directory: str | os.PathLike[str]) -> tuple[Path, Pat
         from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
     except ImportError as error:
         raise FailedPrecondition(
-            f"exporting for Stable-Baselines3 needs torch and stable-baselines3: {INSTALL_COMMAND}",
+            f"exporting for Stable-Baselines3 needs torch and stable-baselines3: {install_command('sb3')}",
             reason="MISSING_PACKAGE",
         ) from error
     card = policy.description

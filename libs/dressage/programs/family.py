@@ -61,6 +61,14 @@ class Family(Protocol):
     def note(self) -> str:
         """What a user must know of its speed; empty: programs are searched in compiled code."""
 
+    @property
+    def own(self) -> tuple[str, ...]:
+        """What its plug-in brings besides rules: ``neighbour``, ``read_reply``."""
+
+    @property
+    def prompt(self) -> str:
+        """Template of the prompt for programs; empty: the built-in one."""
+
     def scorer(self, task: str, profile: str, states: Sequence[int]) -> Scorer:
         """Return what scores programs on initial states. It compiles, or reads compiled kernels."""
 
@@ -108,6 +116,8 @@ class CompiledFamily:
     max_calls: int
     load: Callable[[], Rules]
     note: str = ""
+    own: tuple[str, ...] = ()
+    prompt: str = ""
 
     @functools.cached_property
     def _rules(self) -> Rules:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dressage.errors import FailedPrecondition
+from dressage.installation import install_command
 from dressage.programs.symbols import BACKGROUND, GRID_LINE, INK, MUTED, WALL, draw_agent, draw_markers, draw_object
 from dressage.programs.trace import Agent, Contents, Step, Trace
 
@@ -54,7 +55,7 @@ class RunPictures:
 
     def __init__(self, trace: Trace, caption: Caption, limit: int = MAX_FRAMES) -> None:
         if importlib.util.find_spec("PIL") is None:
-            message = "pictures need Pillow: pip install 'dressage[renderer]'"
+            message = f"pictures need Pillow: {install_command('renderer')}"
             raise FailedPrecondition(message, reason="MISSING_EXTRA")
         self._trace, self._caption = trace, caption
         self._steps = trace.steps[: max(0, limit - 2)]

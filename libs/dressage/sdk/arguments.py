@@ -26,6 +26,7 @@ _OPTION = re.compile(
 )
 _RENAMED = {
     "env-option": "env_options",
+    "video-option": "video_options",
     "config": "configs",
     "set": "settings",
     "INTENT": "intent",

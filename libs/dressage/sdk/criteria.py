@@ -14,6 +14,7 @@ from typing import Any
 
 from dressage import errors
 from dressage.api.v1 import session_pb2
+from dressage.installation import install_command
 from dressage.sdk.files import read_source
 
 _MAX_CRITERIA = 32
@@ -68,7 +69,8 @@ def _criterion(index: int, entry: Any) -> session_pb2.IntentCriterion | None:
                 field=f"{place}.{name}", value=seen, expected=f"text of at most {limit} characters"
             )
         texts[name] = value
-    on = entry.get("on", True)
+    # YAML 1.1, which PyYAML reads, takes an unquoted `on` for true, also as a key.
+    on = entry.get("on", entry.get(True, True))
     if not isinstance(on, bool):
         raise errors.InvalidArgument(field=f"{place}.on", value=on, expected="true or false")
     return session_pb2.IntentCriterion(**texts, default_on=True) if on else None
@@ -88,7 +90,7 @@ def yaml_module(path: Path) -> Any:
             problem="YAML is not supported here",
             value=str(path),
             expected="a name that ends in .json",
-            remedy="To use YAML: pip install pyyaml.",
+            remedy=f"To use YAML: {install_command('experiments')}.",
         ) from error
 
 

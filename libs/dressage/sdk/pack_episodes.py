@@ -16,6 +16,7 @@ import numpy as np
 from dressage.envs.options import EnvOptions
 from dressage.envs.packs.registry import PACKS, installed_packages
 from dressage.errors import FailedPrecondition, InvalidArgument
+from dressage.installation import install_command
 
 if TYPE_CHECKING:
     from dressage_trainer.evaluation.player_pool import Player
@@ -55,7 +56,7 @@ def _player(card: EnvironmentCard) -> Iterator[Player]:
         from dressage_trainer.evaluation.player_pool import Player, sandbox_of
         from dressage_trainer.lease.sandboxes import Sandboxes
     except ModuleNotFoundError as error:
-        message = f"{card.id} is played by a trainer, which needs {error.name}: pip install 'dressage[trainer]'"
+        message = f"{card.id} is played by a trainer, which needs {error.name}: {install_command('trainer')}"
         raise FailedPrecondition(message, reason="MISSING_EXTRA") from error
     folder = Path(tempfile.mkdtemp(prefix="dressage-player-"))
     player = Player(Sandboxes(folder), sandbox_of(card.pack), pack=card.pack)

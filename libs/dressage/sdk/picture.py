@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dressage.api.v1 import session_pb2
-from dressage.sdk.progress import MemberView, View, duration, phase_text, return_text, search_parts, short
+from dressage.sdk.durations import duration
+from dressage.sdk.progress import MemberView, View, evaluating, phase_text, return_text, search_parts, short
 
 _BAR_WIDTH = 24
 
@@ -33,6 +34,8 @@ def _headline(view: View, now: float) -> Text:
     text = Text(short(view.session), style="bold")
     text.append(f"  iteration {view.iteration}{of}" if view.iteration else f"  {state}", style="not bold")
     doing = phase_text(view.phase, view.method)
+    if (counts := evaluating(view)) is not None:
+        doing = f"evaluating {counts[0]} of {counts[1]} checkpoints"
     if doing is not None:
         text.append(f"  {doing}", style="cyan not bold")
     details = [duration(now - view.started)]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dressage.errors import FailedPrecondition, InvalidArgument
+from dressage.installation import install_command
 from dressage.local.kernels import use_kernels
 from dressage.policies import ProgramPolicy
 from dressage.programs.families import ProgramTask, program_task
@@ -83,9 +84,7 @@ def _write_mp4(pictures: RunPictures, path: Path, *, fps: float) -> int:
         from dressage_renderer.options import RenderOptions
         from dressage_renderer.video import encoder
     except ModuleNotFoundError as error:
-        message = (
-            f"an .mp4 needs {error.name}, which is not installed: pip install 'dressage[renderer]'; or write a .gif"
-        )
+        message = f"an .mp4 needs {error.name}, which is not installed: {install_command('renderer')}; or write a .gif"
         raise FailedPrecondition(message, reason="MISSING_EXTRA") from error
     width, height = pictures.size
     count = 0

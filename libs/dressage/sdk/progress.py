@@ -13,6 +13,8 @@ from typing import Any
 
 from dressage.api.v1 import event_pb2, session_pb2
 from dressage.sdk import methods
+from dressage.sdk.checkpoints import Checkpoints
+from dressage.sdk.durations import duration
 
 _KEPT_LINES = 8
 _DETAILED_ITERATIONS = 3
@@ -77,11 +79,18 @@ class View:
     steps_per_second: float = 0.0
     seconds_left: float = 0.0
     best_score: float | None = None
+    judged_iteration: int = 0
+    """The iteration whose judgment came last."""
     dollars: float = 0.0
     episodes: int = 0
     candidates: int = 0
     earlier_candidates: int = 0
     """Candidates of earlier iterations, because a search by the trainer counts its own."""
+    evaluations: int = 0
+    """Evaluations of each member in a training; 0 if unknown."""
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    notice: str = ""
+    """Line about several events together, of which the last event is the last."""
     lines: tuple[str, ...] = ()
     sequence: int = 0
 
@@ -90,11 +99,12 @@ def advance(view: View, event: event_pb2.Event) -> View:
     """Return the view after an event. A repeated event changes nothing."""
     if event.sequence and event.sequence <= view.sequence:
         return view
-    view = replace(view, sequence=event.sequence or view.sequence)
+    view = replace(view, sequence=event.sequence or view.sequence, notice="")
     if event.iteration > view.iteration:
         view = replace(
             view, iteration=event.iteration, members=_EMPTY, assignment="", steps_per_second=0.0, seconds_left=0.0
         )
+        view = replace(view, checkpoints=Checkpoints(judged=view.checkpoints.judged))
         view = replace(view, earlier_candidates=view.candidates)
     kind = event.WhichOneof("payload")
     if kind == "state_changed":
@@ -118,10 +128,52 @@ def advance(view: View, event: event_pb2.Event) -> View:
         improvement = event.search_improved.improvement
         candidates = view.earlier_candidates + improvement.evaluated
         view = replace(view, best_score=_highest(view, improvement.score), candidates=candidates)
+    view = _with_checkpoints(view, event)
     silent = (kind in _WITHOUT_LINE and not _is_program(event)) or is_routine(event, method=view.method)
-    text = None if silent else line(event)
+    text = view.notice or (None if silent or is_detail(event, view) else line(event))
     new = text is not None and view.lines[-1:] != (text,)
     return replace(view, lines=(*view.lines, str(text))[-_KEPT_LINES:]) if new else view
+
+
+def _with_checkpoints(view: View, event: event_pb2.Event) -> View:
+    """Return the view with the content of an event about checkpoints, and the line of one that is complete."""
+    kind, known = event.WhichOneof("payload"), view.checkpoints
+    if kind == "evaluation_finished":
+        known = known.with_evaluation(short(event.evaluation_finished.member), event.evaluation_finished)
+    elif kind == "judged" and _is_member(event.judged.subject):
+        known = known.with_judgment(short(event.judged.subject), event.judged)
+    else:
+        return view
+    alive = sum(1 for member in view.members.values() if not member.failure)
+    known, text = known.take(alive)
+    return replace(view, checkpoints=known, notice=f"[{event.iteration}] {text}" if text else "")
+
+
+def _is_member(subject: str) -> bool:
+    return "/members/" in subject and not subject.endswith(".npz")
+
+
+def is_detail(event: event_pb2.Event, view: View) -> bool:
+    """Return whether an event has its own line only in a verbose output, because another line has its content.
+
+    :param view: with the event.
+    """
+    kind = event.WhichOneof("payload")
+    if kind == "judged":
+        return _is_member(event.judged.subject)
+    if kind == "scored":  # the judgment of the iteration before it has the score
+        return not event.scored.confirmed and event.iteration == view.judged_iteration
+    return kind == "evaluation_finished"
+
+
+def evaluating(view: View) -> tuple[int, int] | None:
+    """Return how many checkpoints of how many are evaluated, once the training itself is complete; None before."""
+    members = [member for member in view.members.values() if not member.failure]
+    total = view.evaluations * len(members)
+    complete = members and all(member.target and member.steps >= member.target for member in members)
+    if view.phase != session_pb2.PHASE_EVALUATE or not complete or view.checkpoints.evaluated >= total:
+        return None
+    return view.checkpoints.evaluated, total
 
 
 def _is_program(event: event_pb2.Event) -> bool:
@@ -169,6 +221,8 @@ def _highest(view: View, score: float) -> float:
 
 def _progressed(view: View, progress: event_pb2.Progress) -> View:
     members = dict(view.members) if progress.assignment == view.assignment else {}
+    if progress.assignment != view.assignment:
+        view = replace(view, checkpoints=Checkpoints(judged=view.checkpoints.judged))
     for member in progress.members:
         key = short(member.name)
         metrics: Mapping[str, float] = member.metrics
@@ -201,12 +255,14 @@ def _evaluated(view: View, finished: event_pb2.EvaluationFinished) -> View:
 
 def _judged(view: View, judged: event_pb2.Judged) -> View:
     score = judged.judgment.score
-    if "/members/" in judged.subject and not judged.subject.endswith(".npz"):
+    if _is_member(judged.subject):
         key = short(judged.subject)
         member = replace(view.members.get(key, MemberView()), score=score)
         return replace(view, members=MappingProxyType({**view.members, key: member}))
     if judged.subject.rpartition("/")[0].endswith("/iterations"):
-        return replace(view, best_score=_highest(view, score))
+        number = short(judged.subject)
+        judged_iteration = int(number) if number.isdigit() else 0
+        return replace(view, best_score=_highest(view, score), judged_iteration=judged_iteration)
     return view
 
 
@@ -272,8 +328,8 @@ def line(event: event_pb2.Event, *, method: str = "") -> str | None:
 
 
 def _format_state(changed: event_pb2.StateChanged) -> str:
-    name = session_pb2.SessionState.Name(changed.state).removeprefix("SESSION_STATE_").lower()
-    return f"session {name}" + (f": {changed.reason}" if changed.reason else "")
+    # The summary after the events has the reason.
+    return f"session {session_pb2.SessionState.Name(changed.state).removeprefix('SESSION_STATE_').lower()}"
 
 
 _COLLECTED = ("program_author", "program_reviser")
@@ -393,6 +449,7 @@ _WRITERS: dict[str, Any] = {
     "warning": lambda warning: f"warning: {warning.message}",
     "note_added": lambda given: _format_note(given),
     "screened": lambda screened: _format_screened(screened),
+    "training_stopped": lambda stopped: _format_stopped(stopped.early_stop),
     "approval_requested": lambda request: (
         f"waits for approval: dressage sessions approve {request.iteration.split('/')[1]}"
     ),
@@ -423,11 +480,16 @@ def _format_screened(screened: event_pb2.Screened) -> str | None:
     return f"reward tried on {count} stored trajectories, rank agreement {screening.agreement:.2f}{ending}"
 
 
-def duration(seconds: float) -> str:
-    """Return a duration as text: `42 s`, `3 min 05 s`, `2 h 10 min`."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+def _format_stopped(stopped: session_pb2.EarlyStop) -> str:
+    """Return why a training ends early: `training ends early at 250,000 steps: …`"""
+    scored = (
+        f"every seed scored at least {stopped.score:.2f} at two checkpoints ({stopped.required_score:.2f} required)"
+    )
+    return (
+        f"training ends early at {counted(stopped.env_step, 'step')}: {scored}; {saved_text(stopped.env_steps_saved)}"
+    )
+
+
+def saved_text(steps: int) -> str:
+    """Return the environment steps that were not trained, as text."""
+    return f"{counted(steps, 'environment step')} saved"

@@ -16,12 +16,13 @@ from dressage.client import Client
 from dressage.errors import DressageError, FailedPrecondition
 from dressage.local.connection import Connection
 from dressage.policies import Policy, ProgramPolicy
+from dressage.sdk.judged import judged_text
 from dressage.sdk.policy import load_path
 from dressage.sdk.progress import is_search, mean_text, target
 
 if TYPE_CHECKING:
     from dressage.sdk.code_policy import SandboxedPolicy
-    from dressage.sdk.curves import Curve
+    from dressage.sdk.curve_data import Curve
     from dressage.sdk.search_curves import SearchPoint
 
 _NO_POLICY = "NO_POLICY"
@@ -44,6 +45,18 @@ class Judgment:
     interval: tuple[float, float] | None
     """95 % interval of the score; None without samples."""
     diagnosis: str
+    judged_by: str = ""
+    """``code``, ``code and video`` or ``video``."""
+    without_video: str = ""
+    """Why no video judge took part; empty if one did."""
+    rollouts: int = 0
+    """Number of judged rollouts."""
+    video_rollouts: int = 0
+    """Number of them that video judged."""
+    unjudged_rollouts: int = 0
+    """Number of recorded rollouts that the score leaves out, because nothing judged them."""
+    video_left_out: int = 0
+    """Number of deciding rollouts that video did not judge."""
 
 
 @dataclass(frozen=True)
@@ -306,6 +319,12 @@ def _judgment(message: pb.Judgment) -> Judgment:
         samples=tuple(samples),
         interval=(message.interval_low, message.interval_high) if samples else None,
         diagnosis=message.diagnosis,
+        judged_by=message.judged_by,
+        without_video=message.without_video,
+        rollouts=message.rollouts,
+        video_rollouts=message.video_rollouts,
+        unjudged_rollouts=message.unjudged_rollouts,
+        video_left_out=message.video_left_out,
     )
 
 
@@ -368,6 +387,7 @@ def _judgments(result: Result) -> str:
     criteria = dict.fromkeys(name for judgment in shown.values() for name in judgment.criteria)
     head = "".join(f"<th>{escape(name)}</th>" for name in ("", *shown))
     rows = [("score", [_with_interval(judgment) for judgment in shown.values()])]
+    rows += [("judged by", [escape(judged_text(judgment)) for judgment in shown.values()])]
     rows += [(name, [_number(judgment.criteria.get(name)) for judgment in shown.values()]) for name in criteria]
     body = "".join(
         f"<tr><td>{escape(name)}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" for name, cells in rows

@@ -20,7 +20,7 @@ from dressage.api.v1 import session_pb2 as pb
 from dressage.client import Client
 from dressage.client.loop import LoopThread
 from dressage.local.connection import Connection, ServerOptions, Start, connect, refuse_unusable
-from dressage.sdk import progress, screen
+from dressage.sdk import preflight, progress, screen
 from dressage.sdk.arguments import (
     config_texts,
     environment_id,
@@ -72,8 +72,11 @@ def run(
     budget_minutes: float | None = None,
     variants: bool = False,
     tune: bool | None = None,
+    early_stop: bool | None = None,
+    checkpoint: str = "",
     approve: bool = False,
-    video: str = "deciding",
+    video: str = "",
+    video_options: Mapping[str, Any] | None = None,
     replay: Folder | None = None,
     detach: bool = False,
     quiet: bool = False,
@@ -117,8 +120,13 @@ def run(
     :param budget_minutes: bound on the wall-clock time.
     :param variants: whether to try a conservative and an aggressive config in addition to the base.
     :param tune: whether an author may change hyperparameters, networks and steps; by default with a language model.
+    :param early_stop: whether a training ends early once every seed passes with a margin at two successive checkpoints; by
+        default True for trainings of one config.
+    :param checkpoint: ``last`` or ``best``: the checkpoint of each seed that is judged, confirmed and delivered.
     :param approve: whether to wait for an approval before each evaluation (``dressage sessions approve``).
-    :param video: rollouts that a vision model looks at: ``deciding``, ``none`` or ``all``.
+    :param video: rollouts that a vision model looks at: ``deciding`` (the default), ``all`` or ``none``; ``only`` is ``deciding``
+        without a code judge.
+    :param video_options: what it is shown: ``fps``, ``window_seconds``, ``votes``, ``motion_trail`` or ``camera``.
     :param replay: folder of a recorded session, whose replies are trained and judged anew.
     :param detach: return when the session has begun; needs a running server. `result` returns the result later.
     :param quiet: show nothing.
@@ -159,8 +167,11 @@ def run(
             budget_minutes=budget_minutes,
             variants=variants,
             tune=tune,
+            early_stop=early_stop,
+            checkpoint=checkpoint,
             approve=approve,
             video=video,
+            video_options=pairs(video_options),
             method=method,
             target=target,
             settings=pairs(settings),
@@ -239,7 +250,7 @@ def result(
     :raises SessionFailed: if the session failed.
     """
     server = server_options(address=address, token=token, data_dir=data_dir)
-    with python_names(), own_environments(data_dir), _opened(server, start="full" if wait else "records") as place:
+    with python_names(), own_environments(data_dir), _opened(server, start="own" if wait else "records") as place:
         if wait:
             _follow(place, session, quiet=quiet, on_event=on_event)
         return _result(place, session)
@@ -271,8 +282,9 @@ def _criteria(given: Folder | Sequence[str | Mapping[str, Any]] | None) -> Path 
 
 
 def _run(spec: pb.SessionSpec, server: ServerOptions, *, detach: bool, quiet: bool, on_event: OnEvent | None) -> Result:
-    with _opened(server, start="full") as place:
+    with _opened(server, start="own") as place:
         refuse_unusable(server, place.connection, detach=detach)
+        place.loop.run(preflight.check(spec, place.connection))
         session = place.client.create_session(spec)
         if not detach:
             _follow(place, session.name, quiet=quiet, on_event=on_event)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import TextIO
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Literal, TextIO
 
 from dressage.api.v1 import event_pb2, session_pb2
 from dressage.sdk import progress
+from dressage.sdk.checkpoints import Checkpoints
 
 _PROGRESS_LINE_SECONDS = 10.0
 _SEARCH_LINES = 20
 _SEARCH_LINE_SECONDS = 60.0
 _IMPROVEMENT_SECONDS = 5.0
+
+Detail = Literal["quiet", "normal", "verbose"]
+"""How much of a session is shown while it runs."""
 
 Update = Callable[[progress.View, event_pb2.Event], None]
 """Shows the view after an event."""
@@ -31,17 +35,24 @@ def first_view(session: session_pb2.Session) -> progress.View:
         max_iterations=session.spec.max_iterations,
         method=session.method,
         goal=session.goal if target is None else f"{target:g}",
+        evaluations=session.spec.reward.evaluations,
+        checkpoints=Checkpoints(judged=not session.spec.reward.train_only),
     )
 
 
-def opened(view: progress.View, *, stream: TextIO | None = None) -> AbstractContextManager[Update]:
+def opened(
+    view: progress.View, *, stream: TextIO | None = None, detail: Detail = "normal"
+) -> AbstractContextManager[Update]:
     """Show a session's events, until the end of the context.
 
+    :param detail: `quiet` shows nothing, `verbose` has a line for each event, also in a terminal.
     :param stream: where lines are written; None: standard output, which is a live picture if it is a terminal.
     """
-    if stream is None and sys.stdout.isatty():
+    if detail == "quiet":
+        return nullcontext(lambda view, event: None)
+    if stream is None and sys.stdout.isatty() and detail == "normal":
         return _live(view)
-    return _lines(stream or sys.stdout)
+    return _lines(stream or sys.stdout, verbose=detail == "verbose")
 
 
 @contextmanager
@@ -62,7 +73,7 @@ def _live(view: progress.View) -> Iterator[Update]:
 
 
 @contextmanager
-def _lines(stream: TextIO) -> Iterator[Update]:
+def _lines(stream: TextIO, *, verbose: bool) -> Iterator[Update]:
     """One line for each event; progress at most every 10 s, and a bounded number of lines for the iterations of a search."""
     last_time, last_text = float("-inf"), ""
     search = _SearchLines()
@@ -73,7 +84,11 @@ def _lines(stream: TextIO) -> Iterator[Update]:
             if time.monotonic() - last_time < _PROGRESS_LINE_SECONDS:
                 return
             last_time = time.monotonic()
-        text = search.text(view, event, now=time.monotonic())
+            if (counts := progress.evaluating(view)) is not None:
+                print(f"[{view.iteration}] evaluating: {counts[0]} of {counts[1]} checkpoints", file=stream, flush=True)
+                return
+        detail = progress.is_detail(event, view) and not verbose
+        text = view.notice or (None if detail else search.text(view, event, now=time.monotonic()))
         if text and text != last_text:
             last_text = text
             print(text, file=stream, flush=True)

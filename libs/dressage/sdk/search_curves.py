@@ -14,6 +14,7 @@ from typing import Any
 
 from dressage.api.v1 import session_pb2 as pb
 from dressage.errors import FailedPrecondition
+from dressage.installation import install_command
 from dressage.local.connection import Connection
 from dressage.sdk.curve_file import CURVE_FILE, Picture
 from dressage.sdk.progress import short
@@ -128,11 +129,15 @@ async def load_points(session: pb.Session, connection: Connection) -> list[Searc
     return points([iteration async for iteration in connection.client.list_iterations(session.name)])
 
 
-async def save(session: pb.Session, connection: Connection) -> Picture:
-    """Draw the learning curve next to the policy if the artifacts are on this machine, else to the current folder."""
-    policy = connection.local_path(session.best_policy)
-    name = f"learning-curve-{short(session.name)}.png"
-    path = policy.parent / CURVE_FILE if policy is not None else Path(name).absolute()
+async def save(session: pb.Session, connection: Connection, *, path: Path | None = None) -> Picture:
+    """Draw the learning curve.
+
+    :param path: of the picture; by default next to the policy if the artifacts are on this machine, else in the current folder.
+    """
+    if path is None:
+        policy = connection.local_path(session.best_policy)
+        name = f"learning-curve-{short(session.name)}.png"
+        path = policy.parent / CURVE_FILE if policy is not None else Path(name).absolute()
     return draw_to(await load_points(session, connection), path, session)
 
 
@@ -159,7 +164,7 @@ def draw(curve: Sequence[SearchPoint], path: Path, *, title: str, report: float 
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        message = "a learning curve needs matplotlib: pip install 'dressage[plots]'"
+        message = f"a learning curve needs matplotlib: {install_command('plots')}"
         raise FailedPrecondition(message, reason="MISSING_PACKAGE") from error
     figure = Figure(figsize=(8, 5), dpi=120, layout="constrained")
     axes: Any = figure.add_subplot()

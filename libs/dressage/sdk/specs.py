@@ -16,6 +16,7 @@ from dressage.sdk import methods
 from dressage.sdk.criteria import read_criteria
 from dressage.sdk.files import read_source
 from dressage.sdk.role_options import set_roles
+from dressage.sdk.session_file import read_spec
 
 _MAX_INTENT = 8_000
 
@@ -49,8 +50,12 @@ class SpecOptions:
     budget_minutes: float | None = None
     variants: bool = False
     tune: bool | None = None
+    early_stop: bool | None = None
+    checkpoint: str = ""
+    """None: for trainings of one config."""
     approve: bool = False
-    video: str = "deciding"
+    video: str = ""
+    video_options: Sequence[str] = field(default=())
     evaluation_episodes: int = 0
     train_only: bool = False
     backend: str = ""
@@ -62,6 +67,11 @@ class SpecOptions:
     settings: Sequence[str] = field(default=())
 
 
+_CHECKPOINTS = {
+    "": pb.CHECKPOINT_CHOICE_UNSPECIFIED,
+    "last": pb.CHECKPOINT_CHOICE_LAST,
+    "best": pb.CHECKPOINT_CHOICE_BEST,
+}
 _REWARD_OPTIONS = {
     "seeds": "--seeds",
     "steps": "--steps",
@@ -69,6 +79,8 @@ _REWARD_OPTIONS = {
     "reward": "--reward",
     "variants": "--variants",
     "tune": "--tune",
+    "early_stop": "--early-stop",
+    "checkpoint": "--checkpoint",
     "backend": "--backend",
     "algorithm": "--algorithm",
     "evaluation_episodes": "--evaluation-episodes",
@@ -86,18 +98,7 @@ def recorded(
     for option, value in (("INTENT", intent), ("--env", environment), ("--model", model), ("--method", method)):
         if value:
             raise errors.InvalidArgument(field=option, problem="not allowed with --replay, which sets it", value=value)
-    from google.protobuf.json_format import Parse, ParseError
-
-    path = folder / "session.json"
-    text = read_source(path, field="--replay")
-    if '"@type"' in text:
-        methods.import_plugins()  # parsing needs the message types of plug-ins
-    try:
-        spec = Parse(text, pb.SessionSpec())
-    except (ParseError, TypeError) as error:
-        raise errors.InvalidArgument(
-            field="--replay", problem=f"cannot be parsed: {error}", value=str(path), expected="the spec of a session"
-        ) from error
+    spec = read_spec(folder / "session.json", field="--replay")
     spec.model = f"recorded/{folder.absolute().name}"
     spec.roles.clear()
     return spec
@@ -107,10 +108,16 @@ def make_spec(options: SpecOptions, base: pb.SessionSpec | None = None) -> pb.Se
     """Return the spec of a session.
 
     :param base: values for options that are not given.
-    :raises InvalidArgument: for an empty or too long intent, an unreadable file, an invalid --config, --env-option or --set.
+    :raises InvalidArgument: for an empty or too long intent, an unreadable file, an invalid --config, --env-option,
+        --video-option or --set.
     """
     if base is not None:
-        options = replace(options, intent=base.intent, environment=base.environment, model=base.model)
+        options = replace(
+            options,
+            intent=options.intent or base.intent,
+            environment=options.environment or base.environment,
+            model=options.model or base.model,
+        )
     intent = options.intent.strip()
     if not 0 < len(intent) <= _MAX_INTENT:
         seen = intent if not intent else f"{len(intent)} characters"
@@ -135,6 +142,8 @@ def make_spec(options: SpecOptions, base: pb.SessionSpec | None = None) -> pb.Se
         _refuse_reward_options(options, method)
     for text in options.environment_options:
         set_environment_option(spec.environment_options, text)
+    for text in options.video_options:
+        set_video_option(spec.video_options, text)
     if options.judge is not None:
         spec.judge_source = _source(options.judge, field="--judge")
     if options.criteria is not None:
@@ -177,6 +186,8 @@ def _reward(options: SpecOptions) -> pb.RewardSpec:
         algorithm=_one_of("--algorithm", options.algorithm, ("ppo", "sac")),
         tune_hyperparameters=options.tune,
         config_variants=options.variants,
+        early_stop=options.early_stop,
+        checkpoint=_CHECKPOINTS[_one_of("--checkpoint", options.checkpoint, ("last", "best"))],
     )
 
 
@@ -210,6 +221,8 @@ def _one_of(option: str, given: str, known: tuple[str, ...]) -> str:
 
 def _video(text: str) -> pb.VideoJudging.ValueType:
     known = {name.removeprefix("VIDEO_JUDGING_").lower(): value for name, value in pb.VideoJudging.items() if value}
+    if not text:
+        return pb.VIDEO_JUDGING_UNSPECIFIED
     if text not in known:
         raise errors.InvalidArgument(field="--video", value=text, expected=f"one of {', '.join(known)}")
     return known[text]
@@ -247,30 +260,41 @@ def parse_config(text: str) -> pb.Config:
 
 
 def set_environment_option(options: pb.EnvironmentOptions, text: str) -> None:
-    """Set one option of the environment from `NAME=VALUE`.
+    """Set one option of the environment from `NAME=VALUE`; see `_set_field`."""
+    _set_field(options, text, option="--env-option", remedy="`dressage envs show ID` lists those of an environment.")
 
-    :raises InvalidArgument: naming an unknown or repeated option, or a value of another type.
+
+def set_video_option(options: pb.VideoOptions, text: str) -> None:
+    """Set one option of the video judge from `NAME=VALUE`; see `_set_field`."""
+    _set_field(options, text, option="--video-option")
+
+
+def _set_field(options: pb.EnvironmentOptions | pb.VideoOptions, text: str, *, option: str, remedy: str = "") -> None:
+    """Set one field of a message from `NAME=VALUE`.
+
+    :param option: name of the option, for errors.
+    :raises InvalidArgument: naming an unknown or repeated field, or a value of another type.
     """
     name, _, value = (part.strip() for part in text.partition("="))
-    known = pb.EnvironmentOptions.DESCRIPTOR.fields_by_name
+    known = options.DESCRIPTOR.fields_by_name
     descriptor = known.get(name.replace("-", "_"))
     if descriptor is None:
         raise errors.InvalidArgument(
-            field="--env-option",
+            field=option,
             problem="unknown option",
             value=text,
             expected=f"NAME=VALUE with one of {', '.join(known)}",
-            remedy="`dressage envs show ID` lists those of an environment.",
+            remedy=remedy,
         )
     if descriptor in (field for field, _ in options.ListFields()):
         raise errors.InvalidArgument(
-            field=f"--env-option {descriptor.name}", problem="given more than once", value=text, expected="one value"
+            field=f"{option} {descriptor.name}", problem="given more than once", value=text, expected="one value"
         )
     try:
         setattr(options, descriptor.name, _option_value(descriptor.type, value))
     except (ValueError, KeyError) as error:
         expected = _OPTION_KINDS[descriptor.type]
-        raise errors.InvalidArgument(field=f"--env-option {descriptor.name}", value=value, expected=expected) from error
+        raise errors.InvalidArgument(field=f"{option} {descriptor.name}", value=value, expected=expected) from error
 
 
 # Numbers beyond 32 bits are refused here; the server checks all other limits.
@@ -279,10 +303,13 @@ _OPTION_KINDS = {
     FieldDescriptor.TYPE_BOOL: "true or false",
     FieldDescriptor.TYPE_DOUBLE: "a number",
     FieldDescriptor.TYPE_INT32: _WHOLE_NUMBER,
+    FieldDescriptor.TYPE_STRING: "a name",
 }
 
 
-def _option_value(kind: int, text: str) -> int | float | bool:
+def _option_value(kind: int, text: str) -> int | float | bool | str:
+    if kind == FieldDescriptor.TYPE_STRING:
+        return text
     if kind == FieldDescriptor.TYPE_BOOL:
         return methods.TRUTH[text.lower()]
     return float(text) if kind == FieldDescriptor.TYPE_DOUBLE else int(text)

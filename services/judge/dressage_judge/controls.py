@@ -69,8 +69,8 @@ def reversed_failures(
     message = (
         f"a rollout of a trained policy scored {forwards:.3f}, and {backwards:.3f} when it was played backwards; expected a "
         f"score below the pass threshold {threshold:g} backwards, as the judge declares the null control {TIME_REVERSED!r}. "
-        "Make the criteria depend on the direction of the motion, or withdraw this null control if a film of the behaviour played "
-        "backwards still shows it"
+        "Make the criteria depend on the direction of the motion, or withdraw this null control if a film of the behaviour "
+        "that is played backwards still shows it"
     )
     seen = (
         f"the rollout: {describe(rollouts[worst], card)}; backwards: {describe(rollouts[worst].time_reversed(), card)}"

@@ -12,6 +12,7 @@ import structlog
 from dressage.artifacts import ArtifactStore
 from dressage.contracts import CheckReport, JudgeResult, lint_judge
 from dressage.envs.cards import load_card
+from dressage.envs.custom import is_registered_task
 from dressage.envs.trajectory import Trajectory, load_check_trajectories
 from dressage.errors import FailedPrecondition, InvalidArgument, NotFound
 
@@ -52,10 +53,10 @@ class CheckedCode:
 
 @dataclass(frozen=True)
 class JudgedRollout:
-    """The result of a code judge for one rollout."""
+    """The result of a code judge for one rollout; None if no code judges it."""
 
     rollout: str
-    result: JudgeResult
+    result: JudgeResult | None
 
 
 class CodeJudge:
@@ -101,6 +102,18 @@ class CodeJudge:
         report = await self._runner.check_feedback(source, card, episodes, timeout=timeout)
         self._log.info("checked", subject="feedback", ok=report.ok, rules=[failure.rule for failure in report.failures])
         return CheckedCode(report)
+
+    async def read_replies(self, environment: str, replies: Sequence[str], *, timeout: float | None) -> list[list[str]]:
+        """Find the programs in replies with the code of a registered language.
+
+        :raises NotFound: for another environment.
+        :raises DressageError: if that code fails.
+        """
+        if not is_registered_task(environment):
+            message = f"{environment[:60]!r} is no task of a registered language"
+            raise NotFound(message, reason="LANGUAGE_NOT_FOUND")
+        description = read_description(environment.partition("/")[0])
+        return await self._runner.read_replies(description, replies, timeout=timeout)
 
     async def check_judge(
         self,

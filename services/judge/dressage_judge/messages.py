@@ -29,7 +29,9 @@ def check_response(checked: CheckedCode) -> pb.CheckResponse:
 
 
 def rollout_judgment(judged: JudgedRollout, *, threshold: float) -> pb.RolloutJudgment:
-    """Return the code judge's result for a rollout as a message."""
+    """Return the code judge's result for a rollout as a message; without a result the judgment is not set."""
+    if judged.result is None:
+        return pb.RolloutJudgment(rollout=judged.rollout)
     return pb.RolloutJudgment(rollout=judged.rollout, judgment=judgment(judged.result, threshold=threshold))
 
 
@@ -48,4 +50,6 @@ def judgment(result: JudgeResult, *, threshold: float) -> session_pb2.Judgment:
         samples=[result.score],
         interval_low=result.score,
         interval_high=result.score,
+        judged_by="code",
+        rollouts=1,
     )

@@ -27,6 +27,8 @@ from dressage.contracts import (
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.trajectory import Trajectory
 from dressage.errors import DeadlineExceeded, ResourceExhausted
+from dressage.programs.languages.description import Description
+from dressage.programs.languages.sandboxed import read_replies_in_sandbox
 from dressage.sandbox import Limits
 
 from dressage_judge import metrics
@@ -154,6 +156,22 @@ class SandboxRunner:
             )
 
         return await self._run(call, timeout, rollouts=len(trajectories))
+
+    async def read_replies(
+        self, description: Description, replies: Sequence[str], *, timeout: float | None
+    ) -> list[list[str]]:
+        """Find the programs in replies with the code of a registered language.
+
+        :raises DressageError: if that code fails.
+        """
+
+        def call(limits: Limits) -> list[list[str]]:
+            bounds = self._bounds
+            return read_replies_in_sandbox(
+                description, replies, limits=limits, scratch=bounds.scratch, allow_unsandboxed=bounds.allow_unsandboxed
+            )
+
+        return await self._run(call, timeout)
 
     def close(self) -> None:
         """Stop accepting calls."""

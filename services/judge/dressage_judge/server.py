@@ -54,3 +54,9 @@ class JudgeServicer(rpc.JudgeServiceServicer):
     async def Score(self, request: pb.ScoreRequest, context: Any) -> pb.ScoreResponse:
         """Compute returns of recorded rollouts and of null controls under a reward."""
         return await scoring.score(self._judge, request, timeout=context.time_remaining())
+
+    async def ReadReplies(self, request: pb.ReadRepliesRequest, context: Any) -> pb.ReadRepliesResponse:
+        """Find the programs in replies with the code of a registered language, in the sandbox."""
+        timeout = context.time_remaining()
+        found = await self._judge.read_replies(request.environment, list(request.replies), timeout=timeout)
+        return pb.ReadRepliesResponse(replies=[pb.ReplyPrograms(programs=programs) for programs in found])

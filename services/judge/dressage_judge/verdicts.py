@@ -1,4 +1,4 @@
-"""Judges the rollouts of a request: all by code, then those of `VideoOptions` by video as well."""
+"""Judges the rollouts of a request: all by code, if it has a judge, then those of `VideoSelection` by video."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dressage.api.internal.v1 import judge_service_pb2 as pb
-from dressage.errors import DressageError
+from dressage.errors import DressageError, InvalidArgument
 from dressage.serving.costs import add_cost, attach_cost
 
 from dressage_judge.budget import BudgetTracker
@@ -46,14 +46,28 @@ class Verdicts:
         by_video = set(complete.video.rollouts)
         if by_video:
             check_video(complete)
-        judged = await self._code.judge(
-            complete.judge_source, complete.environment, list(complete.rollouts), timeout=timeout
-        )
+        judged = await self._judge_by_code(complete, by_video, timeout)
         messages = [rollout_judgment(each, threshold=complete.pass_threshold) for each in judged]
         pairs = [(each, message) for each, message in zip(judged, messages, strict=True) if each.rollout in by_video]
         if pairs:
             await self._judge_by_video(complete, pairs, remaining)
+            for _, message in pairs:
+                if not message.judgment.video_rollouts:
+                    message.judgment.without_video = "; ".join(message.notices)
         return messages
+
+    async def _judge_by_code(
+        self, request: pb.JudgeRequest, by_video: set[str], timeout: float | None
+    ) -> list[JudgedRollout]:
+        if request.judge_source:
+            return await self._code.judge(
+                request.judge_source, request.environment, list(request.rollouts), timeout=timeout
+            )
+        others = sorted(set(request.rollouts) - by_video)
+        if others:
+            expected = f"a judge, because {others[0]} is not among the rollouts to judge by video"
+            raise InvalidArgument(field="judge_source", value="", expected=expected)
+        return [JudgedRollout(key, None) for key in request.rollouts]
 
     async def _judge_by_video(
         self,
@@ -63,7 +77,7 @@ class Verdicts:
     ) -> None:
         """Merge the video judge's verdicts into the messages; the first one's cost includes that of the criteria."""
         if self._video is None:
-            skipped = VideoSkipped("the judge has no llm-agent and no renderer configured: judged by code alone")
+            skipped = VideoSkipped("the judge has no llm-agent and no renderer configured")
         else:
             context = await self._video.prepare(request, remaining=remaining)
             if isinstance(context, VideoContext):

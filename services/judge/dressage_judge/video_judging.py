@@ -16,11 +16,14 @@ from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.internal.v1 import judge_service_pb2 as pb
 from dressage.api.internal.v1 import renderer_service_pb2 as renderer_pb
 from dressage.api.v1 import session_pb2
+from dressage.contracts import JudgeResult
+from dressage.contracts.footage import MAX_WINDOW_FRAMES, OVERVIEW_FRAMES, Footage
+from dressage.contracts.rubric import UNKNOWN
 from dressage.errors import DeadlineExceeded, DressageError, InvalidArgument
 from dressage.serving.costs import attached_cost
 from google.protobuf.message import Message
 
-from dressage_judge import merging
+from dressage_judge import merging, windows
 from dressage_judge.budget import BudgetTracker
 from dressage_judge.clients import AgentClient, RendererClient, is_permanent
 from dressage_judge.evidence import Evidence, episode_video, frames_prefix
@@ -92,13 +95,13 @@ class VideoJudge:
         except DressageError as error:
             if not is_permanent(error):
                 raise
-            return VideoSkipped(f"{error.message}: judged by code alone", attached_cost(error))
+            return VideoSkipped(error.message, attached_cost(error))
         return replace(context, criteria=tuple(result.video_criteria.criteria), opening_cost=result.cost)
 
     async def judge(self, context: VideoContext, judged: JudgedRollout, message: pb.RolloutJudgment) -> None:
         """Judge one rollout by video and merge the verdict into its judgment; a permanent failure adds a notice.
 
-        :param message: the judgment by code, which is modified.
+        :param message: the judgment by code, or an empty one without a code judge; it is modified.
         :raises DressageError: for transient faults.
         """
         # Rollouts that are judged concurrently have separate costs.
@@ -108,76 +111,116 @@ class VideoJudge:
         except DressageError as error:
             if not is_permanent(error):
                 raise
-            self._log.warning("judged by code alone", rollout=judged.rollout, reason=error.reason)
-            message.notices.append(f"{error.message}: judged by code alone")
+            self._log.warning("not judged by video", rollout=judged.rollout, reason=error.reason)
+            message.notices.append(error.message)
         message.judgment.cost.CopyFrom(context.budget.spent)
 
     async def _judge(self, context: VideoContext, judged: JudgedRollout, message: pb.RolloutJudgment) -> None:
-        request, options = context.request, context.request.video
-        place = digest(sampling_of(options), request.brief, request.model, judged.rollout)
-        frames = await self._renderer.frames(
-            renderer_pb.RenderFramesRequest(
-                trajectory=judged.rollout,
-                prefix=frames_prefix(judged.rollout, digest(sampling_of(options))),
-                fps=options.fps,
-                start=options.start,
-                end=options.end,
-                max_frames=options.max_frames,
-                overlay=not options.no_overlay,
-                motion_trail=options.motion_trail,
-                pages=True,
-                clip=True,
-            ),
-            seconds=self._timeout(context),
+        request, result = context.request, judged.result
+        footage = Footage.of(request.video.options, field="video.options")
+        window = await self._window(context, judged, footage)
+        task = agent_pb.VideoJudgeTask(
+            brief=request.brief, criteria=context.criteria, votes=footage.votes, window_reason=window.reason
         )
-        video = episode_video(frames, motion_trail=options.motion_trail, overlay=not options.no_overlay)
-        task = agent_pb.Task(
-            video_judge=agent_pb.VideoJudgeTask(
-                brief=request.brief, criteria=context.criteria, video=video, votes=options.votes
-            )
-        )
-        verdict = (await self._converse(context, task, f"{_key(request)}/{place}/video")).video_verdict
-        decision = await self._decide(context, judged, verdict, place, frames.episode_seconds)
+        await self._show(context, judged.rollout, window, footage, task)
+        place = digest(task, request.model, judged.rollout)
+        verdict = (
+            await self._converse(context, agent_pb.Task(video_judge=task), f"{_key(request)}/{place}/video")
+        ).video_verdict
+        if result is None:
+            merging.by_video_alone(message, verdict, threshold=request.pass_threshold)
+            return
+        seconds = task.video.episode_seconds
+        decision = await self._decide(context, judged.rollout, result, verdict, place=place, seconds=seconds)
         merging.merge(message, verdict, decision, threshold=request.pass_threshold)
         if not decision.agreed:
             DISAGREEMENTS.inc()
 
+    async def _window(self, context: VideoContext, judged: JudgedRollout, footage: Footage) -> windows.Window:
+        """The decisive window: the requested one, or the one that the trajectory speaks for."""
+        request = context.request
+        if request.video.HasField("start"):
+            start = request.video.start
+            return windows.Window(start, start + footage.window_seconds, "the request names it")
+        (trajectory,) = await self._code.load([judged.rollout], request.environment)
+        evidence = judged.result.evidence if judged.result is not None else {}
+        return windows.choose(trajectory, context.criteria, evidence, seconds=footage.window_seconds)
+
+    async def _show(
+        self,
+        context: VideoContext,
+        rollout: str,
+        window: windows.Window,
+        footage: Footage,
+        task: agent_pb.VideoJudgeTask,
+    ) -> None:
+        """Render the overview and the window, and add them to the task; a window without a reason is the whole episode."""
+
+        async def render(sampling: renderer_pb.RenderFramesRequest) -> agent_pb.EpisodeVideo:
+            sampling.trajectory, sampling.camera = rollout, footage.camera
+            sampling.overlay, sampling.pages, sampling.clip = not context.request.video.no_overlay, True, True
+            sampling.prefix = frames_prefix(rollout, digest(sampling))
+            return episode_video(await self._renderer.frames(sampling, seconds=self._timeout(context)), sampling)
+
+        shown = 0
+        if window.reason:
+            task.overview.CopyFrom(await render(renderer_pb.RenderFramesRequest(max_frames=OVERVIEW_FRAMES)))
+            shown = len(task.overview.times)
+        sampling = renderer_pb.RenderFramesRequest(
+            fps=footage.fps,
+            start=window.start,
+            end=window.end,
+            max_frames=MAX_WINDOW_FRAMES,
+            motion_trail=footage.motion_trail,
+            first_number=shown + 1,
+        )
+        task.video.CopyFrom(await render(sampling))
+
     async def _decide(
-        self, context: VideoContext, judged: JudgedRollout, verdict: agent_pb.VideoVerdict, place: str, seconds: float
+        self,
+        context: VideoContext,
+        rollout: str,
+        result: JudgeResult,
+        verdict: agent_pb.VideoVerdict,
+        *,
+        place: str,
+        seconds: float,
     ) -> merging.Decision:
-        code, video = judged.result.score, verdict.score
-        if not merging.need_synthesis(code, video):
+        code, video = result.score, verdict.score if verdict.known else None
+        not_shown = [entry.criterion.title for entry in verdict.criteria if _mostly_unknown(entry)]
+        if not not_shown and video is not None and not merging.need_synthesis(code, video):
             return merging.by_rubric(code, video)
         request = context.request
         synthesiser = agent_pb.SynthesiserTask(
             brief=request.brief,
             code_score=code,
-            code_criteria=judged.result.criteria,
-            code_evidence=judged.result.evidence,
+            code_criteria=result.criteria,
+            code_evidence=result.evidence,
             judge_source=request.judge_source,
-            video_score=video,
+            video_score=verdict.score,
             video_spread=verdict.spread,
             visual_scores=verdict.criteria,
             episode_seconds=seconds,
         )
         key = f"{_key(request)}/{place}/synthesis/{digest(synthesiser)}"
         evidence = Evidence(
-            rollout=judged.rollout,
+            rollout=rollout,
             request=request,
             key=key,
             code=self._code,
             frames=lambda sampling: self._renderer.frames(sampling, seconds=self._timeout(context)),
             converse=lambda task, task_key: self._converse(context, task, task_key),
             remaining=context.remaining,
+            camera=request.video.options.camera,
         )
         try:
             task = agent_pb.Task(synthesiser=synthesiser)
-            result = await self._converse(context, task, key, evidence)
+            answer = await self._converse(context, task, key, evidence)
         except DressageError as error:
             if not is_permanent(error):
                 raise
             return merging.unsettled(code, video, error.message)
-        return merging.by_synthesis(code, video, result.synthesis)
+        return merging.by_synthesis(code, video, answer.synthesis, not_shown)
 
     async def _converse(
         self, context: VideoContext, task: agent_pb.Task, key: str, evidence: Evidence | None = None
@@ -201,12 +244,12 @@ class VideoJudge:
     async def _model_problem(self, model: str, api_base: str) -> str:
         """Why a model cannot judge video; empty if it can."""
         if model in ("", TEMPLATE):
-            return "the request has no language model: judged by code alone"
+            return "the request has no language model"
         described = await self._agent.describe(model, api_base)
         if not described.language_model or not described.configured:
-            return f"{described.problem or f'{model} is not configured'}: judged by code alone"
+            return described.problem or f"{model} is not configured"
         if not described.supports_images:
-            return f"{model} does not support vision: judged by code alone"
+            return f"{model} does not support vision"
         return ""
 
     def _timeout(self, context: VideoContext) -> float:
@@ -220,21 +263,18 @@ class VideoJudge:
 def check_video(request: pb.JudgeRequest) -> None:
     """Check that the rollouts of a request can be judged by video.
 
-    :raises InvalidArgument: without an intent, or for rollouts that are not the request's.
+    :raises InvalidArgument: without an intent, for rollouts that are not the request's, or for a window of too many frames.
     """
     if not request.brief.intent:
         raise InvalidArgument(field="brief.intent", value="", expected="the intended behaviour")
     others = sorted(set(request.video.rollouts) - set(request.rollouts))
     if others:
         raise InvalidArgument(field="video.rollouts", value=others[0], expected="one of the request's rollouts")
+    Footage.of(request.video.options, field="video.options")
 
 
-def sampling_of(options: pb.VideoOptions) -> pb.VideoOptions:
-    """Return the options without the rollouts."""
-    sampling = pb.VideoOptions()
-    sampling.CopyFrom(options)
-    del sampling.rollouts[:]
-    return sampling
+def _mostly_unknown(entry: agent_pb.VisualScore) -> bool:
+    return 2 * list(entry.statuses).count(UNKNOWN) > len(entry.statuses)
 
 
 def digest(*parts: Message | str) -> str:

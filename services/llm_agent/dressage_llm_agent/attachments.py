@@ -11,8 +11,14 @@ from dressage.errors import FailedPrecondition, NotFound
 
 from dressage_llm_agent.provider.base import Attachment, Message
 
-MAX_ATTACHMENT_BYTES = 16 * 1024 * 1024
-"""Limit for all attachments of a request; providers refuse requests that are not much larger."""
+MAX_ATTACHMENT_BYTES = 14 * 1024 * 1024
+"""Limit for all attachments of a request: in base64 they stay below 20 MB, the smallest limit of the large providers."""
+
+MAX_IMAGE_BYTES = 3_700_000
+"""Limit for one image: in base64 it stays below 5 MB, Anthropic's limit."""
+
+MAX_IMAGES = 100
+"""Limit for the images of a request, Anthropic's."""
 
 
 class AttachmentLoader:
@@ -28,10 +34,12 @@ class AttachmentLoader:
         """Return the messages with the contents of their attachments.
 
         :raises FailedPrecondition: ``NO_ARTIFACT_STORE`` without a store, ``ATTACHMENTS_TOO_LARGE`` above
-            `MAX_ATTACHMENT_BYTES`.
+            `MAX_ATTACHMENT_BYTES`, `MAX_IMAGE_BYTES` or `MAX_IMAGES`.
         :raises NotFound: ``ATTACHMENT_NOT_FOUND``.
         """
         remaining, loaded = MAX_ATTACHMENT_BYTES, []
+        if (images := sum(a.kind == "image" for message in messages for a in message.attachments)) > MAX_IMAGES:
+            raise _too_large(f"a request has {images} images, more than {MAX_IMAGES}; request fewer frames")
         for message in messages:
             attachments = []
             for attachment in message.attachments:
@@ -49,13 +57,16 @@ class AttachmentLoader:
             for part in self._store.read(attachment.key):
                 data += part
                 if len(data) > limit:
-                    raise _too_large()
+                    raise _too_large(
+                        f"the images of a request exceed {MAX_ATTACHMENT_BYTES} bytes; request fewer or smaller frames"
+                    )
+                if attachment.kind == "image" and len(data) > MAX_IMAGE_BYTES:
+                    raise _too_large(f"{attachment.key} exceeds {MAX_IMAGE_BYTES} bytes; request smaller frames")
         except NotFound as error:
             message = f"the artifact store has no file {attachment.key!r}, which a message refers to"
             raise NotFound(message, reason="ATTACHMENT_NOT_FOUND", metadata={"key": attachment.key}) from error
         return replace(attachment, sha256=hashlib.sha256(data).hexdigest(), data=bytes(data))
 
 
-def _too_large() -> FailedPrecondition:
-    message = f"the images of a request exceed {MAX_ATTACHMENT_BYTES} bytes; request fewer or smaller frames"
+def _too_large(message: str) -> FailedPrecondition:
     return FailedPrecondition(message, reason="ATTACHMENTS_TOO_LARGE")

@@ -16,6 +16,8 @@ class PastIteration:
 
     :param score: in [0, 1]; None without a judgment.
     :param scores: by criterion, in [0, 1].
+    :param remarks: what the video judge saw; empty without one.
+    :param judged_by: ``code``, ``code and video`` or ``video``; empty if it is not known.
     :param hyperparameters: differences from the environment's preset, of the best config.
     """
 
@@ -24,6 +26,8 @@ class PastIteration:
     score: float | None = None
     scores: Mapping[str, float] = field(default_factory=dict)
     diagnosis: str = ""
+    remarks: str = ""
+    judged_by: str = ""
     failure_tags: tuple[str, ...] = ()
     planned_change: str = ""
     lesson: str = ""
@@ -41,6 +45,8 @@ def past_iteration(message: session_pb2.Iteration) -> PastIteration:
         score=message.judgment.score if judged else None,
         scores={criterion.name: criterion.score for criterion in message.judgment.criteria},
         diagnosis=message.judgment.diagnosis,
+        remarks="\n".join(v.comment for v in message.judgment.verdicts if v.kind == session_pb2.JUDGE_KIND_VIDEO),
+        judged_by=message.judgment.judged_by,
         failure_tags=tuple(message.judgment.failure_tags),
         planned_change=message.planned_change,
         lesson=message.lesson,

@@ -164,6 +164,13 @@ class JudgeClient:
         answer: judge_pb.CheckResponse = await _call(self._stub.Check, request, self._seconds)
         return answer
 
+    async def read_replies(self, request: judge_pb.ReadRepliesRequest) -> judge_pb.ReadRepliesResponse:
+        """Find the programs in replies with the code of a registered language."""
+        answer: judge_pb.ReadRepliesResponse = await _call(self._stub.ReadReplies, request, self._seconds)
+        if len(answer.replies) != len(request.replies):
+            raise Internal("the response of judge does not match the replies", reason="JUDGE_MISMATCH")
+        return answer
+
     async def judge(self, request: judge_pb.JudgeRequest) -> judge_pb.JudgeResponse:
         """Judge rollouts. The cost of failed attempts is added to the first rollout's cost, or to the error."""
         spent = session_pb.Cost()

@@ -60,6 +60,7 @@ class HumanFeedback:
             request_ids.record(tx, "SteerSession", request.request_id, request, request.name)
 
         await self._service.transact(record)
+        await self._service.release(session)
         self._workflows.wake(session)
 
     async def approve(self, request: pb.ApproveSessionRequest) -> v1.Session:
@@ -85,6 +86,7 @@ class HumanFeedback:
             return stored
 
         stored = await self._service.transact(record)
+        await self._service.release(session)
         self._workflows.wake(session)
         return stored
 

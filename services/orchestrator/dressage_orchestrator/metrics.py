@@ -48,7 +48,7 @@ SESSION_COST = Histogram(
 )
 ENV_STEPS_SAVED = Counter(
     "dressage_env_steps_saved",
-    "Environment steps saved because pre-screening rejected rewards before training.",
+    "Environment steps saved because pre-screening rejected rewards before training, or because trainings ended early.",
     ["environment"],
 )
 WORKFLOW_RECOVERIES = Counter(

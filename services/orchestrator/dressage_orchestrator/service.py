@@ -181,6 +181,7 @@ class Sessions:
                 sessions.request_cancel(tx, session, reason or "cancelled by a caller")
 
         await self.transact(request)
+        await self.release(session)
         self._workflows.wake(session)
         return await self.read(lambda tx: sessions.get(tx, session))
 
@@ -195,7 +196,7 @@ class Sessions:
                 return again
             stored = sessions.get(tx, session)
             if stored.state not in sessions.ENDED:
-                message = f"session {session!r} has not ended and cannot be resumed"
+                message = f"session {session!r} has not ended; to continue it: dressage sessions watch {session}"
                 raise FailedPrecondition(message, reason="SESSION_NOT_ENDED")
             if stored.HasField("delete_time"):
                 raise FailedPrecondition(f"session {session!r} is deleted; undelete it first", reason="SESSION_DELETED")
@@ -221,6 +222,11 @@ class Sessions:
         await self._after_commit(session, partial(self._workflows.start, session, changed.epoch))
         return changed
 
+    async def release(self, session: str) -> None:
+        """Resume a session of an earlier server that this one has left interrupted, because a request concerns it."""
+        if self._workflows.held(session):
+            await asyncio.to_thread(self._workflows.release, session)
+
     async def delete(self, request: pb.DeleteSessionRequest) -> v1.Session:
         """Mark a session as deleted."""
         session = resource_names.parse_session(request.name)
@@ -242,6 +248,8 @@ class Sessions:
             return sessions.change(tx, session, edit)
 
         deleted = await self.transact(mark)
+        if request.force:
+            await self.release(session)
         self._workflows.wake(session)
         return deleted
 
@@ -273,6 +281,7 @@ class Sessions:
             max_episode_steps=episode,
             terminates_when_unhealthy=_terminates(card, full),
             options_of_author=part.options_of_author,
+            note=method.note(full),
         )
         await self._add_calls(answer, part, full)
         return answer

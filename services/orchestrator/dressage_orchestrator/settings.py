@@ -67,6 +67,11 @@ class Settings(ServingSettings):
     max_reviews: int = Field(3, ge=0, le=3, description="maximum rounds of code review for generated code; 0: none")
     approval_seconds: float = Field(600.0, gt=0, description="polling interval of a session that waits for approval")
     recover: bool = Field(True, description="resume pending work; false: a read-only server without workflows")
+    hold: bool = Field(
+        False,
+        description="leave the sessions and benchmarks of earlier servers interrupted until a request concerns them; "
+        "SQLite only",
+    )
     launcher: Literal["local", "kubernetes"] = Field(
         "local", description="how trainers are started: as local processes or as Jobs"
     )

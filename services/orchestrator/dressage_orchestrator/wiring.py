@@ -169,7 +169,7 @@ async def _assemble(
         **await _clients(settings, stack),
     )
     workflows = Workflows(engine, methods, system_database_url=_workflow_url(settings, url), executor_id=executor)
-    controller.notify = workflows.wake
+    controller.notify, controller.held = workflows.wake, workflows.held
     names = {settings.default_pool} if pools is None else set(pools)
     service = Sessions(
         settings=settings, database=database, agent=engine.agent, workflows=workflows, methods=methods, pools=names
@@ -216,10 +216,12 @@ async def _start_workers(settings: Settings, launcher: Launcher, parts: _Parts, 
     await asyncio.to_thread(workflows.launch)
     stack.push_async_callback(asyncio.to_thread, workflows.close, seconds=settings.grace_seconds + 5)
     await parts.controller.recover()
-    await parts.benchmarks.recover()
+    if not settings.hold:
+        await parts.benchmarks.recover()
     if membership is not None:
         membership.join(workflows)
-    reconciling = asyncio.create_task(_reconcile(workflows, parts.controller, parts.benchmarks))
+    benchmarks = None if settings.hold else parts.benchmarks
+    reconciling = asyncio.create_task(_reconcile(workflows, parts.controller, benchmarks))
     stack.push_async_callback(_cancelled, reconciling)
 
 
@@ -266,14 +268,15 @@ def _token_secret(settings: Settings, database: Database, folder: Path) -> bytes
         return shared_secret(tx, "run_token", new_secret)
 
 
-async def _reconcile(workflows: Workflows, controller: RunController, benchmarks: Benchmarks) -> None:
+async def _reconcile(workflows: Workflows, controller: RunController, benchmarks: Benchmarks | None) -> None:
     """Periodically resume work that another server, or this one before a crash, did not finish."""
     log = structlog.get_logger("dressage.orchestrator")
     while True:
         await asyncio.sleep(_RECONCILE_SECONDS)
         try:
             await controller.reconcile()
-            await benchmarks.recover()
+            if benchmarks is not None:
+                await benchmarks.recover()
             # Also on SQLite: a full disk may have prevented the record of a workflow.
             await asyncio.to_thread(workflows.start_pending)
             await asyncio.to_thread(workflows.reconcile)

@@ -60,7 +60,10 @@ def sample_frames(trajectory: Trajectory, folder: Path, options: SamplingOptions
     pages = []
     for number, (first, count, columns) in enumerate(page_grid(len(pictures)) if options.pages else []):
         pages.append(folder / f"page-{number}.png")
-        _save(pages[-1], compose_page(pictures[first : first + count], first=first + 1, columns=columns))
+        _save(
+            pages[-1],
+            compose_page(pictures[first : first + count], first=first + options.first_number, columns=columns),
+        )
     fps = rate_of(moments, options)
     clip = _write_clip(folder / "clip.mp4", pictures, fps, options) if options.clip else None
     return Sampled(
@@ -148,11 +151,14 @@ def _save(path: Path, picture: Picture) -> None:
 
 
 def _write_clip(path: Path, pictures: list[Picture], fps: float, options: SamplingOptions) -> Path:
-    """A clip at the speed of the episode; each frame is repeated until the next, so that a provider's sampling skips none."""
+    """A clip at the speed of the episode; each frame is repeated until the next, so that a provider's sampling skips none.
+
+    The first frame is shown for half as long: a provider that samples at ``fps`` then meets each frame in its middle.
+    """
     repeats = max(1, round(_CLIP_FPS / fps)) if fps < _CLIP_FPS else 1
     shape = RenderOptions(width=options.width, height=options.height, fps=min(max(fps * repeats, 1.0), 240.0))
     with encoder(path, shape, finish=lambda frame, moment: None) as write:
         for place, picture in enumerate(pictures):
-            for _ in range(repeats):
+            for _ in range(repeats if place else (repeats + 1) // 2):
                 write(picture, place / fps)
     return path

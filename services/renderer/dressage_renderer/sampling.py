@@ -38,6 +38,7 @@ class SamplingOptions(View):
     :param motion_trail: whether each frame also shows pale copies of the robot at earlier times.
     :param pages: whether to write pages of numbered frames.
     :param clip: whether to write a clip of the frames.
+    :param first_number: number of the first frame on the pages.
     :raises InvalidArgument: for a value out of range, with its name.
     """
 
@@ -48,6 +49,7 @@ class SamplingOptions(View):
     motion_trail: bool = False
     pages: bool = True
     clip: bool = False
+    first_number: int = 1
     max_side: ClassVar[int] = 1024
     max_fps: ClassVar[float] = 60.0
 

@@ -76,6 +76,7 @@ def sampling_of(request: pb.RenderFramesRequest) -> SamplingOptions:
         motion_trail=request.motion_trail,
         pages=request.pages,
         clip=request.clip,
+        first_number=request.first_number or default.first_number,
     )
 
 

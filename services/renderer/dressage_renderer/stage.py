@@ -21,6 +21,7 @@ from dressage.envs import custom
 from dressage.envs.loading import load_compiled, quiet_loading
 from dressage.envs.plain import is_plain
 from dressage.errors import FailedPrecondition, InvalidArgument, NotFound
+from dressage.installation import install_command
 
 from dressage_renderer.probe import egl_remedy
 
@@ -206,7 +207,7 @@ def stock_model(env_id: str) -> tuple[Any, Mapping[str, Any]]:
         with quiet_loading():
             env = gymnasium.make(env_id.removeprefix(custom.GYMNASIUM))
     except ImportError as error:
-        message = f"cannot load {env_id[:60]}: {error}; install the renderer with `pip install 'dressage[renderer]'`"
+        message = f"cannot load {env_id[:60]}: {error}; install the renderer with `{install_command('renderer')}`"
         raise FailedPrecondition(message, reason="RENDERER_NOT_INSTALLED") from error
     except gymnasium.error.UnregisteredEnv as error:
         raise NotFound(f"unknown environment {env_id[:60]!r}: {error}", reason="ENVIRONMENT_NOT_FOUND") from error

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from dressage.errors import DressageError, Internal, InvalidArgument
+from dressage.installation import install_command
 
 
 def main() -> None:
@@ -130,7 +131,7 @@ def _probe() -> str | None:
     try:
         import mujoco
     except ImportError as error:
-        return f"mujoco is not installed ({error}); install it with `pip install 'dressage[renderer]'`"
+        return f"mujoco is not installed ({error}); install it with `{install_command('renderer')}`"
     from dressage_renderer.stage import open_egl
 
     try:

@@ -193,6 +193,7 @@ class Supervisor:
             terminate=self._terminate,
             cancelled=self._work.cancellation(assignment.id),
             sandboxes=self._sandboxes,
+            early_end=self._work.early_end(assignment.id),
             allow_unsandboxed=self._allow_unsandboxed,
             compiled=self._cache,
             fillings=self._fillings,

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "fakes"))
+for folder in (Path(__file__).parents[2] / "fakes", Path(__file__).parent):
+    sys.path.insert(0, str(folder))
 
 
 @pytest.fixture(scope="session")

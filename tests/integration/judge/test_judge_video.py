@@ -5,50 +5,22 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.internal.v1 import judge_service_pb2 as pb
-from dressage.api.internal.v1 import judge_service_pb2_grpc as rpc
 from dressage.api.v1 import session_pb2
-from dressage.artifacts import ArtifactStore, open_store
-from dressage.envs.trajectory import load_check_trajectories
 from dressage.errors import DressageError
-from dressage.rpc_errors import from_rpc
-from dressage.serving import channels
-from dressage_judge import settings as judge_settings
-from dressage_judge import wiring as judge_wiring
-from dressage_llm_agent import settings as agent_settings
-from dressage_llm_agent import wiring as agent_wiring
-from dressage_renderer import settings as renderer_settings
-from dressage_renderer import wiring as renderer_wiring
+from judge_stack import KEY, OTHER, ROLLOUT, fenced, stack
 from openai_server import Answer, Call, Request, ScriptedServer
 from PIL import Image
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(180), pytest.mark.usefixtures("litellm_is_imported")]
 
-ENV, MODEL, SESSION = "HalfCheetah-v5", "openai/scripted-vision", "sessions/abc"
-ROLLOUT = f"{SESSION}/iterations/1/assignments/train/members/base-s1/rollouts/100_median.npz"
-OTHER = f"{SESSION}/iterations/1/assignments/train/members/base-s1/rollouts/100_p10.npz"
-KEY = "sk-scripted-secret-0123456789"
-
-CONTENT = """
-def judge(trajectory, np):
-    speed = float(np.mean(trajectory.x_velocity))
-    return {"score": 0.9, "criteria": {"runs": 0.9}, "evidence": {"mean_speed": speed}}
-"""
 CRITERIA = [("moves ahead", "squares pass by"), ("upright", "the back is up"), ("both legs", "both push")]
 VISUAL_CRITERIA = {"criteria": [{"title": title, "description": words} for title, words in CRITERIA]}
-
-
-def fenced(data: object) -> str:
-    return f"Here it is.\n```json\n{json.dumps(data)}\n```\n"
 
 
 def vote(*statuses: str) -> Answer:
@@ -74,57 +46,6 @@ CHECK = 'def check(trajectory, np):\n    return {"way": float(trajectory.x_posit
 ANSWERS = Answer(
     fenced({"answer": "it stays on its square", "certain": True}), when="You look at pictures of a simulated"
 )
-
-
-@dataclass
-class Stack:
-    stub: rpc.JudgeServiceStub
-    store: ArtifactStore
-
-    async def judge(self, **changes: Any) -> pb.JudgeResponse:
-        try:
-            return await self.stub.Judge(request(**changes), timeout=120)
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc(error) from None
-
-    def journal(self) -> list[str]:
-        return [info.key.removeprefix(f"{SESSION}/llm/") for info in self.store.list(f"{SESSION}/llm/")]
-
-
-def request(**changes: Any) -> pb.JudgeRequest:
-    values: dict[str, Any] = {
-        "environment": ENV,
-        "rollouts": [ROLLOUT],
-        "judge_source": CONTENT,
-        "pass_threshold": 0.7,
-        "session": SESSION,
-        "key": "iterations/1/judge/train",
-        "model": MODEL,
-        "brief": agent_pb.Brief(intent="run forward", environment=ENV),
-        "video": pb.VideoOptions(rollouts=[ROLLOUT], max_frames=4),
-    }
-    return pb.JudgeRequest(**(values | changes))
-
-
-@asynccontextmanager
-async def stack(folder: Path, server: ScriptedServer, **agent: Any) -> AsyncIterator[Stack]:
-    common = {"store_url": str(folder / "artifacts"), "grace_seconds": 1}
-    provider = {"api_base": server.url, "api_key": KEY, "request_seconds": 30.0, "first_wait_seconds": 0.01}
-    services = [await renderer_wiring.start(renderer_settings.Settings(**common, workers=1))]
-    services.append(await agent_wiring.start(agent_settings.Settings(**(common | provider | agent))))
-    addresses = {"renderer_address": services[0].address, "llm_agent_address": services[1].address}
-    scratch = str(folder / "scratch")
-    services.append(await judge_wiring.start(judge_settings.Settings(**common, **addresses, scratch=scratch)))
-    store = open_store(common["store_url"])
-    for place, key in enumerate((ROLLOUT, OTHER)):
-        if not store.exists(key):
-            path = folder / "rollout.npz"
-            load_check_trajectories(ENV)["random"][place].save(path)
-            store.put_file(key, path)
-    async with channels.connect(services[2].address) as channel:
-        yield Stack(rpc.JudgeServiceStub(channel), store)
-    for service in reversed(services):
-        await service.stop()
 
 
 def page(request: Request) -> Image.Image:
@@ -188,14 +109,14 @@ async def test_a_disagreement_is_settled_and_no_request_is_repeated(tmp_path: Pa
         assert repeat.judgment.cost.requests == 0 and repeat.judgment.cost.dollars == 0
         assert repeat.judgment.diagnosis == judged.judgment.diagnosis
     voted = next(r for r in requests if "the video judge" in r.text())
-    assert page(voted).size == (644, 644) and len(voted.pictures()) == 1
-    assert "4 frames of a recorded episode" in voted.text("user")
+    assert page(voted).size == (1292, 1292) and len(voted.pictures()) == 2  # the overview, and the window of 0.4 s
+    assert "frames 1 to 16, from second 0.00" in voted.text("user") and "frames 17 to 21" in voted.text("user")
     outputs = [m["content"] for r in requests[-1:] for m in r.body["messages"] if m["role"] == "tool"]
     assert "it stays on its square" in outputs[0] and "frames_at" in outputs[0]
     assert set(json.loads(outputs[1])) == {"way"}
     assert (
         "after start" in outputs[2]
-        and "at most 30" in outputs[3]
+        and "at most 24" in outputs[3]
         and "check failed" in outputs[4]
         and "no tool" in outputs[5]
     )
@@ -235,7 +156,7 @@ async def test_without_video_judging_the_code_judges_and_a_notice_is_added(
         async with stack(tmp_path, server) as running:
             (judged,) = (await running.judge(**changes)).rollouts
     assert judged.judgment.score == 0.9 and len(judged.judgment.verdicts) == 1
-    assert notice in judged.notices[0] and "code alone" in judged.notices[0]
+    assert notice in judged.notices[0]
 
 
 async def test_a_transient_fault_is_retried_with_the_journalled_replies(tmp_path: Path) -> None:
@@ -257,7 +178,7 @@ async def test_an_invalid_video_request_is_refused_before_any_cost(tmp_path: Pat
     with ScriptedServer([], key=KEY) as server:
         async with stack(tmp_path, server) as running:
             with pytest.raises(DressageError, match=r"video\.rollouts"):
-                await running.judge(video=pb.VideoOptions(rollouts=["r/none.npz"]))
+                await running.judge(video=pb.VideoSelection(rollouts=["r/none.npz"]))
             with pytest.raises(DressageError, match=r"brief\.intent"):
                 await running.judge(brief=agent_pb.Brief())
         assert not server.requests

@@ -4,7 +4,9 @@
 assignment, ``# no-disk`` one of the machine; ``# crash`` exits 1, ``# crash-once`` exits 1 in the first attempt; ``# deadline``
 stores a checkpoint after the first member and exits 75 in the first attempt; ``# slow`` trains until the file
 $DRESSAGE_TRAINER_GO exists or the assignment is cancelled; ``# lucky`` trains well and fails confirmation; ``score=X`` scores
-X; ``curve=X`` is evaluated at half its steps, too, and scores X there. With $DRESSAGE_TRAINER_UNRESPONSIVE it does not connect.
+X; ``curve=X`` is evaluated at half its steps, too, and scores X there; with ``# gradual`` at each mark, and then it trains
+until the assignment is sent again to end early, or until $DRESSAGE_TRAINER_GO exists. With $DRESSAGE_TRAINER_UNRESPONSIVE it
+does not connect.
 """
 
 from __future__ import annotations
@@ -109,11 +111,14 @@ class Trainer:
         failure = v1.Failure(reason=reason, message=message, remedy=f"remedy for {reason}")
         self.done(failure=work.AssignmentFailure(failure=failure, cause=cause))
 
-    def evaluate_policy(self, member: str, step: int, score: float, seed: int, episodes: int) -> None:
-        item = f"evaluation/{member}/{step}"
+    def evaluate_policy(
+        self, member: str, step: int, score: float, seed: int, episodes: int, *, again: bool = False
+    ) -> None:
+        item = f"{'final' if again else 'evaluation'}/{member}/{step}"
         if item in self.assignment.finished_items:
             return
-        keys = {f"members/{member}/rollouts/{step}_{label}.npz": str(score).encode() for label in LABELS}
+        part = "_final" if again else ""
+        keys = {f"members/{member}/rollouts/{step}{part}_{label}.npz": str(score).encode() for label in LABELS}
         self.put(keys)
         evaluation = v1.Evaluation(env_step=step, returns=[100 * score] * episodes, lengths=[1000] * episodes)
         evaluation.speeds.extend([10 * score] * episodes)
@@ -123,6 +128,9 @@ class Trainer:
 
     def train(self, task: work.TrainAssignment) -> None:
         source = task.reward_source
+        if task.final_steps:
+            self.end_early(task)
+            return
         if (cause := next((cause for mark, cause in CAUSES.items() if mark in source), None)) is not None:
             self.fail(*cause)
             return
@@ -141,7 +149,16 @@ class Trainer:
                 return
             time.sleep(0.1)
         score = number(source, "score", 0.9 if "good" in source or "# lucky" in source else 0.3)
-        for member in task.members if "curve=" in source else ():
+        if "# gradual" in source:
+            self.evaluate_marks(task, number(source, "curve", 0.0))
+            while not self.received["assignment"] and not Path(os.environ.get("DRESSAGE_TRAINER_GO", "/go")).exists():
+                self.report(progress=progress(task.members[0].id, task.steps_per_member // 2))
+                time.sleep(0.05)
+            if self.received["assignment"]:
+                self.assignment = self.received["assignment"].popleft().assignment
+                self.end_early(self.assignment.train)
+                return
+        for member in task.members if "curve=" in source and "# gradual" not in source else ():
             half = task.steps_per_member // 2
             curve = number(source, "curve", 0.0)
             self.evaluate_policy(member.id, half, curve, task.evaluation_seed, task.evaluation_episodes)
@@ -151,6 +168,26 @@ class Trainer:
                 print("the deadline is near", flush=True)
                 sys.exit(75)
         self.done(train=work.TrainResult(env_steps=task.steps_per_member))
+
+    def evaluate_marks(self, task: work.TrainAssignment, score: float) -> None:
+        """Evaluates all members at all marks but the last."""
+        for mark in range(1, task.evaluations):
+            for member in task.members:
+                step = task.steps_per_member * mark // task.evaluations
+                self.evaluate_policy(member.id, step, score, task.evaluation_seed, task.checkpoint_episodes)
+
+    def end_early(self, task: work.TrainAssignment) -> None:
+        """Evaluates and delivers the policies with which the training ends."""
+        print("ends early", dict(task.final_steps), flush=True)
+        for member, step in task.final_steps.items():
+            policy = f"members/{member}/policy"
+            if f"member/{member}" in self.assignment.finished_items:
+                continue
+            self.put({f"{policy}/policy.safetensors": b"weights"})
+            value = number(task.reward_source, "score", 0.9)
+            self.evaluate_policy(member, step, value, task.evaluation_seed, task.evaluation_episodes, again=True)
+            self.report(f"member/{member}", member=work.MemberReport(member=member, env_step=step, policy=policy))
+        self.done(train=work.TrainResult())
 
     def train_member(self, member: str, task: work.TrainAssignment, score: float) -> None:
         steps = task.steps_per_member
@@ -166,8 +203,14 @@ class Trainer:
 
     def score(self, task: work.ScoreAssignment) -> None:
         value = number(task.reward_source, "score", 0.85 if "good" in task.reward_source else 0.4)
+        value = number(task.reward_source, "again", value) if task.deliver else value
         for policy in task.policies:
             self.evaluate_policy(policy.member, policy.env_step, value, task.seed, task.episodes)
+            if task.deliver:
+                prefix = f"members/{policy.member}/policy"
+                self.put({f"{prefix}/policy.safetensors": b"best"})
+                body = work.MemberReport(member=policy.member, env_step=policy.env_step, policy=prefix)
+                self.report(f"member/{policy.member}", member=body)
         self.done(score=work.ScoreResult(episodes=task.episodes * len(task.policies)))
 
     def evaluate(self, task: work.EvaluateAssignment) -> None:

@@ -114,7 +114,7 @@ class FakeJudge(judge_rpc.JudgeServiceServicer):
         if "# crashes" in request.judge_source:
             facts = {"rollouts": ",".join(request.rollouts), "rule": "exception", "line": "7", "seen": "IndexError"}
             raise FailedPrecondition(
-                "the judge failed", reason="JUDGE_FAILED", metadata={**facts, "episode": "it lies"}
+                "the judge failed", reason="JUDGE_FAILED", metadata={**facts, "episode": "it rests"}
             )
         for key in request.rollouts:
             score = float(self.store.get(key))

@@ -61,7 +61,7 @@ async def test_a_judge_that_crashes_is_repaired_by_its_author(stack: Stack) -> N
     (failure,) = repair.failures
     assert (failure.rule, failure.line) == ("exception", 7)
     assert failure.message == "on a rollout of a trained policy: the judge failed"
-    assert failure.seen == "IndexError; the rollout: it lies"
+    assert failure.seen == "IndexError; the rollout: it rests"
     # The repaired judge is checked on the rollouts that the one before failed on.
     check = next(c for c in stack.neighbours.judge.checks if c.judge_source == SOUND)
     assert check.rollouts and all(rollout.endswith(".npz") for rollout in check.rollouts)

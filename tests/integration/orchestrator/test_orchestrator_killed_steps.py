@@ -67,7 +67,7 @@ def script() -> list[Answer]:
         Answer(calls=(Call("get_scores"), Call("get_iteration", {"number": 1})), when="You are the reviser"),
         Answer(
             "## Diagnosis\nSlow.\n\n## Lesson\nSpeed needs weight.\n\n## Based on\n1\n\n"
-            f"## Planned change\nMore weight.\n\n{module('good # score=0.9')}",
+            f"## Planned change\nMore weight.\n\n{module('good # score=0.9 # gradual # curve=0.85')}",
             when="You are the reviser",
         ),
     ]
@@ -80,7 +80,7 @@ class Outcome:
     state: int
     score: float
     confirmed: float
-    env_steps: int
+    early_stops: list[int]
     requests: int
     cost: v1.Cost
     sources: list[str]
@@ -128,7 +128,7 @@ async def run_killed(stack: Stack, *, step: int) -> Outcome:
         state=result.state,
         score=result.best_judgment.score,
         confirmed=result.confirmation.score,
-        env_steps=result.env_steps,
+        early_stops=[e.training_stopped.early_stop.env_step for e in events if e.HasField("training_stopped")],
         requests=result.cost.requests,
         cost=result.cost,
         sources=[entry.reward.source for entry in iterations],
@@ -138,9 +138,14 @@ async def run_killed(stack: Stack, *, step: int) -> Outcome:
 
 
 def kinds(events: list[Any]) -> list[str]:
-    """What happened, runs' restarts and progress aside: those may come again."""
+    """What happened, runs' restarts and progress aside: those may come again. So may checkpoints that an early stop drops."""
     skipped = ("progress", "run_changed", "assignment_changed", "warning")
-    return [f"{e.iteration} {e.WhichOneof('payload')}" for e in events if e.WhichOneof("payload") not in skipped]
+    return [
+        f"{e.iteration} {e.WhichOneof('payload')}"
+        for e in events
+        if e.WhichOneof("payload") not in skipped
+        and max(e.judged.env_step, e.evaluation_finished.evaluation.env_step) not in (750,)
+    ]
 
 
 async def address_of(folder: Path, process: subprocess.Popen[bytes]) -> str:
@@ -193,12 +198,13 @@ def place(steps: list[str], name: str) -> int:
 
 @pytest.mark.timeout(900)
 async def test_kills_after_a_reply_and_after_a_judgment(stack: Stack) -> None:
-    """In the reviser's conversation, bought and not recorded; and in the judgment, stored and not recorded."""
+    """In the reviser's conversation, the judgment and the decision to end a training early: done and not recorded."""
     await warm()
     calm = await run_killed(stack, step=0)
     assert calm.state == v1.SESSION_STATE_SUCCEEDED and calm.model_calls == 5 == calm.requests
+    assert calm.early_stops == [500]
     steps = killing.steps(stack.folder / "killed-0")
-    for name in ("revise:2", "judge:1"):
+    for name in ("revise:2", "judge:1", "early-stop:2"):
         assert await run_killed(stack, step=place(steps, name)) == calm, name
 
 

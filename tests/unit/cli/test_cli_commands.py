@@ -267,7 +267,7 @@ def test_an_environment_is_named_by_its_id_everywhere(server: Background, name: 
     invoke(["bench", "cases.csv"])
     assert server.fake.requests["CreateBenchmark"][0].cases[0].environment == "environments/Hopper-v5"
     invoke(["elicit", "hop", "--env", name])
-    assert server.fake.requests["Elicit"][0].environment == "environments/Hopper-v5"
+    assert server.fake.requests["Elicit"][-1].environment == "environments/Hopper-v5"
 
 
 def test_a_watch_as_json_is_an_array_of_events(server: Background, capsys: pytest.CaptureFixture[str]):

@@ -12,12 +12,16 @@ import pytest
 from dressage.api.v1 import artifact_service_pb2, session_pb2
 from dressage.cli import summary
 from dressage.errors import NotFound
+from dressage.installation import install_command
 from dressage.local.connection import Connection
-from dressage.sdk import curves
+from dressage.sdk import curve_data, curves
 from hypothesis import given
 from hypothesis import strategies as st
 
 RUN = "sessions/s1/iterations/2/assignments/train/members"
+
+
+TRAINING = "training, mean of the last 20 episodes, sampled actions"
 
 
 def lines(points):
@@ -26,19 +30,19 @@ def lines(points):
 
 @given(st.lists(st.tuples(st.integers(0, 10**9), st.one_of(st.none(), st.floats(-1e9, 1e9))), max_size=20))
 def test_rows_are_read_as_written(points):
-    steps, values = curves.read_rows(lines(points) + '{"step": 5, "episode_ret')
+    steps, values = curve_data.read_rows(lines(points) + '{"step": 5, "episode_ret')
     assert list(zip(steps, values, strict=True)) == [(float(s), v) for s, v in points if v is not None]
 
 
 def test_seeds_are_combined_where_all_have_points():
     a = (np.array([100.0, 200.0, 400.0]), np.array([0.0, 1.0, 3.0]))
     b = (np.array([200.0, 300.0]), np.array([3.0, 4.0]))
-    curve = curves.combine([a, b, (np.zeros(0), np.zeros(0))])
+    curve = curve_data.combine([a, b, (np.zeros(0), np.zeros(0))])
     assert (curve.steps[0], curve.steps[-1], curve.seeds) == (200.0, 300.0, 2)
     np.testing.assert_allclose(curve.mean, (curve.steps - 100) / 100 + 1.0)
     np.testing.assert_allclose(curve.deviation, np.sqrt(2))
-    assert curves.combine([]) is None
-    assert curves.combine([a, (np.array([900.0]), np.array([1.0]))]) is None
+    assert curve_data.combine([]) is None
+    assert curve_data.combine([a, (np.array([900.0]), np.array([1.0]))]) is None
 
 
 def member(config, seed, returns):
@@ -57,13 +61,13 @@ def test_evaluations_are_combined_at_the_steps_that_all_seeds_have():
         member("a", 1, {100: [4.0], 200: [7.0]}),
         member("a", 2, {}),
     ]
-    curve = curves.combine_evaluations(seeds)
+    curve = curve_data.combine_evaluations(seeds)
     np.testing.assert_array_equal(curve.steps, [100.0, 200.0])
     np.testing.assert_allclose(curve.mean, [3.0, 6.0])
     np.testing.assert_allclose(curve.deviation, np.sqrt(2))
     assert curve.seeds == 2
-    assert curves.combine_evaluations(seeds[2:]) is None
-    assert curves.combine_evaluations([member("a", 0, {1: [1.0]}), member("a", 1, {2: [1.0]})]) is None
+    assert curve_data.combine_evaluations(seeds[2:]) is None
+    assert curve_data.combine_evaluations([member("a", 0, {1: [1.0]}), member("a", 1, {2: [1.0]})]) is None
 
 
 def stored(folder):
@@ -146,7 +150,7 @@ def test_a_run_too_short_for_an_episode_to_end_shows_its_evaluations(tmp_path, f
     axes = figures[0].axes[0]
     ((points, *_),) = axes.containers
     np.testing.assert_array_equal(points.get_xydata(), [[2048, 1.5], [4096, 4.0]])
-    assert points.get_linestyle() == ":" and len(axes.lines) == 1
+    assert points.get_linestyle() == "--" and len(axes.lines) == 1
     assert texts(figures[0]) == ["fast (1 seed)", "evaluation, deterministic policy"]
     assert axes.get_ylabel() == "episode return under the proposed reward"
 
@@ -159,9 +163,13 @@ def test_a_training_is_a_line_and_its_evaluations_points_of_its_colour(tmp_path,
     points = [container[0] for container in axes.containers]
     lines = [line for line in axes.lines if line not in points]
     assert [line.get_color() for line in lines] == [point.get_color() for point in points] == ["C0", "C1"]
-    assert {point.get_linestyle() for point in points} == {"None"} and lines[0].get_linestyle() == "-"
+    assert {point.get_linestyle() for point in points} == {"--"} and lines[0].get_linestyle() == "-"
     names = ["default (2 seeds)", "fast (seeds: 2 in training, 1 in evaluation)"]
-    assert texts(figures[0]) == [*names, "training episodes, sampled actions", "evaluation, deterministic policy"]
+    assert texts(figures[0]) == [
+        *names,
+        TRAINING,
+        "evaluation, deterministic policy",
+    ]
     assert "standard deviation over seeds" in axes.get_ylabel()
 
 
@@ -189,9 +197,9 @@ def test_without_matplotlib_or_policy_there_is_no_picture_and_no_error(tmp_path,
     assert asyncio.run(curves.save(session_pb2.Session(name="sessions/s1"), connection)) is None
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     picture = asyncio.run(curves.save(session(), connection))
-    assert picture.path is None and "dressage[plots]" in picture.missing
+    assert picture.path is None and install_command("plots") in picture.missing
     (line,), _ = summarised(picture, connection)
-    assert "pip install 'dressage[plots]'" in line
+    assert install_command("plots") in line
     # An earlier picture is named.
     before = tmp_path / RUN / "fast-s1" / summary.CURVE_FILE
     before.write_bytes(b"picture")
@@ -202,6 +210,44 @@ def test_without_matplotlib_or_policy_there_is_no_picture_and_no_error(tmp_path,
 @pytest.mark.filterwarnings("error")
 def test_a_title_in_letters_that_the_font_lacks_is_no_cause_for_a_warning(tmp_path):
     pytest.importorskip("matplotlib")
-    curve = curves.combine([(np.array([1.0, 2.0]), np.array([0.0, 1.0]))])
+    curve = curve_data.combine([(np.array([1.0, 2.0]), np.array([0.0, 1.0]))])
     curves.draw({"default": curves.Returns(curve)}, tmp_path / "c.png", title="\u8dd1\u5f97\u5feb")
     assert (tmp_path / "c.png").is_file()
+
+
+def test_episodes_that_end_together_make_no_staircase():
+    """Rows repeat a mean until episodes end, here at 300 and 600 steps."""
+    rows = [
+        {"step": step, "episode_return": float(step // 300), "episodes": step // 300 * 8}
+        for step in range(100, 700, 100)
+    ]
+    steps, returns = curve_data.read_rows("\n".join(map(json.dumps, rows)))
+    np.testing.assert_array_equal(steps, [100.0, 300.0, 600.0])
+    np.testing.assert_array_equal(returns, [0.0, 1.0, 2.0])
+    curve = curve_data.combine([(steps[1:], returns[1:])])
+    assert np.all(np.diff(curve.mean) > 0)
+
+
+def test_a_picture_has_the_environments_return_scores_and_references(tmp_path, figures):
+    seeds = [member("fast", seed, {100: [3.0], 200: [4.0]}) for seed in range(2)]
+    for each in seeds:
+        for number, evaluation in enumerate(each.evaluations):
+            evaluation.returns.append(10.0 * number)
+            evaluation.rollouts.add(judgment=session_pb2.Judgment(score=0.5 + 0.1 * number))
+    ended = session()
+    ended.spec.pass_threshold = 0.7
+    ended.returns.random_mean = -3.5
+    ended.best_judgment.score = 0.6
+    asyncio.run(curves.save(ended, Connection(Client(tmp_path, seeds), "stack", tmp_path)))
+    proposed, stock, score = figures[0].axes
+    assert [axes.get_ylabel().splitlines()[0] for axes in (stock, score)] == [
+        "episode return under the environment's reward",
+        "score of the judge",
+    ]
+    flat = [[line.get_ydata()[0] for line in axes.lines if len(set(line.get_ydata())) == 1] for axes in figures[0].axes]
+    assert flat == [[], [-3.5], [0.7]]
+    assert [text.get_text() for axes in (proposed, stock, score) for text in axes.texts] == [
+        "random policy",
+        "pass threshold",
+    ]
+    np.testing.assert_allclose(score.containers[0][0].get_ydata(), [0.5, 0.6])

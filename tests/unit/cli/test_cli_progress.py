@@ -5,8 +5,9 @@ from __future__ import annotations
 from dressage.api.v1 import event_pb2 as pb
 from dressage.api.v1 import session_pb2
 from dressage.sdk import progress
+from dressage.sdk.durations import duration
 from dressage.sdk.picture import render
-from dressage.sdk.progress import View, advance, duration, line
+from dressage.sdk.progress import View, advance, line
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import numpy as np
 import pytest
 from dressage import errors
 from dressage.experiments import statistics
+from dressage.installation import install_command
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -125,5 +127,5 @@ def test_the_difference_of_shares_is_newcombes_example() -> None:
 
 def test_a_missing_scipy_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy", None)
-    with pytest.raises(errors.FailedPrecondition, match=r"needs scipy: pip install 'dressage\[experiments\]'"):
+    with pytest.raises(errors.FailedPrecondition, match=re.escape(f"needs scipy: {install_command('experiments')}")):
         statistics.welch([1.0, 2.0], [3.0, 4.0])

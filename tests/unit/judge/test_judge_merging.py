@@ -32,7 +32,7 @@ def test_scores_agree_up_to_a_difference_of_0_2(code, video, agreed):
 
 
 def test_statuses_have_the_scores_of_the_rubric():
-    assert status_mean(["met", "partly", "not_met"]) == 0.5 and status_mean([]) == 0
+    assert status_mean(["met", "partly", "not_met"]) == 0.5 and status_mean([]) is None
     with pytest.raises(KeyError):
         status_mean(["perhaps"])
 
@@ -48,13 +48,43 @@ def judged(code: float) -> pb.RolloutJudgment:
 def verdict(video: float) -> agent_pb.VideoVerdict:
     criterion = agent_pb.VisualCriterion(title="speed")
     seen = agent_pb.VisualScore(criterion=criterion, score=video, statuses=["met"] * 3)
-    return agent_pb.VideoVerdict(score=video, votes=[video] * 3, criteria=[seen], dialect="grid")
+    return agent_pb.VideoVerdict(score=video, votes=[video] * 3, criteria=[seen], dialect="grid", known=1.0)
+
+
+@given(st.lists(st.sampled_from(["met", "partly", "not_met"])), st.integers(0, 5))
+def test_what_was_not_shown_does_not_change_a_score(statuses, unknown):
+    assert status_mean([*statuses, *["unknown"] * unknown]) == status_mean(statuses)
+
+
+def test_a_criterion_that_was_not_shown_has_no_score_and_is_no_failure():
+    shown = agent_pb.VisualScore(criterion=agent_pb.VisualCriterion(title="walks"), score=0.5, statuses=["partly"] * 3)
+    hidden = agent_pb.VisualScore(criterion=agent_pb.VisualCriterion(title="flips"), statuses=["unknown"] * 3)
+    message, some = judged(0.4), agent_pb.VideoVerdict(score=0.5, votes=[0.5] * 3, criteria=[shown, hidden], known=0.5)
+    merging.merge(message, some, merging.by_rubric(0.4, 0.5), threshold=0.7)
+    assert [entry.name for entry in message.judgment.criteria] == ["speed", "walks"]
+    assert message.judgment.failure_tags == ["slow", "walks"]
+    assert "flips: unknown, unknown, unknown" in message.judgment.verdicts[-1].comment
+    nothing, message = agent_pb.VideoVerdict(criteria=[hidden], known=0.0), judged(0.4)
+    merging.merge(message, nothing, merging.unsettled(0.4, None, "no time"), threshold=0.7)
+    assert (
+        message.judgment.score == 0.4 and not message.judgment.verdicts and message.notices == [merging.NOTHING_SHOWN]
+    )
+
+
+def test_a_second_look_settles_what_the_first_did_not_show():
+    hidden = agent_pb.VisualScore(criterion=agent_pb.VisualCriterion(title="flips"), statuses=["unknown"] * 3)
+    message, nothing = judged(0.9), agent_pb.VideoVerdict(criteria=[hidden], known=0.0)
+    settled = [agent_pb.SettledCriterion(name="flips", source="video", status="met", evidence="frames 3 to 7")]
+    synthesis = agent_pb.Synthesis(score=0.95, decided_by="video", criteria=settled, reasoning="Asked again.")
+    merging.merge(message, nothing, merging.by_synthesis(0.9, None, synthesis, ["flips"]), threshold=0.7)
+    assert message.judgment.score == 0.95 and message.judgment.verdicts[-1].score == 1.0 and not message.notices
+    assert message.judgment.criteria[-1].name == "flips" and message.judgment.criteria[-1].score == 1.0
 
 
 @given(code=score, video=score)
 def test_an_unsettled_disagreement_has_the_lower_score(code, video):
     decision = merging.unsettled(code, video, "no time")
-    assert decision.score == min(code, video)
+    assert decision.score == (weighted(code, video) if agree(code, video) else min(code, video))
 
 
 def test_a_merged_judgment_passes_according_to_its_own_score():
@@ -90,4 +120,4 @@ def test_frames_are_stored_next_to_the_rollouts():
 
 def test_a_digest_depends_on_every_part():
     texts = {digest("a", "bc"), digest("ab", "c"), digest("a")}
-    assert len(texts | {digest(pb.VideoOptions(fps=1)), digest(pb.VideoOptions(fps=2))}) == 5
+    assert len(texts | {digest(session_pb2.VideoOptions(fps=1)), digest(session_pb2.VideoOptions(fps=2))}) == 5

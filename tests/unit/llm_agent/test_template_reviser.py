@@ -153,9 +153,9 @@ def test_the_first_line_of_a_reward_is_parsed_to_its_intent(known):
 
 
 def test_it_cannot_fix():
-    repair, wanted = pb.CodeRepair(source="def", round=1), brief(CHEETAH, "run")
-    tasks = (pb.RewardAuthorTask(brief=wanted, repair=repair), pb.JudgeAuthorTask(brief=wanted, repair=repair))
-    for task in (*tasks, pb.FixerTask(brief=wanted, subject="policy", source="def")):
+    repair, intended = pb.CodeRepair(source="def", round=1), brief(CHEETAH, "run")
+    tasks = (pb.RewardAuthorTask(brief=intended, repair=repair), pb.JudgeAuthorTask(brief=intended, repair=repair))
+    for task in (*tasks, pb.FixerTask(brief=intended, subject="policy", source="def")):
         with pytest.raises(FailedPrecondition) as caught:
             answer(task)
         assert caught.value.reason == "TEMPLATE_CANNOT_FIX"

@@ -22,7 +22,7 @@ def calls(**fields):
     iterations=st.integers(1, 50),
     reward=st.sampled_from(["", "# r"]),
     judge=st.sampled_from(["", "# j"]),
-    video=st.sampled_from([v1.VIDEO_JUDGING_NONE, v1.VIDEO_JUDGING_DECIDING, v1.VIDEO_JUDGING_ALL]),
+    video=st.sampled_from([value for value in v1.VideoJudging.values() if value]),
 )
 def test_expected_calls_are_within_the_bounds(seeds, iterations, reward, judge, video):
     counted = calls(
@@ -32,7 +32,7 @@ def test_expected_calls_are_within_the_bounds(seeds, iterations, reward, judge, 
         assert 0 <= entry.least <= entry.expected <= entry.most
     assert ("video_judge" in counted) == (video != v1.VIDEO_JUDGING_NONE)
     assert ("reviser" in counted) == (iterations > 1)
-    assert ("judge_author" in counted) == (not judge)
+    assert ("judge_author" in counted) == (not judge and video != v1.VIDEO_JUDGING_ONLY)
 
 
 def test_votes_repairs_tool_rounds_and_syntheses_count():

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.chart import rendering
+
 ROOT = Path(__file__).parents[3]
 FIVE = ("orchestrator", "llm-agent", "judge", "renderer", "trainer")
 
@@ -19,14 +21,15 @@ def stages() -> dict[str, str]:
     return {name: body for name, body in re.findall(r"^FROM \S+ AS (\S+)\n(.*?)(?=^FROM |\Z)", text, re.M | re.S)}
 
 
-def built(tmp_path: Path, *names: str, builder: str) -> list[str]:
-    """Arguments of each build, as the builder got them."""
+def built(tmp_path: Path, *names: str, builder: str, command: str = "build", **variables: str) -> list[str]:
+    """Arguments of each build, or of another command, as the builder got them."""
     program = tmp_path / builder
-    program.write_text(f'#!/bin/bash\n[ "$1" != build ] || echo "$*" >> {tmp_path}/builds\n')
+    program.write_text(f'#!/bin/bash\n[ "$1" != {command} ] || echo "$*" >> {tmp_path}/{command}\n')
     program.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "BUILDER": builder, "TAG": "1"}
+    environment = {name: value for name, value in os.environ.items() if name not in ("REGISTRY", "TAG")}
+    environment |= {"PATH": f"{tmp_path}:{os.environ['PATH']}", "BUILDER": builder, **(variables or {"TAG": "1"})}
     subprocess.run([ROOT / "tools/images", *names], env=environment, check=True, capture_output=True, timeout=60)
-    return (tmp_path / "builds").read_text().splitlines()
+    return (tmp_path / command).read_text().splitlines()
 
 
 @pytest.mark.parametrize("builder", ["docker", "buildah"])
@@ -35,6 +38,14 @@ def test_the_five_are_targets_that_share_layers(tmp_path: Path, builder: str) ->
     for name, build in zip(FIVE, builds, strict=True):
         assert build.endswith(f"-t dressage-{name}:1 -f services/Dockerfile --target {name} ."), build
         assert ("--layers" in build) == (builder == "buildah")
+
+
+@pytest.mark.parametrize("registry", ["registry.example.org/dressage", "registry.example.org/dressage/"])
+def test_images_are_pushed_under_the_names_of_the_chart(tmp_path: Path, registry: str) -> None:
+    pushed = built(tmp_path, "--push", builder="docker", command="push", REGISTRY=registry)
+    rendered = rendering.template("--set", f"image.registry={registry.rstrip('/')}").stdout
+    names = set(re.findall(r"registry\.example\.org/[\w./-]+:[\w.]+", rendered))
+    assert {line.removeprefix("push ") for line in pushed} == names and len(names) == len(FIVE)
 
 
 def test_other_trainers_have_files_of_their_own(tmp_path: Path) -> None:

@@ -97,3 +97,24 @@ async def test_a_reward_that_fails_everywhere_blames_the_code(new_context: Any, 
     assert result.failure.cause == pb.AssignmentFailure.CAUSE_GENERATED_CODE
     assert result.failure.failure.reason == "ALL_MEMBERS_STOPPED" and "cost" in result.failure.failure.message
     assert sorted(context.work.items) == ["member/a", "member/b"]
+
+
+async def test_policies_are_delivered_once_on_request(new_context: Any, monkeypatch: pytest.MonkeyPatch):
+    delivered: list[str] = []
+
+    async def fetch_policy(_: Any, reference: pb.PolicyRef) -> None:
+        pass
+
+    async def deliver(_: Any, reference: pb.PolicyRef) -> None:
+        delivered.append(reference.member)
+
+    monkeypatch.setattr(scoring.Delivery, "fetch_policy", fetch_policy)
+    monkeypatch.setattr(scoring.Delivery, "member", deliver)
+    monkeypatch.setattr(Pool, "raised", {"broken": RewardError("exception", "it raised")})
+    for requested, expected in ((True, ["a", "c"]), (False, [])):
+        delivered.clear()
+        # The scores of a are there; b is delivered already.
+        context = new_context("a", "b", "c", "broken", finished=["evaluation/a/64", "evaluation/b/64", "member/b"])
+        context.assignment.score.deliver = requested
+        await asyncio.wait_for(scoring.score(context), 5)
+        assert sorted(delivered) == expected

@@ -49,6 +49,7 @@ class Event(google.protobuf.message.Message):
     SEARCH_IMPROVED_FIELD_NUMBER: builtins.int
     SCORED_FIELD_NUMBER: builtins.int
     PROGRAMS_COLLECTED_FIELD_NUMBER: builtins.int
+    TRAINING_STOPPED_FIELD_NUMBER: builtins.int
     sequence: builtins.int
     """Sequence number in the session, from 1."""
     session: builtins.str
@@ -135,6 +136,10 @@ class Event(google.protobuf.message.Message):
     def programs_collected(self) -> Global___ProgramsCollected:
         """The programs of a model's replies were collected."""
 
+    @property
+    def training_stopped(self) -> Global___TrainingStopped:
+        """A training ends early."""
+
     def __init__(
         self,
         *,
@@ -161,12 +166,38 @@ class Event(google.protobuf.message.Message):
         search_improved: Global___SearchImproved | None = ...,
         scored: Global___Scored | None = ...,
         programs_collected: Global___ProgramsCollected | None = ...,
+        training_stopped: Global___TrainingStopped | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["agent_replied", b"agent_replied", "approval_granted", b"approval_granted", "approval_requested", b"approval_requested", "artifact_written", b"artifact_written", "assignment_changed", b"assignment_changed", "candidate_evaluated", b"candidate_evaluated", "check_finished", b"check_finished", "evaluation_finished", b"evaluation_finished", "judged", b"judged", "note_added", b"note_added", "payload", b"payload", "phase_changed", b"phase_changed", "programs_collected", b"programs_collected", "progress", b"progress", "run_changed", b"run_changed", "scored", b"scored", "screened", b"screened", "search_improved", b"search_improved", "state_changed", b"state_changed", "time", b"time", "warning", b"warning"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent_replied", b"agent_replied", "approval_granted", b"approval_granted", "approval_requested", b"approval_requested", "artifact_written", b"artifact_written", "assignment_changed", b"assignment_changed", "candidate_evaluated", b"candidate_evaluated", "check_finished", b"check_finished", "evaluation_finished", b"evaluation_finished", "iteration", b"iteration", "judged", b"judged", "note_added", b"note_added", "payload", b"payload", "phase_changed", b"phase_changed", "programs_collected", b"programs_collected", "progress", b"progress", "run_changed", b"run_changed", "scored", b"scored", "screened", b"screened", "search_improved", b"search_improved", "sequence", b"sequence", "session", b"session", "state_changed", b"state_changed", "time", b"time", "warning", b"warning"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["payload", b"payload"]) -> typing.Literal["state_changed", "phase_changed", "agent_replied", "check_finished", "run_changed", "progress", "evaluation_finished", "judged", "warning", "note_added", "artifact_written", "screened", "approval_requested", "approval_granted", "assignment_changed", "candidate_evaluated", "search_improved", "scored", "programs_collected"] | None: ...
+    def HasField(self, field_name: typing.Literal["agent_replied", b"agent_replied", "approval_granted", b"approval_granted", "approval_requested", b"approval_requested", "artifact_written", b"artifact_written", "assignment_changed", b"assignment_changed", "candidate_evaluated", b"candidate_evaluated", "check_finished", b"check_finished", "evaluation_finished", b"evaluation_finished", "judged", b"judged", "note_added", b"note_added", "payload", b"payload", "phase_changed", b"phase_changed", "programs_collected", b"programs_collected", "progress", b"progress", "run_changed", b"run_changed", "scored", b"scored", "screened", b"screened", "search_improved", b"search_improved", "state_changed", b"state_changed", "time", b"time", "training_stopped", b"training_stopped", "warning", b"warning"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent_replied", b"agent_replied", "approval_granted", b"approval_granted", "approval_requested", b"approval_requested", "artifact_written", b"artifact_written", "assignment_changed", b"assignment_changed", "candidate_evaluated", b"candidate_evaluated", "check_finished", b"check_finished", "evaluation_finished", b"evaluation_finished", "iteration", b"iteration", "judged", b"judged", "note_added", b"note_added", "payload", b"payload", "phase_changed", b"phase_changed", "programs_collected", b"programs_collected", "progress", b"progress", "run_changed", b"run_changed", "scored", b"scored", "screened", b"screened", "search_improved", b"search_improved", "sequence", b"sequence", "session", b"session", "state_changed", b"state_changed", "time", b"time", "training_stopped", b"training_stopped", "warning", b"warning"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["payload", b"payload"]) -> typing.Literal["state_changed", "phase_changed", "agent_replied", "check_finished", "run_changed", "progress", "evaluation_finished", "judged", "warning", "note_added", "artifact_written", "screened", "approval_requested", "approval_granted", "assignment_changed", "candidate_evaluated", "search_improved", "scored", "programs_collected", "training_stopped"] | None: ...
 
 Global___Event: typing_extensions.TypeAlias = Event
+
+@typing.final
+class TrainingStopped(google.protobuf.message.Message):
+    """A training ends early, because every seed passes."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ASSIGNMENT_FIELD_NUMBER: builtins.int
+    EARLY_STOP_FIELD_NUMBER: builtins.int
+    assignment: builtins.str
+    """The assignment."""
+    @property
+    def early_stop(self) -> dressage.api.v1.session_pb2.EarlyStop:
+        """The decision."""
+
+    def __init__(
+        self,
+        *,
+        assignment: builtins.str = ...,
+        early_stop: dressage.api.v1.session_pb2.EarlyStop | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["early_stop", b"early_stop"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "early_stop", b"early_stop"]) -> None: ...
+
+Global___TrainingStopped: typing_extensions.TypeAlias = TrainingStopped
 
 @typing.final
 class StateChanged(google.protobuf.message.Message):

@@ -200,6 +200,8 @@ class _VideoJudgingEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     """None: only code judges."""
     VIDEO_JUDGING_ALL: _VideoJudging.ValueType  # 3
     """All rollouts of the last checkpoints."""
+    VIDEO_JUDGING_ONLY: _VideoJudging.ValueType  # 4
+    """The deciding rollouts, and no code judges: only video decides. Requires a vision model."""
 
 class VideoJudging(_VideoJudging, metaclass=_VideoJudgingEnumTypeWrapper):
     """Which rollouts a vision model judges."""
@@ -212,6 +214,8 @@ VIDEO_JUDGING_NONE: VideoJudging.ValueType  # 2
 """None: only code judges."""
 VIDEO_JUDGING_ALL: VideoJudging.ValueType  # 3
 """All rollouts of the last checkpoints."""
+VIDEO_JUDGING_ONLY: VideoJudging.ValueType  # 4
+"""The deciding rollouts, and no code judges: only video decides. Requires a vision model."""
 Global___VideoJudging: typing_extensions.TypeAlias = VideoJudging
 
 class _JudgeKind:
@@ -241,6 +245,64 @@ JUDGE_KIND_VIDEO: JudgeKind.ValueType  # 2
 JUDGE_KIND_HUMAN: JudgeKind.ValueType  # 3
 """A person."""
 Global___JudgeKind: typing_extensions.TypeAlias = JudgeKind
+
+class _CheckpointChoice:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _CheckpointChoiceEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_CheckpointChoice.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    CHECKPOINT_CHOICE_UNSPECIFIED: _CheckpointChoice.ValueType  # 0
+    """Means `CHECKPOINT_CHOICE_LAST`."""
+    CHECKPOINT_CHOICE_LAST: _CheckpointChoice.ValueType  # 1
+    """The last one."""
+    CHECKPOINT_CHOICE_BEST: _CheckpointChoice.ValueType  # 2
+    """The best one by judgment, if it also scores higher than the last one on as many episodes, of the same seeds."""
+
+class CheckpointChoice(_CheckpointChoice, metaclass=_CheckpointChoiceEnumTypeWrapper):
+    """The checkpoint of a member that is judged, confirmed and delivered."""
+
+CHECKPOINT_CHOICE_UNSPECIFIED: CheckpointChoice.ValueType  # 0
+"""Means `CHECKPOINT_CHOICE_LAST`."""
+CHECKPOINT_CHOICE_LAST: CheckpointChoice.ValueType  # 1
+"""The last one."""
+CHECKPOINT_CHOICE_BEST: CheckpointChoice.ValueType  # 2
+"""The best one by judgment, if it also scores higher than the last one on as many episodes, of the same seeds."""
+Global___CheckpointChoice: typing_extensions.TypeAlias = CheckpointChoice
+
+@typing.final
+class VideoOptions(google.protobuf.message.Message):
+    """How a vision model is shown a rollout: an overview of the whole episode, and the decisive window at a higher rate."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FPS_FIELD_NUMBER: builtins.int
+    WINDOW_SECONDS_FIELD_NUMBER: builtins.int
+    VOTES_FIELD_NUMBER: builtins.int
+    MOTION_TRAIL_FIELD_NUMBER: builtins.int
+    CAMERA_FIELD_NUMBER: builtins.int
+    fps: builtins.float
+    """Frames per second of the decisive window; 0 means 10. The window has at most 80 frames."""
+    window_seconds: builtins.float
+    """Length of the decisive window in seconds; 0 means 3. An episode that is not longer is shown whole."""
+    votes: builtins.int
+    """Number of independent replies for each rollout; 0 means 3."""
+    motion_trail: builtins.bool
+    """Whether each frame of the window also shows pale copies of the robot at earlier times."""
+    camera: builtins.str
+    """Name of a camera of the model; empty: a camera that follows the robot."""
+    def __init__(
+        self,
+        *,
+        fps: builtins.float = ...,
+        window_seconds: builtins.float = ...,
+        votes: builtins.int = ...,
+        motion_trail: builtins.bool = ...,
+        camera: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["camera", b"camera", "fps", b"fps", "motion_trail", b"motion_trail", "votes", b"votes", "window_seconds", b"window_seconds"]) -> None: ...
+
+Global___VideoOptions: typing_extensions.TypeAlias = VideoOptions
 
 @typing.final
 class EnvironmentOptions(google.protobuf.message.Message):
@@ -477,6 +539,7 @@ class SessionSpec(google.protobuf.message.Message):
     POOL_FIELD_NUMBER: builtins.int
     APPROVE_BEFORE_EVALUATION_FIELD_NUMBER: builtins.int
     VIDEO_JUDGING_FIELD_NUMBER: builtins.int
+    VIDEO_OPTIONS_FIELD_NUMBER: builtins.int
     ROLES_FIELD_NUMBER: builtins.int
     THINKING_FIELD_NUMBER: builtins.int
     PROVIDER_WAIT_FIELD_NUMBER: builtins.int
@@ -518,6 +581,10 @@ class SessionSpec(google.protobuf.message.Message):
     @property
     def criteria(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___IntentCriterion]:
         """Criteria that specify the intent, selected by the caller (see IntentService.Elicit)."""
+
+    @property
+    def video_options(self) -> Global___VideoOptions:
+        """How the vision model is shown rollouts."""
 
     @property
     def roles(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___RoleModel]:
@@ -567,6 +634,7 @@ class SessionSpec(google.protobuf.message.Message):
         pool: builtins.str = ...,
         approve_before_evaluation: builtins.bool = ...,
         video_judging: Global___VideoJudging.ValueType = ...,
+        video_options: Global___VideoOptions | None = ...,
         roles: collections.abc.Mapping[builtins.str, Global___RoleModel] | None = ...,
         thinking: builtins.str = ...,
         provider_wait: google.protobuf.duration_pb2.Duration | None = ...,
@@ -576,8 +644,8 @@ class SessionSpec(google.protobuf.message.Message):
         program: Global___ProgramSpec | None = ...,
         custom: google.protobuf.any_pb2.Any | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["budget", b"budget", "code", b"code", "custom", b"custom", "environment_options", b"environment_options", "method_spec", b"method_spec", "parameters", b"parameters", "program", b"program", "provider_wait", b"provider_wait", "reward", b"reward"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["approve_before_evaluation", b"approve_before_evaluation", "budget", b"budget", "code", b"code", "criteria", b"criteria", "custom", b"custom", "environment", b"environment", "environment_options", b"environment_options", "intent", b"intent", "judge_source", b"judge_source", "max_iterations", b"max_iterations", "method_spec", b"method_spec", "model", b"model", "parameters", b"parameters", "pass_threshold", b"pass_threshold", "pool", b"pool", "program", b"program", "provider_wait", b"provider_wait", "reward", b"reward", "roles", b"roles", "seed", b"seed", "thinking", b"thinking", "video_judging", b"video_judging"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["budget", b"budget", "code", b"code", "custom", b"custom", "environment_options", b"environment_options", "method_spec", b"method_spec", "parameters", b"parameters", "program", b"program", "provider_wait", b"provider_wait", "reward", b"reward", "video_options", b"video_options"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["approve_before_evaluation", b"approve_before_evaluation", "budget", b"budget", "code", b"code", "criteria", b"criteria", "custom", b"custom", "environment", b"environment", "environment_options", b"environment_options", "intent", b"intent", "judge_source", b"judge_source", "max_iterations", b"max_iterations", "method_spec", b"method_spec", "model", b"model", "parameters", b"parameters", "pass_threshold", b"pass_threshold", "pool", b"pool", "program", b"program", "provider_wait", b"provider_wait", "reward", b"reward", "roles", b"roles", "seed", b"seed", "thinking", b"thinking", "video_judging", b"video_judging", "video_options", b"video_options"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["method_spec", b"method_spec"]) -> typing.Literal["reward", "parameters", "code", "program", "custom"] | None: ...
 
 Global___SessionSpec: typing_extensions.TypeAlias = SessionSpec
@@ -627,6 +695,8 @@ class RewardSpec(google.protobuf.message.Message):
     TUNE_HYPERPARAMETERS_FIELD_NUMBER: builtins.int
     CONFIG_VARIANTS_FIELD_NUMBER: builtins.int
     JUDGE_LAST_CHECKPOINT_ONLY_FIELD_NUMBER: builtins.int
+    EARLY_STOP_FIELD_NUMBER: builtins.int
+    CHECKPOINT_FIELD_NUMBER: builtins.int
     reward_source: builtins.str
     """Reward (Python source) to train on in the first iteration instead of a generated one."""
     train_only: builtins.bool
@@ -636,7 +706,7 @@ class RewardSpec(google.protobuf.message.Message):
     steps_per_member: builtins.int
     """Environment steps of each member; 0 means the environment's preset."""
     evaluations: builtins.int
-    """Number of evaluations in a training, the last one included; 0 means 4."""
+    """Number of evaluations in a training, the last one included; 0 means 8 if the training may end early, otherwise 4."""
     evaluation_episodes: builtins.int
     """Episodes of a member's last evaluation; 0 means 10."""
     checkpoint_episodes: builtins.int
@@ -653,6 +723,12 @@ class RewardSpec(google.protobuf.message.Message):
     """Whether each iteration also trains a conservative and an aggressive variant of its base config."""
     judge_last_checkpoint_only: builtins.bool
     """Whether only the last checkpoint of a training is judged. If false, each checkpoint is judged during training."""
+    early_stop: builtins.bool
+    """Whether a training ends early once every seed passes with a margin at two successive checkpoints. Not set: true for
+    trainings of one config. Configs are compared at equal steps, so a training of several configs never ends early.
+    """
+    checkpoint: Global___CheckpointChoice.ValueType
+    """The checkpoint of each member that is judged, confirmed and delivered."""
     @property
     def configs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Config]:
         """Configs of an iteration; none means only the environment's preset."""
@@ -673,9 +749,14 @@ class RewardSpec(google.protobuf.message.Message):
         tune_hyperparameters: builtins.bool | None = ...,
         config_variants: builtins.bool = ...,
         judge_last_checkpoint_only: builtins.bool = ...,
+        early_stop: builtins.bool | None = ...,
+        checkpoint: Global___CheckpointChoice.ValueType = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_tune_hyperparameters", b"_tune_hyperparameters", "tune_hyperparameters", b"tune_hyperparameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_tune_hyperparameters", b"_tune_hyperparameters", "algorithm", b"algorithm", "backend", b"backend", "checkpoint_episodes", b"checkpoint_episodes", "config_variants", b"config_variants", "configs", b"configs", "evaluation_episodes", b"evaluation_episodes", "evaluations", b"evaluations", "judge_last_checkpoint_only", b"judge_last_checkpoint_only", "reward_source", b"reward_source", "seeds", b"seeds", "steps_per_member", b"steps_per_member", "train_only", b"train_only", "tune_hyperparameters", b"tune_hyperparameters"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_early_stop", b"_early_stop", "_tune_hyperparameters", b"_tune_hyperparameters", "early_stop", b"early_stop", "tune_hyperparameters", b"tune_hyperparameters"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_early_stop", b"_early_stop", "_tune_hyperparameters", b"_tune_hyperparameters", "algorithm", b"algorithm", "backend", b"backend", "checkpoint", b"checkpoint", "checkpoint_episodes", b"checkpoint_episodes", "config_variants", b"config_variants", "configs", b"configs", "early_stop", b"early_stop", "evaluation_episodes", b"evaluation_episodes", "evaluations", b"evaluations", "judge_last_checkpoint_only", b"judge_last_checkpoint_only", "reward_source", b"reward_source", "seeds", b"seeds", "steps_per_member", b"steps_per_member", "train_only", b"train_only", "tune_hyperparameters", b"tune_hyperparameters"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_early_stop", b"_early_stop"]) -> typing.Literal["early_stop"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_tune_hyperparameters", b"_tune_hyperparameters"]) -> typing.Literal["tune_hyperparameters"] | None: ...
 
 Global___RewardSpec: typing_extensions.TypeAlias = RewardSpec
@@ -1096,7 +1177,7 @@ class Session(google.protobuf.message.Message):
     epoch: builtins.int
     """Epoch of the workflow: 0, incremented by each resume."""
     env_steps_saved: builtins.int
-    """Environment steps saved by pre-screening: those of trainings on rewards that it rejected."""
+    """Environment steps saved: those of trainings on rewards that pre-screening rejected, and those that early stops left out."""
     exhausted_budget: builtins.str
     """The exhausted budget that ended the session: `dollars`, `tokens`, `env_steps` or `wall_time`; empty if none."""
     awaiting_approval: builtins.int
@@ -2126,6 +2207,7 @@ class Assignment(google.protobuf.message.Message):
     CANDIDATES_FIELD_NUMBER: builtins.int
     SEARCH_FIELD_NUMBER: builtins.int
     CANDIDATES_PER_SECOND_FIELD_NUMBER: builtins.int
+    EARLY_STOP_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`sessions/{s}/iterations/{i}/assignments/{a}`; also the prefix of its artifacts."""
     kind: builtins.str
@@ -2174,6 +2256,10 @@ class Assignment(google.protobuf.message.Message):
     def search(self) -> Global___SearchResult:
         """Result of `search`."""
 
+    @property
+    def early_stop(self) -> Global___EarlyStop:
+        """The decision to end the training early; not set if it trained all steps."""
+
     def __init__(
         self,
         *,
@@ -2193,11 +2279,44 @@ class Assignment(google.protobuf.message.Message):
         candidates: collections.abc.Iterable[Global___CandidateResult] | None = ...,
         search: Global___SearchResult | None = ...,
         candidates_per_second: builtins.float = ...,
+        early_stop: Global___EarlyStop | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "search", b"search", "start_time", b"start_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "candidates_per_second", b"candidates_per_second", "conditions", b"conditions", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "failures", b"failures", "generated_code_fault", b"generated_code_fault", "kind", b"kind", "members", b"members", "name", b"name", "run", b"run", "search", b"search", "start_time", b"start_time", "state", b"state", "steps_per_second", b"steps_per_second"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "early_stop", b"early_stop", "end_time", b"end_time", "failure", b"failure", "search", b"search", "start_time", b"start_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "candidates_per_second", b"candidates_per_second", "conditions", b"conditions", "create_time", b"create_time", "early_stop", b"early_stop", "end_time", b"end_time", "failure", b"failure", "failures", b"failures", "generated_code_fault", b"generated_code_fault", "kind", b"kind", "members", b"members", "name", b"name", "run", b"run", "search", b"search", "start_time", b"start_time", "state", b"state", "steps_per_second", b"steps_per_second"]) -> None: ...
 
 Global___Assignment: typing_extensions.TypeAlias = Assignment
+
+@typing.final
+class EarlyStop(google.protobuf.message.Message):
+    """The decision to end a training early: every seed passed with a margin at two successive checkpoints. The later one of them is
+    evaluated again as a last checkpoint is, and delivered; later checkpoints are dropped.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ENV_STEP_FIELD_NUMBER: builtins.int
+    SCORE_FIELD_NUMBER: builtins.int
+    REQUIRED_SCORE_FIELD_NUMBER: builtins.int
+    ENV_STEPS_SAVED_FIELD_NUMBER: builtins.int
+    env_step: builtins.int
+    """Environment steps of each member's delivered checkpoint: the largest, if they differ."""
+    score: builtins.float
+    """Lowest score of a seed at these two checkpoints."""
+    required_score: builtins.float
+    """The score that was required: the pass threshold and a margin."""
+    env_steps_saved: builtins.int
+    """Environment steps that the training did not do, summed over all members."""
+    def __init__(
+        self,
+        *,
+        env_step: builtins.int = ...,
+        score: builtins.float = ...,
+        required_score: builtins.float = ...,
+        env_steps_saved: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["env_step", b"env_step", "env_steps_saved", b"env_steps_saved", "required_score", b"required_score", "score", b"score"]) -> None: ...
+
+Global___EarlyStop: typing_extensions.TypeAlias = EarlyStop
 
 @typing.final
 class CandidateResult(google.protobuf.message.Message):
@@ -2409,6 +2528,7 @@ class Member(google.protobuf.message.Message):
     JUDGMENT_FIELD_NUMBER: builtins.int
     POLICY_FIELD_NUMBER: builtins.int
     FAILURE_FIELD_NUMBER: builtins.int
+    DELIVERED_ENV_STEP_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`sessions/{s}/iterations/{i}/assignments/{a}/members/{m}`."""
     config: builtins.str
@@ -2421,6 +2541,8 @@ class Member(google.protobuf.message.Message):
     """Requested environment steps."""
     policy: builtins.str
     """Artifact prefix of the policy bundle; empty until it is stored."""
+    delivered_env_step: builtins.int
+    """Environment steps of the checkpoint that `judgment` and `policy` are of, if it is not the last one; 0 otherwise."""
     @property
     def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """Latest metrics by name, for example `episode_return`, `entropy` or `approx_kl`."""
@@ -2431,7 +2553,7 @@ class Member(google.protobuf.message.Message):
 
     @property
     def judgment(self) -> Global___Judgment:
-        """Judgment of the last checkpoint."""
+        """Judgment of the last checkpoint, or of the one that was chosen (see `delivered_env_step`)."""
 
     @property
     def failure(self) -> Global___Failure:
@@ -2450,9 +2572,10 @@ class Member(google.protobuf.message.Message):
         judgment: Global___Judgment | None = ...,
         policy: builtins.str = ...,
         failure: Global___Failure | None = ...,
+        delivered_env_step: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["failure", b"failure", "judgment", b"judgment"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["config", b"config", "env_steps", b"env_steps", "evaluations", b"evaluations", "failure", b"failure", "judgment", b"judgment", "metrics", b"metrics", "name", b"name", "policy", b"policy", "seed", b"seed", "target_env_steps", b"target_env_steps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["config", b"config", "delivered_env_step", b"delivered_env_step", "env_steps", b"env_steps", "evaluations", b"evaluations", "failure", b"failure", "judgment", b"judgment", "metrics", b"metrics", "name", b"name", "policy", b"policy", "seed", b"seed", "target_env_steps", b"target_env_steps"]) -> None: ...
 
 Global___Member: typing_extensions.TypeAlias = Member
 
@@ -2562,6 +2685,13 @@ class Judgment(google.protobuf.message.Message):
     SAMPLES_FIELD_NUMBER: builtins.int
     INTERVAL_LOW_FIELD_NUMBER: builtins.int
     INTERVAL_HIGH_FIELD_NUMBER: builtins.int
+    JUDGED_BY_FIELD_NUMBER: builtins.int
+    WITHOUT_VIDEO_FIELD_NUMBER: builtins.int
+    ROLLOUTS_FIELD_NUMBER: builtins.int
+    VIDEO_ROLLOUTS_FIELD_NUMBER: builtins.int
+    UNJUDGED_ROLLOUTS_FIELD_NUMBER: builtins.int
+    VIDEO_LEFT_OUT_FIELD_NUMBER: builtins.int
+    LOWEST_FIELD_NUMBER: builtins.int
     score: builtins.float
     """Between 0 and 1."""
     passed: builtins.bool
@@ -2572,6 +2702,18 @@ class Judgment(google.protobuf.message.Message):
     """Lower bound of the 95 % bootstrap interval of the mean over samples."""
     interval_high: builtins.float
     """Upper bound of that interval."""
+    judged_by: builtins.str
+    """What judged: `code`, `code and video` or `video`; empty if nothing did."""
+    without_video: builtins.str
+    """Why no video judge took part; empty if one did."""
+    rollouts: builtins.int
+    """Number of judged rollouts."""
+    video_rollouts: builtins.int
+    """Number of them that video judged."""
+    unjudged_rollouts: builtins.int
+    """Number of recorded rollouts of the judged checkpoints that are left out of the score because nothing judged them."""
+    video_left_out: builtins.int
+    """Number of deciding rollouts that video did not judge: those beyond the limit of 12, and those without a verdict."""
     @property
     def criteria(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___CriterionScore]:
         """Scores of the criteria."""
@@ -2592,6 +2734,10 @@ class Judgment(google.protobuf.message.Message):
     def samples(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """The averaged scores (of rollouts, checkpoints or seeds)."""
 
+    @property
+    def lowest(self) -> Global___QuotedRollout:
+        """The rollout with the lowest score, which `diagnosis` quotes; not set for the judgment of one rollout."""
+
     def __init__(
         self,
         *,
@@ -2605,11 +2751,44 @@ class Judgment(google.protobuf.message.Message):
         samples: collections.abc.Iterable[builtins.float] | None = ...,
         interval_low: builtins.float = ...,
         interval_high: builtins.float = ...,
+        judged_by: builtins.str = ...,
+        without_video: builtins.str = ...,
+        rollouts: builtins.int = ...,
+        video_rollouts: builtins.int = ...,
+        unjudged_rollouts: builtins.int = ...,
+        video_left_out: builtins.int = ...,
+        lowest: Global___QuotedRollout | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["cost", b"cost"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cost", b"cost", "criteria", b"criteria", "diagnosis", b"diagnosis", "failure_tags", b"failure_tags", "interval_high", b"interval_high", "interval_low", b"interval_low", "passed", b"passed", "samples", b"samples", "score", b"score", "verdicts", b"verdicts"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["cost", b"cost", "lowest", b"lowest"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cost", b"cost", "criteria", b"criteria", "diagnosis", b"diagnosis", "failure_tags", b"failure_tags", "interval_high", b"interval_high", "interval_low", b"interval_low", "judged_by", b"judged_by", "lowest", b"lowest", "passed", b"passed", "rollouts", b"rollouts", "samples", b"samples", "score", b"score", "unjudged_rollouts", b"unjudged_rollouts", "verdicts", b"verdicts", "video_left_out", b"video_left_out", "video_rollouts", b"video_rollouts", "without_video", b"without_video"]) -> None: ...
 
 Global___Judgment: typing_extensions.TypeAlias = Judgment
+
+@typing.final
+class QuotedRollout(google.protobuf.message.Message):
+    """A rollout that a judgment of several rollouts quotes."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ROLLOUT_FIELD_NUMBER: builtins.int
+    SCORE_FIELD_NUMBER: builtins.int
+    DIAGNOSIS_FIELD_NUMBER: builtins.int
+    rollout: builtins.str
+    """Its member and label: `default-s1 p10`."""
+    score: builtins.float
+    """Its score."""
+    diagnosis: builtins.str
+    """Its diagnosis."""
+    def __init__(
+        self,
+        *,
+        rollout: builtins.str = ...,
+        score: builtins.float = ...,
+        diagnosis: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["diagnosis", b"diagnosis", "rollout", b"rollout", "score", b"score"]) -> None: ...
+
+Global___QuotedRollout: typing_extensions.TypeAlias = QuotedRollout
 
 @typing.final
 class CriterionScore(google.protobuf.message.Message):

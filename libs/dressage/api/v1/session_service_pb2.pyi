@@ -665,6 +665,8 @@ class LineageNode(google.protobuf.message.Message):
     INTERVAL_LOW_FIELD_NUMBER: builtins.int
     INTERVAL_HIGH_FIELD_NUMBER: builtins.int
     EDITED_FIELD_NUMBER: builtins.int
+    JUDGED_BY_FIELD_NUMBER: builtins.int
+    WITHOUT_VIDEO_FIELD_NUMBER: builtins.int
     iteration: builtins.str
     """The iteration."""
     parent: builtins.str
@@ -689,6 +691,10 @@ class LineageNode(google.protobuf.message.Message):
     """Lower bound of the score's 95 % bootstrap interval."""
     interval_high: builtins.float
     """Upper bound of that interval."""
+    judged_by: builtins.str
+    """What judged: `code`, `code and video` or `video`; empty without a judgment."""
+    without_video: builtins.str
+    """Why no video judge took part."""
     @property
     def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Notes of people for the iteration."""
@@ -719,9 +725,11 @@ class LineageNode(google.protobuf.message.Message):
         interval_low: builtins.float | None = ...,
         interval_high: builtins.float | None = ...,
         edited: collections.abc.Iterable[builtins.str] | None = ...,
+        judged_by: builtins.str = ...,
+        without_video: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_interval_high", b"_interval_high", "_interval_low", b"_interval_low", "_score", b"_score", "interval_high", b"interval_high", "interval_low", b"interval_low", "score", b"score"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_interval_high", b"_interval_high", "_interval_low", b"_interval_low", "_score", b"_score", "author", b"author", "best", b"best", "diagnosis", b"diagnosis", "diff", b"diff", "edited", b"edited", "interval_high", b"interval_high", "interval_low", b"interval_low", "iteration", b"iteration", "lesson", b"lesson", "notes", b"notes", "parent", b"parent", "planned_change", b"planned_change", "score", b"score", "structural_rewrite", b"structural_rewrite", "warnings", b"warnings"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_interval_high", b"_interval_high", "_interval_low", b"_interval_low", "_score", b"_score", "author", b"author", "best", b"best", "diagnosis", b"diagnosis", "diff", b"diff", "edited", b"edited", "interval_high", b"interval_high", "interval_low", b"interval_low", "iteration", b"iteration", "judged_by", b"judged_by", "lesson", b"lesson", "notes", b"notes", "parent", b"parent", "planned_change", b"planned_change", "score", b"score", "structural_rewrite", b"structural_rewrite", "warnings", b"warnings", "without_video", b"without_video"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_interval_high", b"_interval_high"]) -> typing.Literal["interval_high"] | None: ...
     @typing.overload
@@ -895,6 +903,7 @@ class EstimateSessionResponse(google.protobuf.message.Message):
     MOST_MODEL_CALLS_PER_ITERATION_FIELD_NUMBER: builtins.int
     LEAST_DOLLARS_PER_ITERATION_FIELD_NUMBER: builtins.int
     MOST_DOLLARS_PER_ITERATION_FIELD_NUMBER: builtins.int
+    NOTE_FIELD_NUMBER: builtins.int
     env_steps_per_iteration: builtins.int
     """Environment steps of one iteration."""
     minutes_per_iteration: builtins.float
@@ -921,6 +930,8 @@ class EstimateSessionResponse(google.protobuf.message.Message):
     """Smallest and largest US dollars for one iteration; not set if a price is unknown."""
     most_dollars_per_iteration: builtins.float
     """The largest; see `least_dollars_per_iteration`."""
+    note: builtins.str
+    """What the user should know of the speed in this environment, such as that it is stepped in Python; empty: nothing."""
     @property
     def spec(self) -> dressage.api.v1.session_pb2.SessionSpec:
         """The spec with defaults filled in."""
@@ -947,9 +958,10 @@ class EstimateSessionResponse(google.protobuf.message.Message):
         most_model_calls_per_iteration: builtins.int = ...,
         least_dollars_per_iteration: builtins.float | None = ...,
         most_dollars_per_iteration: builtins.float | None = ...,
+        note: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_dollars_per_iteration", b"_dollars_per_iteration", "_least_dollars_per_iteration", b"_least_dollars_per_iteration", "_most_dollars_per_iteration", b"_most_dollars_per_iteration", "dollars_per_iteration", b"dollars_per_iteration", "least_dollars_per_iteration", b"least_dollars_per_iteration", "most_dollars_per_iteration", b"most_dollars_per_iteration", "spec", b"spec"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_dollars_per_iteration", b"_dollars_per_iteration", "_least_dollars_per_iteration", b"_least_dollars_per_iteration", "_most_dollars_per_iteration", b"_most_dollars_per_iteration", "dollars_per_iteration", b"dollars_per_iteration", "env_steps_per_iteration", b"env_steps_per_iteration", "goal", b"goal", "least_dollars_per_iteration", b"least_dollars_per_iteration", "least_model_calls_per_iteration", b"least_model_calls_per_iteration", "max_episode_steps", b"max_episode_steps", "method", b"method", "minutes_per_iteration", b"minutes_per_iteration", "model_calls_per_iteration", b"model_calls_per_iteration", "most_dollars_per_iteration", b"most_dollars_per_iteration", "most_model_calls_per_iteration", b"most_model_calls_per_iteration", "options_of_author", b"options_of_author", "spec", b"spec", "terminates_when_unhealthy", b"terminates_when_unhealthy", "uses_language_model", b"uses_language_model"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_dollars_per_iteration", b"_dollars_per_iteration", "_least_dollars_per_iteration", b"_least_dollars_per_iteration", "_most_dollars_per_iteration", b"_most_dollars_per_iteration", "dollars_per_iteration", b"dollars_per_iteration", "env_steps_per_iteration", b"env_steps_per_iteration", "goal", b"goal", "least_dollars_per_iteration", b"least_dollars_per_iteration", "least_model_calls_per_iteration", b"least_model_calls_per_iteration", "max_episode_steps", b"max_episode_steps", "method", b"method", "minutes_per_iteration", b"minutes_per_iteration", "model_calls_per_iteration", b"model_calls_per_iteration", "most_dollars_per_iteration", b"most_dollars_per_iteration", "most_model_calls_per_iteration", b"most_model_calls_per_iteration", "note", b"note", "options_of_author", b"options_of_author", "spec", b"spec", "terminates_when_unhealthy", b"terminates_when_unhealthy", "uses_language_model", b"uses_language_model"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_dollars_per_iteration", b"_dollars_per_iteration"]) -> typing.Literal["dollars_per_iteration"] | None: ...
     @typing.overload

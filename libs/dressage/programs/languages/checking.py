@@ -14,9 +14,10 @@ from dressage.programs.engine import trees
 from dressage.programs.engine.trees import flatten
 from dressage.programs.family import CompiledFamily
 from dressage.programs.languages.description import COMPILED, Description
-from dressage.programs.languages.failures import FAILED, plugin_code
+from dressage.programs.languages.failures import FAILED
 from dressage.programs.languages.live import SteppedFamily, compiled_family, live_family, outcome_row
 from dressage.programs.languages.plugin import Plugin
+from dressage.programs.languages.replies import read_replies
 from dressage.programs.search.draws import neighbours, random_programs
 from dressage.programs.search.parallel import Scorer
 from dressage.programs.syntax import Program, to_text
@@ -88,7 +89,9 @@ def check_steps(family: CompiledFamily, task: str) -> None:
     rng, actions, tests = np.random.default_rng(0), family.language.actions, trees.tests_of(family.language)
 
     def refuse(part: str, problem: str, expected: str) -> InvalidArgument:
-        return InvalidArgument(field=f"compiled.machine.{part} ({task})", problem=problem, expected=expected, reason=FAILED)
+        return InvalidArgument(
+            field=f"compiled.machine.{part} ({task})", problem=problem, expected=expected, reason=FAILED
+        )
 
     for _ in range(_STEPS):
         before = world.state()
@@ -137,19 +140,3 @@ def _wrong(
     part = "compiled" if isinstance(family, CompiledFamily) else "environment"
     field, remedy = f"{part} ({task})", f"The program: {to_text(program)}"
     return InvalidArgument(field=field, problem=problem, expected=expected, remedy=remedy, reason=FAILED)
-
-
-def read_replies(plugin: Plugin, replies: Sequence[str]) -> list[list[str]]:
-    """Return the texts of programs that the plug-in reads in each reply.
-
-    :raises InvalidArgument: for a function that raises, or returns anything but texts.
-    """
-    assert plugin.read_reply is not None
-    found = []
-    for reply in replies:
-        with plugin_code("read_reply"):
-            texts = list(plugin.read_reply(reply))
-        if not all(isinstance(text, str) for text in texts):
-            raise InvalidArgument(field="read_reply", value=texts, expected="texts of programs", reason=FAILED)
-        found.append(texts)
-    return found

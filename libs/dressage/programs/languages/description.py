@@ -175,7 +175,9 @@ def description_of(plugin: Plugin, code: Code) -> Description:
     """
     if not isinstance(plugin, Plugin):
         raise InvalidArgument(
-            field=f"{code.module}.{code.attribute}", value=plugin, expected="a dressage.programs.languages.plugin.Plugin"
+            field=f"{code.module}.{code.attribute}",
+            value=plugin,
+            expected="a dressage.programs.languages.plugin.Plugin",
         )
     if plugin.compiled is None and plugin.environment is None:
         expected = "compiled rules or a Gymnasium environment"
@@ -305,7 +307,9 @@ def _texts(
         raise InvalidArgument(field=name, value=got, expected=f"at most {most} entries by name")
     for key in values:
         if not isinstance(key, str) or (names is not None and not names.fullmatch(key)):
-            raise InvalidArgument(field=name, problem="invalid name", value=key, expected="letters, digits, '_' and '-'")
+            raise InvalidArgument(
+                field=name, problem="invalid name", value=key, expected="letters, digits, '_' and '-'"
+            )
     if not parts:
         return {key: _text(value, f"{name}.{key}") for key, value in values.items()}
     return {

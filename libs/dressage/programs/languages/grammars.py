@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dressage.errors import InvalidArgument
-from dressage.programs.engine import sampling, trees
+from dressage.programs.engine import trees
 from dressage.programs.engine.grammar import STATEMENTS, Grammar
 
 MAX_WEIGHT = 1_000_000
@@ -21,6 +21,8 @@ _LEAST_ACCEPTED = 1e-3
 _WHILE, _IF, _IFELSE, _REPEAT = 5, 5, 8, 4
 """Tokens of the statements themselves, as in `dressage.programs.engine.sampling.node_tokens`."""
 _NOT = 3
+_PROGRAM = 4
+"""Tokens around the statements of a program."""
 
 Distribution = NDArray[np.float64]
 
@@ -71,13 +73,13 @@ def check_grammar(grammar: Grammar, field: str = "productions") -> None:
 
 def acceptance(grammar: Grammar) -> float:
     """Return the probability that a drawn program is within the limit of tokens."""
-    most = grammar.max_tokens - sampling.PROGRAM_TOKENS
-    _, actions, tests, scalars = grammar.tables()
+    most = grammar.max_tokens - _PROGRAM
     lengths = np.zeros(most + 1)
-    for weight, tokens in zip(grammar.tests, scalars[sampling.TEST_TOKENS :].tolist(), strict=True):
+    for weight, test in zip(grammar.tests, trees.tests_of(grammar.language), strict=True):
+        tokens = 4 if test.argument else 1
         if tokens <= most:
             lengths[tokens] += weight
-    plain = lengths / max(1, int(tests.sum()))
+    plain = lengths / max(1, sum(grammar.tests))
     negated = grammar.negation[1] / sum(grammar.negation)
     condition = (1 - negated) * plain + negated * _shifted(plain, _NOT)
     action = np.zeros(most + 1)

@@ -67,6 +67,16 @@ class SteppedFamily:
         """See `Family`."""
         return self.description.note
 
+    @property
+    def own(self) -> tuple[str, ...]:
+        """See `Family`."""
+        return self.description.own
+
+    @property
+    def prompt(self) -> str:
+        """See `Family`."""
+        return self.description.prompt
+
     def scorer(self, task: str, profile: str, states: Sequence[int]) -> Scorer:
         """See `Family`."""
         environment = self._make(task)  # of its own: a scorer belongs to one thread
@@ -187,6 +197,8 @@ def compiled_family(plugin: Plugin, description: Description) -> CompiledFamily:
         max_calls=description.max_calls,
         load=load,
         note=description.note,
+        own=description.own,
+        prompt=description.prompt,
     )
 
 

@@ -74,14 +74,12 @@ def installed_digest(module: str) -> str:
 
 
 @functools.cache
-def load_family(name: str) -> LiveFamily:
-    """Return the family of a registered language, with its code.
+def load_registered(name: str) -> tuple[Plugin, Description]:
+    """Return the plug-in of a registered language and its description.
 
     :raises FailedPrecondition: outside of a sandboxed process, or if the code is not what was registered.
     :raises InvalidArgument: for a plug-in that does not work.
     """
-    from dressage.episodes import compiling
-
     folder = custom.language_folder(name)
     description = read_description(name)
     plugin = load_plugin(description.code, folder)
@@ -93,6 +91,15 @@ def load_family(name: str) -> LiveFamily:
             f"dressage programs register {description.code.module}",
             reason="LANGUAGE_CHANGED",
         )
-    kernels = folder / KERNELS
+    return plugin, description
+
+
+@functools.cache
+def load_family(name: str) -> LiveFamily:
+    """Return the family of a registered language, with its code; see `load_registered`."""
+    from dressage.episodes import compiling
+
+    plugin, description = load_registered(name)
+    kernels = custom.language_folder(name) / KERNELS
     compiling.read_from(kernels if kernels.is_dir() else None)
     return live_family(plugin, description)

@@ -45,7 +45,7 @@ def register(channel: Channel) -> None:
 
 
 def play(channel: Channel) -> None:
-    """Sandbox target: play or trace a program with a registered plug-in, or read replies with it."""
+    """Sandbox target: play or trace a program with a registered plug-in."""
 
     def work(request: Mapping[str, Any]) -> Any:
         from dressage.programs.languages.live import outcome_row
@@ -69,6 +69,18 @@ def play(channel: Channel) -> None:
             "walls": [list(place) for place in sorted(contents.walls)],
             "objects": [[*place, name] for place, name in sorted(contents.objects.items())],
         }
+
+    _serve(channel, work)
+
+
+def read(channel: Channel) -> None:
+    """Sandbox target: find the texts of programs in replies with a registered plug-in."""
+
+    def work(request: Mapping[str, Any]) -> list[list[str]]:
+        from dressage.programs.languages.loading import load_registered
+        from dressage.programs.languages.replies import read_replies
+
+        return read_replies(load_registered(request["name"])[0], request["replies"])
 
     _serve(channel, work)
 

@@ -58,6 +58,16 @@ class RegisteredFamily:
         """See `Family`."""
         return self.description.note
 
+    @property
+    def own(self) -> tuple[str, ...]:
+        """See `Family`."""
+        return self.description.own
+
+    @property
+    def prompt(self) -> str:
+        """See `Family`."""
+        return self.description.prompt
+
     def scorer(self, task: str, profile: str, states: Sequence[int]) -> Scorer:
         """See `Family`. In a sandboxed process only.
 

@@ -22,7 +22,7 @@ from dressage.programs.cards import card_of, card_text
 from dressage.programs.families import CORRECTED, FAMILIES, ProgramTask
 from dressage.programs.languages import sandboxed
 from dressage.programs.languages.description import Code, Description
-from dressage.programs.languages.failures import FAILED
+from dressage.programs.languages.failures import FAILED, ended
 from dressage.programs.languages.loading import CODE, KERNELS, digest_of
 from dressage.programs.languages.registered import RegisteredFamily
 from dressage.programs.languages.store import DESCRIPTION_FILE, read_description
@@ -32,7 +32,8 @@ from dressage.sandbox.process import SandboxProcess
 
 GROUP = "dressage.programs"
 """Group of the entry points of plug-ins."""
-SECONDS = 300.0
+SECONDS = 600.0
+"""Longest time of a registration; compiling takes 20 s on two idle cores."""
 _LIMITS = Limits(memory_bytes=2 * GIB, wall_seconds=SECONDS, file_bytes=GIB)
 _MAX_FILES, _MAX_BYTES = 200, 16 * 2**20
 _MAX_KERNELS, _MAX_KERNEL_BYTES = 20, 32 * 2**20
@@ -149,12 +150,12 @@ def _describe(code: Code, new: Path, scratch: Path, report: Callable[[str], None
                 reply = process.channel.recv(timeout=max(1.0, end - time.monotonic()))
         except ChannelClosed as error:
             exit_ = process.wait(20.0) or process.kill()
-            raise sandboxed.ended(name, f"{exit_.reason} (it was {trying})", exit_.stderr_tail) from error
+            raise ended(name, f"{exit_.reason} (it was {trying})", exit_.stderr_tail) from error
         except FailedPrecondition:
             raise
         except Exception as error:
             exit_ = process.kill()
-            raise sandboxed.ended(name, f"{error} (it was {trying})", exit_.stderr_tail) from error
+            raise ended(name, f"{error} (it was {trying})", exit_.stderr_tail) from error
     described = Description.from_dict(sandboxed.done(reply, name))
     if code.copied and described.code != code:
         raise InvalidArgument(field="code", problem="changed by the plug-in", value=described.code, expected=str(code))
@@ -170,7 +171,9 @@ def _keep_kernels(compiled: Path, target: Path) -> None:
     size = sum(path.stat().st_size for path in files)
     if len(files) > _MAX_KERNELS or size > _MAX_KERNEL_BYTES:
         expected = f"at most {_MAX_KERNELS} kernels and {_MAX_KERNEL_BYTES} bytes"
-        raise InvalidArgument(field="compiled", value=f"{len(files)} kernels, {size} bytes", expected=expected, reason=FAILED)
+        raise InvalidArgument(
+            field="compiled", value=f"{len(files)} kernels, {size} bytes", expected=expected, reason=FAILED
+        )
     target.mkdir()
     for path in files:
         shutil.copyfile(path, target / path.name, follow_symlinks=False)

@@ -1,21 +1,23 @@
-"""Plays and traces programs of a registered language in a sandboxed process, for a command or a function in Python.
+"""Runs the code of a registered language in a sandboxed process: plays and traces for a command, reads replies for judge.
 
 What the process sends is checked and made anew: it may be hostile.
 """
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dressage.errors import DressageError, InvalidArgument
 from dressage.programs.languages.description import Description
-from dressage.programs.languages.failures import FAILED
+from dressage.programs.languages.failures import FAILED, ended
+from dressage.programs.languages.failures import word as _word
 from dressage.programs.languages.stepped import SteppedEpisode
 from dressage.programs.pretty import to_python
-from dressage.programs.syntax import Program, to_text
+from dressage.programs.syntax import Language, Program, parse, to_text
 from dressage.programs.trace import Agent, Contents, Step, Trace
 from dressage.sandbox import call
 from dressage.sandbox.limits import GIB, Limits
@@ -25,7 +27,8 @@ SECONDS = 300.0
 LIMITS = Limits(memory_bytes=2 * GIB, wall_seconds=SECONDS, file_bytes=GIB)
 _MESSAGE_BYTES = 64 * 2**20
 _MAX_GRID = 200
-_MAX_WORD = 200
+_MAX_PROGRAMS = 16
+"""Programs of a reply that are read."""
 
 
 def play(
@@ -79,6 +82,34 @@ def trace(description: Description, task: str, profile: str, program: Program, s
         raise _malformed(description, error) from error
 
 
+def read_replies_in_sandbox(
+    description: Description, replies: Sequence[str], *, limits: Limits, scratch: Path, allow_unsandboxed: bool = False
+) -> list[list[str]]:
+    """Return the canonical programs that a plug-in's code finds in each reply, each once; other texts are left out.
+
+    :param limits: with the deadline of the call.
+    :param scratch: existing folder for temporary folders.
+    :raises DressageError: if the plug-in's code fails.
+    """
+    if "read_reply" not in description.own:
+        expected = "a language whose plug-in reads replies"
+        raise InvalidArgument(field="environment", value=description.name, expected=expected)
+    request = {"name": description.name, "replies": list(replies)}
+    with tempfile.TemporaryDirectory(prefix="language-", dir=scratch) as folder:
+        found = _call("read", description, request, limits, Path(folder), allow_unsandboxed=allow_unsandboxed)
+    if not isinstance(found, list) or len(found) != len(replies):
+        raise _malformed(description, ValueError("another number of replies"))
+    return [_canonical(texts, description.language) for texts in found]
+
+
+def _canonical(texts: Any, language: Language) -> list[str]:
+    programs: dict[str, None] = {}
+    for text in texts[:_MAX_PROGRAMS] if isinstance(texts, list) else []:
+        with contextlib.suppress(InvalidArgument):
+            programs[to_text(parse(text, language))] = None
+    return list(programs)
+
+
 def _step(row: Any) -> Step:
     kind = "test" if row["kind"] == "test" else "action"
     return Step(
@@ -99,13 +130,6 @@ def _agent(row: Any) -> Agent:
     return Agent(int(row["row"]), int(row["column"]), _word(row["heading"]), _word(row["note"]))
 
 
-def _word(value: Any, most: int = _MAX_WORD) -> str:
-    """Return a text without characters that steer a terminal."""
-    if not isinstance(value, str):
-        raise TypeError(f"{type(value).__name__} instead of a text")
-    return "".join(character for character in value[:most] if character.isprintable())
-
-
 def _ask(
     description: Description, task: str, profile: str, program: Program, states: Sequence[int], *, trace: bool
 ) -> Any:
@@ -118,16 +142,30 @@ def _ask(
         "trace": trace,
     }
     with tempfile.TemporaryDirectory(prefix="dressage-language-") as scratch:
-        try:
-            reply = call.run(
-                "dressage.programs.languages.process:play",
-                request,
-                limits=LIMITS,
-                scratch=Path(scratch),
-                max_message_bytes=_MESSAGE_BYTES,
-            )
-        except call.SandboxFailure as error:
-            raise ended(description.name, error.message, error.stderr_tail) from error
+        return _call("play", description, request, LIMITS, Path(scratch))
+
+
+def _call(
+    target: str,
+    description: Description,
+    request: Mapping[str, Any],
+    limits: Limits,
+    scratch: Path,
+    *,
+    allow_unsandboxed: bool = False,
+) -> Any:
+    """Run a target of `process` and return its result."""
+    try:
+        reply = call.run(
+            f"dressage.programs.languages.process:{target}",
+            request,
+            limits=limits,
+            scratch=scratch,
+            max_message_bytes=_MESSAGE_BYTES,
+            allow_unsandboxed=allow_unsandboxed,
+        )
+    except call.SandboxFailure as error:
+        raise ended(description.name, error.message, error.stderr_tail) from error
     return done(reply, description.name)
 
 
@@ -142,17 +180,6 @@ def done(reply: Any, name: str) -> Any:
     values = refused if isinstance(refused, dict) else {}
     message, field = (_word(str(values.get(part, "")), 2_000) for part in ("message", "field"))
     raise InvalidArgument(f"language {name}: {message}", field=field, reason=FAILED)
-
-
-def ended(name: str, message: str, tail: str = "") -> DressageError:
-    """Return the error of a process that ended or was ended."""
-    last = tail.strip().splitlines()[-1:] or [""]
-    shown = f": {_word(last[0], 300)}" if last[0] else ""
-    return DressageError(
-        f"language {name}: the process that runs the plug-in's code ended: {message}{shown}. Correct the plug-in and register "
-        "it again.",
-        reason=FAILED,
-    )
 
 
 def _malformed(description: Description, error: Exception) -> DressageError:

@@ -18,7 +18,6 @@ from dressage.programs.engine.grammar import Grammar
 from dressage.programs.engine.trees import Nodes, flatten, unflatten
 from dressage.programs.languages.failures import plugin_code
 from dressage.programs.languages.plugin import View
-from dressage.programs.search.draws import draw_nodes
 from dressage.programs.search.parallel import Match
 from dressage.programs.syntax import Language, Program, Test, measure
 from dressage.programs.trace import Agent, Contents, Effect, run
@@ -218,6 +217,8 @@ class DrawingScorer:
 
     def _draw(self, parent: Nodes, seed: int, number: int) -> Nodes:
         if self._neighbour is None or not len(parent):
+            from dressage.programs.search.draws import draw_nodes  # the compiler, which an episode does not need
+
             return draw_nodes(self._grammar, parent, seed, number)
         rng = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, 0, number]))
         program = unflatten(parent, self._language)

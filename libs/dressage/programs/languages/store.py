@@ -28,6 +28,17 @@ def read_description(name: str) -> Description:
     return _parsed(name, data)
 
 
+def language_code(environment: str) -> str:
+    """Return name and version of the registered language whose code plays an environment; empty: none.
+
+    :raises InvalidArgument: if the language's description is damaged.
+    """
+    if not custom.is_registered_task(environment):
+        return ""
+    description = read_description(environment.partition("/")[0])
+    return f"{description.name}:{description.code.version}"
+
+
 @functools.lru_cache(maxsize=_KEPT)
 def _parsed(name: str, data: bytes) -> Description:
     remedy = f"Register it again: dressage programs register; or remove it: dressage programs unregister {name}"
@@ -39,7 +50,9 @@ def _parsed(name: str, data: bytes) -> Description:
             raise ValueError(f"it describes the language {description.name}")
     except (ValueError, RecursionError) as error:
         problem = f"the description cannot be read: {error}"
-        raise InvalidArgument(field=f"language {name}", problem=problem, expected="a description", remedy=remedy) from error
+        raise InvalidArgument(
+            field=f"language {name}", problem=problem, expected="a description", remedy=remedy
+        ) from error
     except InvalidArgument as error:
         raise InvalidArgument(f"language {name}: {error.message}. {remedy}", field=f"language {name}") from error
     return description

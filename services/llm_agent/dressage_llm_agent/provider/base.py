@@ -47,12 +47,14 @@ class Attachment:
 
     :param kind: ``video`` is sent as a file, ``video_url`` in the form of vLLM.
     :param key: its key in the artifact store.
+    :param fps: frames per second at which a clip must be sampled; 0 for an image.
     :param sha256: hash of ``data``; both are empty before it is loaded.
     """
 
     kind: AttachmentKind
     key: str
     mime: str
+    fps: float = 0.0
     sha256: str = ""
     data: bytes = field(default=b"", repr=False, compare=False)
 
@@ -105,7 +107,10 @@ class CompletionRequest:
                     del part["opaque"]
             del written["attachments"]
             if message.attachments:
-                written["attachments"] = [[each.kind, each.mime, each.sha256] for each in message.attachments]
+                written["attachments"] = [
+                    [each.kind, each.mime, each.sha256, *([each.fps] if each.fps else [])]
+                    for each in message.attachments
+                ]
         canonical = json.dumps(plain, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 

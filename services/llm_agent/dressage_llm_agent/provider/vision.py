@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from dressage.contracts.footage import MAX_FPS
+
 from dressage_llm_agent.provider.base import Attachment
 from dressage_llm_agent.tasks import Dialect
 
@@ -44,7 +46,9 @@ def vision_support(litellm: Any, model: str, vision: Vision) -> tuple[bool, bool
     """Return whether a model supports images, and whether it supports video as a file."""
     try:
         images, provider = bool(litellm.supports_vision(model)), litellm.get_llm_provider(model)[1]
-        video = bool(litellm.get_model_info(model).get("supports_video_input")) and provider in _VIDEO_PROVIDERS
+        # litellm's tables lack the mark of some models; all of Gemini's that take images take video as well.
+        marked = bool(litellm.get_model_info(model).get("supports_video_input"))
+        video = provider in _VIDEO_PROVIDERS and (marked or (images and "gemini" in model.lower()))
     except Exception:
         # litellm raises for models that are not in its tables.
         images, video = False, False
@@ -55,7 +59,10 @@ def to_part(attachment: Attachment) -> dict[str, Any]:
     """Return an attachment as a part of a message's content, in the form that litellm translates for each provider."""
     url = f"data:{attachment.mime};base64,{base64.b64encode(attachment.data).decode()}"
     if attachment.kind == "video":
-        return {"type": "file", "file": {"file_data": url, "format": attachment.mime}}
+        # Gemini samples a clip once a second unless the request names another rate; `detail` is its media resolution.
+        file = {"file_data": url, "format": attachment.mime, "detail": "high"}
+        metadata = {"video_metadata": {"fps": min(attachment.fps, MAX_FPS)}} if attachment.fps else {}
+        return {"type": "file", "file": file | metadata}
     if attachment.kind == "video_url":
         return {"type": "video_url", "video_url": {"url": url}}
     return {"type": "image_url", "image_url": {"url": url}}

@@ -5,22 +5,29 @@ Programs are described and read by `dressage.programs`; a reply's Python is neve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import string
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
-from dressage.errors import InvalidArgument
+from dressage.errors import InvalidArgument, NotFound
+from dressage.programs.families import FAMILIES, ProgramTask, program_task
 from dressage.programs.from_reply import MAX_REPLY, Candidate, from_reply
 from dressage.programs.pretty import to_python
 from dressage.programs.repairs import LARGEST_COUNT
 from dressage.programs.syntax import Action, Condition, IfElse, Language, Program, Repeat, Test, parse, to_text
-from dressage.programs.tasks_text import LANGUAGE_TEXTS, TaskText, task_text
+from dressage.programs.tasks_text import LanguageText, TaskText
 
+from dressage_llm_agent.roles import prompts
 from dressage_llm_agent.roles.base import ReplyProblem
 
 PYTHONIC = "pythonic"
 _FORMS = {"python": "Python", "dsl": "DSL text"}
+_PARTS = {"world": "language", "reply": "reply", "task": "task"}
+"""Parts of a registered language's template, and their files."""
+_MAX_OWN_REPLY = 65_536
+"""Characters of a reply that a plug-in reads."""
 _MAX_REJECTED = 16
 _MAX_REASON = 500
 MAX_SHOWN = 48
@@ -29,27 +36,53 @@ MAX_SHOWN_CHARACTERS = 48_000
 """Characters of these programs."""
 
 
+def task_of(task: str) -> ProgramTask:
+    """Return a task by the id of its environment.
+
+    :raises InvalidArgument: for an unknown task.
+    """
+    try:
+        return program_task(task)
+    except NotFound as error:
+        raise InvalidArgument(
+            field="task", problem="unknown program task", value=task, expected=f"a known one ({error.message})"
+        ) from error
+
+
 def prompt_values(task: str, form: str, brief: agent_pb.Brief) -> dict[str, Any]:
     """Return the values of the templates that describe the language, the task and the form of the reply.
 
     :raises InvalidArgument: for an unknown task.
     """
-    text = task_text(task)
+    chosen = task_of(task)
+    language = chosen.language
     return {
         "brief": brief,
         "task": task,
-        "text": text,
+        "text": chosen.text,
         "form": form,
-        "language": _language(text.language, form),
+        "grid": chosen.family.name in FAMILIES,
+        "language": _language(language, chosen.family.text, form),
         "largest_count": LARGEST_COUNT,
-        "rules": _rules(text.language, form),
-        "arguments": any(text.language.tests.values()),
-        "example": _example(text.language),
+        "rules": _rules(language, form),
+        "arguments": any(language.tests.values()),
+        "example": _example(language),
     }
 
 
-def _language(language: Language, form: str) -> SimpleNamespace:
-    text = LANGUAGE_TEXTS[language.name]
+def own_prompt(task: str, values: Mapping[str, Any]) -> str:
+    """Return the prompt of a registered language with a template of its own; empty: it has none.
+
+    The template has named parts and no expressions: nothing of a plug-in is executed here.
+    """
+    template = task_of(task).family.prompt
+    if not template:
+        return ""
+    parts = {part: prompts.render(f"shared/program_{file}.j2", **values) for part, file in _PARTS.items()}
+    return string.Template(template).substitute(parts)
+
+
+def _language(language: Language, text: LanguageText, form: str) -> SimpleNamespace:
     actions = [{"call": _call(name, (), form), "meaning": text.actions[name]} for name in language.actions]
     tests = [
         {"call": _call(name, arguments, form), "meaning": text.tests[name]}
@@ -69,7 +102,7 @@ def _call(name: str, arguments: tuple[str, ...], form: str) -> str:
 def _rules(language: Language, form: str) -> list[tuple[str, str]]:
     """Return what each construct is in the DSL: (Python or meaning, DSL)."""
     action = language.actions[0]
-    plain = next(name for name, arguments in language.tests.items() if not arguments)
+    plain = next((f"{name}()" for name, arguments in language.tests.items() if not arguments), "")
     rules = [
         ("`def run():` A", "the function", "DEF run m( A m)"),
         (f"`{action}()`", "an action", action),
@@ -83,7 +116,7 @@ def _rules(language: Language, form: str) -> list[tuple[str, str]]:
             "A if C holds, otherwise B if D holds",
             "IFELSE c( C c) i( A i) ELSE e( IF c( D c) i( B i) e)",
         ),
-        (f"`{plain}()`", "a test", plain),
+        *([(f"`{plain}`", "a test", plain.removesuffix("()"))] if plain else []),
         *(
             (f'`{name}("{arguments[0]}")`', "a test with an argument", f"{name} h( {arguments[0]} h)")
             for name, arguments in language.tests.items()
@@ -97,11 +130,25 @@ def _rules(language: Language, form: str) -> list[tuple[str, str]]:
 
 
 def _example(language: Language) -> SimpleNamespace:
-    first, second, *_ = language.actions
+    first, second = (*language.actions, *language.actions)[:2]
+    if not language.tests:
+        only = Program((Repeat(2, (Action(first), Action(second))), Action(second)))
+        return SimpleNamespace(python=to_python(only).text, dsl=to_text(only))
     name, arguments = list(language.tests.items())[-1]
     test: Condition = Test(name, arguments[0] if arguments else "")
     program = Program((Repeat(2, (IfElse(test, (Action(first),), (Action(second),)),)), Action(second)))
     return SimpleNamespace(python=to_python(program).text, dsl=to_text(program))
+
+
+def result_of(reply: str, task: str, *, form: str = PYTHONIC) -> agent_pb.Programs:
+    """Return the programs of a reply, or the reply itself if the code of the task's language reads replies.
+
+    :raises ReplyProblem: see `programs_of`.
+    """
+    chosen = task_of(task)
+    if "read_reply" in chosen.family.own:
+        return agent_pb.Programs(reply=reply[:_MAX_OWN_REPLY])
+    return programs_of(reply, chosen.text, form=form)
 
 
 def programs_of(reply: str, text: TaskText, *, form: str = PYTHONIC) -> agent_pb.Programs:

@@ -1,7 +1,8 @@
-"""The attachments and template values of an episode's video, according to the dialect of the model."""
+"""The attachments and template values of an episode's videos, according to the dialect of the model."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
@@ -13,15 +14,19 @@ from dressage_llm_agent.tasks import Dialect
 _PNG, _MP4 = "image/png", "video/mp4"
 
 
-def attachments(video: agent_pb.EpisodeVideo, dialect: Dialect) -> tuple[Attachment, ...]:
-    """Return the attachments that show a video, without their contents.
+def attachments(videos: Sequence[agent_pb.EpisodeVideo], dialect: Dialect) -> tuple[Attachment, ...]:
+    """Return the attachments that show videos, in their order and without their contents.
 
-    :raises FailedPrecondition: ``VIDEO_FORMAT_MISSING`` if the video lacks what the dialect needs.
+    :raises FailedPrecondition: ``VIDEO_FORMAT_MISSING`` if a video lacks what the dialect needs.
     """
+    return tuple(attachment for video in videos for attachment in _attachments(video, dialect))
+
+
+def _attachments(video: agent_pb.EpisodeVideo, dialect: Dialect) -> tuple[Attachment, ...]:
     shown: tuple[Attachment, ...]
     match dialect:
         case "video" | "video_url" as kind:
-            shown = (Attachment(kind, video.clip, _MP4),) if video.clip else ()
+            shown = (Attachment(kind, video.clip, _MP4, fps=video.fps),) if video.clip else ()
         case "frames":
             shown = tuple(Attachment("image", key, _PNG) for key in video.frames)
         case "grid":
@@ -33,6 +38,24 @@ def attachments(video: agent_pb.EpisodeVideo, dialect: Dialect) -> tuple[Attachm
     return shown
 
 
-def template_values(video: agent_pb.EpisodeVideo, dialect: Dialect) -> dict[str, Any]:
-    """Return the values that ``shared/footage.j2`` refers to: the video's fields and the dialect."""
-    return {field.name: getattr(video, field.name) for field in video.DESCRIPTOR.fields} | {"dialect": dialect}
+def template_values(videos: Sequence[agent_pb.EpisodeVideo], dialect: Dialect) -> dict[str, Any]:
+    """Return the values that ``shared/footage.j2`` refers to: the dialect, and each video with its frames' numbers.
+
+    Pages and clips are numbered through all videos of the task, as they are attached.
+    """
+    shots, pages = [], 0
+    for place, video in enumerate(videos, start=1):
+        first = video.first_number or 1
+        shots.append(
+            {
+                "video": video,
+                "place": place,
+                "first": first,
+                "last": first + len(video.times) - 1,
+                "first_page": pages + 1,
+                "last_page": pages + len(video.pages),
+                "step": 1 / video.fps if video.fps else 0.0,
+            }
+        )
+        pages += len(video.pages)
+    return {"dialect": dialect, "shots": shots}

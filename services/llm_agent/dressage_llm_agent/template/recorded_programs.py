@@ -5,10 +5,9 @@ from __future__ import annotations
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.errors import FailedPrecondition
 from dressage.programs.recorded import NO_RECORDED_PROGRAMS, recorded_replies
-from dressage.programs.tasks_text import task_text
 
 from dressage_llm_agent.roles.base import ReplyProblem
-from dressage_llm_agent.roles.program_prompts import programs_of
+from dressage_llm_agent.roles.program_prompts import programs_of, task_of
 from dressage_llm_agent.tasks import ProgramsTask
 
 RECORDED_PROGRAMS_ENDED = "RECORDED_PROGRAMS_ENDED"
@@ -35,7 +34,7 @@ def answer(task: ProgramsTask) -> agent_pb.Programs:
             metadata={"task": task.task, "replies": str(count)},
         )
     try:
-        result = programs_of(recorded.replies[task.reply], task_text(task.task))
+        result = programs_of(recorded.replies[task.reply], task_of(task.task).text)
     except ReplyProblem as problem:
         message = f"the recorded reply {task.reply} for {task.task} has no program: {problem}"
         raise FailedPrecondition(message, reason="LLM_REPLY_UNUSABLE", metadata={"role": "program_author"}) from None

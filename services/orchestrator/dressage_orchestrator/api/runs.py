@@ -162,10 +162,11 @@ class RunServicer:
         except (DressageError, ValueError) as error:
             self._log.warning("old checkpoints are kept", assignment=assignment, error=str(error))
 
-    def next_work(self, hello: work.Hello, served: Collection[int] = ()) -> LeaseState:
+    def next_work(self, hello: work.Hello, served: Collection[int] = (), ending: Collection[int] = ()) -> LeaseState:
         """Determine the next assignment of an attempt and record that it is served.
 
         :param served: numbers of the assignments that the trainer has.
+        :param ending: those of them that it ends early.
         """
         with self._database.begin() as tx:
             runs.lock(tx, hello.run)
@@ -186,7 +187,8 @@ class RunServicer:
             if first.assignment.state != v1.ASSIGNMENT_STATE_RUNNING or first.assignment.run != hello.run:
                 assignments.begin(tx, first.name, hello.run)
             runs.set_assignment(tx, hello.run, first.name)
-            task = None if first.id in served else _task(tx, first)
+            ends_early = bool(first.work.train.final_steps) and first.id not in ending
+            task = _task(tx, first) if first.id not in served or ends_early else None
             # This stream subscribes to these topics and is up to date, so it need not notify itself.
             tx.touched -= {hello.run, assignments.topic(row.session)}
         return LeaseState(fence, task, ended, cancelled)
@@ -231,6 +233,7 @@ class _Lease:
         self._topics = (hello.run, assignments.topic(session), runs.queue_topic(pool))
         self._answers: asyncio.Queue[work.WorkResponse | None] = asyncio.Queue(_MAX_ANSWERS)
         self._served: set[int] = set()  # numbers of assignments that the trainer has
+        self._ending: set[int] = set()  # those of which it knows that they end early
         self._names: dict[int, str] = {}
         self._closing = False
 
@@ -315,7 +318,8 @@ class _Lease:
         with self._servicer.notifier.subscribe(*self._topics) as subscription:
             while not self._closing:
                 try:
-                    state = await asyncio.to_thread(self._servicer.next_work, self._hello, frozenset(self._served))
+                    has = (frozenset(self._served), frozenset(self._ending))
+                    state = await asyncio.to_thread(self._servicer.next_work, self._hello, *has)
                 except DatabaseLost as lost:
                     self._servicer.warn_lost(self._hello, lost)
                     await subscription.wait(_POLL_SECONDS)
@@ -334,6 +338,8 @@ class _Lease:
             await self._answers.put(work.WorkResponse(cancel_assignment=cancel))
         if state.assignment is not None:
             self._served.add(state.assignment.id)
+            if state.assignment.train.final_steps:
+                self._ending.add(state.assignment.id)
             self._names[state.assignment.id] = state.assignment.name
             await self._answers.put(work.WorkResponse(assignment=state.assignment))
 

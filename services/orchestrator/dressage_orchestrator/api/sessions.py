@@ -89,6 +89,7 @@ class SessionServicer:
     ) -> AsyncIterator[pb.WatchSessionResponse]:
         session = resource_names.parse_session(request.name)
         sequence = _sequence(request.resume_token)
+        await self._service.release(session)
         with self._notifier.subscribe(request.name) as subscription:
             while True:
                 # State and events are read in one transaction, so that no event before the end is missed.
@@ -221,6 +222,7 @@ def lineage(session: v1.Session, iterations: list[v1.Iteration]) -> pb.Lineage:
             node.score = entry.score
         if entry.HasField("judgment"):
             node.interval_low, node.interval_high = entry.judgment.interval_low, entry.judgment.interval_high
+            node.judged_by, node.without_video = entry.judgment.judged_by, entry.judgment.without_video
     tree.lessons.extend(held.message(session.name) for held in lessons(iterations))
     return tree
 

@@ -125,6 +125,8 @@ def record(tx: Transaction, run: str, attempt: int, report: work.Report, limits:
     if about is None or about.ended:
         return Fence.OPEN
     kind = report.WhichOneof("body")
+    if about.work.train.final_steps and _is_superseded(tx, about, report):
+        return Fence.OPEN
     if kind == "progress":
         _progress(tx, about, report.progress, limits.progress_seconds)
     elif kind == "checkpoint":
@@ -135,6 +137,23 @@ def record(tx: Transaction, run: str, attempt: int, report: work.Report, limits:
     elif kind is not None and _first_of_item(tx, about.name, run, attempt, report):
         _APPLY[kind](tx, about, report)
     return Fence.OPEN
+
+
+def _is_superseded(tx: Transaction, row: AssignmentRow, report: work.Report) -> bool:
+    """Whether a report is of what a training did after the checkpoint with which it ends early: it was sent before it knew."""
+    steps = row.work.train.final_steps
+    match report.WhichOneof("body"):
+        case "evaluation":
+            done = report.evaluation
+            return done.evaluation.env_step > steps.get(done.member, 0) or (
+                done.evaluation.env_step == steps.get(done.member, 0) and not report.item.startswith("final/")
+            )
+        case "member":
+            return bool(report.member.policy) and report.member.env_step != steps.get(report.member.member, 0)
+        case "result":
+            left = [m for m in assignments.members(tx, row.name) if not m.policy and not m.HasField("failure")]
+            return report.result.HasField("train") and bool(left)
+    return False
 
 
 def finished_items(tx: ReadTransaction, assignment: str) -> list[str]:
@@ -260,7 +279,8 @@ def _evaluation(tx: Transaction, row: AssignmentRow, report: work.Report) -> Non
 
 def _member(tx: Transaction, row: AssignmentRow, report: work.Report) -> None:
     def edit(member: v1.Member) -> None:
-        member.env_steps = max(member.env_steps, report.member.env_step)
+        if row.work.HasField("train"):  # those of a policy that is scored were counted when it was trained
+            member.env_steps = max(member.env_steps, report.member.env_step)
         if report.member.policy:
             member.policy = f"{row.name}/{report.member.policy}"
         if report.member.HasField("failure"):

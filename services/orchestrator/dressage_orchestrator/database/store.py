@@ -434,6 +434,42 @@ class SessionStore(Transactions):
 
         return self._write(write)
 
+    def end_training_early(
+        self, assignment: str, final_steps: Mapping[str, int], decision: v1.EarlyStop
+    ) -> v1.EarlyStop | None:
+        """Record that a training ends early, and count the saved steps once.
+
+        :param final_steps: environment steps of each member's final policy, by its id.
+        :return: the decision; None if the training ends by itself first.
+        """
+
+        def write(tx: Transaction) -> v1.EarlyStop | None:
+            stopped = assignments.end_early(tx, assignment, final_steps, decision)
+            if stopped is not None and self._first(tx, f"saved/{assignment}"):
+
+                def add(session: v1.Session) -> None:
+                    session.env_steps_saved += stopped.env_steps_saved
+
+                sessions.change(tx, self.session, add)
+            return stopped
+
+        return self._write(write)
+
+    def choose_checkpoint(self, assignment: str, member: str, evaluation: v1.Evaluation, *, policy: str) -> None:
+        """Deliver a checkpoint of a member instead of its last one.
+
+        :param evaluation: its evaluation, which replaces that of the same step.
+        :param policy: artifact prefix of its bundle.
+        """
+
+        def choose(entry: v1.Member) -> None:
+            for place, known in enumerate(entry.evaluations):
+                if known.env_step == evaluation.env_step:
+                    entry.evaluations[place].CopyFrom(evaluation)
+            entry.delivered_env_step, entry.policy = evaluation.env_step, policy
+
+        self._write(lambda tx: assignments.change_member(tx, assignment, member, choose))
+
     def judge_members(self, assignment: str, judgments: Mapping[str, v1.Judgment]) -> list[v1.Member]:
         """Write members' judgments, by name; returns the members."""
 

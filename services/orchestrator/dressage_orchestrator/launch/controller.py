@@ -40,8 +40,8 @@ class RunController:
     :param deadline_seconds: how long a trainer may run before it checkpoints and exits with code 75; 0: no limit.
     :param executor: this server's id.
 
-    Set before use: ``launcher``, ``address`` (of `RunService`), and ``notify``, called in a worker thread with a session's id
-    when one of its assignments has changed.
+    Set before use: ``launcher``, ``address`` (of `RunService`), ``notify``, called in a worker thread with a session's id
+    when one of its assignments has changed, and ``held``, which returns whether a session gets no trainer for now.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class RunController:
         self.launcher: Launcher | None = None
         self.address = ""
         self.notify: Callable[[str], None] = lambda session: None
+        self.held: Callable[[str], bool] = lambda session: False
 
     @property
     def queued_seconds(self) -> float:
@@ -99,6 +100,8 @@ class RunController:
     async def ensure(self, session: str) -> None:
         """Ensure that the session has a trainer if it has open assignments."""
         assert self.launcher is not None
+        if self.held(session):
+            return
         async with self._ensuring.setdefault(session, asyncio.Lock()):
             run = await asyncio.to_thread(self._run_of, session)
             if run is None:

@@ -13,13 +13,19 @@ from dressage.api.v1 import session_pb2 as v1
 
 from dressage_orchestrator.statistics import bootstrap_interval, deviation, mean
 
+MAX_REMARKS = 12_000
+"""Maximum characters of the remarks in the verdict of several rollouts."""
+
 _MAX_TAGS = 20
+_MAX_REASONS = 1000
+_BY: Mapping[v1.JudgeKind.ValueType, str] = {v1.JUDGE_KIND_CODE: "code", v1.JUDGE_KIND_VIDEO: "video"}
 
 
-def pooled(judgments: Sequence[v1.Judgment], *, threshold: float) -> v1.Judgment:
-    """Average judgments; criteria are averaged by name, and the diagnosis is that of the lowest score.
+def pooled(judgments: Sequence[v1.Judgment], *, threshold: float, names: Sequence[str] = ()) -> v1.Judgment:
+    """Average judgments; criteria are averaged by name, and the diagnosis quotes the rollout with the lowest score.
 
     :param threshold: score required of the mean to pass.
+    :param names: names of the judgments of rollouts, for quotations and remarks; judgments of several rollouts have them.
     """
     scores = [entry.score for entry in judgments]
     score = mean(scores)
@@ -28,14 +34,45 @@ def pooled(judgments: Sequence[v1.Judgment], *, threshold: float) -> v1.Judgment
     whole.interval_low, whole.interval_high = low, high
     for name, values in _by_criterion(judgments).items():
         whole.criteria.add(name=name, score=mean(values))
-    # Among equal scores one with video is preferred, because its diagnosis includes that of the video.
-    worst = min(judgments, key=lambda entry: (round(entry.score, 6), _score_before_video(entry) is None), default=None)
-    if worst is not None:
-        whole.diagnosis = worst.diagnosis
     tags = sorted({tag for entry in judgments for tag in entry.failure_tags})
     whole.failure_tags.extend(tags[:_MAX_TAGS])
-    whole.verdicts.extend(_verdicts(judgments))
+    whole.verdicts.extend(_verdicts(judgments, names))
+    _count(whole, judgments)
+    _quote_lowest(whole, judgments, names)
     return whole
+
+
+def _count(whole: v1.Judgment, judgments: Sequence[v1.Judgment]) -> None:
+    """Add up how many rollouts were judged by what."""
+    whole.rollouts = sum(entry.rollouts for entry in judgments)
+    whole.video_rollouts = sum(entry.video_rollouts for entry in judgments)
+    whole.unjudged_rollouts = sum(entry.unjudged_rollouts for entry in judgments)
+    kinds = {verdict.kind for verdict in whole.verdicts} & _BY.keys()
+    whole.judged_by = " and ".join(_BY[kind] for kind in sorted(kinds))
+    if not whole.video_rollouts:
+        reasons = dict.fromkeys(entry.without_video for entry in judgments if entry.without_video)
+        whole.without_video = "; ".join(reasons)[:_MAX_REASONS]
+
+
+def _quote_lowest(whole: v1.Judgment, judgments: Sequence[v1.Judgment], names: Sequence[str]) -> None:
+    """Quote the rollout with the lowest score: its score and its diagnosis belong together."""
+    quotes = []
+    for place, entry in enumerate(judgments):
+        named = v1.QuotedRollout(score=entry.score, diagnosis=entry.diagnosis)
+        named.rollout = names[place] if place < len(names) else ""
+        quotes.append(entry.lowest if entry.HasField("lowest") else named)
+    if not quotes:
+        return
+    # Among equal scores one with video is preferred, because its diagnosis includes that of the video.
+    place = min(range(len(quotes)), key=lambda at: (round(quotes[at].score, 6), not judgments[at].video_rollouts))
+    whole.lowest.CopyFrom(quotes[place])
+    if whole.rollouts > 1 and whole.lowest.rollout:
+        prefix = f"Mean of {whole.rollouts} rollouts; the lowest, {whole.lowest.rollout}: "
+    elif len(judgments) > 1:
+        prefix = f"Mean of {len(judgments)} scores; the lowest: "
+    else:
+        prefix = ""
+    whole.diagnosis = prefix + whole.lowest.diagnosis
 
 
 def _by_criterion(judgments: Sequence[v1.Judgment]) -> dict[str, list[float]]:
@@ -46,16 +83,20 @@ def _by_criterion(judgments: Sequence[v1.Judgment]) -> dict[str, list[float]]:
     return scores
 
 
-def _verdicts(judgments: Sequence[v1.Judgment]) -> list[v1.Verdict]:
+def _verdicts(judgments: Sequence[v1.Judgment], names: Sequence[str]) -> list[v1.Verdict]:
     by_kind: dict[v1.JudgeKind.ValueType, list[v1.Verdict]] = {}
-    for entry in judgments:
+    remarks: dict[v1.JudgeKind.ValueType, list[str]] = {}
+    for place, entry in enumerate(judgments):
         for verdict in entry.verdicts:
             by_kind.setdefault(verdict.kind, []).append(verdict)
+            if verdict.comment:
+                name = f"{names[place]}: " if place < len(names) else ""
+                remarks.setdefault(verdict.kind, []).append(f"{name}{verdict.comment}")
     merged = []
     for kind, group in sorted(by_kind.items()):
         scores = [verdict.score for verdict in group]
         one = v1.Verdict(kind=kind, score=mean(scores), votes=sum(v.votes or 1 for v in group))
-        one.spread = deviation(scores)
+        one.spread, one.comment = deviation(scores), bounded_remarks(remarks.get(kind, []))
         evidence: dict[str, list[float]] = {}
         for verdict in group:
             for name, value in verdict.evidence.items():
@@ -64,6 +105,14 @@ def _verdicts(judgments: Sequence[v1.Judgment]) -> list[v1.Verdict]:
             one.evidence[name] = mean(values)
         merged.append(one)
     return merged
+
+
+def bounded_remarks(remarks: Sequence[str]) -> str:
+    """Join remarks, one a line, up to `MAX_REMARKS` characters; what is left out is stated."""
+    whole = "\n".join(remarks)
+    if len(whole) <= MAX_REMARKS:
+        return whole
+    return f"{whole[:MAX_REMARKS]}… ({len(whole) - MAX_REMARKS} of {len(whole)} characters left out)"
 
 
 def is_judged(rollout: v1.Rollout) -> bool:
@@ -97,6 +146,10 @@ def with_video_correction(rollouts: Sequence[v1.Judgment]) -> list[v1.Judgment]:
     for entry in corrected:
         if _score_before_video(entry) is None:
             entry.score = min(max(entry.score + change, 0.0), 1.0)
+            # The diagnosis states the score before the correction.
+            entry.diagnosis = (
+                f"{entry.score:.2f} after the correction by video ({change:+.2f}). By code: {entry.diagnosis}"
+            )
     return corrected
 
 
@@ -106,19 +159,39 @@ def _score_before_video(judgment: v1.Judgment) -> float | None:
     return scores.get(v1.JUDGE_KIND_CODE) if v1.JUDGE_KIND_VIDEO in scores else None
 
 
+def deciding(member: v1.Member) -> v1.Evaluation:
+    """Evaluation of the checkpoint that is judged and delivered: the last one, unless another one was chosen."""
+    last = member.evaluations[-1] if member.evaluations else v1.Evaluation()
+    return next((entry for entry in member.evaluations if entry.env_step == member.delivered_env_step), last)
+
+
 def member_judgment(member: v1.Member, *, threshold: float) -> v1.Judgment:
-    """Judgment of a member: that of its last checkpoint."""
+    """Judgment of a member: that of its deciding checkpoint."""
     if member.HasField("failure"):
         return unjudged(f"seed {member.seed} was stopped: {member.failure.message}")
-    rollouts = [r.judgment for r in member.evaluations[-1].rollouts if is_judged(r)] if member.evaluations else []
-    if not rollouts:
-        return unjudged(f"seed {member.seed} has no rollouts")
-    return pooled(with_video_correction(rollouts), threshold=threshold)
+    evaluation = deciding(member)
+    if not any(is_judged(rollout) for rollout in evaluation.rollouts):
+        entry = unjudged(f"seed {member.seed} has no {'judged ' if evaluation.rollouts else ''}rollouts")
+        entry.unjudged_rollouts = len(evaluation.rollouts)
+        return entry
+    return checkpoint_judgment(member, evaluation, threshold=threshold)
+
+
+def checkpoint_judgment(member: v1.Member, evaluation: v1.Evaluation, *, threshold: float) -> v1.Judgment:
+    """Judgment of a member's checkpoint that has a judged rollout."""
+    judged = [rollout for rollout in evaluation.rollouts if is_judged(rollout)]
+    names = [f"{member.name.rpartition('/')[2]} {rollout.label}".strip() for rollout in judged]
+    corrected = with_video_correction([rollout.judgment for rollout in judged])
+    for entry in corrected:
+        entry.rollouts = 1  # not set in judgments of an earlier version
+    whole = pooled(corrected, threshold=threshold, names=names)
+    whole.unjudged_rollouts = len(evaluation.rollouts) - len(judged)
+    return whole
 
 
 def returns_of(members: Sequence[v1.Member], scales: Mapping[str, float]) -> v1.ReturnSummary:
-    """Returns and speeds of the members' last evaluations, with those of the random policy for comparison."""
-    last = [member.evaluations[-1] for member in members if member.evaluations]
+    """Returns and speeds of the members' deciding evaluations, with those of the random policy for comparison."""
+    last = [deciding(member) for member in members if member.evaluations]
     means = [mean(entry.returns) for entry in last if entry.returns]
     summary = v1.ReturnSummary(mean=mean(means), std=deviation(means), episodes=sum(len(e.returns) for e in last))
     summary.random_mean = scales.get("random_return", 0.0)

@@ -8,13 +8,14 @@ cannot be judged results in a warning, because the last checkpoint, which decide
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError
 
-from dressage_orchestrator import resource_names
+from dressage_orchestrator import metrics, resource_names
 from dressage_orchestrator.lifecycle import aggregate, judging
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.outcome import Cancelled
@@ -25,15 +26,41 @@ CHECKPOINTS = "checkpoints"
 _MAX_CHECKPOINTS = 16
 
 
+@dataclass(frozen=True)
+class EarlyEnd:
+    """A decision to end a training early.
+
+    :param final_steps: environment steps of each member's final policy, by its id.
+    :param score: lowest score of a member at the checkpoints that decided.
+    :param required_score: the score that was required.
+    """
+
+    final_steps: dict[str, int]
+    score: float
+    required_score: float
+
+
+Decide = Callable[[Sequence[v1.Member]], EarlyEnd | None]
+
+
 class CheckpointJudging:
     """Judges the checkpoints of a training in child workflows (see `assignments.BackgroundWork`).
 
     The state is rebuilt from recorded polls.
 
     :param judge_source: source of the judge.
+    :param decide: whether the training ends early, from its members with the judgments so far; None: it does not.
     """
 
-    def __init__(self, context: SessionContext, number: int, assignment: str, judge_source: str) -> None:
+    def __init__(
+        self,
+        context: SessionContext,
+        number: int,
+        assignment: str,
+        judge_source: str,
+        *,
+        decide: Decide | None = None,
+    ) -> None:
         self._context = context
         self._number = number
         self._assignment = assignment
@@ -41,17 +68,31 @@ class CheckpointJudging:
         self._started: set[tuple[str, int]] = set()
         self._batches = 0
         self._child = ""
+        self._decide = decide
+        self._decided = False
 
     def poll(self) -> Json:
-        """List new checkpoints, and whether the current child has ended."""
+        """List new checkpoints, and whether the current child has ended and the training is to end early."""
         # A child may end without a result because of an internal error.
         done = not self._child or self._context.store.done(self._child) or self._context.child_ended(self._child)
-        checkpoints = evaluated(self._context.store.members(self._assignment))
-        new = [entry for entry in checkpoints if entry not in self._started]
-        return {"new": [list(entry) for entry in new[:_MAX_CHECKPOINTS]], "done": done}
+        members = self._context.store.members(self._assignment)
+        end = self._decide(members) if self._decide is not None and not self._decided else None
+        # Of a training that ends early only the last checkpoint is left to be judged, by the session itself.
+        over = self._decided or end is not None
+        new = [] if over else [entry for entry in evaluated(members) if entry not in self._started]
+        listed = [list(entry) for entry in new[:_MAX_CHECKPOINTS]]
+        return {"new": listed, "done": done, "end": None if end is None else asdict(end)}
 
     def advance(self, state: Json) -> bool:
-        """Start a child if there are new checkpoints; whether all checkpoints are judged."""
+        """End the training early if that was decided; else start a child if there are new checkpoints.
+
+        :return: whether all checkpoints are judged.
+        """
+        if state["end"] is not None:
+            end = EarlyEnd(**state["end"])
+            name = f"early-stop:{self._number}:{resource_names.parse_assignment(self._assignment).assignment}"
+            self._decided = self._context.step(name, lambda: self._end_early(end))
+            self._decide = None  # a training that ends by itself just now is not asked again
         if not state["done"]:
             return False
         self._child = ""
@@ -70,6 +111,14 @@ class CheckpointJudging:
         self._child = ident
         self._context.start_child(CHECKPOINTS, ident, batch)
         return False
+
+    def _end_early(self, end: EarlyEnd) -> bool:
+        """Record the decision; whether the training ends early."""
+        decision = v1.EarlyStop(score=end.score, required_score=end.required_score)
+        stopped = self._context.store.end_training_early(self._assignment, end.final_steps, decision)
+        if stopped is not None and self._context.store.mark(f"saved/steps/{self._assignment}"):
+            metrics.ENV_STEPS_SAVED.labels(self._context.environment).inc(stopped.env_steps_saved)
+        return stopped is not None
 
 
 def evaluated(members: Sequence[v1.Member]) -> list[tuple[str, int]]:
@@ -119,9 +168,8 @@ def _emit_judgments(
         for evaluation in member.evaluations:
             if (member.name.rpartition("/")[2], evaluation.env_step) not in checkpoints:
                 continue
-            scored = [r.judgment for r in evaluation.rollouts if aggregate.is_judged(r)]
-            if scored:
-                pooled = aggregate.pooled(scored, threshold=context.spec.pass_threshold)
+            if any(aggregate.is_judged(rollout) for rollout in evaluation.rollouts):
+                pooled = aggregate.checkpoint_judgment(member, evaluation, threshold=context.spec.pass_threshold)
                 judged = ev.Judged(subject=member.name, judgment=pooled, env_step=evaluation.env_step)
                 key = f"judged/{member.name}@{evaluation.env_step}"
                 context.store.emit(ev.Event(judged=judged), iteration=number, key=key)

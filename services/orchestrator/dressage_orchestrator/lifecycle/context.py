@@ -12,7 +12,7 @@ import contextvars
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import CancelledError
+from concurrent.futures import wait
 from dataclasses import dataclass
 from threading import Event
 from typing import Any, TypeVar
@@ -220,16 +220,13 @@ class SessionContext:
         future = contextvars.Context().run(asyncio.run_coroutine_threadsafe, _awaited(work), self.engine.loop)
         try:
             while True:
-                try:
-                    return future.result(_POLL_SECONDS)
-                except TimeoutError:
-                    if future.done():
-                        return future.result()
-                except CancelledError:
-                    raise Interrupted from None
-                now = time.monotonic()
-                if self.engine.stopping.is_set():
+                wait([future], _POLL_SECONDS)
+                # Also before a result: services stop with this server, and the errors of their calls must not be recorded.
+                if self.engine.stopping.is_set() or future.cancelled():
                     raise Interrupted
+                if future.done():
+                    return future.result()
+                now = time.monotonic()
                 if now > deadline:
                     raise errors.DeadlineExceeded(f"a call took more than {allowed:g} s", reason="CALL_TOO_SLOW")
                 if now > next_poll and not through_cancel:

@@ -6,6 +6,7 @@ Verdicts are stored in the rollouts; members' judgments are aggregated from thei
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
 from dressage.api.v1 import event_pb2 as ev
@@ -22,6 +23,8 @@ ROLE = "judge"
 """Role under which the cost of judge's model calls is counted."""
 
 _MAX_VIDEO_ROLLOUTS = 12
+"""Maximum number of rollouts that video judges in an iteration; judgments count what is left out."""
+
 _MAX_ROLLOUTS = 300
 """Maximum number of rollouts of one request."""
 
@@ -53,22 +56,48 @@ def judge_by_code(
     return _record(context, assignment, answer)
 
 
+@dataclass(frozen=True)
+class VideoOutcome:
+    """What judging by video resulted in.
+
+    :param without_video: why no rollout was judged by video; empty if one was.
+    :param left_out: number of deciding rollouts without a verdict by video.
+    """
+
+    cost: v1.Cost = field(default_factory=v1.Cost)
+    without_video: str = ""
+    left_out: int = 0
+
+
 def judge_by_video(
     context: SessionContext, assignment: str, members: Sequence[v1.Member], judge_source: str
-) -> v1.Cost:
+) -> VideoOutcome:
     """Judge the deciding rollouts by video, if the session's model accepts images, and store the verdicts. In a step.
 
-    An error results in a warning and does not fail the session, because the rollouts were judged by code.
+    An error results in a warning and does not fail the session, if the rollouts were judged by code.
 
     :param members: members whose rollouts decide.
-    :return: the cost.
+    :param judge_source: empty if only video judges.
+    :raises FailedPrecondition: VIDEO_NOT_JUDGED if only video judges, and it judged no rollout.
     """
-    rollouts = deciding_rollouts(members, context.spec.video_judging)
-    if not rollouts or not _may_use_video(context.spec):
-        return v1.Cost()
+    outcome = _judge_by_video(context, assignment, members, judge_source)
+    if outcome.without_video and not judge_source:
+        message = f"no rollout was judged, because only video judges this session: {outcome.without_video}"
+        raise FailedPrecondition(message, reason="VIDEO_NOT_JUDGED")
+    return outcome
+
+
+def _judge_by_video(
+    context: SessionContext, assignment: str, members: Sequence[v1.Member], judge_source: str
+) -> VideoOutcome:
+    deciding = deciding_rollouts(members, context.spec.video_judging)
     session = context.store.get()
-    if budget.used_up(session, now=context.store.now()) is not None:
-        return v1.Cost()
+    reason = _without_video(context.spec) or ("" if deciding else "no rollout decides")
+    if not reason and budget.used_up(session, now=context.store.now()) is not None:
+        reason = "the session's budget is used up"
+    if reason:
+        return VideoOutcome(without_video=reason)
+    rollouts = deciding[:_MAX_VIDEO_ROLLOUTS]
     parts = resource_names.parse_assignment(assignment)
     request = _request(context, rollouts, judge_source)
     chosen = role_models.model_of(context.spec, role_models.VIDEO)
@@ -80,6 +109,7 @@ def judge_by_video(
     request.brief.intent, request.brief.environment = context.spec.intent, context.environment
     request.brief.criteria.extend(context.spec.criteria)
     request.video.rollouts.extend(rollouts)
+    request.video.options.CopyFrom(context.spec.video_options)
     request.remaining_budget.CopyFrom(budget.remaining(session))
     total = v1.Cost()
     try:
@@ -96,14 +126,21 @@ def judge_by_video(
         context.store.warn("VIDEO_NOT_JUDGED", message, iteration=parts.iteration, key=f"notices/{assignment}")
     for entry in answer.rollouts:
         add_cost(total, entry.judgment.cost)
-    return total
+    seen = sum(entry.judgment.video_rollouts for entry in answer.rollouts)
+    return VideoOutcome(total, "" if seen else "; ".join(notices)[:1000], len(deciding) - seen)
 
 
-def pool_members(context: SessionContext, assignment: str) -> list[v1.Member]:
-    """Aggregate each member's judgment from its last checkpoint and store it; returns the members. In a step."""
+def pool_members(context: SessionContext, assignment: str, *, without_video: str = "") -> list[v1.Member]:
+    """Aggregate each member's judgment from its last checkpoint and store it; returns the members. In a step.
+
+    :param without_video: why video did not judge these members; stored in judgments without video.
+    """
     threshold = context.spec.pass_threshold
     members = context.store.members(assignment)
     judged = {member.name: aggregate.member_judgment(member, threshold=threshold) for member in members}
+    for judgment in judged.values():
+        if without_video and not judgment.video_rollouts:
+            judgment.without_video = without_video
     return context.store.judge_members(assignment, judged)
 
 
@@ -132,19 +169,23 @@ def deciding_rollouts(members: Sequence[v1.Member], selection: v1.VideoJudging.V
             continue
         judged = [entry for entry in member.evaluations if aggregate.checkpoint_score(entry) is not None]
         best = max(judged, key=lambda entry: aggregate.checkpoint_score(entry) or 0.0, default=None)
-        last = member.evaluations[-1]
+        last = aggregate.deciding(member)
         if selection == v1.VIDEO_JUDGING_ALL:
             chosen += [rollout.artifact for rollout in last.rollouts]
             continue
         for entry in (last, best) if best is not None and best is not last else (last,):
             chosen += [rollout.artifact for rollout in entry.rollouts if rollout.label == "median"]
-    return list(dict.fromkeys(chosen))[:_MAX_VIDEO_ROLLOUTS]
+    return list(dict.fromkeys(chosen))
 
 
-def _may_use_video(spec: v1.SessionSpec) -> bool:
-    """Whether the model may accept images: the built-in author and recordings have no vision support."""
+def _without_video(spec: v1.SessionSpec) -> str:
+    """Why the session does not use video; empty if it does. Built-in authors and recordings have no vision support."""
+    if spec.video_judging == v1.VIDEO_JUDGING_NONE:
+        return "the session does without video (video_judging none)"
     model = role_models.model_of(spec, role_models.VIDEO).model
-    return spec.video_judging != v1.VIDEO_JUDGING_NONE and is_language_model(model)
+    if not is_language_model(model):
+        return f"{model} has no vision support"
+    return ""
 
 
 def _request(context: SessionContext, rollouts: Sequence[str], judge_source: str) -> judge_pb.JudgeRequest:
@@ -154,4 +195,5 @@ def _request(context: SessionContext, rollouts: Sequence[str], judge_source: str
 
 
 def _record(context: SessionContext, assignment: str, answer: judge_pb.JudgeResponse) -> list[v1.Member]:
-    return context.store.record_verdicts(assignment, {entry.rollout: entry.judgment for entry in answer.rollouts})
+    judged = {entry.rollout: entry.judgment for entry in answer.rollouts if entry.judgment.verdicts}
+    return context.store.record_verdicts(assignment, judged)

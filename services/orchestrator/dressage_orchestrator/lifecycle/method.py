@@ -225,6 +225,10 @@ class Method(Protocol):
         """Score required to succeed, as text; by default the pass threshold."""
         return f"{spec.pass_threshold:g}"
 
+    def note(self, spec: v1.SessionSpec) -> str:
+        """What the user should know of the speed of a spec with defaults; by default nothing."""
+        return ""
+
     def text(self, iteration: v1.Iteration) -> str:
         """The iteration's proposal as text; empty if there is none yet."""
         ...

@@ -40,6 +40,8 @@ class _Process:
     engine: Engine | None = None
     methods: Methods = Methods({})
     running: set[str] = set()
+    held: set[str] = set()
+    """Sessions of earlier servers that stay interrupted."""
     lock = threading.Lock()
 
 
@@ -47,10 +49,10 @@ class _Process:
 def _running(session: str, key: str) -> Iterator[Engine]:
     """Register a workflow as running in this process.
 
-    :raises Interrupted: when the server stops.
+    :raises Interrupted: when the server stops, or the session is held.
     """
     engine = _Process.engine
-    if engine is None or engine.stopping.is_set():
+    if engine is None or engine.stopping.is_set() or session in _Process.held:
         raise Interrupted
     with _Process.lock:
         _Process.running.add(key)
@@ -120,8 +122,10 @@ class Workflows:
         }
 
     def launch(self) -> None:
-        """Start DBOS and resume all active sessions. Blocks during migrations of the database."""
+        """Start DBOS and resume all active sessions, or hold them. Blocks during migrations of the database."""
         active = recovery.active(self._engine.database)
+        if self._engine.settings.hold and not self._engine.database.shared:
+            _Process.held, active = {session for session, _ in active}, []
         _Process.engine, _Process.methods = self._engine, self._methods
         DBOS(config=self._config)
         DBOS.launch()
@@ -130,6 +134,28 @@ class Workflows:
         for session, epoch in active:
             metrics.WORKFLOW_RECOVERIES.inc()
             self.start(session, epoch)
+
+    def held(self, session: str) -> bool:
+        """Return whether a session of an earlier server stays interrupted."""
+        return session in _Process.held
+
+    def release(self, session: str) -> bool:
+        """Resume a session that is held; return whether it was."""
+        with _Process.lock:
+            if session not in _Process.held:
+                return False
+            _Process.held.discard(session)
+        for active, epoch in recovery.active(self._engine.database):
+            if active == session:
+                self._restart(_workflow_id(session, epoch), session, epoch)
+        return True
+
+    def _restart(self, key: str, session: str, epoch: int) -> None:
+        if DBOS.get_workflow_status(key) is None:
+            self.start(session, epoch)
+        else:
+            metrics.WORKFLOW_RECOVERIES.inc()
+            DBOS.resume_workflow(key)
 
     def owners(self) -> set[str]:
         """Executors that own pending workflows; none before `launch`."""
@@ -149,7 +175,8 @@ class Workflows:
     def start_pending(self) -> None:
         """Start sessions whose server died after storing them and before starting their workflow."""
         for session, epoch in recovery.waiting(self._engine.database):
-            self.start(session, epoch)
+            if not self.held(session):
+                self.start(session, epoch)
 
     def check_launched(self) -> None:
         """Check that this server runs workflows.
@@ -179,10 +206,14 @@ class Workflows:
         """
         for session, epoch in recovery.active(self._engine.database):
             stored = DBOS.get_workflow_status(_workflow_id(session, epoch))
-            if stored is not None and stored.status not in _LIVE_WORKFLOWS:
+            if stored is not None and stored.status not in _LIVE_WORKFLOWS and not self.held(session):
                 self._reopen(session, epoch, stored.status)
         pending = DBOS.list_workflows(status="PENDING", executor_id=self._executor, load_input=False, load_output=False)
-        idle = {entry.workflow_id for entry in pending if not self._runs_here(entry.workflow_id)}
+        idle = {
+            entry.workflow_id
+            for entry in pending
+            if not self._runs_here(entry.workflow_id) and not self.held(entry.workflow_id.partition(":")[0])
+        }
         for key in sorted(idle & self._idle):  # idle in two calls: it is neither starting nor ending
             self._log.warning("a workflow has no thread; it is resumed", workflow=key)
             DBOS.resume_workflow(key)
@@ -220,4 +251,4 @@ class Workflows:
         if self._workflow_engine is not None:
             self._workflow_engine.dispose()
         _Process.engine, _Process.methods = None, Methods({})
-        _Process.running = set()
+        _Process.running, _Process.held = set(), set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from dressage.artifacts.store import Grant
 from dressage_trainer.evaluation.player_pool import PlayerPool
 from dressage_trainer.lease.kernels import Kernels
 from dressage_trainer.lease.sandboxes import Sandboxes
-from dressage_trainer.lease.work import WorkStream
+from dressage_trainer.lease.work import EarlyEnd, WorkStream
 from dressage_trainer.speed.compiled import CompiledCache, Fillings
 
 Cause = pb.AssignmentFailure.Cause
@@ -32,6 +32,7 @@ class AssignmentContext:
     :param terminate: set on SIGTERM and near the deadline: store what a resume needs, and return None.
     :param cancelled: set when the orchestrator cancels this assignment or stops the trainer: return None at once.
     :param sandboxes: starts sandboxed processes, and keeps spare ones between assignments.
+    :param early_end: whether a training is to end early; requested at any time by the orchestrator.
     :param allow_unsandboxed: run generated code even where the kernel lacks a sandbox.
     :param compiled: compiled updates of earlier assignments.
     :param fillings: adds to them in the background.
@@ -45,6 +46,7 @@ class AssignmentContext:
     terminate: asyncio.Event
     cancelled: asyncio.Event
     sandboxes: Sandboxes
+    early_end: EarlyEnd = field(default_factory=EarlyEnd)
     allow_unsandboxed: bool = False
     compiled: CompiledCache | None = None
     fillings: Fillings | None = None

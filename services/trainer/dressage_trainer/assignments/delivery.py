@@ -39,6 +39,11 @@ def evaluation_item(reference: pb.PolicyRef) -> str:
     return f"evaluation/{reference.member}/{reference.env_step}"
 
 
+def final_item(reference: pb.PolicyRef) -> str:
+    """Return the item of the last evaluation of a training that ends early: its policy was evaluated as a checkpoint before."""
+    return f"final/{reference.member}/{reference.env_step}"
+
+
 def member_item(member: str) -> str:
     """Return the item of a member that has ended."""
     return f"member/{member}"
@@ -125,11 +130,14 @@ class Delivery:
         """Remove the local copy of a bundle."""
         shutil.rmtree(self._bundle(reference), ignore_errors=True)
 
-    async def evaluation(self, reference: pb.PolicyRef, episodes: Sequence[Episode]) -> None:
-        """Upload the p10, median and p90 rollouts, and report the evaluation."""
+    async def evaluation(self, reference: pb.PolicyRef, episodes: Sequence[Episode], *, again: bool = False) -> None:
+        """Upload the p10, median and p90 rollouts, and report the evaluation.
+
+        :param again: whether the policy was evaluated as a checkpoint before; its rollouts get other keys, as they may be read.
+        """
         chosen = representative([episode.proposed_return for episode in episodes])
-        folder = f"members/{reference.member}/rollouts"
-        keys = {label: f"{folder}/{reference.env_step}_{label}.npz" for label in LABELS}
+        folder, part = f"members/{reference.member}/rollouts", "_final" if again else ""
+        keys = {label: f"{folder}/{reference.env_step}{part}_{label}.npz" for label in LABELS}
         files = {}
         for label, index in chosen.items():
             path = self._staging / keys[label]
@@ -139,7 +147,7 @@ class Delivery:
         await put_files(self._context, files)
         message = evaluation(episodes, env_step=reference.env_step, keys=keys)
         report = pb.EvaluationReport(member=reference.member, evaluation=message)
-        self._context.report(evaluation_item(reference), evaluation=report)
+        self._context.report(final_item(reference) if again else evaluation_item(reference), evaluation=report)
         for path in files.values():
             path.unlink(missing_ok=True)
 

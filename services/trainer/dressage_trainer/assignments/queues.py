@@ -84,6 +84,12 @@ class EvaluationQueue:
         """Add a policy."""
         self._queue.put_nowait(reference)
 
+    def clear(self) -> None:
+        """Drop the policies that wait; evaluations in progress continue."""
+        while not self._queue.empty():
+            self._queue.get_nowait()
+            self._queue.task_done()
+
     async def run(self) -> None:
         """Evaluate what is put, until cancelled. An evaluation's exception ends it."""
         try:

@@ -27,6 +27,7 @@ from dressage.policies.kinds.spec import FEATURES
 from dressage.policies.sb3_baselines import BASELINES, training_episodes
 from dressage.programs.engine.trees import flatten
 from dressage.programs.families import MAX_STATE, TRACES, ProgramTask, program_task
+from dressage.programs.languages.store import language_code
 from dressage.programs.search.settings import Schedule
 from dressage.programs.syntax import to_text
 from google.protobuf.message import Message
@@ -373,6 +374,7 @@ def program_search_task(assignment: pb.SearchAssignment, *, cores: int) -> Progr
         neighbours=check_count("program.neighbours", settings.neighbours or NEIGHBOURS, most=MAX_PROGRAMS),
         schedule=schedule,
         threads=min(max(1, cores), _MAX_THREADS),
+        code=language_code(assignment.environment),
     )
 
 

@@ -17,7 +17,7 @@ from dressage_trainer.assignments.context import (
     assignment_refused,
     first_of,
 )
-from dressage_trainer.assignments.delivery import Delivery, evaluation_item
+from dressage_trainer.assignments.delivery import Delivery, evaluation_item, member_item
 from dressage_trainer.assignments.requests import options_of
 from dressage_trainer.evaluation.evaluator_pool import EVALUATOR, EvaluationSettings, EvaluatorPool, stopped_by
 from dressage_trainer.lease.files import get_file
@@ -56,9 +56,17 @@ async def _score_all(context: AssignmentContext, pool: EvaluatorPool) -> pb.Assi
     stopped = dict(context.assignment.stopped)
 
     async def one(reference: pb.PolicyRef) -> int:
+        """Score a policy and deliver it if requested; return the number of episodes played."""
+        played = 0
+        if not context.finished(evaluation_item(reference)) and reference.member not in stopped:
+            played = await play(reference)
+        if task.deliver and reference.member not in stopped and not context.finished(member_item(reference.member)):
+            await delivery.fetch_policy(reference)
+            await delivery.member(reference)
+        return played
+
+    async def play(reference: pb.PolicyRef) -> int:
         """Score a policy; return the number of episodes played."""
-        if context.finished(evaluation_item(reference)) or reference.member in stopped:
-            return 0
         policy = await _fetch(context, reference)
         try:
             episodes = await pool.evaluate(policy, range(task.seed, task.seed + task.episodes))

@@ -16,8 +16,11 @@ from typing import Any
 import numpy as np
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.api.v1 import session_pb2
+from dressage.envs.custom import is_registered_task
 from dressage.errors import DressageError, InvalidArgument, NotFound
+from dressage.programs.languages.failures import ended as language_ended
 from dressage.sandbox.limits import GIB, Limits
+from dressage.sandbox.pipe import ChannelClosed
 from dressage.sandbox.process import SandboxProcess
 
 from dressage_trainer import checkpoints
@@ -29,6 +32,7 @@ from dressage_trainer.assignments.context import (
 )
 from dressage_trainer.assignments.requests import program_search_task, search_task
 from dressage_trainer.assignments.step_rate import StepRate
+from dressage_trainer.evaluation.player_pool import LANGUAGE_SECONDS, blames_plugin
 from dressage_trainer.lease.files import get_file, put_files
 from dressage_trainer.lease.kernels import Kernels
 from dressage_trainer.lease.sandboxes import SandboxSpec
@@ -59,6 +63,8 @@ _COMPILING_SECONDS = 1.0
 """Between two reports that kernels are being compiled."""
 _SILENCE_SECONDS = 300.0
 """The search reports every second that it is alive, once its environment exists."""
+_EXIT_SECONDS = 5.0
+"""A process that closed its channel has ended by then."""
 _LAST_STATE_SECONDS = 20.0
 _DEFAULT_CHECKPOINT_SECONDS = 60.0
 _PARAMETERS = "best_parameters"
@@ -74,6 +80,8 @@ async def search(context: AssignmentContext) -> pb.AssignmentResult | None:
         return assignment_refused(error.reason, error.message)
     try:
         return await _Serving(context, task).run()
+    except InvalidArgument as error:
+        return assignment_refused(error.reason, error.message)
     except DressageError as error:
         return infrastructure_failed(error.reason, error.message)
 
@@ -84,6 +92,7 @@ class _Serving:
     def __init__(self, context: AssignmentContext, task: SearchTask | ProgramSearchTask) -> None:
         self._context = context
         self._task = task
+        self._language = task.environment.partition("/")[0] if is_registered_task(task.environment) else ""
         self._rate, self._candidate_rate = StepRate(), StepRate()
         self._storing: asyncio.Future[None] | None = None
         self._receiving: asyncio.Future[SearchMessage] | None = None
@@ -163,7 +172,7 @@ class _Serving:
         :raises DressageError: if the process fails.
         """
         if self._receiving is None:
-            self._receiving = asyncio.ensure_future(_receive(process))
+            self._receiving = asyncio.ensure_future(_receive(process, language=self._language))
         await first_of(self._receiving, self._context.cancelled, *until)
         if not self._receiving.done():
             return None
@@ -264,15 +273,25 @@ def _program_result(ended: ProgramsEnded) -> session_pb2.SearchResult:
     )
 
 
-async def _receive(process: SandboxProcess) -> SearchMessage:
+async def _receive(process: SandboxProcess, *, language: str = "") -> SearchMessage:
     """Return the next message.
 
-    :raises DressageError: if the process ends instead.
+    :param language: registered language whose code the process runs; empty: none.
+    :raises InvalidArgument: if that code ends the process, or no sign of it comes in time.
+    :raises DressageError: if the process ends otherwise.
     """
+    silence = LANGUAGE_SECONDS if language else _SILENCE_SECONDS
     try:
-        return parse(await asyncio.to_thread(process.channel.recv, timeout=_SILENCE_SECONDS))
+        return parse(await asyncio.to_thread(process.channel.recv, timeout=silence))
     except DressageError as error:
-        ended = await asyncio.to_thread(process.kill)
+        closed = isinstance(error, ChannelClosed)
+        ended = (await asyncio.to_thread(process.wait, _EXIT_SECONDS) if closed else None) or await asyncio.to_thread(
+            process.kill
+        )
+        if language and blames_plugin(ended, error):
+            problem = ended.reason if closed else f"no sign of the search ({error.message})"
+            failure = language_ended(language, problem, ended.stderr_tail)
+            raise InvalidArgument(failure.message, reason=failure.reason) from error
         tail = f": {ended.stderr_tail[-2000:]}" if ended.stderr_tail else ""
         message = f"the search's process failed ({error.message}; {ended.reason}){tail}"
         raise DressageError(message, reason="SEARCH_FAILED") from error

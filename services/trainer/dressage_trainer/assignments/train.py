@@ -4,6 +4,9 @@ Four tasks run. The listener handles the learner's messages at once, so that liv
 policies at their marks and checkpoints, in an order from which another attempt can resume. The evaluation queue evaluates
 uploaded policies. The fourth waits for the first of the others to end, or for the order to stop. On SIGTERM it stores the
 checkpoint of the last update boundary and waits for no evaluation: the next attempt finds their policies in the store.
+
+The orchestrator may end a training early, with policies that were uploaded at a mark. The learner is then killed, and these
+policies are evaluated and delivered as a finished training's are. Another attempt does the same, without a learner.
 """
 
 from __future__ import annotations
@@ -30,7 +33,14 @@ from dressage_trainer.assignments.context import (
     assignment_refused,
     first_of,
 )
-from dressage_trainer.assignments.delivery import Delivery, bundle_prefix, evaluation_item, member_item, policy_item
+from dressage_trainer.assignments.delivery import (
+    Delivery,
+    bundle_prefix,
+    evaluation_item,
+    final_item,
+    member_item,
+    policy_item,
+)
 from dressage_trainer.assignments.learner_process import (
     LEARNER,
     LEARNER_LIMITS,
@@ -89,6 +99,10 @@ class Training:
         """The learner has sent its last message, or has ended."""
         self._snapshot_requested = False
         self._snapshot_answered = asyncio.Event()
+        self._early_end = context.early_end
+        self._early_end.request(context.assignment)
+        self._fill: dict[str, Any] | None = None
+        """What to compile once the learner has ended; None if it is compiled already."""
         self._log = structlog.get_logger("dressage.trainer.training")
 
     async def run(self) -> pb.AssignmentResult | None:
@@ -98,19 +112,26 @@ class Training:
             return await self._end_without_members()
         uploads = asyncio.ensure_future(self._outbox.run())
         evaluating = asyncio.ensure_future(self._evaluations.run())
-        training = asyncio.ensure_future(self._train())
-        tasks = (training, uploads, evaluating)
+        ending = self._early_end.requested.is_set()
+        tasks = [asyncio.ensure_future(self._end_early() if ending else self._train()), uploads, evaluating]
         context = self._context
         try:
             async with self._pool:
                 try:
-                    await first_of(*tasks, context.cancelled, context.terminate, self._all_stopped)
+                    stops = [context.cancelled, context.terminate, self._all_stopped]
+                    await first_of(*tasks, *stops, *([] if ending else [self._early_end.requested]))
+                    if self._early_end.requested.is_set() and not ending and not any(task.done() for task in tasks):
+                        ending = True
+                        tasks[0].cancel()
+                        await asyncio.gather(tasks[0], return_exceptions=True)
+                        tasks[0] = asyncio.ensure_future(self._end_early())
+                        await first_of(*tasks, *stops)
                     if context.cancelled.is_set():
                         return None
                     if self._all_stopped.is_set():
                         return await self._end_without_members()
-                    if context.terminate.is_set() and not training.done():
-                        return await self._interrupted(training, uploads)
+                    if context.terminate.is_set() and not tasks[0].done():
+                        return None if ending else await self._interrupted(tasks[0], uploads)
                     return next(task for task in tasks if task.done()).result()
                 finally:
                     for task in tasks:
@@ -136,6 +157,23 @@ class Training:
         await self._outbox.flush()
         await self._evaluations.finish()
         return pb.AssignmentResult(train=pb.TrainResult(env_steps=env_steps))
+
+    async def _end_early(self) -> pb.AssignmentResult:
+        """End the learner, and evaluate and deliver the policies with which the training ends."""
+        self._evaluations.clear()
+        if self._starting is not None:
+            learner = await self._starting
+            await asyncio.to_thread(learner.kill)
+            records = await asyncio.to_thread(self._delivery.stage_records, self._members, learner.scratch)
+            self._outbox.put(lambda: self._delivery.records(records))
+            self._compile_for_later()
+        await self._pool.foreground()
+        for member, step in self._early_end.final_steps.items():
+            if not self._context.finished(member_item(member)):
+                self._evaluations.put(pb.PolicyRef(member=member, env_step=step, bundle=bundle_prefix(member, step)))
+        await self._outbox.flush()
+        await self._evaluations.finish()
+        return pb.AssignmentResult(train=pb.TrainResult())
 
     # -- results of earlier attempts
 
@@ -171,6 +209,9 @@ class Training:
         return list(references.values())
 
     def _is_final(self, reference: pb.PolicyRef) -> bool:
+        """Whether the training ends with this policy."""
+        if self._early_end.requested.is_set():
+            return reference.env_step == self._early_end.final_steps.get(reference.member)
         return reference.env_step >= self._task.steps_per_member
 
     # -- learning
@@ -182,6 +223,7 @@ class Training:
         names = [path.name for path in resume]
         spec = train_spec(self._task, cores=self._cores, resume=names, memory_bytes=LEARNER_LIMITS.memory_bytes)
         sandbox, compiled = self._sandbox(spec)
+        self._fill = None if compiled or spec.backend != "jax" else request_of(spec)
         self._starting = asyncio.ensure_future(asyncio.to_thread(context.sandboxes.start, sandbox, LEARNER))
         learner = self._learner = await asyncio.shield(self._starting)
         for path in resume:
@@ -193,10 +235,15 @@ class Training:
             self._outbox.put(lambda: self._delivery.records(records))
             for policy in last.policies:
                 await self._take_policy(policy)
-            if not compiled and context.fillings is not None and spec.backend == "jax":
-                context.fillings.start(request_of(spec))
+            self._compile_for_later()
         self._learned.set()
         return last
+
+    def _compile_for_later(self) -> None:
+        """Compile the updates in the background for later trainings, if they are not compiled yet."""
+        if self._fill is not None and self._context.fillings is not None:
+            self._context.fillings.start(self._fill)
+        self._fill = None
 
     def _sandbox(self, spec: messages.TrainSpec) -> tuple[SandboxSpec, bool]:
         """Return how to start the learner, and whether its updates are compiled already."""
@@ -296,7 +343,8 @@ class Training:
     async def _evaluate(self, reference: pb.PolicyRef) -> None:
         """Evaluate an uploaded policy; deliver it too if it is a member's final one."""
         context, delivery = self._context, self._delivery
-        if reference.member in self._stopped:
+        ending, final = self._early_end.requested.is_set(), self._is_final(reference)
+        if reference.member in self._stopped or (ending and not final):
             return
         try:
             await delivery.fetch_policy(reference)
@@ -305,14 +353,14 @@ class Training:
             delivery.warn(messages.WarningMessage("POLICY_MISSING", text, reference.member))
             return
         policy = await asyncio.to_thread(delivery.load_policy, reference)
-        final = self._is_final(reference)
-        if not context.finished(evaluation_item(reference)):
+        item = final_item(reference) if ending else evaluation_item(reference)
+        if not context.finished(item):
             try:
                 episodes = await self._pool.evaluate(policy, self._seeds(final=final))
             except RewardError as error:
                 self._stop(stopped_by(error, policy))
                 return
-            await delivery.evaluation(reference, episodes)
+            await delivery.evaluation(reference, episodes, again=ending)
         if final and reference.member not in self._stopped and not context.finished(member_item(reference.member)):
             await delivery.member(reference)
         delivery.discard_policy(reference)

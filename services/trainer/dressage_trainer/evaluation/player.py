@@ -1,5 +1,5 @@
 """The player: a sandboxed process that plays candidates on stock Gymnasium or, where an assignment asks for it, by the batched
-engine. It never loads generated code.
+engine. It never loads generated code, but for that of a registered language, whose player plays nothing else.
 
 For that reason it may serve one assignment after another. It keeps its environments, so that a short episode costs little
 more than its steps, and answers through its channel; only a rollout that is kept becomes a file.
@@ -84,7 +84,7 @@ def play(channel: Channel) -> None:
         try:
             reply = _reply(request, environments, lockstep)
         except InvalidArgument as error:
-            reply = {"refused": error.message}
+            reply = {"refused": error.message, "reason": error.reason}
         except FailedPrecondition as error:
             if error.reason != DAMAGED:
                 raise

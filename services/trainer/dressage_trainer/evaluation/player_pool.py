@@ -1,7 +1,7 @@
 """Players that outlive assignments: a trivial candidate must not wait for an interpreter to start.
 
-A player holds no generated code, so an earlier candidate cannot affect a later one. The pool belongs to a lease; one
-assignment after another borrows players from it.
+A player holds no generated code, so an earlier candidate cannot affect a later one. One that loads the code of a registered
+language plays that language only. The pool belongs to a lease; one assignment after another borrows players from it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ from dressage.envs.cards import load_card
 from dressage.envs.packs import process as pack_process
 from dressage.envs.packs.registry import damaged, reinstall_remedy
 from dressage.errors import DeadlineExceeded, DressageError, Internal, InvalidArgument, ResourceExhausted, Unavailable
+from dressage.programs.languages.failures import FAILED
+from dressage.programs.languages.failures import ended as language_ended
+from dressage.programs.languages.store import language_code
 from dressage.sandbox.limits import GIB, Limits
-from dressage.sandbox.pipe import ChannelClosed
+from dressage.sandbox.pipe import ChannelClosed, ProtocolError
 from dressage.sandbox.process import Exit, SandboxProcess
 
 from dressage_trainer.lease.files import copy_from_sandbox
@@ -48,6 +51,8 @@ def sandbox_of(pack: str, ours: SandboxSpec = SANDBOX) -> SandboxSpec:
 
 _REPLY_SECONDS = 600.0
 """Limit for a part of an evaluation, see `assignments.evaluate`; none should take a tenth of it."""
+LANGUAGE_SECONDS = 180.0
+"""Limit for a part of an evaluation, or between two signs of a search, with the code of a registered language."""
 _EXIT_SECONDS = 5.0
 """A process that closed its channel has ended by then."""
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)
@@ -57,6 +62,12 @@ _SHOWN = 500
 _MAX_TRACE = 1 << 16
 """Characters of an episode as text."""
 _PLAYER = "dressage_trainer.evaluation.player:play"
+
+
+def blames_plugin(ended: Exit, error: DressageError) -> bool:
+    """Return whether a process that runs a plug-in's code ended because of it; otherwise another attempt may succeed."""
+    caused = ended.kind in ("memory", "timeout", "ok") or ended.bound or ended.code > 0 or -ended.code in _CRASHES
+    return caused or isinstance(error, DeadlineExceeded | ProtocolError)
 
 
 @dataclass(frozen=True)
@@ -93,7 +104,7 @@ class PlayerPool:
 
         :raises FailedPrecondition: if the environment's pack is not installed.
         """
-        player = self._take(environment, load_card(environment).pack)
+        player = self._take(environment, load_card(environment).pack, language_code(environment))
         player.environment = environment
         try:
             yield player
@@ -104,16 +115,16 @@ class PlayerPool:
             else:
                 self._idle.append(player)
 
-    def _take(self, environment: str, pack: str) -> Player:
+    def _take(self, environment: str, pack: str, code: str) -> Player:
         if self._closed:
             raise Internal("the pool of players is closed")
         for index in reversed(range(len(self._idle))):
-            if self._idle[index].environment == environment:
+            if self._idle[index].environment == environment and self._idle[index].code == code:
                 return self._idle.pop(index)
         for index in reversed(range(len(self._idle))):
-            if self._idle[index].pack == pack:
+            if self._idle[index].pack == pack and self._idle[index].code == code:
                 return self._idle.pop(index)
-        player = Player(self._sandboxes, sandbox_of(pack, self._sandbox), pack=pack)
+        player = Player(self._sandboxes, sandbox_of(pack, self._sandbox), pack=pack, code=code)
         self._all.add(player)
         return player
 
@@ -129,10 +140,11 @@ class Player:
 
     :param sandbox: how its process is started.
     :param pack: environment pack whose environments it plays; empty: ours.
+    :param code: registered language whose code it loads, see `language_code`; empty: it loads no generated code.
     """
 
-    def __init__(self, sandboxes: Sandboxes, sandbox: SandboxSpec = SANDBOX, *, pack: str = "") -> None:
-        self._sandboxes, self._sandbox, self.pack = sandboxes, sandbox, pack
+    def __init__(self, sandboxes: Sandboxes, sandbox: SandboxSpec = SANDBOX, *, pack: str = "", code: str = "") -> None:
+        self._sandboxes, self._sandbox, self.pack, self.code = sandboxes, sandbox, pack, code
         self._process: SandboxProcess | None = None
         self._requests = itertools.count()
         self.environment = ""
@@ -184,8 +196,9 @@ class Player:
         """
         process = self._running()
         try:
-            process.channel.send(request, timeout=_REPLY_SECONDS)
-            reply = process.channel.recv(timeout=_REPLY_SECONDS)
+            limit = LANGUAGE_SECONDS if self.code else _REPLY_SECONDS
+            process.channel.send(request, timeout=limit)
+            reply = process.channel.recv(timeout=limit)
         except DressageError as error:
             raise self._failure(process, error) from error
         self._answered = True
@@ -194,7 +207,8 @@ class Player:
             self._discard(process)  # its half-imported packages would fail otherwise next time
             raise damaged(self.pack, self.environment, problem)
         if "refused" in reply:
-            raise InvalidArgument(str(reply["refused"])[:2000], field="parameters")
+            reason = FAILED if self.code and reply.get("reason") == FAILED else None
+            raise InvalidArgument(str(reply["refused"])[:2000], field="parameters", reason=reason)
         if "error" in reply:
             number = int(reply["error"])
             raise OSError(number, os.strerror(number), "rollouts of an evaluation")
@@ -259,6 +273,10 @@ class Player:
         if ended.kind == "memory" and (beyond or ended.code != -signal.SIGKILL):
             message = f"an evaluation was ended: {ended.reason}; lower max_episode_steps or keep no rollouts"
             return ResourceExhausted(message, reason="EPISODE_TOO_LONG")
+        if self.code and blames_plugin(ended, error):
+            problem = error.message if isinstance(error, DeadlineExceeded) else ended.reason
+            found = language_ended(self.environment.partition("/")[0], problem, ended.stderr_tail)
+            return InvalidArgument(found.message, reason=FAILED)
         if self.pack:
             return self._failure_of_pack(ended, error)
         if ended.stderr_tail and not isinstance(error, DeadlineExceeded):

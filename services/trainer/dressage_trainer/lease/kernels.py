@@ -21,7 +21,7 @@ from dressage.envs.tasks import SIMULATED_IDS
 from dressage.episodes.table import COMPILED_IDS
 from dressage.episodes.versions import FOLDER_VARIABLE, facts
 from dressage.errors import DressageError
-from dressage.programs.families import has_programs
+from dressage.programs.families import FAMILIES
 from dressage.sandbox.limits import GIB, Limits
 from dressage.sandbox.process import SandboxProcess
 
@@ -143,7 +143,7 @@ class Kernels:
 
 def _kernels_of(environment: str) -> str | None:
     """Return the name of the kernels that an environment needs; None if it has none."""
-    if has_programs(environment):
+    if environment.partition("/")[0] in FAMILIES:  # those of a registered language were compiled when it was registered
         return _PROGRAMS
     if environment in SIMULATED_IDS:
         return _SIMULATED

@@ -36,6 +36,24 @@ class _Cut(Exception):
 
 
 @dataclass
+class EarlyEnd:
+    """Whether a training is to end early, and with which policies.
+
+    :param requested: set once it is.
+    :param final_steps: environment steps of each member's final policy, by id.
+    """
+
+    requested: asyncio.Event = field(default_factory=asyncio.Event)
+    final_steps: dict[str, int] = field(default_factory=dict)
+
+    def request(self, assignment: pb.Assignment) -> None:
+        """Set it if the assignment is sent to be ended early."""
+        if assignment.train.final_steps and not self.requested.is_set():
+            self.final_steps.update(assignment.train.final_steps)
+            self.requested.set()
+
+
+@dataclass
 class _State:
     """What must survive a redial."""
 
@@ -47,6 +65,10 @@ class _State:
     """Those that were received, so that a repetition is dropped."""
     cancellations: dict[int, asyncio.Event] = field(default_factory=dict)
     """By assignment; see `WorkStream.cancellation`."""
+    early_ends: dict[int, EarlyEnd] = field(default_factory=dict)
+    """By assignment; see `WorkStream.early_end`."""
+    answered: set[int] = field(default_factory=set)
+    """Assignments that this trainer has ended."""
 
 
 @dataclass
@@ -179,14 +201,13 @@ class WorkStream:
         """Handle one message; return whether it ends the work."""
         kind = response.WhichOneof("message")
         if kind == "assignment":
-            if response.assignment.id not in self._state.seen_assignments:
-                self._state.seen_assignments.add(response.assignment.id)
-                self.assignments.put_nowait(response.assignment)
+            self._receive_assignment(response.assignment)
         elif kind == "report_accepted":
             self._last_good = time.monotonic()
             report = self._state.unaccepted.pop(response.report_accepted.sequence, None)
             if report is not None and _may_be_repeated(report):
                 self._state.seen_assignments.discard(report.assignment)
+                self._state.answered.discard(report.assignment)
             self._set_drained_if_empty()
         elif kind == "transfer_grants":
             self._last_good = time.monotonic()
@@ -208,6 +229,22 @@ class WorkStream:
             return True
         return False
 
+    def _receive_assignment(self, assignment: pb.Assignment) -> None:
+        """Queue a new assignment. One that is sent again after a redial is dropped, unless it now ends early."""
+        state, number = self._state, assignment.id
+        if number not in state.seen_assignments:
+            state.seen_assignments.add(number)
+            self.assignments.put_nowait(assignment)
+        elif assignment.train.final_steps and not self.early_end(number).requested.is_set():
+            if number in state.answered:  # it had just ended by itself, and the orchestrator decided before it knew
+                state.answered.discard(number)
+                self.assignments.put_nowait(assignment)
+            self.early_end(number).request(assignment)
+
+    def early_end(self, assignment: int) -> EarlyEnd:
+        """Return whether the training of an assignment is to end early."""
+        return self._state.early_ends.setdefault(assignment, EarlyEnd())
+
     def cancellation(self, assignment: int) -> asyncio.Event:
         """Return the event that is set once an assignment is cancelled, or the trainer is stopped."""
         event = self._state.cancellations.setdefault(assignment, asyncio.Event())
@@ -218,6 +255,8 @@ class WorkStream:
     def forget(self, assignment: int) -> None:
         """Drop what is kept for the cancellation of an assignment that has ended."""
         self._state.cancellations.pop(assignment, None)
+        self._state.early_ends.pop(assignment, None)
+        self._state.answered.add(assignment)
 
     def _cancel(self, assignment: int) -> None:
         """Note that an assignment is cancelled, and drop what is not yet reported about it."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from dressage.training.metrics import EPISODE_WINDOW
 
 Arrays = dict[str, np.ndarray]
-
-_WINDOW = 20
 
 
 class EpisodeStatistics:
@@ -22,8 +21,8 @@ class EpisodeStatistics:
         self._return = np.zeros((members, num_envs))
         self._stock = np.zeros((members, num_envs))
         self._length = np.zeros((members, num_envs))
-        # The last _WINDOW ended episodes of each member: return, stock return, length; NaN where none yet.
-        self._recent = np.full((members, _WINDOW, 3), np.nan)
+        # The last EPISODE_WINDOW ended episodes of each member: return, stock return, length; NaN where none yet.
+        self._recent = np.full((members, EPISODE_WINDOW, 3), np.nan)
         self._count = np.zeros(members, np.int64)
         self._terms: dict[str, np.ndarray] = {}
         self._magnitudes: dict[str, np.ndarray] = {}
@@ -53,7 +52,7 @@ class EpisodeStatistics:
 
     def _end(self, done: np.ndarray) -> None:
         for member, env in zip(*np.nonzero(done), strict=True):
-            slot = self._count[member] % _WINDOW
+            slot = self._count[member] % EPISODE_WINDOW
             self._recent[member, slot] = (
                 self._return[member, env],
                 self._stock[member, env],
@@ -71,7 +70,7 @@ class EpisodeStatistics:
         steps = max(self._steps, 1)
         rows: list[dict[str, float | None]] = []
         for member in range(self._members):
-            ended = self._recent[member][: min(int(self._count[member]), _WINDOW)]
+            ended = self._recent[member][: min(int(self._count[member]), EPISODE_WINDOW)]
             mean = ended.mean(axis=0) if len(ended) else (None, None, None)
             names = ("episode_return", "environment_return", "episode_length")
             row: dict[str, float | None] = {

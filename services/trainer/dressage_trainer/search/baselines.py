@@ -24,6 +24,7 @@ from dressage.envs.cards import EnvironmentCard
 from dressage.envs.options import EnvOptions
 from dressage.envs.stock import make_stock, source_of
 from dressage.errors import InvalidArgument
+from dressage.installation import install_command
 from dressage.policies.sb3_baselines import BASELINES, training_episodes
 from numpy.typing import NDArray
 
@@ -193,7 +194,7 @@ def check_installed(algorithm: str) -> None:
     if missing := [name for name in dict.fromkeys(packages) if importlib.util.find_spec(name) is None]:
         message = (
             f"algorithm: {algorithm} needs {', '.join(missing)} where the trainer runs. "
-            "Install them with pip install 'dressage[sb3]'."
+            f"Install them with {install_command('sb3')}."
         )
         raise InvalidArgument(message, field="algorithm", reason="MISSING_PACKAGE")
 

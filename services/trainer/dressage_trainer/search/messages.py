@@ -99,6 +99,7 @@ class ProgramSearchTask:
     :param target: score at which the search ends early; None: it uses its budget.
     :param neighbours: neighbours of a climb of ``hill_climb``.
     :param schedule: fields of `dressage.programs.search.settings.Schedule`.
+    :param code: name and version of a registered language; empty for one of Dressage. A state belongs to one version.
     """
 
     environment: str
@@ -112,6 +113,7 @@ class ProgramSearchTask:
     neighbours: int
     schedule: Mapping[str, Any]
     threads: int
+    code: str = ""
 
     def identity(self) -> dict[str, Any]:
         """Return what the result depends on, as JSON values: a state belongs to one search only."""

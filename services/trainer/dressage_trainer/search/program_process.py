@@ -1,11 +1,12 @@
 """The sandboxed process of a search over programs.
 
-Programs are data: they are parsed and interpreted by the engine, never executed as Python.
+Programs are data: they are parsed and interpreted by the engine, never executed as Python. The process loads the code of a
+registered language to play its programs.
 """
 
 from __future__ import annotations
 
-from dressage.errors import InvalidArgument
+from dressage.errors import FailedPrecondition, InvalidArgument
 from dressage.sandbox.pipe import Channel
 
 from dressage_trainer.search import messages
@@ -24,7 +25,7 @@ def search(channel: Channel) -> None:
         running.send(messages.ProgramImproved(better.evaluated, better.score, better.program))
 
     try:
-        with ProgramSearch(messages.ProgramSearchTask.from_dict(request["task"])) as engine:
+        with ProgramSearch(messages.ProgramSearchTask.from_dict(request["task"]), tick=running.tick) as engine:
             if request["state"] is not None:
                 engine.restore(request["state"])
                 for better in engine.progress.improvements:
@@ -33,7 +34,7 @@ def search(channel: Channel) -> None:
             while not engine.done:
                 engine.advance(improved=improved)
                 running.boundary(engine)
-    except InvalidArgument as error:
+    except (InvalidArgument, FailedPrecondition) as error:
         running.send(messages.Refused(error.reason, error.message))
         return
     progress, best = engine.progress, engine.progress.improvements[-1]

@@ -14,9 +14,10 @@ from typing import Any, Self
 from dressage.errors import InvalidArgument
 from dressage.programs.engine.trees import flatten, unflatten
 from dressage.programs.families import program_task
+from dressage.programs.languages.stepped import DrawingScorer
 from dressage.programs.search.algorithms import new_search
 from dressage.programs.search.best import Improvement
-from dressage.programs.search.parallel import Scorers
+from dressage.programs.search.parallel import Scorer, Scorers
 from dressage.programs.search.settings import CEM_OF_TASK, Latent, Schedule, SearchSettings
 from dressage.programs.syntax import to_text
 
@@ -55,10 +56,11 @@ class ProgramProgress:
 class ProgramSearch:
     """One search. Use it as a context manager: it holds threads.
 
-    :raises InvalidArgument: for a start program that the engine cannot run.
+    :param tick: called after each episode where candidates are played in Python, which may take long.
+    :raises InvalidArgument: for a start program that the engine cannot run, or a plug-in that does not work.
     """
 
-    def __init__(self, task: ProgramSearchTask) -> None:
+    def __init__(self, task: ProgramSearchTask, *, tick: Callable[[], None] | None = None) -> None:
         self._identity = task.identity()
         chosen = program_task(task.environment, task.profile)
         self._language = chosen.language
@@ -72,10 +74,19 @@ class ProgramSearch:
             latent=CEM_OF_TASK.get(chosen.name, Latent()) if task.algorithm == "latent_cem" else Latent(),
         )
         starts = [flatten(chosen.parse(text), chosen.language) for text in task.programs]
-        self._scorers = Scorers(lambda: chosen.scorer(task.states), task.threads)
+        in_python = bool(chosen.family.note)
+
+        def scorer() -> Scorer:
+            made = chosen.scorer(task.states)
+            if isinstance(made, DrawingScorer) and tick is not None:
+                made.tick = tick
+            return made
+
+        # Threads would wait for each other in Python; the result does not depend on their number.
+        self._scorers = Scorers(scorer, 1 if in_python else task.threads)
         self._improvements: list[Improvement] = []
         self._search = new_search(self._scorers, settings, starts, on_improvement=self._improvements.append)
-        self._block = _FIRST_BLOCK
+        self._block = 1 if in_python else _FIRST_BLOCK
         self._counted = (0, 0)  # cache hits and episodes of earlier processes
         self.progress = ProgramProgress()
 

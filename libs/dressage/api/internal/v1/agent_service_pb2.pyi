@@ -551,17 +551,21 @@ class VisualCriterion(google.protobuf.message.Message):
 
     TITLE_FIELD_NUMBER: builtins.int
     DESCRIPTION_FIELD_NUMBER: builtins.int
+    MOMENT_FIELD_NUMBER: builtins.int
     title: builtins.str
     """A few words."""
     description: builtins.str
     """What the frames show where it is met, and what they show where it is not."""
+    moment: builtins.str
+    """When it shows: `throughout`, `start`, `end`, `fastest`, `highest`, `lowest` or `turning`; empty means `throughout`."""
     def __init__(
         self,
         *,
         title: builtins.str = ...,
         description: builtins.str = ...,
+        moment: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["description", b"description", "title", b"title"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["description", b"description", "moment", b"moment", "title", b"title"]) -> None: ...
 
 Global___VisualCriterion: typing_extensions.TypeAlias = VisualCriterion
 
@@ -581,6 +585,8 @@ class EpisodeVideo(google.protobuf.message.Message):
     EPISODE_SECONDS_FIELD_NUMBER: builtins.int
     MOTION_TRAIL_FIELD_NUMBER: builtins.int
     OVERLAY_FIELD_NUMBER: builtins.int
+    FIRST_NUMBER_FIELD_NUMBER: builtins.int
+    CAMERA_FIELD_NUMBER: builtins.int
     clip: builtins.str
     """Artifact key of a clip of the same frames; empty: none."""
     fps: builtins.float
@@ -595,6 +601,10 @@ class EpisodeVideo(google.protobuf.message.Message):
     """Whether each frame also shows pale copies of the robot at earlier times."""
     overlay: builtins.bool
     """Whether the frames display time and state."""
+    first_number: builtins.int
+    """Number of the first frame, so that two videos of a task share no number; 0 means 1."""
+    camera: builtins.str
+    """Name of a camera of the model; empty: a camera that follows the robot."""
     @property
     def pages(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Artifact keys of pages with numbered frames, in order."""
@@ -620,14 +630,16 @@ class EpisodeVideo(google.protobuf.message.Message):
         episode_seconds: builtins.float = ...,
         motion_trail: builtins.bool = ...,
         overlay: builtins.bool = ...,
+        first_number: builtins.int = ...,
+        camera: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["clip", b"clip", "end", b"end", "episode_seconds", b"episode_seconds", "fps", b"fps", "frames", b"frames", "motion_trail", b"motion_trail", "overlay", b"overlay", "pages", b"pages", "start", b"start", "times", b"times"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["camera", b"camera", "clip", b"clip", "end", b"end", "episode_seconds", b"episode_seconds", "first_number", b"first_number", "fps", b"fps", "frames", b"frames", "motion_trail", b"motion_trail", "overlay", b"overlay", "pages", b"pages", "start", b"start", "times", b"times"]) -> None: ...
 
 Global___EpisodeVideo: typing_extensions.TypeAlias = EpisodeVideo
 
 @typing.final
 class VideoJudgeTask(google.protobuf.message.Message):
-    """Frames of an episode to scores."""
+    """Frames of an episode to statuses."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -635,8 +647,12 @@ class VideoJudgeTask(google.protobuf.message.Message):
     CRITERIA_FIELD_NUMBER: builtins.int
     VIDEO_FIELD_NUMBER: builtins.int
     VOTES_FIELD_NUMBER: builtins.int
+    OVERVIEW_FIELD_NUMBER: builtins.int
+    WINDOW_REASON_FIELD_NUMBER: builtins.int
     votes: builtins.int
     """Number of independent replies; 0 means 3."""
+    window_reason: builtins.str
+    """Why this window was chosen."""
     @property
     def brief(self) -> Global___Brief:
         """The intended behaviour."""
@@ -647,7 +663,11 @@ class VideoJudgeTask(google.protobuf.message.Message):
 
     @property
     def video(self) -> Global___EpisodeVideo:
-        """The frames."""
+        """The frames of the decisive window, or of the whole episode."""
+
+    @property
+    def overview(self) -> Global___EpisodeVideo:
+        """Frames of the whole episode, which precede those of the window; not set if the window is the whole episode."""
 
     def __init__(
         self,
@@ -656,9 +676,11 @@ class VideoJudgeTask(google.protobuf.message.Message):
         criteria: collections.abc.Iterable[Global___VisualCriterion] | None = ...,
         video: Global___EpisodeVideo | None = ...,
         votes: builtins.int = ...,
+        overview: Global___EpisodeVideo | None = ...,
+        window_reason: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["brief", b"brief", "video", b"video"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["brief", b"brief", "criteria", b"criteria", "video", b"video", "votes", b"votes"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["brief", b"brief", "overview", b"overview", "video", b"video"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["brief", b"brief", "criteria", b"criteria", "overview", b"overview", "video", b"video", "votes", b"votes", "window_reason", b"window_reason"]) -> None: ...
 
 Global___VideoJudgeTask: typing_extensions.TypeAlias = VideoJudgeTask
 
@@ -1878,14 +1900,17 @@ class VideoVerdict(google.protobuf.message.Message):
     CRITERIA_FIELD_NUMBER: builtins.int
     DIAGNOSIS_FIELD_NUMBER: builtins.int
     DIALECT_FIELD_NUMBER: builtins.int
+    KNOWN_FIELD_NUMBER: builtins.int
     score: builtins.float
-    """Mean over the votes of the mean over the criteria, where met counts 1, partly 0.5, not met 0."""
+    """Mean over the votes of the mean over the criteria, where met counts 1, partly 0.5, not met 0; unknown is left out."""
     spread: builtins.float
     """Standard deviation of the votes' scores."""
     diagnosis: builtins.str
     """Diagnosis of the vote that is closest to the mean."""
     dialect: builtins.str
     """How the frames were sent to the model: `video`, `video_url`, `grid` or `frames`."""
+    known: builtins.float
+    """Share of the statuses that are not unknown; 0: the frames decided nothing, and there is no score."""
     @property
     def votes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """The votes' scores."""
@@ -1903,8 +1928,9 @@ class VideoVerdict(google.protobuf.message.Message):
         criteria: collections.abc.Iterable[Global___VisualScore] | None = ...,
         diagnosis: builtins.str = ...,
         dialect: builtins.str = ...,
+        known: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["criteria", b"criteria", "diagnosis", b"diagnosis", "dialect", b"dialect", "score", b"score", "spread", b"spread", "votes", b"votes"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["criteria", b"criteria", "diagnosis", b"diagnosis", "dialect", b"dialect", "known", b"known", "score", b"score", "spread", b"spread", "votes", b"votes"]) -> None: ...
 
 Global___VideoVerdict: typing_extensions.TypeAlias = VideoVerdict
 
@@ -1919,7 +1945,7 @@ class VisualScore(google.protobuf.message.Message):
     STATUSES_FIELD_NUMBER: builtins.int
     SEEN_FIELD_NUMBER: builtins.int
     score: builtins.float
-    """Mean over the votes: met 1, partly 0.5, not met 0."""
+    """Mean over the votes: met 1, partly 0.5, not met 0; unknown is left out. Not set if all are unknown."""
     seen: builtins.str
     """Observation of the vote that is closest to the mean."""
     @property
@@ -1928,18 +1954,19 @@ class VisualScore(google.protobuf.message.Message):
 
     @property
     def statuses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """`met`, `partly` or `not_met`, one for each vote."""
+        """`met`, `partly`, `not_met` or `unknown`, one for each vote."""
 
     def __init__(
         self,
         *,
         criterion: Global___VisualCriterion | None = ...,
-        score: builtins.float = ...,
+        score: builtins.float | None = ...,
         statuses: collections.abc.Iterable[builtins.str] | None = ...,
         seen: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["criterion", b"criterion"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["criterion", b"criterion", "score", b"score", "seen", b"seen", "statuses", b"statuses"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_score", b"_score", "criterion", b"criterion", "score", b"score"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_score", b"_score", "criterion", b"criterion", "score", b"score", "seen", b"seen", "statuses", b"statuses"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_score", b"_score"]) -> typing.Literal["score"] | None: ...
 
 Global___VisualScore: typing_extensions.TypeAlias = VisualScore
 
@@ -1976,7 +2003,9 @@ class Synthesis(google.protobuf.message.Message):
     CRITERIA_FIELD_NUMBER: builtins.int
     REASONING_FIELD_NUMBER: builtins.int
     score: builtins.float
-    """0.6 × mean status of the code judge's criteria + 0.4 × mean status of the visual criteria."""
+    """0.6 × mean status of the code judge's criteria + 0.4 × mean status of the visual criteria; unknown is left out, and judges
+    all of whose criteria are unknown.
+    """
     decided_by: builtins.str
     """Which evidence decided: `code`, `video` or `both`."""
     reasoning: builtins.str
@@ -2012,7 +2041,7 @@ class SettledCriterion(google.protobuf.message.Message):
     source: builtins.str
     """The judge that the criterion belongs to: `code` or `video`."""
     status: builtins.str
-    """`met`, `partly` or `not_met`."""
+    """`met`, `partly`, `not_met` or `unknown`."""
     evidence: builtins.str
     """The evidence for the status."""
     def __init__(
@@ -2122,11 +2151,14 @@ class Programs(google.protobuf.message.Message):
     PROGRAMS_FIELD_NUMBER: builtins.int
     REJECTED_FIELD_NUMBER: builtins.int
     PROVENANCE_FIELD_NUMBER: builtins.int
+    REPLY_FIELD_NUMBER: builtins.int
     provenance: builtins.str
     """Origin of a recorded reply, such as that it was written by hand; empty for a model's reply."""
+    reply: builtins.str
+    """The text of the reply, for a language whose plug-in reads replies itself (`JudgeService.ReadReplies`); otherwise empty."""
     @property
     def programs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Canonical texts in the DSL, in the order of the reply, each once; at least one."""
+        """Canonical texts in the DSL, in the order of the reply, each once; at least one, unless `reply` is set."""
 
     @property
     def rejected(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -2138,8 +2170,9 @@ class Programs(google.protobuf.message.Message):
         programs: collections.abc.Iterable[builtins.str] | None = ...,
         rejected: collections.abc.Iterable[builtins.str] | None = ...,
         provenance: builtins.str = ...,
+        reply: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["programs", b"programs", "provenance", b"provenance", "rejected", b"rejected"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["programs", b"programs", "provenance", b"provenance", "rejected", b"rejected", "reply", b"reply"]) -> None: ...
 
 Global___Programs: typing_extensions.TypeAlias = Programs
 

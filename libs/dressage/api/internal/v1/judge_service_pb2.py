@@ -28,13 +28,17 @@ from dressage.api.v1 import event_pb2 as dressage_dot_v1_dot_event__pb2
 from dressage.api.v1 import session_pb2 as dressage_dot_v1_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(dressage/internal/v1/judge_service.proto\x12\x14\x64ressage.internal.v1\x1a\x1b\x62uf/validate/validate.proto\x1a(dressage/internal/v1/agent_service.proto\x1a\x17\x64ressage/v1/event.proto\x1a\x19\x64ressage/v1/session.proto\"\xbf\x03\n\x0c\x43heckRequest\x12\"\n\rreward_source\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10H\x00\x12!\n\x0cjudge_source\x18\x02 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10H\x00\x12\"\n\rpolicy_source\x18\x06 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10H\x00\x12$\n\x0f\x66\x65\x65\x64\x62\x61\x63k_source\x18\x07 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10H\x00\x12\x1c\n\x0b\x65nvironment\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12O\n\rnull_controls\x18\x04 \x03(\tB8\xbaH5\x92\x01\x32\"0r.R\x06randomR\tuntrainedR\nmotionlessR\rtime_reversed\x12/\n\x0epass_threshold\x18\x05 \x01(\x01\x42\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00\xf0?)\x00\x00\x00\x00\x00\x00\x00\x00\x12,\n\x0b\x61\x63t_seconds\x18\x08 \x01(\x01\x42\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\xc0\x82@)\x00\x00\x00\x00\x00\x00\x00\x00\x12\"\n\repisode_steps\x18\t \x01(\x05\x42\x0b\xbaH\x08\x1a\x06\x18\xc0\x84=(\x00\x12\x1a\n\x08rollouts\x18\n \x03(\tB\x08\xbaH\x05\x92\x01\x02\x10\x32\x42\x10\n\x07subject\x12\x05\xbaH\x02\x08\x01\"\x9b\x03\n\rCheckResponse\x12\n\n\x02ok\x18\x01 \x01(\x08\x12+\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32\x19.dressage.v1.CheckFailure\x12=\n\x05terms\x18\x03 \x03(\x0b\x32..dressage.internal.v1.CheckResponse.TermsEntry\x12\r\n\x05latex\x18\x04 \x01(\t\x12\r\n\x05style\x18\x05 \x01(\t\x12&\n\x1emilliseconds_per_thousand_rows\x18\x06 \x01(\x01\x12N\n\x0e\x63ontrol_scores\x18\x07 \x03(\x0b\x32\x36.dressage.internal.v1.CheckResponse.ControlScoresEntry\x12\x18\n\x10\x61\x63t_microseconds\x18\x08 \x01(\x01\x1a,\n\nTermsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x34\n\x12\x43ontrolScoresEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xfb\x03\n\x0cJudgeRequest\x12\x1c\n\x0b\x65nvironment\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\x1d\n\x08rollouts\x18\x02 \x03(\tB\x0b\xbaH\x08\x92\x01\x05\x08\x01\x10\xe8\x07\x12!\n\x0cjudge_source\x18\x03 \x01(\tB\x0b\xbaH\x08r\x06\x10\x01(\x80\x80\x10\x12/\n\x0epass_threshold\x18\x04 \x01(\x01\x42\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00\xf0?)\x00\x00\x00\x00\x00\x00\x00\x00\x12\x19\n\x07session\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01\x12\x34\n\x03key\x18\x06 \x01(\tB\'\xbaH$r\"2 ^([a-z0-9][a-z0-9_/.-]{0,119})?$\x12\x17\n\x05model\x18\x07 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01\x12*\n\x05\x62rief\x18\x08 \x01(\x0b\x32\x1b.dressage.internal.v1.Brief\x12\x31\n\x05video\x18\t \x01(\x0b\x32\".dressage.internal.v1.VideoOptions\x12-\n\x10remaining_budget\x18\n \x01(\x0b\x32\x13.dressage.v1.Budget\x12\x46\n\x08thinking\x18\x0b \x01(\tB4\xbaH1r/R\x00R\x03offR\x07minimalR\x03lowR\x06mediumR\x04highR\x05xhighR\x03max\x12\x1a\n\x08\x61pi_base\x18\x10 \x01(\tB\x08\xbaH\x05r\x03\x18\x90\x03\"\xf0\x01\n\x0cVideoOptions\x12\x1a\n\x08rollouts\x18\x01 \x03(\tB\x08\xbaH\x05\x92\x01\x02\x10\x64\x12$\n\x03\x66ps\x18\x02 \x01(\x01\x42\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00N@)\x00\x00\x00\x00\x00\x00\x00\x00\x12\x1d\n\x05start\x18\x03 \x01(\x01\x42\x0e\xbaH\x0b\x12\t)\x00\x00\x00\x00\x00\x00\x00\x00\x12\x1b\n\x03\x65nd\x18\x04 \x01(\x01\x42\x0e\xbaH\x0b\x12\t)\x00\x00\x00\x00\x00\x00\x00\x00\x12\x1e\n\nmax_frames\x18\x05 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\x80\x02(\x00\x12\x18\n\x05votes\x18\x06 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18\x0f(\x00\x12\x14\n\x0cmotion_trail\x18\x07 \x01(\x08\x12\x12\n\nno_overlay\x18\x08 \x01(\x08\"H\n\rJudgeResponse\x12\x37\n\x08rollouts\x18\x01 \x03(\x0b\x32%.dressage.internal.v1.RolloutJudgment\"\x88\x01\n\x0fRolloutJudgment\x12\x0f\n\x07rollout\x18\x01 \x01(\t\x12\'\n\x08judgment\x18\x02 \x01(\x0b\x32\x15.dressage.v1.Judgment\x12\x0f\n\x07notices\x18\x03 \x03(\t\x12*\n\x05merge\x18\x04 \x01(\x0b\x32\x1b.dressage.internal.v1.Merge\"R\n\x05Merge\x12\x0e\n\x06\x61greed\x18\x01 \x01(\x08\x12\x12\n\ndifference\x18\x02 \x01(\x01\x12\x12\n\ndecided_by\x18\x03 \x01(\t\x12\x11\n\treasoning\x18\x04 \x01(\t\"\x8e\x01\n\x0cScoreRequest\x12\x1c\n\x0b\x65nvironment\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\"\n\rreward_source\x18\x02 \x01(\tB\x0b\xbaH\x08r\x06\x10\x01(\x80\x80\x10\x12\x1b\n\x08rollouts\x18\x03 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\xc8\x01\x12\x1f\n\x0cjudge_source\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10\"t\n\rScoreResponse\x12\x36\n\x06scored\x18\x01 \x03(\x0b\x32&.dressage.internal.v1.ScoredTrajectory\x12+\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32\x19.dressage.v1.CheckFailure\"\x96\x02\n\x10ScoredTrajectory\x12\x0f\n\x07rollout\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontrol\x18\x02 \x01(\t\x12\x0e\n\x06return\x18\x03 \x01(\x01\x12@\n\x05terms\x18\x04 \x03(\x0b\x32\x31.dressage.internal.v1.ScoredTrajectory.TermsEntry\x12\x18\n\x0bjudge_score\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05steps\x18\x06 \x01(\x05\x12\x13\n\x0b\x64\x65scription\x18\x07 \x01(\t\x12\x12\n\nterminated\x18\x08 \x01(\x08\x1a,\n\nTermsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x0e\n\x0c_judge_score2\x84\x02\n\x0cJudgeService\x12P\n\x05\x43heck\x12\".dressage.internal.v1.CheckRequest\x1a#.dressage.internal.v1.CheckResponse\x12P\n\x05Judge\x12\".dressage.internal.v1.JudgeRequest\x1a#.dressage.internal.v1.JudgeResponse\x12P\n\x05Score\x12\".dressage.internal.v1.ScoreRequest\x1a#.dressage.internal.v1.ScoreResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(dressage/internal/v1/judge_service.proto\x12\x14\x64ressage.internal.v1\x1a\x1b\x62uf/validate/validate.proto\x1a(dressage/internal/v1/agent_service.proto\x1a\x17\x64ressage/v1/event.proto\x1a\x19\x64ressage/v1/session.proto\"\x83\x01\n\x12ReadRepliesRequest\x12G\n\x0b\x65nvironment\x18\x01 \x01(\tB2\xbaH/r-2+^[A-Za-z0-9_.-]{1,60}/[A-Za-z0-9_.-]{1,80}$\x12$\n\x07replies\x18\x02 \x03(\tB\x13\xbaH\x10\x92\x01\r\x08\x01\x10\xe8\x07\"\x06r\x04(\x80\x80\x10\"K\n\x13ReadRepliesResponse\x12\x34\n\x07replies\x18\x01 \x03(\x0b\x32#.dressage.internal.v1.ReplyPrograms\"!\n\rReplyPrograms\x12\x10\n\x08programs\x18\x01 \x03(\t\"\xbf\x03\n\x0c\x43heckRequest\x12\"\n\rreward_source\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10H\x00\x12!\n\x0cjudge_source\x18\x02 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10H\x00\x12\"\n\rpolicy_source\x18\x06 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10H\x00\x12$\n\x0f\x66\x65\x65\x64\x62\x61\x63k_source\x18\x07 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10H\x00\x12\x1c\n\x0b\x65nvironment\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12O\n\rnull_controls\x18\x04 \x03(\tB8\xbaH5\x92\x01\x32\"0r.R\x06randomR\tuntrainedR\nmotionlessR\rtime_reversed\x12/\n\x0epass_threshold\x18\x05 \x01(\x01\x42\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00\xf0?)\x00\x00\x00\x00\x00\x00\x00\x00\x12,\n\x0b\x61\x63t_seconds\x18\x08 \x01(\x01\x42\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\xc0\x82@)\x00\x00\x00\x00\x00\x00\x00\x00\x12\"\n\repisode_steps\x18\t \x01(\x05\x42\x0b\xbaH\x08\x1a\x06\x18\xc0\x84=(\x00\x12\x1a\n\x08rollouts\x18\n \x03(\tB\x08\xbaH\x05\x92\x01\x02\x10\x32\x42\x10\n\x07subject\x12\x05\xbaH\x02\x08\x01\"\x9b\x03\n\rCheckResponse\x12\n\n\x02ok\x18\x01 \x01(\x08\x12+\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32\x19.dressage.v1.CheckFailure\x12=\n\x05terms\x18\x03 \x03(\x0b\x32..dressage.internal.v1.CheckResponse.TermsEntry\x12\r\n\x05latex\x18\x04 \x01(\t\x12\r\n\x05style\x18\x05 \x01(\t\x12&\n\x1emilliseconds_per_thousand_rows\x18\x06 \x01(\x01\x12N\n\x0e\x63ontrol_scores\x18\x07 \x03(\x0b\x32\x36.dressage.internal.v1.CheckResponse.ControlScoresEntry\x12\x18\n\x10\x61\x63t_microseconds\x18\x08 \x01(\x01\x1a,\n\nTermsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x34\n\x12\x43ontrolScoresEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xfb\x03\n\x0cJudgeRequest\x12\x1c\n\x0b\x65nvironment\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\x1d\n\x08rollouts\x18\x02 \x03(\tB\x0b\xbaH\x08\x92\x01\x05\x08\x01\x10\xe8\x07\x12\x1f\n\x0cjudge_source\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10\x12/\n\x0epass_threshold\x18\x04 \x01(\x01\x42\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00\xf0?)\x00\x00\x00\x00\x00\x00\x00\x00\x12\x19\n\x07session\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01\x12\x34\n\x03key\x18\x06 \x01(\tB\'\xbaH$r\"2 ^([a-z0-9][a-z0-9_/.-]{0,119})?$\x12\x17\n\x05model\x18\x07 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01\x12*\n\x05\x62rief\x18\x08 \x01(\x0b\x32\x1b.dressage.internal.v1.Brief\x12\x33\n\x05video\x18\t \x01(\x0b\x32$.dressage.internal.v1.VideoSelection\x12-\n\x10remaining_budget\x18\n \x01(\x0b\x32\x13.dressage.v1.Budget\x12\x46\n\x08thinking\x18\x0b \x01(\tB4\xbaH1r/R\x00R\x03offR\x07minimalR\x03lowR\x06mediumR\x04highR\x05xhighR\x03max\x12\x1a\n\x08\x61pi_base\x18\x10 \x01(\tB\x08\xbaH\x05r\x03\x18\x90\x03\"\x9a\x01\n\x0eVideoSelection\x12\x1a\n\x08rollouts\x18\x01 \x03(\tB\x08\xbaH\x05\x92\x01\x02\x10\x64\x12*\n\x07options\x18\x02 \x01(\x0b\x32\x19.dressage.v1.VideoOptions\x12\"\n\x05start\x18\x03 \x01(\x01\x42\x0e\xbaH\x0b\x12\t)\x00\x00\x00\x00\x00\x00\x00\x00H\x00\x88\x01\x01\x12\x12\n\nno_overlay\x18\x04 \x01(\x08\x42\x08\n\x06_start\"H\n\rJudgeResponse\x12\x37\n\x08rollouts\x18\x01 \x03(\x0b\x32%.dressage.internal.v1.RolloutJudgment\"\x88\x01\n\x0fRolloutJudgment\x12\x0f\n\x07rollout\x18\x01 \x01(\t\x12\'\n\x08judgment\x18\x02 \x01(\x0b\x32\x15.dressage.v1.Judgment\x12\x0f\n\x07notices\x18\x03 \x03(\t\x12*\n\x05merge\x18\x04 \x01(\x0b\x32\x1b.dressage.internal.v1.Merge\"R\n\x05Merge\x12\x0e\n\x06\x61greed\x18\x01 \x01(\x08\x12\x12\n\ndifference\x18\x02 \x01(\x01\x12\x12\n\ndecided_by\x18\x03 \x01(\t\x12\x11\n\treasoning\x18\x04 \x01(\t\"\x8e\x01\n\x0cScoreRequest\x12\x1c\n\x0b\x65nvironment\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x10\x01\x12\"\n\rreward_source\x18\x02 \x01(\tB\x0b\xbaH\x08r\x06\x10\x01(\x80\x80\x10\x12\x1b\n\x08rollouts\x18\x03 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\xc8\x01\x12\x1f\n\x0cjudge_source\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10\"t\n\rScoreResponse\x12\x36\n\x06scored\x18\x01 \x03(\x0b\x32&.dressage.internal.v1.ScoredTrajectory\x12+\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32\x19.dressage.v1.CheckFailure\"\x96\x02\n\x10ScoredTrajectory\x12\x0f\n\x07rollout\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontrol\x18\x02 \x01(\t\x12\x0e\n\x06return\x18\x03 \x01(\x01\x12@\n\x05terms\x18\x04 \x03(\x0b\x32\x31.dressage.internal.v1.ScoredTrajectory.TermsEntry\x12\x18\n\x0bjudge_score\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05steps\x18\x06 \x01(\x05\x12\x13\n\x0b\x64\x65scription\x18\x07 \x01(\t\x12\x12\n\nterminated\x18\x08 \x01(\x08\x1a,\n\nTermsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x0e\n\x0c_judge_score2\xe8\x02\n\x0cJudgeService\x12P\n\x05\x43heck\x12\".dressage.internal.v1.CheckRequest\x1a#.dressage.internal.v1.CheckResponse\x12P\n\x05Judge\x12\".dressage.internal.v1.JudgeRequest\x1a#.dressage.internal.v1.JudgeResponse\x12P\n\x05Score\x12\".dressage.internal.v1.ScoreRequest\x1a#.dressage.internal.v1.ScoreResponse\x12\x62\n\x0bReadReplies\x12(.dressage.internal.v1.ReadRepliesRequest\x1a).dressage.internal.v1.ReadRepliesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dressage.api.internal.v1.judge_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_READREPLIESREQUEST'].fields_by_name['environment']._loaded_options = None
+  _globals['_READREPLIESREQUEST'].fields_by_name['environment']._serialized_options = b'\272H/r-2+^[A-Za-z0-9_.-]{1,60}/[A-Za-z0-9_.-]{1,80}$'
+  _globals['_READREPLIESREQUEST'].fields_by_name['replies']._loaded_options = None
+  _globals['_READREPLIESREQUEST'].fields_by_name['replies']._serialized_options = b'\272H\020\222\001\r\010\001\020\350\007\"\006r\004(\200\200\020'
   _globals['_CHECKREQUEST'].oneofs_by_name['subject']._loaded_options = None
   _globals['_CHECKREQUEST'].oneofs_by_name['subject']._serialized_options = b'\272H\002\010\001'
   _globals['_CHECKREQUEST'].fields_by_name['reward_source']._loaded_options = None
@@ -66,7 +70,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_JUDGEREQUEST'].fields_by_name['rollouts']._loaded_options = None
   _globals['_JUDGEREQUEST'].fields_by_name['rollouts']._serialized_options = b'\272H\010\222\001\005\010\001\020\350\007'
   _globals['_JUDGEREQUEST'].fields_by_name['judge_source']._loaded_options = None
-  _globals['_JUDGEREQUEST'].fields_by_name['judge_source']._serialized_options = b'\272H\010r\006\020\001(\200\200\020'
+  _globals['_JUDGEREQUEST'].fields_by_name['judge_source']._serialized_options = b'\272H\006r\004(\200\200\020'
   _globals['_JUDGEREQUEST'].fields_by_name['pass_threshold']._loaded_options = None
   _globals['_JUDGEREQUEST'].fields_by_name['pass_threshold']._serialized_options = b'\272H\024\022\022\031\000\000\000\000\000\000\360?)\000\000\000\000\000\000\000\000'
   _globals['_JUDGEREQUEST'].fields_by_name['session']._loaded_options = None
@@ -79,18 +83,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_JUDGEREQUEST'].fields_by_name['thinking']._serialized_options = b'\272H1r/R\000R\003offR\007minimalR\003lowR\006mediumR\004highR\005xhighR\003max'
   _globals['_JUDGEREQUEST'].fields_by_name['api_base']._loaded_options = None
   _globals['_JUDGEREQUEST'].fields_by_name['api_base']._serialized_options = b'\272H\005r\003\030\220\003'
-  _globals['_VIDEOOPTIONS'].fields_by_name['rollouts']._loaded_options = None
-  _globals['_VIDEOOPTIONS'].fields_by_name['rollouts']._serialized_options = b'\272H\005\222\001\002\020d'
-  _globals['_VIDEOOPTIONS'].fields_by_name['fps']._loaded_options = None
-  _globals['_VIDEOOPTIONS'].fields_by_name['fps']._serialized_options = b'\272H\024\022\022\031\000\000\000\000\000\000N@)\000\000\000\000\000\000\000\000'
-  _globals['_VIDEOOPTIONS'].fields_by_name['start']._loaded_options = None
-  _globals['_VIDEOOPTIONS'].fields_by_name['start']._serialized_options = b'\272H\013\022\t)\000\000\000\000\000\000\000\000'
-  _globals['_VIDEOOPTIONS'].fields_by_name['end']._loaded_options = None
-  _globals['_VIDEOOPTIONS'].fields_by_name['end']._serialized_options = b'\272H\013\022\t)\000\000\000\000\000\000\000\000'
-  _globals['_VIDEOOPTIONS'].fields_by_name['max_frames']._loaded_options = None
-  _globals['_VIDEOOPTIONS'].fields_by_name['max_frames']._serialized_options = b'\272H\007\032\005\030\200\002(\000'
-  _globals['_VIDEOOPTIONS'].fields_by_name['votes']._loaded_options = None
-  _globals['_VIDEOOPTIONS'].fields_by_name['votes']._serialized_options = b'\272H\006\032\004\030\017(\000'
+  _globals['_VIDEOSELECTION'].fields_by_name['rollouts']._loaded_options = None
+  _globals['_VIDEOSELECTION'].fields_by_name['rollouts']._serialized_options = b'\272H\005\222\001\002\020d'
+  _globals['_VIDEOSELECTION'].fields_by_name['start']._loaded_options = None
+  _globals['_VIDEOSELECTION'].fields_by_name['start']._serialized_options = b'\272H\013\022\t)\000\000\000\000\000\000\000\000'
   _globals['_SCOREREQUEST'].fields_by_name['environment']._loaded_options = None
   _globals['_SCOREREQUEST'].fields_by_name['environment']._serialized_options = b'\272H\004r\002\020\001'
   _globals['_SCOREREQUEST'].fields_by_name['reward_source']._loaded_options = None
@@ -101,32 +97,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SCOREREQUEST'].fields_by_name['judge_source']._serialized_options = b'\272H\006r\004(\200\200\020'
   _globals['_SCOREDTRAJECTORY_TERMSENTRY']._loaded_options = None
   _globals['_SCOREDTRAJECTORY_TERMSENTRY']._serialized_options = b'8\001'
-  _globals['_CHECKREQUEST']._serialized_start=190
-  _globals['_CHECKREQUEST']._serialized_end=637
-  _globals['_CHECKRESPONSE']._serialized_start=640
-  _globals['_CHECKRESPONSE']._serialized_end=1051
-  _globals['_CHECKRESPONSE_TERMSENTRY']._serialized_start=953
-  _globals['_CHECKRESPONSE_TERMSENTRY']._serialized_end=997
-  _globals['_CHECKRESPONSE_CONTROLSCORESENTRY']._serialized_start=999
-  _globals['_CHECKRESPONSE_CONTROLSCORESENTRY']._serialized_end=1051
-  _globals['_JUDGEREQUEST']._serialized_start=1054
-  _globals['_JUDGEREQUEST']._serialized_end=1561
-  _globals['_VIDEOOPTIONS']._serialized_start=1564
-  _globals['_VIDEOOPTIONS']._serialized_end=1804
-  _globals['_JUDGERESPONSE']._serialized_start=1806
-  _globals['_JUDGERESPONSE']._serialized_end=1878
-  _globals['_ROLLOUTJUDGMENT']._serialized_start=1881
-  _globals['_ROLLOUTJUDGMENT']._serialized_end=2017
-  _globals['_MERGE']._serialized_start=2019
-  _globals['_MERGE']._serialized_end=2101
-  _globals['_SCOREREQUEST']._serialized_start=2104
-  _globals['_SCOREREQUEST']._serialized_end=2246
-  _globals['_SCORERESPONSE']._serialized_start=2248
-  _globals['_SCORERESPONSE']._serialized_end=2364
-  _globals['_SCOREDTRAJECTORY']._serialized_start=2367
-  _globals['_SCOREDTRAJECTORY']._serialized_end=2645
-  _globals['_SCOREDTRAJECTORY_TERMSENTRY']._serialized_start=2585
-  _globals['_SCOREDTRAJECTORY_TERMSENTRY']._serialized_end=2629
-  _globals['_JUDGESERVICE']._serialized_start=2648
-  _globals['_JUDGESERVICE']._serialized_end=2908
+  _globals['_READREPLIESREQUEST']._serialized_start=190
+  _globals['_READREPLIESREQUEST']._serialized_end=321
+  _globals['_READREPLIESRESPONSE']._serialized_start=323
+  _globals['_READREPLIESRESPONSE']._serialized_end=398
+  _globals['_REPLYPROGRAMS']._serialized_start=400
+  _globals['_REPLYPROGRAMS']._serialized_end=433
+  _globals['_CHECKREQUEST']._serialized_start=436
+  _globals['_CHECKREQUEST']._serialized_end=883
+  _globals['_CHECKRESPONSE']._serialized_start=886
+  _globals['_CHECKRESPONSE']._serialized_end=1297
+  _globals['_CHECKRESPONSE_TERMSENTRY']._serialized_start=1199
+  _globals['_CHECKRESPONSE_TERMSENTRY']._serialized_end=1243
+  _globals['_CHECKRESPONSE_CONTROLSCORESENTRY']._serialized_start=1245
+  _globals['_CHECKRESPONSE_CONTROLSCORESENTRY']._serialized_end=1297
+  _globals['_JUDGEREQUEST']._serialized_start=1300
+  _globals['_JUDGEREQUEST']._serialized_end=1807
+  _globals['_VIDEOSELECTION']._serialized_start=1810
+  _globals['_VIDEOSELECTION']._serialized_end=1964
+  _globals['_JUDGERESPONSE']._serialized_start=1966
+  _globals['_JUDGERESPONSE']._serialized_end=2038
+  _globals['_ROLLOUTJUDGMENT']._serialized_start=2041
+  _globals['_ROLLOUTJUDGMENT']._serialized_end=2177
+  _globals['_MERGE']._serialized_start=2179
+  _globals['_MERGE']._serialized_end=2261
+  _globals['_SCOREREQUEST']._serialized_start=2264
+  _globals['_SCOREREQUEST']._serialized_end=2406
+  _globals['_SCORERESPONSE']._serialized_start=2408
+  _globals['_SCORERESPONSE']._serialized_end=2524
+  _globals['_SCOREDTRAJECTORY']._serialized_start=2527
+  _globals['_SCOREDTRAJECTORY']._serialized_end=2805
+  _globals['_SCOREDTRAJECTORY_TERMSENTRY']._serialized_start=2745
+  _globals['_SCOREDTRAJECTORY_TERMSENTRY']._serialized_end=2789
+  _globals['_JUDGESERVICE']._serialized_start=2808
+  _globals['_JUDGESERVICE']._serialized_end=3168
 # @@protoc_insertion_point(module_scope)

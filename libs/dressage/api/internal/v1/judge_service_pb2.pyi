@@ -22,6 +22,70 @@ else:
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
+class ReadRepliesRequest(google.protobuf.message.Message):
+    """A request to read replies."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ENVIRONMENT_FIELD_NUMBER: builtins.int
+    REPLIES_FIELD_NUMBER: builtins.int
+    environment: builtins.str
+    """Environment id of a task of a registered language, such as `vacuum/CleanRoom`."""
+    @property
+    def replies(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The texts of the replies."""
+
+    def __init__(
+        self,
+        *,
+        environment: builtins.str = ...,
+        replies: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["environment", b"environment", "replies", b"replies"]) -> None: ...
+
+Global___ReadRepliesRequest: typing_extensions.TypeAlias = ReadRepliesRequest
+
+@typing.final
+class ReadRepliesResponse(google.protobuf.message.Message):
+    """The programs in replies."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REPLIES_FIELD_NUMBER: builtins.int
+    @property
+    def replies(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ReplyPrograms]:
+        """What each reply contains, in the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        replies: collections.abc.Iterable[Global___ReplyPrograms] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["replies", b"replies"]) -> None: ...
+
+Global___ReadRepliesResponse: typing_extensions.TypeAlias = ReadRepliesResponse
+
+@typing.final
+class ReplyPrograms(google.protobuf.message.Message):
+    """The programs in a reply."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROGRAMS_FIELD_NUMBER: builtins.int
+    @property
+    def programs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Canonical texts in the DSL, each once; texts that are no program of the language are left out."""
+
+    def __init__(
+        self,
+        *,
+        programs: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["programs", b"programs"]) -> None: ...
+
+Global___ReplyPrograms: typing_extensions.TypeAlias = ReplyPrograms
+
+@typing.final
 class CheckRequest(google.protobuf.message.Message):
     """A request to check generated code."""
 
@@ -188,7 +252,7 @@ class JudgeRequest(google.protobuf.message.Message):
     environment: builtins.str
     """Environment id."""
     judge_source: builtins.str
-    """Python source of the judge."""
+    """Python source of the judge; empty: only video judges, and every rollout must be among those of `video`."""
     pass_threshold: builtins.float
     """Lowest score that passes; 0 means 0.7."""
     session: builtins.str
@@ -210,7 +274,7 @@ class JudgeRequest(google.protobuf.message.Message):
         """The intended behaviour; required for video."""
 
     @property
-    def video(self) -> Global___VideoOptions:
+    def video(self) -> Global___VideoSelection:
         """The rollouts to judge by video, and how; not set: none."""
 
     @property
@@ -228,7 +292,7 @@ class JudgeRequest(google.protobuf.message.Message):
         key: builtins.str = ...,
         model: builtins.str = ...,
         brief: dressage.api.internal.v1.agent_service_pb2.Brief | None = ...,
-        video: Global___VideoOptions | None = ...,
+        video: Global___VideoSelection | None = ...,
         remaining_budget: dressage.api.v1.session_pb2.Budget | None = ...,
         thinking: builtins.str = ...,
         api_base: builtins.str = ...,
@@ -239,52 +303,40 @@ class JudgeRequest(google.protobuf.message.Message):
 Global___JudgeRequest: typing_extensions.TypeAlias = JudgeRequest
 
 @typing.final
-class VideoOptions(google.protobuf.message.Message):
-    """The rollouts that a vision model judges, and how their frames are sampled."""
+class VideoSelection(google.protobuf.message.Message):
+    """The rollouts that a vision model judges, and how it is shown them."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ROLLOUTS_FIELD_NUMBER: builtins.int
-    FPS_FIELD_NUMBER: builtins.int
+    OPTIONS_FIELD_NUMBER: builtins.int
     START_FIELD_NUMBER: builtins.int
-    END_FIELD_NUMBER: builtins.int
-    MAX_FRAMES_FIELD_NUMBER: builtins.int
-    VOTES_FIELD_NUMBER: builtins.int
-    MOTION_TRAIL_FIELD_NUMBER: builtins.int
     NO_OVERLAY_FIELD_NUMBER: builtins.int
-    fps: builtins.float
-    """Sampled frames per second; 0 means 10. The rate is lower where `max_frames` requires it."""
     start: builtins.float
-    """First second of the window."""
-    end: builtins.float
-    """Last second of the window; 0 means the end of the episode."""
-    max_frames: builtins.int
-    """Maximum number of frames, spread evenly; 0 means 32."""
-    votes: builtins.int
-    """Number of independent replies for each rollout; 0 means 3."""
-    motion_trail: builtins.bool
-    """Whether each frame also shows pale copies of the robot at earlier times."""
+    """First second of the decisive window; not set: it is chosen from the trajectory."""
     no_overlay: builtins.bool
     """Whether to leave time and state out of the frames."""
     @property
     def rollouts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Artifact keys among the request's rollouts; only the code judges the others."""
 
+    @property
+    def options(self) -> dressage.api.v1.session_pb2.VideoOptions:
+        """How the model is shown the rollouts."""
+
     def __init__(
         self,
         *,
         rollouts: collections.abc.Iterable[builtins.str] | None = ...,
-        fps: builtins.float = ...,
-        start: builtins.float = ...,
-        end: builtins.float = ...,
-        max_frames: builtins.int = ...,
-        votes: builtins.int = ...,
-        motion_trail: builtins.bool = ...,
+        options: dressage.api.v1.session_pb2.VideoOptions | None = ...,
+        start: builtins.float | None = ...,
         no_overlay: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["end", b"end", "fps", b"fps", "max_frames", b"max_frames", "motion_trail", b"motion_trail", "no_overlay", b"no_overlay", "rollouts", b"rollouts", "start", b"start", "votes", b"votes"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_start", b"_start", "options", b"options", "start", b"start"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_start", b"_start", "no_overlay", b"no_overlay", "options", b"options", "rollouts", b"rollouts", "start", b"start"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_start", b"_start"]) -> typing.Literal["start"] | None: ...
 
-Global___VideoOptions: typing_extensions.TypeAlias = VideoOptions
+Global___VideoSelection: typing_extensions.TypeAlias = VideoSelection
 
 @typing.final
 class JudgeResponse(google.protobuf.message.Message):
@@ -324,7 +376,9 @@ class RolloutJudgment(google.protobuf.message.Message):
 
     @property
     def notices(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Why the judgment lacks the video judge's verdict: the model does not support vision, …"""
+        """Why the judgment lacks the video judge's verdict: the model does not support vision, … Without a judge's source the rollout is
+        then not judged: its judgment has a cost, but no verdicts.
+        """
 
     @property
     def merge(self) -> Global___Merge:

@@ -50,6 +50,11 @@ class JudgeServiceStub(object):
                 request_serializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.ScoreRequest.SerializeToString,
                 response_deserializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.ScoreResponse.FromString,
                 _registered_method=True)
+        self.ReadReplies = channel.unary_unary(
+                '/dressage.internal.v1.JudgeService/ReadReplies',
+                request_serializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.ReadRepliesRequest.SerializeToString,
+                response_deserializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.ReadRepliesResponse.FromString,
+                _registered_method=True)
 
 
 class JudgeServiceServicer(object):
@@ -77,6 +82,13 @@ class JudgeServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadReplies(self, request, context):
+        """Finds the programs in a model's replies with the code of a registered language, in the sandbox.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JudgeServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +106,11 @@ def add_JudgeServiceServicer_to_server(servicer, server):
                     servicer.Score,
                     request_deserializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.ScoreRequest.FromString,
                     response_serializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.ScoreResponse.SerializeToString,
+            ),
+            'ReadReplies': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadReplies,
+                    request_deserializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.ReadRepliesRequest.FromString,
+                    response_serializer=dressage_dot_internal_dot_v1_dot_judge__service__pb2.ReadRepliesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -178,6 +195,33 @@ class JudgeService(object):
             '/dressage.internal.v1.JudgeService/Score',
             dressage_dot_internal_dot_v1_dot_judge__service__pb2.ScoreRequest.SerializeToString,
             dressage_dot_internal_dot_v1_dot_judge__service__pb2.ScoreResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadReplies(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dressage.internal.v1.JudgeService/ReadReplies',
+            dressage_dot_internal_dot_v1_dot_judge__service__pb2.ReadRepliesRequest.SerializeToString,
+            dressage_dot_internal_dot_v1_dot_judge__service__pb2.ReadRepliesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -139,6 +139,7 @@ class RenderFramesRequest(google.protobuf.message.Message):
     MOTION_TRAIL_FIELD_NUMBER: builtins.int
     PAGES_FIELD_NUMBER: builtins.int
     CLIP_FIELD_NUMBER: builtins.int
+    FIRST_NUMBER_FIELD_NUMBER: builtins.int
     trajectory: builtins.str
     """Artifact key of the trajectory."""
     prefix: builtins.str
@@ -165,6 +166,8 @@ class RenderFramesRequest(google.protobuf.message.Message):
     """Whether to write pages of numbered frames, at most 16 frames a page."""
     clip: builtins.bool
     """Whether to write a clip of the frames that plays at the speed of the episode."""
+    first_number: builtins.int
+    """Number of the first frame on the pages; 0 means 1."""
     def __init__(
         self,
         *,
@@ -181,8 +184,9 @@ class RenderFramesRequest(google.protobuf.message.Message):
         motion_trail: builtins.bool = ...,
         pages: builtins.bool = ...,
         clip: builtins.bool = ...,
+        first_number: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["camera", b"camera", "clip", b"clip", "end", b"end", "fps", b"fps", "height", b"height", "max_frames", b"max_frames", "motion_trail", b"motion_trail", "overlay", b"overlay", "pages", b"pages", "prefix", b"prefix", "start", b"start", "trajectory", b"trajectory", "width", b"width"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["camera", b"camera", "clip", b"clip", "end", b"end", "first_number", b"first_number", "fps", b"fps", "height", b"height", "max_frames", b"max_frames", "motion_trail", b"motion_trail", "overlay", b"overlay", "pages", b"pages", "prefix", b"prefix", "start", b"start", "trajectory", b"trajectory", "width", b"width"]) -> None: ...
 
 Global___RenderFramesRequest: typing_extensions.TypeAlias = RenderFramesRequest
 

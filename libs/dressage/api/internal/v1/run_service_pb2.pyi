@@ -284,6 +284,22 @@ class TrainAssignment(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
+    @typing.final
+    class FinalStepsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     ENVIRONMENT_FIELD_NUMBER: builtins.int
     OPTIONS_FIELD_NUMBER: builtins.int
     REWARD_SOURCE_FIELD_NUMBER: builtins.int
@@ -297,6 +313,7 @@ class TrainAssignment(google.protobuf.message.Message):
     BACKEND_FIELD_NUMBER: builtins.int
     PROVENANCE_FIELD_NUMBER: builtins.int
     ALGORITHM_FIELD_NUMBER: builtins.int
+    FINAL_STEPS_FIELD_NUMBER: builtins.int
     environment: builtins.str
     """Environment id, for example `HalfCheetah-v5`."""
     reward_source: builtins.str
@@ -329,6 +346,12 @@ class TrainAssignment(google.protobuf.message.Message):
     def provenance(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Provenance that is recorded in the policy bundle."""
 
+    @property
+    def final_steps(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
+        """Set once the training ends early: environment steps of each member's final policy, by id. These policies were uploaded. The
+        assignment is then sent once more; its trainer stops the learner, and evaluates and delivers these policies.
+        """
+
     def __init__(
         self,
         *,
@@ -345,9 +368,10 @@ class TrainAssignment(google.protobuf.message.Message):
         backend: builtins.str = ...,
         provenance: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         algorithm: builtins.str = ...,
+        final_steps: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["options", b"options"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "backend", b"backend", "checkpoint_episodes", b"checkpoint_episodes", "checkpoint_seconds", b"checkpoint_seconds", "environment", b"environment", "evaluation_episodes", b"evaluation_episodes", "evaluation_seed", b"evaluation_seed", "evaluations", b"evaluations", "members", b"members", "options", b"options", "provenance", b"provenance", "reward_source", b"reward_source", "steps_per_member", b"steps_per_member"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "backend", b"backend", "checkpoint_episodes", b"checkpoint_episodes", "checkpoint_seconds", b"checkpoint_seconds", "environment", b"environment", "evaluation_episodes", b"evaluation_episodes", "evaluation_seed", b"evaluation_seed", "evaluations", b"evaluations", "final_steps", b"final_steps", "members", b"members", "options", b"options", "provenance", b"provenance", "reward_source", b"reward_source", "steps_per_member", b"steps_per_member"]) -> None: ...
 
 Global___TrainAssignment: typing_extensions.TypeAlias = TrainAssignment
 
@@ -396,6 +420,7 @@ class ScoreAssignment(google.protobuf.message.Message):
     POLICIES_FIELD_NUMBER: builtins.int
     EPISODES_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
+    DELIVER_FIELD_NUMBER: builtins.int
     environment: builtins.str
     """Environment id."""
     reward_source: builtins.str
@@ -404,6 +429,8 @@ class ScoreAssignment(google.protobuf.message.Message):
     """Episodes of each policy."""
     seed: builtins.int
     """First seed."""
+    deliver: builtins.bool
+    """Whether to deliver the policies as those of the assignment's members, with an ONNX file."""
     @property
     def options(self) -> dressage.api.v1.session_pb2.EnvironmentOptions:
         """Options of the environment."""
@@ -421,9 +448,10 @@ class ScoreAssignment(google.protobuf.message.Message):
         policies: collections.abc.Iterable[Global___PolicyRef] | None = ...,
         episodes: builtins.int = ...,
         seed: builtins.int = ...,
+        deliver: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["options", b"options"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["environment", b"environment", "episodes", b"episodes", "options", b"options", "policies", b"policies", "reward_source", b"reward_source", "seed", b"seed"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deliver", b"deliver", "environment", b"environment", "episodes", b"episodes", "options", b"options", "policies", b"policies", "reward_source", b"reward_source", "seed", b"seed"]) -> None: ...
 
 Global___ScoreAssignment: typing_extensions.TypeAlias = ScoreAssignment
 
@@ -837,8 +865,9 @@ class Report(google.protobuf.message.Message):
     """Number of the assignment; 0 if none."""
     item: builtins.str
     """Item of the assignment, empty for progress, which is not kept: `policy/{member}/{step}`, `evaluation/{member}/{step}`,
-    `checkpoint/{key}`, `member/{member}`, `candidate/{id}`, `improvement/{evaluated}`, `warning/{n}` or `result`. The first
-    report of an item is recorded; later ones, also of other attempts, are ignored.
+    `final/{member}/{step}` (the evaluation of a training that ends early), `checkpoint/{key}`, `member/{member}`,
+    `candidate/{id}`, `improvement/{evaluated}`, `warning/{n}` or `result`. The first report of an item is recorded; later ones,
+    also of other attempts, are ignored.
     """
     @property
     def progress(self) -> Global___ProgressReport:
@@ -952,7 +981,7 @@ class TrainResult(google.protobuf.message.Message):
 
     ENV_STEPS_FIELD_NUMBER: builtins.int
     env_steps: builtins.int
-    """Environment steps of this attempt."""
+    """Environment steps of this attempt; 0 if the training ended early."""
     def __init__(
         self,
         *,

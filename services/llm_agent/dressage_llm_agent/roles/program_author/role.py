@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
-from dressage.programs.tasks_text import task_text
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
-from dressage_llm_agent.roles.program_prompts import PYTHONIC, programs_of, prompt_values
+from dressage_llm_agent.roles.program_prompts import PYTHONIC, own_prompt, prompt_values, result_of
 
 
 class ProgramAuthor:
@@ -21,11 +20,14 @@ class ProgramAuthor:
 
     def messages(self, task: agent_pb.ProgramAuthorTask, card: Any) -> tuple[Message, ...]:
         """See `Role`. The number of the reply is not in the prompt: all replies answer the same one."""
-        return prompts.opening(self.name, **prompt_values(task.task, task.form or PYTHONIC, task.brief))
+        values = prompt_values(task.task, task.form or PYTHONIC, task.brief)
+        if own := own_prompt(task.task, values):
+            return (Message("system", prompts.render(f"{self.name}/own.j2")), Message("user", own))
+        return prompts.opening(self.name, **values)
 
     def parse(self, text: str, task: agent_pb.ProgramAuthorTask) -> agent_pb.Programs:
         """See `Role`."""
-        return programs_of(text, task_text(task.task), form=task.form or PYTHONIC)
+        return result_of(text, task.task, form=task.form or PYTHONIC)
 
 
 ROLE = ProgramAuthor()

@@ -6,11 +6,10 @@ from typing import Any
 
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.errors import InvalidArgument
-from dressage.programs.tasks_text import task_text
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
-from dressage_llm_agent.roles.program_prompts import PYTHONIC, programs_of, prompt_values, shown_programs
+from dressage_llm_agent.roles.program_prompts import PYTHONIC, prompt_values, result_of, shown_programs, task_of
 
 _TRACES = ("agent_trace", "program_trace")
 
@@ -35,7 +34,7 @@ class ProgramReviser:
             raise InvalidArgument(field="trials", problem="missing", expected="at least one evaluated program")
         values = prompt_values(task.task, PYTHONIC, task.brief)
         programs, left_out = shown_programs(
-            task.trials, task_text(task.task).language, best_first=task.variant != "regeneration"
+            task.trials, task_of(task.task).language, best_first=task.variant != "regeneration"
         )
         return prompts.opening(
             self.name, **values, variant=task.variant, programs=programs, left_out=left_out, trace=task.trace
@@ -43,7 +42,7 @@ class ProgramReviser:
 
     def parse(self, text: str, task: agent_pb.ProgramReviserTask) -> agent_pb.Programs:
         """See `Role`."""
-        return programs_of(text, task_text(task.task))
+        return result_of(text, task.task)
 
 
 ROLE = ProgramReviser()

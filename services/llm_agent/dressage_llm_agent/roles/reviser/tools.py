@@ -35,12 +35,14 @@ TOOLS: tuple[ToolSpec, ...] = (
     ),
     _of_one(
         "get_judgments",
-        "What the judges made of one iteration: scores with their interval, criteria, each judge's verdict and remarks, seed "
-        "by seed, and the labels that a person gave.",
+        "The judgment of one iteration: scores with their interval, criteria, each judge's verdict, the video judge's remarks "
+        "on each rollout that it saw (up to 12,000 characters; get_rollouts has each rollout's in full), scores and diagnoses "
+        "seed by seed, and the labels that a person gave.",
     ),
     _of_one(
         "get_rollouts",
-        "The recorded episodes of one iteration: which checkpoint, p10, median or p90, returns, score, diagnosis.",
+        "The recorded episodes of one iteration: which checkpoint, p10, median or p90, returns, score, diagnosis, verdicts "
+        "with remarks. Up to 60: each member's last checkpoints come first; left_out counts the others.",
     ),
     ToolSpec(
         "compare_iterations",

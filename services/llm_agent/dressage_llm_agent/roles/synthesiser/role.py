@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
-from dressage.contracts.rubric import STATUS_SCORES, status_mean, weighted
+from dressage.contracts import rubric
+from dressage.contracts.footage import MAX_ASK_FRAMES, MAX_FPS
 from dressage.envs.cards import EnvironmentCard
 
 from dressage_llm_agent.provider.base import Message
@@ -42,6 +43,9 @@ class Synthesiser:
             video_spread=task.video_spread,
             visual_scores=task.visual_scores,
             max_rounds=TOOL_ROUNDS,
+            ask_frames=MAX_ASK_FRAMES,
+            max_fps=MAX_FPS,
+            video_known=any(entry.HasField("score") for entry in task.visual_scores),
         )
 
     def parse(self, text: str, task: agent_pb.SynthesiserTask) -> agent_pb.Synthesis:
@@ -65,8 +69,10 @@ class Synthesiser:
             problems.append("'reasoning' must say which evidence decided")
         if problems:
             raise ReplyProblem(*problems)
-        means = {source: status_mean(e.status for e in settled if e.source == source) for source in names}
-        score = weighted(means["code"], means["video"])
+        means = {source: rubric.status_mean(e.status for e in settled if e.source == source) for source in names}
+        score = rubric.settled(means["code"], means["video"])
+        if score is None:
+            raise ReplyProblem("every status is unknown; settle at least the criteria of the code from its numbers")
         return agent_pb.Synthesis(
             score=score, decided_by=str(decided_by), criteria=settled, reasoning=str(reasoning).strip()[:_REASONING]
         )
@@ -85,8 +91,9 @@ def _settled(source: str, name: str, entries: list[Any], problems: list[str]) ->
         if (entry.get("source"), str(entry.get("name")).lower().strip(" .:")) != identity:
             continue
         status, evidence = entry.get("status"), entry.get("evidence")
-        if status not in STATUS_SCORES:
-            problems.append(f"the status of {name!r} is {str(status)[:40]!r}; it must be met, partly or not_met")
+        if status not in rubric.STATUSES:
+            expected = ", ".join(rubric.STATUSES)
+            problems.append(f"the status of {name!r} is {str(status)[:40]!r}; it must be one of {expected}")
         if not isinstance(evidence, str) or not evidence.strip():
             problems.append(f"{name!r} needs the evidence that settles it")
         return agent_pb.SettledCriterion(

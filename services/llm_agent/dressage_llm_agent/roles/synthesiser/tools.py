@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dressage_llm_agent.provider.base import ToolSpec
+from dressage.contracts.footage import MAX_FPS
 
-MAX_FPS = 30.0
+from dressage_llm_agent.provider.base import ToolSpec
 
 TOOLS: tuple[ToolSpec, ...] = (
     ToolSpec(

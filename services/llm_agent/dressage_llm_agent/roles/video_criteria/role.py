@@ -13,6 +13,8 @@ from dressage_llm_agent.roles.base import ReplyProblem
 from dressage_llm_agent.roles.replies import json_object
 
 FEWEST, MOST = 3, 6
+MOMENTS = ("throughout", "start", "end", "fastest", "turning", "highest", "lowest")
+"""When a criterion shows; judge places the decisive window accordingly."""
 _TITLE, _DESCRIPTION = 120, 600
 
 
@@ -49,7 +51,14 @@ def _criterion(index: int, entry: Any, problems: list[str]) -> agent_pb.VisualCr
     if not title or not description:
         problems.append(f"criteria[{index}] must be an object with a 'title' and a 'description'")
         return agent_pb.VisualCriterion(title=f"? {index}")
-    return agent_pb.VisualCriterion(title=title[:_TITLE], description=description[:_DESCRIPTION])
+    # Recorded replies of earlier versions name no moment.
+    moment = entry.get("moment") or MOMENTS[0]
+    if moment not in MOMENTS:
+        problems.append(
+            f"criteria[{index}] has the moment {str(moment)[:40]!r}; it must be one of {', '.join(MOMENTS)}"
+        )
+        moment = MOMENTS[0]
+    return agent_pb.VisualCriterion(title=title[:_TITLE], description=description[:_DESCRIPTION], moment=moment)
 
 
 ROLE = VideoCriteriaRole()

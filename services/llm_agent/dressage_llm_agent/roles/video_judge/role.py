@@ -8,7 +8,7 @@ from statistics import fmean, pstdev
 from typing import Any, ClassVar
 
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
-from dressage.contracts.rubric import STATUS_SCORES, status_mean
+from dressage.contracts.rubric import STATUSES, UNKNOWN, status_mean
 from dressage.envs.cards import EnvironmentCard
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
@@ -41,9 +41,10 @@ class VideoJudge:
             title=card.title,
             description=card.description,
             criteria=task.criteria,
-            footage=template_values(task.video, self.dialect),
+            footage=template_values(_shots(task), self.dialect),
+            window_reason=task.window_reason,
         )
-        return prompts.with_attachments(opening, attachments(task.video, self.dialect))
+        return prompts.with_attachments(opening, attachments(_shots(task), self.dialect))
 
     def parse(self, text: str, task: agent_pb.VideoJudgeTask) -> Vote:
         """See `Role`."""
@@ -59,9 +60,10 @@ class VideoJudge:
             if entry is None:
                 problems.append(f"the criterion {criterion.title!r} is missing")
                 continue
-            if entry.get("status") not in STATUS_SCORES:
+            if entry.get("status") not in STATUSES:
                 shown = str(entry.get("status"))[:40]
-                problems.append(f"the status of {criterion.title!r} is {shown!r}; it must be met, partly or not_met")
+                expected = ", ".join(STATUSES)
+                problems.append(f"the status of {criterion.title!r} is {shown!r}; it must be one of {expected}")
             statuses.append(str(entry.get("status")))
             seen.append(str(entry.get("seen") or "")[:_SEEN])
         if problems:
@@ -72,13 +74,22 @@ class VideoJudge:
 def combine(task: agent_pb.VideoJudgeTask, votes: Sequence[Vote], dialect: Dialect) -> agent_pb.VideoVerdict:
     """Combine votes to a verdict: mean scores, their standard deviation, and the texts of the vote closest to the mean.
 
+    A vote whose statuses are all unknown has no score.
+
     :param votes: at least one.
     """
-    scores = [status_mean(vote.statuses) for vote in votes]
-    mean = fmean(scores)
-    closest = votes[min(range(len(scores)), key=lambda place: (abs(scores[place] - mean), place))]
+    scored = [(score, vote) for vote in votes if (score := status_mean(vote.statuses)) is not None]
+    scores = [score for score, _ in scored]
+    mean = fmean(scores) if scores else 0.0
+    closest = min(scored, key=lambda entry: abs(entry[0] - mean))[1] if scored else votes[0]
+    every = [status for vote in votes for status in vote.statuses]
     verdict = agent_pb.VideoVerdict(
-        score=mean, spread=pstdev(scores), votes=scores, diagnosis=closest.diagnosis, dialect=dialect
+        score=mean,
+        spread=pstdev(scores) if scores else 0.0,
+        votes=scores,
+        diagnosis=closest.diagnosis,
+        dialect=dialect,
+        known=1 - every.count(UNKNOWN) / len(every),
     )
     for index, criterion in enumerate(task.criteria):
         statuses = [vote.statuses[index] for vote in votes]
@@ -86,6 +97,11 @@ def combine(task: agent_pb.VideoJudgeTask, votes: Sequence[Vote], dialect: Diale
             criterion=criterion, score=status_mean(statuses), statuses=statuses, seen=closest.seen[index]
         )
     return verdict
+
+
+def _shots(task: agent_pb.VideoJudgeTask) -> list[agent_pb.EpisodeVideo]:
+    """The overview, if there is one, and the window."""
+    return [task.overview, task.video] if task.HasField("overview") else [task.video]
 
 
 def _plain(title: Any) -> str:

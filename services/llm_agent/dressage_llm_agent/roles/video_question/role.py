@@ -37,10 +37,10 @@ class VideoQuestion:
             brief=task.brief,
             title=card.title,
             description=card.description,
-            footage=template_values(task.video, self.dialect),
+            footage=template_values([task.video], self.dialect),
             question=task.question,
         )
-        return prompts.with_attachments(opening, attachments(task.video, self.dialect))
+        return prompts.with_attachments(opening, attachments([task.video], self.dialect))
 
     def parse(self, text: str, task: agent_pb.VideoQuestionTask) -> agent_pb.VideoAnswer:
         """See `Role`."""

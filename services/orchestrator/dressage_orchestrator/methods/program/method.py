@@ -44,6 +44,11 @@ class ProgramMethod(Method):
         """Return the mean return required on report states."""
         return f"a mean return of {full.program.target:g}"
 
+    def note(self, full: v1.SessionSpec) -> str:
+        """Return what the user should know of the language's speed."""
+        chosen = spec.task_of(full)
+        return f"{chosen.environment}: {chosen.family.note}" if chosen.family.note else ""
+
     def text(self, iteration: v1.Iteration) -> str:
         """Return the chosen program; before there is one, the programs to start from."""
         proposal = iteration.program

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
+from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
 from dressage.api.v1 import event_pb2 as ev
 from dressage.errors import DressageError, InvalidArgument
 from dressage.programs.engine.trees import flatten
@@ -18,7 +19,7 @@ from dressage.programs.families import ProgramTask
 
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.conversations import key_of
-from dressage_orchestrator.lifecycle.replies import NO_PROGRAMS, NO_REPLY, replies
+from dressage_orchestrator.lifecycle.replies import NO_PROGRAMS, NO_REPLY, is_lost, replies
 from dressage_orchestrator.methods.program import spec
 
 _WAVES = 3
@@ -56,7 +57,7 @@ def collect(context: SessionContext, number: int, role: str, request_of: Request
     settings = context.spec.program
     needed, kept, first = settings.seed_programs, list[Json](), 0
     model = provenance = problem = ""
-    requested = settings.replies
+    requested, lost = settings.replies, 0
     for wave in range(1, _WAVES + 1):
         state = context.step(
             f"programs:{number}:{wave}",
@@ -64,6 +65,7 @@ def collect(context: SessionContext, number: int, role: str, request_of: Request
         )
         first += requested
         kept += state["programs"]
+        lost += state.get("lost", 0)  # steps of earlier versions have none
         model, provenance = model or state["model"], provenance or state["provenance"]
         problem = problem or state["problem"]
         requested = spec.replies_for(needed - len(kept))
@@ -81,6 +83,9 @@ def collect(context: SessionContext, number: int, role: str, request_of: Request
             provenance=provenance,
         )
         context.store.emit(ev.Event(programs_collected=message), iteration=number, key=f"programs/{number}")
+        if lost:
+            text = f"{lost} of {first} replies failed, so that another run may begin with other programs: {problem}"
+            context.store.warn("REPLIES_LOST", text, iteration=number, key=f"lost/{number}")
 
     if kept:
         context.step(f"programs:{number}", emit)
@@ -95,21 +100,37 @@ def _wave(context: SessionContext, number: int, role: str, request_of: RequestOf
         requests.append(request)
     answers = replies(context, number, requests)
     task, programs = spec.task_of(context.spec), []
-    for reply, answer in zip(numbers, answers, strict=True):
-        if isinstance(answer, agent_pb.TaskResult):
-            # One of a reply, chosen as the published experiment does: at random, here the same in each repetition.
-            usable = [text for text in answer.programs.programs if _runs(task, text)]
-            if usable:
-                programs.append(random.Random(f"{context.spec.seed}/{number}/{reply}").choice(usable))
+    found = _texts(context, task, answers)
+    for reply, texts in zip(numbers, found, strict=True):
+        # One of a reply, chosen as the published experiment does: at random, here the same in each repetition.
+        usable = [text for text in texts if _runs(task, text)]
+        if usable:
+            programs.append(random.Random(f"{context.spec.seed}/{number}/{reply}").choice(usable))
     results = [answer for answer in answers if isinstance(answer, agent_pb.TaskResult)]
     errors = [answer for answer in answers if isinstance(answer, DressageError)]
     return {
         "programs": programs,
         "model": results[0].model if results else "",
         "provenance": results[0].programs.provenance if results else "",
-        "problem": errors[0].message if errors else "",
+        "problem": next((error.message for error in sorted(errors, key=is_lost, reverse=True)), ""),
         "ended": any(error.reason in NO_PROGRAMS | NO_REPLY for error in errors),
+        "lost": sum(map(is_lost, answers)),
     }
+
+
+def _texts(
+    context: SessionContext, task: ProgramTask, answers: Sequence[agent_pb.TaskResult | DressageError]
+) -> list[Sequence[str]]:
+    """Return the programs of each answer. Where a plug-in reads replies, judge runs its code on all of them."""
+    results = [
+        answer.programs if isinstance(answer, agent_pb.TaskResult) else agent_pb.Programs() for answer in answers
+    ]
+    replied = [result.reply for result in results if result.reply]
+    if not replied:
+        return [list(result.programs) for result in results]
+    request = judge_pb.ReadRepliesRequest(environment=task.environment, replies=replied)
+    found = iter(context.call(context.engine.judge.read_replies(request)).replies)
+    return [list(next(found).programs) if result.reply else [] for result in results]
 
 
 def _runs(task: ProgramTask, text: str) -> bool:

@@ -53,6 +53,16 @@ class ProgramSession(MethodSession):
         self._threshold = spec.threshold_of(context.spec)
         self._outcomes: dict[int, Outcome] = {}
 
+    def begin(self, first: int) -> None:
+        """Record what the user should know of the language's speed."""
+        note = self._task.family.note
+        if note:  # a step less for the others, whose sessions may have begun before an upgrade
+            message = f"{self._task.environment}: {note}"
+            self._context.step(
+                f"note:{first}",
+                lambda: self._context.store.warn("SLOW_LANGUAGE", message, key="language") and None,
+            )
+
     # Records.
 
     def _record(self, number: int, changes: v1.Iteration, paths: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ import math
 from dressage.api.v1 import session_pb2 as v1
 from dressage.envs.cards import load_card
 from dressage.errors import InvalidArgument
-from dressage.programs.families import CORRECTED, PUBLISHED, ProgramTask, has_programs, program_task
+from dressage.programs.families import CORRECTED, FAMILIES, PUBLISHED, ProgramTask, has_programs, program_task
 from dressage.programs.search.settings import Schedule
 from dressage.programs.syntax import KAREL
 
@@ -32,6 +32,8 @@ _NEIGHBOURS = 250
 _TOKENS_PER_CALL = (1_200, 300)
 _PROGRAMS_PER_SECOND = 50_000
 """Of a core, low for the tasks with short episodes."""
+_IN_PYTHON_PER_SECOND = 50
+"""For a registered language whose environment is stepped in Python: a rough value, as environments differ."""
 
 
 def fill(spec: v1.SessionSpec) -> None:
@@ -44,7 +46,9 @@ def fill(spec: v1.SessionSpec) -> None:
     if not settings.HasField("budget"):
         settings.budget = BUDGET
     if not settings.HasField("seed_programs"):
-        settings.seed_programs = 0 if settings.search == RANDOM else PROGRAMS
+        # Without a model, only the tasks of this package have recorded programs.
+        recorded = spec.model not in ("", TEMPLATE) or environment_of(spec).partition("/")[0] in FAMILIES
+        settings.seed_programs = PROGRAMS if recorded and settings.search != RANDOM else 0
     settings.replies = settings.replies or replies_for(settings.seed_programs)
     settings.prompt = settings.prompt or "pythonic"
     settings.neighbours = settings.neighbours or _NEIGHBOURS
@@ -93,6 +97,8 @@ def seconds(spec: v1.SessionSpec, *, cores: int) -> float:
     """Return the seconds that the whole budget of an iteration may take."""
     if spec.program.search in REVISIONS:
         return 0.0
+    if task_of(spec).family.note:  # in Python, by one thread
+        return float(spec.program.budget / _IN_PYTHON_PER_SECOND)
     return float(spec.program.budget / (_PROGRAMS_PER_SECOND * max(1, cores)))
 
 

@@ -12,19 +12,20 @@ from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.conversations import converse_all, key_of
 from dressage_orchestrator.methods.reward.briefing import reward_brief
 from dressage_orchestrator.methods.reward.code import Code
+from dressage_orchestrator.methods.reward.spec import has_code_judge
 from dressage_orchestrator.models import USER
 
 
 def author_first(context: SessionContext) -> tuple[Code, Code | None]:
-    """Return the first reward and the judge (none when training only); those not given are written at the same time."""
+    """Return the first reward and the code judge, if the session has one; those not given are written at the same time."""
 
     def write() -> Json:
         spec = context.spec
-        train_only = spec.reward.train_only
+        code_judge = has_code_judge(spec)
         reward = Code(spec.reward.reward_source, USER) if spec.reward.reward_source else None
-        judge = None if train_only else _given_judge(context)
-        missing = [*(["reward"] if reward is None else []), *(["judge"] if judge is None and not train_only else [])]
         environment: Json = None
+        judge = _given_judge(context) if code_judge else None
+        missing = [*(["reward"] if reward is None else []), *(["judge"] if judge is None and code_judge else [])]
         results = dict(
             zip(missing, converse_all(context, 1, [_author_task(context, name) for name in missing]), strict=True)
         )

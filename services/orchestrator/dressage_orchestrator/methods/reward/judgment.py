@@ -46,16 +46,19 @@ def _judge_training(context: SessionContext, number: int, training: str, judge_s
     threshold = context.spec.pass_threshold
     members = judging.pool_members(context, training)
     best = best_config(by_config(members, threshold=threshold))
-    cost = judging.judge_by_video(context, training, [m for m in members if m.config == best], judge_source)
-    members = judging.pool_members(context, training)
+    # Without a code judge there is no best config yet.
+    deciding = [member for member in members if member.config == best or not judge_source]
+    video = judging.judge_by_video(context, training, deciding, judge_source)
+    members = judging.pool_members(context, training, without_video=video.without_video)
     configs = by_config(members, threshold=threshold)
     best = best_config(configs)
     judgment, winners = configs[best], [member for member in members if member.config == best]
-    judgment.cost.CopyFrom(cost)
+    judgment.video_left_out = video.left_out
+    judgment.cost.CopyFrom(video.cost)
     conditions = context.store.assignment(training).assignment.conditions
     diagnosed = diagnostics.diagnose(context.store.iteration(number), winners, conditions)
     context.store.update_iteration(number, _record_of(best, configs, winners, diagnosed), _RECORDED)
-    context.store.charge(number, judging.ROLE, cost, key=f"charged/{training}")
+    context.store.charge(number, judging.ROLE, video.cost, key=f"charged/{training}")
     returns = aggregate.returns_of(winners, context.card.scales)
     context.store.set_best(number, v1.Session(best_judgment=judgment, returns=returns), score=judgment.score)
     judging.announce(context, number, members, judgment, subject=context.iteration_name(number), assignment=training)
@@ -105,13 +108,14 @@ def judge_again(context: SessionContext, number: int, again: str, judge_source: 
 
 def _judge_again(context: SessionContext, number: int, training: str, judge_source: str) -> v1.Judgment:
     members = judging.pool_members(context, training)
-    cost = judging.judge_by_video(context, training, members, judge_source)
-    members = judging.pool_members(context, training)
+    video = judging.judge_by_video(context, training, members, judge_source)
+    members = judging.pool_members(context, training, without_video=video.without_video)
     judgment = aggregate.pooled([m.judgment for m in members], threshold=context.spec.pass_threshold)
-    judgment.cost.CopyFrom(cost)
+    judgment.video_left_out = video.left_out
+    judgment.cost.CopyFrom(video.cost)
     returns = aggregate.returns_of(members, context.card.scales)
     context.store.confirm(number, score=judgment.score, judgment=judgment, returns=returns)
-    context.store.charge(number, judging.ROLE, cost, key=f"charged/{training}")
+    context.store.charge(number, judging.ROLE, video.cost, key=f"charged/{training}")
     judging.announce(context, number, members, judgment, subject=training, assignment=training)
     return judgment
 

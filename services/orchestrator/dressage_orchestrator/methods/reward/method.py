@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clients import JudgeClient
+from dressage_orchestrator.lifecycle import aggregate
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.loop import enter
 from dressage_orchestrator.lifecycle.method import Deliverable, Estimate, Evaluated, Method, Proposal
@@ -24,6 +25,7 @@ from dressage_orchestrator.methods.reward import (
     durations,
     judgment,
     revising,
+    selecting,
     spec,
     tools,
     trained_judge,
@@ -32,6 +34,7 @@ from dressage_orchestrator.methods.reward import (
 from dressage_orchestrator.methods.reward.code import Code, checked, repaired, shown
 from dressage_orchestrator.methods.reward.prescreening import prescreen
 from dressage_orchestrator.methods.reward.reviewing import reviewed
+from dressage_orchestrator.methods.reward.spec import has_code_judge
 from dressage_orchestrator.models import USER
 from dressage_orchestrator.statistics import mean
 
@@ -121,7 +124,7 @@ class RewardSession:
             self._require_judge()
 
     def _require_judge(self) -> None:
-        if self._judge is None and not self._context.spec.reward.train_only:
+        if self._judge is None and has_code_judge(self._context.spec):
             self._set_judge(authoring.author_judge(self._context))
 
     def _set_judge(self, judge: Code) -> None:
@@ -193,13 +196,18 @@ class RewardSession:
             seen = ev.CheckFailure(rule="training", message=row.assignment.failure.message)
             mended = repaired(context, number, "reward", reward, [seen])
             return Evaluated(repaired=RewardProposal.of(mended, tries=tries + 1))
-        if judge is None:
+        if judge is None and context.spec.reward.train_only:
             context.step(f"best:{number}", lambda: judgment.record_unjudged(context, number, row))
             return Evaluated(passed=True)
         enter(context, number, v1.PHASE_JUDGE)
         try:
-            self._judge = judge = trained_judge.judged_by_code(context, number, row.name, judge)
-            verdict = judgment.judge_training(context, number, row.name, judge.source)
+            source = self._judged_by_code(number, row.name)
+            if self._judge is not None:
+                self._judge = selecting.select_checkpoints(
+                    context, number, row.name, self._judge, reward_source=reward.source
+                )
+                source = self._judge.source
+            verdict = judgment.judge_training(context, number, row.name, source)
         except (DressageError, Exhausted):  # the session ends, but not without its policy
             context.step(f"unjudged:{number}", lambda: judgment.record_best_unjudged(context, number, row.name))
             raise
@@ -207,13 +215,19 @@ class RewardSession:
 
     def confirm(self, number: int, proposal: Proposal) -> Evaluated:
         """Play the best config's policies on fresh seeds, and judge them again."""
-        assert isinstance(proposal, RewardProposal) and self._judge is not None
+        assert isinstance(proposal, RewardProposal)
         context = self._context
         name = resource_names.assignment_name(context.session, number, training.training_id(proposal.tries))
         again = judgment.score_best_again(context, number, name, reward_source=proposal.reward.source)
-        self._judge = judge = trained_judge.judged_by_code(context, number, again, self._judge)
-        verdict = judgment.judge_again(context, number, again, judge.source)
+        verdict = judgment.judge_again(context, number, again, self._judged_by_code(number, again))
         return Evaluated(passed=verdict.passed, score=verdict.score)
+
+    def _judged_by_code(self, number: int, assignment: str) -> str:
+        """Have code judge an assignment; return the judge's source, empty if only video judges."""
+        if self._judge is None:
+            return ""
+        self._judge = trained_judge.judged_by_code(self._context, number, assignment, self._judge)
+        return self._judge.source
 
     def conclude(self) -> None:
         """Return None: the best iteration is confirmed when it passes, and has no other final score."""
@@ -231,7 +245,7 @@ class RewardSession:
         member = best_member([m for m in members if not best_config or m.config == best_config])
         if member is None:
             return None
-        last = member.evaluations[-1] if member.evaluations else v1.Evaluation()
+        last = aggregate.deciding(member)
         rollout = next((entry.artifact for entry in last.rollouts if entry.label == "median"), "")
         return Deliverable(number, member.policy, member.name, rollout, last.env_step)
 
@@ -264,7 +278,7 @@ def best_member(members: list[v1.Member]) -> v1.Member | None:
     """Return the member with a policy and the best judgment; of equals, or unjudged ones, the one with the best return."""
 
     def rank(member: v1.Member) -> tuple[float, float]:
-        last = member.evaluations[-1] if member.evaluations else v1.Evaluation()
+        last = aggregate.deciding(member)
         returns = last.returns if member.HasField("judgment") else last.proposed_returns or last.returns
         return (member.judgment.score if member.HasField("judgment") else 0.0, mean(returns))
 

@@ -43,7 +43,8 @@ def model_calls(spec: v1.SessionSpec) -> tuple[RoleCalls, ...]:
     reward, n = spec.reward, max(1, spec.max_iterations)
     if reward.train_only:
         return ()
-    author, judge = int(not reward.reward_source), int(not spec.judge_source)
+    author = int(not reward.reward_source)
+    judge = int(not spec.judge_source and spec.video_judging != v1.VIDEO_JUDGING_ONLY)
     later = (n - 1) / n  # share of the iterations with a reviser
     codes, most_codes = (author + judge) / n + later, max(author + judge, int(n > 1))
     writes = author or n > 1
@@ -70,11 +71,13 @@ def _video(spec: v1.SessionSpec, n: int) -> list[RoleCalls]:
     seeds = spec.reward.seeds
     each = (3.0, 3.0, 3.0) if spec.video_judging == v1.VIDEO_JUDGING_ALL else (1.0, 1.5, 2.0)
     least, expected, most = seeds * each[0], seeds * each[1] * (1 + 1 / n), 2 * seeds * each[2]
-    differ = expected * _DIFFERENCES
+    votes = spec.video_options.votes or _VOTES
+    compared = spec.video_judging != v1.VIDEO_JUDGING_ONLY  # with the verdict of a code judge
+    differ = expected * _DIFFERENCES * compared
     return [
         _calls(spec, "video_criteria", 0, 1 / n, 1 + _REPLY_PROBLEM),
-        _calls(spec, "video_judge", _VOTES * least, _VOTES * expected, _VOTES * most * (1 + _REPLY_PROBLEM)),
-        _calls(spec, "synthesiser", 0, differ * _SYNTHESIS, most * _MOST_SYNTHESIS),
+        _calls(spec, "video_judge", votes * least, votes * expected, votes * most * (1 + _REPLY_PROBLEM)),
+        _calls(spec, "synthesiser", 0, differ * _SYNTHESIS, most * _MOST_SYNTHESIS * compared),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dressage.api.v1 import session_pb2 as v1
+from dressage.contracts.footage import Footage
 from dressage.envs.cards import load_card
 from dressage.errors import InvalidArgument
 from dressage.training import sac
@@ -11,6 +12,7 @@ from dressage.training.preset import load_preset
 
 from dressage_orchestrator.lifecycle.method import Estimate
 from dressage_orchestrator.lifecycle.role_models import model_of
+from dressage_orchestrator.methods.reward import early_stop
 from dressage_orchestrator.methods.reward.durations import kind_of_run
 from dressage_orchestrator.methods.reward.model_calls import model_calls
 from dressage_orchestrator.models import is_language_model
@@ -18,6 +20,8 @@ from dressage_orchestrator.seeds import TRAINING_SEED_LIMIT
 
 SEEDS = 3
 EVALUATIONS = 4
+EVALUATIONS_TO_STOP = 8
+"""Evaluations of a training that may end early: it ends at one of them."""
 EVALUATION_EPISODES = 10
 CHECKPOINT_EPISODES = 3
 DEFAULT_CONFIG = "default"
@@ -35,7 +39,9 @@ def fill(spec: v1.SessionSpec) -> None:
     reward.algorithm = reward.algorithm or "ppo"
     reward.backend = reward.backend or ("sb3" if reward.algorithm == "sac" else "jax")
     reward.seeds = reward.seeds or SEEDS
-    reward.evaluations = reward.evaluations or EVALUATIONS
+    configs = len(reward.configs) + (len(VARIANTS) if reward.config_variants else 0)
+    stops = early_stop.applies(spec, configs or 1)
+    reward.evaluations = reward.evaluations or (EVALUATIONS_TO_STOP if stops else EVALUATIONS)
     reward.evaluation_episodes = reward.evaluation_episodes or EVALUATION_EPISODES
     reward.checkpoint_episodes = reward.checkpoint_episodes or min(CHECKPOINT_EPISODES, reward.evaluation_episodes)
     environment = spec.environment.removeprefix("environments/")
@@ -44,6 +50,11 @@ def fill(spec: v1.SessionSpec) -> None:
         reward.configs.add(id=DEFAULT_CONFIG)
     if not reward.HasField("tune_hyperparameters"):
         reward.tune_hyperparameters = is_language_model(model_of(spec, "reviser").model)
+
+
+def has_code_judge(spec: v1.SessionSpec) -> bool:
+    """Whether code judges the session's rollouts."""
+    return not spec.reward.train_only and spec.video_judging != v1.VIDEO_JUDGING_ONLY
 
 
 def members_of(spec: v1.SessionSpec) -> int:
@@ -86,6 +97,7 @@ def validate(spec: v1.SessionSpec) -> None:
     :raises InvalidArgument: naming the field.
     """
     _check_environment(spec)
+    _check_video(spec)
     reward = spec.reward
     if reward.train_only and not reward.reward_source:
         raise InvalidArgument(field="spec.reward.reward_source", value="", expected="a reward, as train_only is set")
@@ -95,6 +107,12 @@ def validate(spec: v1.SessionSpec) -> None:
     if spec.seed + reward.seeds > TRAINING_SEED_LIMIT:
         expected = f"seed + seeds of at most {TRAINING_SEED_LIMIT}, as evaluation seeds begin there"
         raise InvalidArgument(field="spec.seed", value=spec.seed, expected=expected)
+    if reward.early_stop and (
+        reward.train_only or reward.judge_last_checkpoint_only or members_of(spec) > reward.seeds
+    ):
+        problem = "a training ends early by the judgments of its checkpoints, and not where configs are compared"
+        expected = "false, or one config and a judge of all checkpoints"
+        raise InvalidArgument(field="spec.reward.early_stop", problem=problem, value=True, expected=expected)
     if reward.algorithm == "sac":
         _check_sac(spec)
     for index, config in enumerate(reward.configs):
@@ -118,6 +136,20 @@ def _check_environment(spec: v1.SessionSpec) -> None:
             expected="an environment whose card lists the method",
             remedy=f"Use {' or '.join(f'`--method {method}`' for method in card.methods)} with {card.id}.",
         )
+
+
+def _check_video(spec: v1.SessionSpec) -> None:
+    """Refuse a window of too many frames, and video alone without a vision model or with a judge."""
+    Footage.of(spec.video_options, field="spec.video_options")
+    if spec.video_judging != v1.VIDEO_JUDGING_ONLY:
+        return
+    field = "spec.video_judging"
+    if not is_language_model(spec.model):
+        raise InvalidArgument(
+            field=field, value="only", expected=f"a session with a vision model, because {spec.model} sees no video"
+        )
+    if spec.judge_source:
+        raise InvalidArgument(field=field, value="only", expected="deciding or all, because the session has a judge")
 
 
 def _check_sac(spec: v1.SessionSpec) -> None:

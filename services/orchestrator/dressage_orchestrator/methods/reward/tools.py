@@ -46,7 +46,7 @@ def history_tools(history: History) -> dict[str, Tool]:
         "get_scores": lambda _: _text([_timeline(history, entry) for entry in history.iterations]),
         "get_lineage": lambda _: tree(history),
         "get_changes": lambda _: _text(changes(history)),
-        "get_lessons": lambda _: _text([_lesson(entry) for entry in lessons.lessons(history.iterations)]),
+        "get_lessons": lambda _: _text([_lesson(entry) for entry in lessons.in_force(history.iterations)]),
     }
 
 
@@ -155,6 +155,8 @@ def _judgments(history: History, iteration: v1.Iteration) -> dict[str, Any]:
             "seed": member.seed,
             "env_step": member.evaluations[-1].env_step if member.evaluations else 0,
             "score": round(member.judgment.score, 4),
+            "diagnosis": member.judgment.diagnosis,
+            "judged_by": member.judgment.judged_by,
         }
         for member in history.trained(iteration.number)
     ]
@@ -167,6 +169,8 @@ def _judgments(history: History, iteration: v1.Iteration) -> dict[str, Any]:
         "iteration": iteration.number,
         **_score(iteration),
         "diagnosis": iteration.judgment.diagnosis,
+        "judged_by": iteration.judgment.judged_by,
+        "without_video": iteration.judgment.without_video,
         "failure_tags": list(iteration.judgment.failure_tags),
         "verdicts": _verdicts(iteration.judgment),
         "members": members,
@@ -174,26 +178,34 @@ def _judgments(history: History, iteration: v1.Iteration) -> dict[str, Any]:
     }
 
 
-def _rollouts(history: History, iteration: v1.Iteration) -> list[dict[str, Any]]:
-    rows = [
-        {
-            "rollout": rollout.artifact,
-            "member": member.name.rpartition("/")[2],
-            "config": member.config,
-            "seed": member.seed,
-            "env_step": evaluation.env_step,
-            "label": rollout.label,
-            "return": round(getattr(rollout, "return"), 4),
-            "proposed_return": round(rollout.proposed_return, 4),
-            "score": round(rollout.judgment.score, 4) if rollout.HasField("judgment") else None,
-            "diagnosis": rollout.judgment.diagnosis,
-            "verdicts": _verdicts(rollout.judgment),
-        }
+def _rollouts(history: History, iteration: v1.Iteration) -> dict[str, Any]:
+    """The rollouts in order; beyond the limit, those of each member's last checkpoints, the median ones first."""
+    ranked = [
+        (len(member.evaluations) - place, rollout.label != "median", member, evaluation, rollout)
         for member in history.trained(iteration.number)
-        for evaluation in member.evaluations
+        for place, evaluation in enumerate(member.evaluations)
         for rollout in evaluation.rollouts
     ]
-    return rows[-_MAX_ROLLOUTS:]  # the last checkpoints are those that decide
+    order = sorted(range(len(ranked)), key=lambda at: ranked[at][:2])[:_MAX_ROLLOUTS]
+    rows = [_rollout(*ranked[at][2:]) for at in sorted(order)]
+    return {"rollouts": rows, "left_out": len(ranked) - len(rows)}
+
+
+def _rollout(member: v1.Member, evaluation: v1.Evaluation, rollout: v1.Rollout) -> dict[str, Any]:
+    return {
+        "rollout": rollout.artifact,
+        "member": member.name.rpartition("/")[2],
+        "config": member.config,
+        "seed": member.seed,
+        "env_step": evaluation.env_step,
+        "label": rollout.label,
+        "return": round(getattr(rollout, "return"), 4),
+        "proposed_return": round(rollout.proposed_return, 4),
+        "score": round(rollout.judgment.score, 4) if rollout.HasField("judgment") else None,
+        "diagnosis": rollout.judgment.diagnosis,
+        "judged_by": rollout.judgment.judged_by,
+        "verdicts": _verdicts(rollout.judgment),
+    }
 
 
 def _compare(first: v1.Iteration, second: v1.Iteration) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import FailedPrecondition
 
-from dressage_orchestrator.lifecycle import judging
+from dressage_orchestrator.lifecycle import aggregate, judging
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.methods.reward.code import Code, check, checked, may_repair, repaired, shown
 
@@ -86,8 +86,7 @@ def _passing(members: Sequence[v1.Member], *, threshold: float) -> list[str]:
     return [
         rollout.artifact
         for member in members
-        if member.evaluations
-        for rollout in member.evaluations[-1].rollouts
+        for rollout in aggregate.deciding(member).rollouts
         if rollout.label == "median" and rollout.judgment.score >= threshold
     ]
 

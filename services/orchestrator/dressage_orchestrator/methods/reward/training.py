@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import session_pb2 as v1
@@ -11,16 +12,18 @@ from dressage.errors import FailedPrecondition
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.database.assignments import AssignmentRow
-from dressage_orchestrator.lifecycle import budget
+from dressage_orchestrator.lifecycle import aggregate, budget
 from dressage_orchestrator.lifecycle.assignments import assign, wait
 from dressage_orchestrator.lifecycle.checkpoint_judging import CheckpointJudging
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.lifecycle.outcome import Exhausted
+from dressage_orchestrator.methods.reward import early_stop
 from dressage_orchestrator.methods.reward.durations import kind_of_run
 from dressage_orchestrator.seeds import CONFIRMATION_SEED, EVALUATION_SEED
 
 TRAINING = "train"
 CONFIRMATION = "confirm"
+SELECTION = "select"
 
 
 def training_id(tries: int) -> str:
@@ -65,7 +68,11 @@ def train(context: SessionContext, number: int, *, tries: int, source: str, judg
     assign(context, number, training_id(tries), work.Assignment(train=task), members=members)
     judging = None
     if judge and not context.spec.reward.judge_last_checkpoint_only:
-        judging = CheckpointJudging(context, number, name, judge)
+        decide = None
+        if early_stop.applies(context.spec, len(iteration.reward.configs)):
+            threshold, evaluations = context.spec.pass_threshold, context.spec.reward.evaluations
+            decide = partial(early_stop.decide, threshold=threshold, evaluations=evaluations)
+        judging = CheckpointJudging(context, number, name, judge, decide=decide)
     return wait(context, name, kind=kind_of_run(context.spec), background=judging)
 
 
@@ -105,34 +112,61 @@ def score_again(context: SessionContext, number: int, trained: Sequence[v1.Membe
 
     :raises FailedPrecondition: when it fails.
     """
-    name = resource_names.assignment_name(context.session, number, CONFIRMATION)
+    task = _score_assignment(context, reward_source, seed=CONFIRMATION_SEED)
+    for member in trained:
+        step = aggregate.deciding(member).env_step or member.env_steps
+        task.score.policies.add(member=member.name.rpartition("/")[2], bundle=member.policy, env_step=step)
+    return _scored(context, number, CONFIRMATION, task, trained, doing="confirming on fresh seeds")
+
+
+def score_checkpoints(
+    context: SessionContext, number: int, training: str, chosen: Mapping[str, int], *, reward_source: str
+) -> str:
+    """Play checkpoints on the seeds of last evaluations and deliver them; return the assignment's name.
+
+    :param training: full name of the training.
+    :param chosen: environment steps by the ids of members.
+    :raises FailedPrecondition: when it fails.
+    """
+    trained = [member for member in context.store.members(training) if member.name.rpartition("/")[2] in chosen]
+    task = _score_assignment(context, reward_source, seed=EVALUATION_SEED)
+    task.score.deliver = True
+    for ident, step in chosen.items():
+        bundle = f"{training}/members/{ident}/policies/{step}"
+        task.score.policies.add(member=ident, bundle=bundle, env_step=step)
+    ident = training.rpartition("/")[2].replace(TRAINING, SELECTION, 1)
+    return _scored(context, number, ident, task, trained, doing="playing the best checkpoints")
+
+
+def _scored(
+    context: SessionContext, number: int, ident: str, task: work.Assignment, trained: Sequence[v1.Member], *, doing: str
+) -> str:
+    name = resource_names.assignment_name(context.session, number, ident)
     members = [
         v1.Member(
             name=resource_names.member_name(name, m.name.rpartition("/")[2]),
             config=m.config,
             seed=m.seed,
-            policy=m.policy,
+            policy="" if task.score.deliver else m.policy,
         )
         for m in trained
     ]
-    assign(context, number, CONFIRMATION, _score_assignment(context, trained, reward_source), members=members)
+    assign(context, number, ident, task, members=members)
     row = wait(context, name)
     if row.assignment.state != v1.ASSIGNMENT_STATE_SUCCEEDED:
         failure = row.assignment.failure
-        message = f"confirming on fresh seeds failed: {failure.message}"
-        raise FailedPrecondition(message, reason=failure.reason or "CONFIRMATION_FAILED")
+        message = f"{doing} failed: {failure.message}"
+        raise FailedPrecondition(message, reason=failure.reason or "SCORING_FAILED")
     return name
 
 
-def _score_assignment(context: SessionContext, trained: Sequence[v1.Member], reward_source: str) -> work.Assignment:
+def _score_assignment(context: SessionContext, reward_source: str, *, seed: int) -> work.Assignment:
+    """Return a scoring without its policies."""
     spec = context.spec
     score = work.ScoreAssignment(environment=context.environment, reward_source=reward_source)
     score.options.CopyFrom(spec.environment_options)
     score.episodes = spec.reward.evaluation_episodes
-    score.seed = CONFIRMATION_SEED
-    for member in trained:
-        step = member.evaluations[-1].env_step if member.evaluations else member.env_steps
-        score.policies.add(member=member.name.rpartition("/")[2], bundle=member.policy, env_step=step)
+    score.seed = seed
     return work.Assignment(score=score)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from dressage.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
+from dressage.installation import install_command
 from dressage.policies import PolicyCard
 from dressage.sandbox.limits import GIB
 from dressage.training.preset import load_preset
@@ -41,7 +42,7 @@ try:
     from dressage_trainer.backends.sb3.vecenv import MemberStopped, RewardedVecEnv, StoppingNormalizer
 except ImportError as error:
     raise FailedPrecondition(
-        "the backend sb3 needs torch and stable-baselines3 where training runs: pip install 'dressage[sb3]'",
+        f"the backend sb3 needs torch and stable-baselines3 where training runs: {install_command('sb3')}",
         reason="MISSING_PACKAGE",
     ) from error
 

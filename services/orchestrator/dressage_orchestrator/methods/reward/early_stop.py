@@ -1,0 +1,64 @@
+"""When a training ends early: every seed passes with a margin at two successive checkpoints. Pure.
+
+The decision looks at the checkpoints from the first on, so that it does not depend on when it is made: a late one chooses the
+checkpoint that a prompt one would have chosen. It needs the judgments of all seeds up to there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dressage.api.v1 import session_pb2 as v1
+
+from dressage_orchestrator.lifecycle import aggregate
+from dressage_orchestrator.lifecycle.checkpoint_judging import EarlyEnd
+
+MARGIN = 0.1
+"""Required above the pass threshold, at most half of the distance from the threshold to 1."""
+
+
+def applies(spec: v1.SessionSpec, configs: int) -> bool:
+    """Whether a training may end early: it has a judge of its checkpoints, and no other config to be compared with.
+
+    :param configs: number of configs that the iteration trains.
+    """
+    reward = spec.reward
+    enabled = reward.early_stop if reward.HasField("early_stop") else True
+    return enabled and configs == 1 and not reward.train_only and not reward.judge_last_checkpoint_only
+
+
+def required_score(threshold: float) -> float:
+    """Return the score that each checkpoint of each seed must reach."""
+    return threshold + min(MARGIN, (1.0 - threshold) / 2)
+
+
+def decide(members: Sequence[v1.Member], *, threshold: float, evaluations: int) -> EarlyEnd | None:
+    """Return how the training ends; None if it continues.
+
+    :param members: the training's members with the judgments so far.
+    :param evaluations: number of evaluations of the training, evenly spaced.
+    """
+    required, scores = required_score(threshold), [_scores(member, evaluations) for member in members]
+    if not scores or any(member.HasField("failure") for member in members):
+        return None
+    for mark in range(1, evaluations - 1):
+        at = [(seed.get(mark), seed.get(mark + 1)) for seed in scores]
+        if any(first is None or second is None for first, second in at):
+            return None
+        pairs = [(first, second) for first, second in at if first is not None and second is not None]
+        lowest = min(min(first[1], second[1]) for first, second in pairs)
+        if lowest >= required:
+            steps = {m.name.rpartition("/")[2]: second[0] for m, (_, second) in zip(members, pairs, strict=True)}
+            return EarlyEnd(final_steps=steps, score=lowest, required_score=required)
+    return None
+
+
+def _scores(member: v1.Member, evaluations: int) -> dict[int, tuple[int, float]]:
+    """Return steps and score of a member's judged checkpoints, by the number of their mark, from 1."""
+    scores = {}
+    for evaluation in member.evaluations:
+        score = aggregate.checkpoint_score(evaluation)
+        if score is not None and member.target_env_steps:
+            marks = [member.target_env_steps * mark // evaluations for mark in range(1, evaluations)]
+            scores[sum(mark <= evaluation.env_step for mark in marks)] = (evaluation.env_step, score)
+    return scores

@@ -1,0 +1,121 @@
+"""What `run` and `train` check before a session exists, and which commands they suggest after its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dressage import errors
+from dressage.api.v1 import session_pb2 as pb
+from dressage.api.v1 import session_service_pb2
+from dressage.cli import plan, summary
+from dressage.cli.main import invoke
+from dressage.client import AsyncClient
+from dressage.local.connection import Connection
+from dressage.sdk import preflight
+
+from tests.fakes.orchestrator import Background, FakeOrchestrator, Fault
+
+
+def estimate(**spec: Any) -> session_service_pb2.EstimateSessionResponse:
+    answer = session_service_pb2.EstimateSessionResponse(minutes_per_iteration=1.0)
+    answer.spec.intent, answer.spec.environment, answer.spec.model = "hop", "environments/Hopper-v5", "template/v1"
+    answer.spec.MergeFrom(pb.SessionSpec(max_iterations=1, **spec))
+    return answer
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Background]:
+    fake = FakeOrchestrator(estimate=estimate(), ended=pb.Session(state=pb.SESSION_STATE_SUCCEEDED))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DRESSAGE_HOME", str(tmp_path / "home"))
+    with Background(fake) as running:
+        monkeypatch.setenv("DRESSAGE_ADDRESS", running.address)
+        yield running
+
+
+def test_an_intent_that_the_author_declines_leaves_no_session(
+    server: Background, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import grpc
+
+    server.fake.fail_next("Elicit", Fault(grpc.StatusCode.FAILED_PRECONDITION, "it does not understand 'juggle'"))
+    assert invoke(["run", "juggle", "--env", "Hopper-v5"]) == 1
+    assert "does not understand" in capsys.readouterr().err
+    assert server.fake.requests["CreateSession"] == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "written"),
+    [
+        (pb.SessionSpec(model="template/v1"), True),
+        (pb.SessionSpec(model="openai/m"), False),
+        (pb.SessionSpec(model="template/v1", judge_source="j", reward=pb.RewardSpec(reward_source="r")), False),
+        (pb.SessionSpec(model="template/v1", reward=pb.RewardSpec(reward_source="r")), True),
+        (pb.SessionSpec(model="template/v1", reward=pb.RewardSpec(reward_source="r", train_only=True)), False),
+    ],
+)
+def test_the_intent_is_read_only_where_the_built_in_author_writes(spec: pb.SessionSpec, written: bool) -> None:
+    assert preflight._template_writes(spec, "reward") == written
+    assert not preflight._template_writes(spec, "parameters")
+
+
+async def test_a_backend_without_its_packages_is_refused_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "has_sb3", lambda: False)
+    fake = FakeOrchestrator(estimate=estimate(reward=pb.RewardSpec(backend="sb3")))
+    with Background(fake) as running:
+        async with AsyncClient.connect(running.address) as client:
+            with pytest.raises(errors.FailedPrecondition, match="--backend sb3: needs torch"):
+                await preflight.check(pb.SessionSpec(), Connection(client, "stack", None))
+            await preflight.check(pb.SessionSpec(), Connection(client, "remote", None))
+
+
+def test_a_session_of_over_an_hour_asks_first() -> None:
+    questions: list[str] = []
+
+    def ask(question: str) -> bool:
+        questions.append(question)
+        return False
+
+    long = estimate()
+    long.minutes_per_iteration = 61
+    assert plan.confirmed(estimate(), ask=ask) and not questions
+    assert not plan.confirmed(long, ask=ask) and questions == ["The session may take 1 h 01 min. Start it?"]
+    assert plan.confirmed(long, ask=None)
+
+
+async def test_interrupted_sessions_are_named_and_not_continued() -> None:
+    fake = FakeOrchestrator()
+    for name, state in (("a", pb.SESSION_STATE_RUNNING), ("b", pb.SESSION_STATE_SUCCEEDED)):
+        fake.sessions[f"sessions/{name}"] = pb.Session(name=f"sessions/{name}", state=state)
+    with Background(fake) as running:
+        async with AsyncClient.connect(running.address) as client:
+            assert await preflight.interrupted(Connection(client, "stack", None)) == ["sessions/a"]
+            assert await preflight.interrupted(Connection(client, "joined", None)) == []
+
+
+def facts(state: str, **session: Any) -> dict[str, Any]:
+    return {"session": {"name": "sessions/s1", **session}, "state": state}
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        (facts("exhausted", state_reason="all 1 iterations are used"), [" --iterations 1"]),
+        (facts("exhausted", state_reason="no better reward is known: x"), []),
+        (facts("exhausted", spec={"reward": {"train_only": True}}), []),
+        (facts("exhausted", exhausted_budget="dollars", spec={"budget": {"dollars": 0.5}}), [" --budget-dollars 1"]),
+        (
+            facts("exhausted", exhausted_budget="wall_time", spec={"budget": {"wall_time": "90s"}}),
+            [" --budget-minutes 3"],
+        ),
+        (facts("failed", failure={"reason": "TEMPLATE_UNKNOWN_INTENT"}), []),
+        (facts("failed", failure={"reason": "LLM_UNAVAILABLE"}), [""]),
+        (facts("cancelled"), [""]),
+        (facts("succeeded"), []),
+    ],
+)
+def test_resume_is_suggested_only_where_it_can_change_something(given: dict[str, Any], options: list[str]) -> None:
+    assert summary._resume(given) == options
