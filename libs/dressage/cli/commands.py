@@ -20,6 +20,7 @@ from dressage.cli.options import (
     Model,
     RewardFile,
     RunOptions,
+    SessionName,
     Token,
     TrainOptions,
     ViewOptions,
@@ -355,6 +356,21 @@ def doctor(as_json: Json = False, data_dir: DataDir = None) -> None:
     raise typer.Exit(doctor(folder_in_use(data_dir), as_json=as_json))
 
 
+@grouped
+def record(
+    session: SessionName,
+    common: CommonOptions,
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", metavar="DIR", help="New folder; its name is the recording's.", show_default=False),
+    ],
+) -> None:
+    """Write a session's settings and model replies, for `dressage run --replay`."""
+    from dressage.cli.recordings import record as record_session
+
+    record_session(session, common.server(), out=out, as_json=common.as_json)
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands to the application, in the order of the help."""
     app.command()(run)
@@ -367,4 +383,5 @@ def register(app: typer.Typer) -> None:
     app.command("eval")(evaluate)
     app.command()(render)
     app.command()(export)
+    app.command()(record)
     app.command()(doctor)

@@ -46,7 +46,7 @@ async def test_authors_know_the_session_and_a_revision_trains_longer(stack: Stac
     assert set(facts) == {"judge_author", "1/reward_author", "1/reward_author/repair/1", "2/reviser"}
     for given in facts.values():
         assert given.environment_options == OPTIONS and given.seeds == 1 and given.steps_per_member == 1000
-        assert given.pass_threshold == 0.7 and given.max_iterations == 3 and given.video
+        assert given.pass_threshold == 0.7 and given.max_iterations == 3
     assert facts["1/reward_author"].iteration == 1 and facts["1/reward_author"].budget == spec.budget
     # The reviser is given what is left, and may not train for longer than that allows.
     assert facts["2/reviser"].iteration == 2 and facts["2/reviser"].budget.env_steps == 4000
@@ -141,6 +141,7 @@ async def test_an_author_changes_the_environment_that_its_caller_left_open(stack
     assert session.state == v1.SESSION_STATE_SUCCEEDED, session.state_reason
     effective = v1.EnvironmentOptions(terminate_when_unhealthy=False, max_episode_steps=200)
     assert session.spec.environment_options == effective
+    assert session.options_of_author == v1.EnvironmentOptions(terminate_when_unhealthy=False)
     key = f"{created.name}/iterations/1/assignments/train/spec.json"
     options = json.loads(stack.store.get(key))["train"]["options"]
     assert options == {"max_episode_steps": 200, "terminate_when_unhealthy": False}

@@ -66,7 +66,7 @@ def test_the_sessions_share_the_options_of_the_command() -> None:
     assert (spec.reward.seeds, spec.reward.steps_per_member) == (2, 1000)
 
 
-def test_sessions_of_a_benchmark_take_options_of_environment_video_configs_and_budget() -> None:
+def test_cases_take_environment_options_video_configs_and_budgets() -> None:
     given = options.CaseOptions(
         environment_options=["terminate_when_unhealthy=false"],
         video="all",

@@ -22,7 +22,6 @@ FACTS = pb.SessionFacts(
     iteration=2,
     max_iterations=5,
     budget=BUDGET,
-    video=True,
 )
 BRIEF = pb.Brief(intent="lie down, then roll over", environment="Hopper-v5", facts=FACTS)
 BARE = pb.Brief(intent="lie down, then roll over", environment="Hopper-v5")
@@ -55,7 +54,7 @@ def test_each_author_is_told_what_is_true_of_the_session(role):
     assert "at most 250 steps (2 s)" in text and "at most 1000 steps" not in text
     assert "Termination: switched off" in text
     assert "600,000 environment steps" in text and "3 seeds" in text
-    assert "0.8 of 1 or more passes" in text and "vision model" in text
+    assert "0.8 of 1 or more passes" in text
     assert "iteration 2 of at most 5; 3 can follow" in text
     for limit in ("4,000,000 environment steps", "30 minutes", "$1.50"):
         assert limit in text
@@ -105,10 +104,10 @@ def floor(**options):
 def test_an_author_may_ask_for_what_nobody_set():
     task = floor()
     assert "set\nmax_episode_steps and terminate_when_unhealthy, in effect" in prompt(task)
-    reply = f'## Environment\nIt lies down.\n```json\n{{"terminate_when_unhealthy": false}}\n```\n{REWARD}'
+    reply = f'## Environment\nIt is on the ground.\n```json\n{{"terminate_when_unhealthy": false}}\n```\n{REWARD}'
     proposal = role_of(task).parse(reply, task)
     assert proposal.environment_options == v1.EnvironmentOptions(terminate_when_unhealthy=False)
-    assert proposal.environment_reasoning == "It lies down."
+    assert proposal.environment_reasoning == "It is on the ground."
     assert not role_of(task).parse(REWARD, task).HasField("environment_options")
     fixed = floor(terminate_when_unhealthy=True)
     assert "set\nmax_episode_steps, in effect" in prompt(fixed) and "push-ups, getting up" not in prompt(fixed)

@@ -277,7 +277,6 @@ class SessionFacts(google.protobuf.message.Message):
     ITERATION_FIELD_NUMBER: builtins.int
     MAX_ITERATIONS_FIELD_NUMBER: builtins.int
     BUDGET_FIELD_NUMBER: builtins.int
-    VIDEO_FIELD_NUMBER: builtins.int
     steps_per_member: builtins.int
     """Environment steps for which each member trains; 0: the method does not train."""
     seeds: builtins.int
@@ -288,8 +287,6 @@ class SessionFacts(google.protobuf.message.Message):
     """Number of the current iteration, from 1."""
     max_iterations: builtins.int
     """Maximum number of iterations."""
-    video: builtins.bool
-    """Whether a vision model judges rollouts as well."""
     @property
     def environment_options(self) -> dressage.api.v1.session_pb2.EnvironmentOptions:
         """Deviations from the stock environment."""
@@ -308,10 +305,9 @@ class SessionFacts(google.protobuf.message.Message):
         iteration: builtins.int = ...,
         max_iterations: builtins.int = ...,
         budget: dressage.api.v1.session_pb2.Budget | None = ...,
-        video: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["budget", b"budget", "environment_options", b"environment_options"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["budget", b"budget", "environment_options", b"environment_options", "iteration", b"iteration", "max_iterations", b"max_iterations", "pass_threshold", b"pass_threshold", "seeds", b"seeds", "steps_per_member", b"steps_per_member", "video", b"video"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["budget", b"budget", "environment_options", b"environment_options", "iteration", b"iteration", "max_iterations", b"max_iterations", "pass_threshold", b"pass_threshold", "seeds", b"seeds", "steps_per_member", b"steps_per_member"]) -> None: ...
 
 Global___SessionFacts: typing_extensions.TypeAlias = SessionFacts
 

@@ -14,20 +14,20 @@ from dressage.errors import InvalidArgument
 from dressage_llm_agent.roles.replies import blocks
 
 SECTION = "Environment"
-_ASKED = ("max_episode_steps", "terminate_when_unhealthy")
+_OFFERED = ("max_episode_steps", "terminate_when_unhealthy")
 _LONGEST = 10
 """Longest episode that may be asked for, as a multiple of the stock environment's."""
 
 
 def offered(task: agent_pb.RewardAuthorTask, card: EnvironmentCard) -> list[str]:
-    """Return the options that the author may ask for: the environment has them, and nobody set them.
+    """Return the options that the author may ask for: the environment has them, and the caller did not set them.
 
     Only the first reward may ask: another environment would change what earlier scores mean.
     """
     if task.HasField("repair") or not task.brief.HasField("facts"):
         return []
     chosen = {field.name for field, _ in task.brief.facts.environment_options.ListFields()}
-    return [name for name in _ASKED if name in card.options and name not in chosen]
+    return [name for name in _OFFERED if name in card.options and name not in chosen]
 
 
 def parse_environment(
@@ -35,7 +35,7 @@ def parse_environment(
 ) -> session_pb2.EnvironmentOptions | None:
     """Return the options in a reply's JSON block; None for none.
 
-    :param reasoning: the section that says why.
+    :param reasoning: the section with the reasons.
     :param problems: gets what is wrong with them.
     """
     objects = [block.text for block in blocks(text) if block.language == "json"]

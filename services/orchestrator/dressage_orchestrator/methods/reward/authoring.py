@@ -48,10 +48,16 @@ def author_first(context: SessionContext) -> tuple[Code, Code | None]:
 
 def _change_environment(context: SessionContext, environment: Json) -> None:
     """Set the options of the environment that the author asked for, except for those that the caller set."""
-    options = v1.EnvironmentOptions(**environment["options"])
-    options.MergeFrom(context.store.get().spec.environment_options)
-    context.store.update(v1.Session(spec=v1.SessionSpec(environment_options=options)), ["spec.environment_options"])
-    names = ", ".join(f"{name} = {str(value).lower()}" for name, value in environment["options"].items())
+    given = context.store.get().spec.environment_options
+    set_by_caller = {field.name for field, _ in given.ListFields()}
+    own = {name: value for name, value in environment["options"].items() if name not in set_by_caller}
+    if not own:
+        return
+    whole = v1.EnvironmentOptions(**own)
+    whole.MergeFrom(given)
+    changes = v1.Session(spec=v1.SessionSpec(environment_options=whole), options_of_author=v1.EnvironmentOptions(**own))
+    context.store.update(changes, ["spec.environment_options", "options_of_author"])
+    names = ", ".join(f"{name} = {str(value).lower()}" for name, value in own.items())
     message = f"the author changed the environment of this session: {names}. Its reason: {environment['why']}"
     context.store.warn("ENVIRONMENT_CHANGED", message[:1000], iteration=1, key="environment:1")
 
