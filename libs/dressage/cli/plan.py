@@ -11,6 +11,7 @@ from dressage.sdk.durations import duration
 from dressage.sdk.methods import REWARD
 from dressage.sdk.preflight import TEMPLATE
 from dressage.sdk.progress import counted, short
+from dressage.training.hyperparameters import STEP_FACTORS
 
 _MAX_SETTING = 60
 _WITHOUT_MODEL = ("random", "hill_climb", "cma_es", "sb3_")
@@ -40,7 +41,7 @@ def plan_dict(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
         "configs": max(len(spec.reward.configs), 1),
         "pass_threshold": spec.pass_threshold,
         "env_steps_per_iteration": estimate.env_steps_per_iteration,
-        "max_env_steps": estimate.env_steps_per_iteration * iterations,
+        "max_env_steps": round(estimate.env_steps_per_iteration * (1 + (iterations - 1) * _growth(estimate))),
         "minutes_per_iteration": estimate.minutes_per_iteration,
         "model_calls_per_iteration": estimate.model_calls_per_iteration,
         "least_model_calls_per_iteration": estimate.least_model_calls_per_iteration,
@@ -53,6 +54,13 @@ def plan_dict(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
         "terminates_when_unhealthy": estimate.terminates_when_unhealthy,
         "options_of_author": list(estimate.options_of_author),
     }
+
+
+def _growth(estimate: pb.EstimateSessionResponse) -> float:
+    """Return by which factor a later iteration may exceed the first: with tuning, by length and by one more config."""
+    reward = estimate.spec.reward
+    configs = max(len(reward.configs), 1)
+    return STEP_FACTORS[1] * (configs + 1) / configs if reward.tune_hyperparameters else 1.0
 
 
 def _settings(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
@@ -85,6 +93,9 @@ def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
     if plan["method"] == REWARD:
         seeds = f"{counted(plan['configs'], 'config')} × {counted(plan['seeds'], 'seed')}"
         text.append(f"  training  {steps} ({seeds}), about {minutes} an iteration{times}\n")
+        if estimate.spec.reward.tune_hyperparameters and iterations > 1:
+            most = counted(plan["max_env_steps"], "environment step")
+            text.append(f"            the author may change the length and add a config: at most {most} in all\n")
     else:
         settings = ", ".join(f"{name} {_setting(value)}" for name, value in plan["settings"].items())
         goal = plan["goal"]

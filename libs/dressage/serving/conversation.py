@@ -54,7 +54,9 @@ async def converse(
                         error = f"task {task.key!r} made more than {_REFUSALS * max_tool_calls} tool calls"
                         raise DeadlineExceeded(error, reason="TOO_MANY_TOOL_CALLS")
                     if calls > max_tool_calls:
-                        refusal = f"no further call is run: all {max_tool_calls} are used. Answer now, with what you know"
+                        refusal = (
+                            f"no further call is run: all {max_tool_calls} are used. Answer now, with what you know"
+                        )
                         answer = agent_pb.ToolResult(id=message.tool_call.id, content=refusal, is_error=True)
                     else:
                         answer = await _run(message.tool_call, tools)

@@ -117,7 +117,7 @@ async def test_a_provider_that_is_down_is_waited_for_until_it_answers(stack: Sta
     session = await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name))
     assert session.state == v1.SESSION_STATE_SUCCEEDED, session.state_reason
     waits = [event.warning.message for event in events if event.warning.reason == "PROVIDER_UNAVAILABLE"]
-    assert waits and "refuses requests" in waits[0] and "the wait ends 60 minutes" in waits[0]
+    assert waits and "refuses requests" in waits[0] and "the last one 60 minutes later" in waits[0]
     assert not failing
 
 

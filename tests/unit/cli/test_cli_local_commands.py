@@ -342,7 +342,11 @@ def test_a_plan_with_a_language_model_has_a_price_and_is_confirmed():
     questions: list[str] = []
     assert plan.confirmed(estimate, ask=lambda question: bool(questions.append(question))) is False
     assert questions and plan.confirmed(estimate, ask=None)
+    assert "the author may change the length" not in plan.plan_text(estimate).plain
+    estimate.spec.reward.tune_hyperparameters, estimate.env_steps_per_iteration = True, 100
     text = plan.plan_text(estimate).plain
+    # Two later iterations with a second config, four times as long.
+    assert "at most 1,700 environment steps in all" in text
     assert "openai/x, judge: openai/y: about 4 calls an iteration (1 to 40), about 0.050 $ (0.010 to 0.50 $)" in text
     assert "at most 1,000 steps; an unhealthy state ends them; the author may change max_episode_steps and" in text
     assert plan.plan_dict(estimate)["max_dollars"] == pytest.approx(1.5)

@@ -126,10 +126,8 @@ def _patience(context: SessionContext, session: v1.Session) -> float:
 
 
 def _report_outage(context: SessionContext, number: int, error: DressageError, pause: float, left: float) -> None:
-    message = (
-        f"{error.message}. The session waits: the next attempt is in {pause:.0f} s, and the wait ends {left / 60:.0f} minutes "
-        "after it"
-    )
+    rest = f"{left:.0f} s" if left < 120 else f"{left / 60:.0f} minutes"
+    message = f"{error.message.rstrip('.')}. The session waits: the next attempt is in {pause:.0f} s, the last one {rest} later"
     # One event a minute for all concurrent tasks.
     minute = int(context.store.now().timestamp() // 60)
     context.store.warn("PROVIDER_UNAVAILABLE", message, iteration=number, key=f"outage/{number}/{minute}")
