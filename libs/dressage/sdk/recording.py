@@ -33,7 +33,7 @@ async def record(client: AsyncClient, session: str, folder: Path) -> list[Path]:
     :param session: its id, or ``sessions/ID``.
     :param folder: new, or without files of its own; its name is the recording's, of a-z, 0-9, - and _.
     :raises NotFound: if there is no such session.
-    :raises FailedPrecondition: if no model replied in it, as with the built-in author.
+    :raises FailedPrecondition: if no model replied in it, as with the built-in author, or only video judged it.
     :raises InvalidArgument: for a folder that has files, or whose name a recording cannot have.
     """
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,62}", folder.absolute().name):
@@ -42,6 +42,9 @@ async def record(client: AsyncClient, session: str, folder: Path) -> list[Path]:
     if folder.exists() and any(folder.iterdir()):
         raise errors.InvalidArgument(field="--out", problem="not empty", value=str(folder), expected="a new folder")
     stored = await client.get_session(session)
+    if stored.spec.video_judging == pb.VIDEO_JUDGING_ONLY:
+        message = f"{stored.name} was judged only by video, which a replay does not have"
+        raise errors.FailedPrecondition(message, reason="NO_VIDEO_IN_REPLAYS")
     entries = {path: text async for path, text in _entries(client, f"{stored.name}/llm")}
     if not entries:
         message = f"{stored.name} has no replies of a model; a session of {stored.spec.model} needs no recording"

@@ -49,6 +49,7 @@ async def test_a_recorded_session_replays_to_the_same_requests(stack: Stack, tmp
         environment="environments/HalfCheetah-v5",
         model="openai/scripted",
         max_iterations=3,
+        video_judging=v1.VIDEO_JUDGING_NONE,  # a replay has none, so that later prompts would differ
         reward=v1.RewardSpec(seeds=1, steps_per_member=1000),
     )
     with ScriptedServer(script()) as provider:
