@@ -51,7 +51,9 @@ def test_a_reply_s_own_error_and_a_lasting_one_are_its_answer(monkeypatch: pytes
     }
     expected = ["LLM_REPLY_UNUSABLE", "GONE", "WORSE", "d"]
     assert answered(monkeypatch, plan) == (expected, [*"abcd", "c", "c"])
-    assert [module.is_lost(error) for error in (FailedPrecondition("x", reason="NO_RECORDED_PROGRAMS"), Internal("x"))] == [
+    assert [
+        module.is_lost(error) for error in (FailedPrecondition("x", reason="NO_RECORDED_PROGRAMS"), Internal("x"))
+    ] == [
         False,
         True,
     ]

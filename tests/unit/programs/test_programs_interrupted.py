@@ -160,7 +160,9 @@ def finished(task: dict[str, Any], attempts: list[dict[str, Any]], set_block: Ca
             break
         assert lease.end is not None
         counted = {name: value for name, value in lease.end.items() if name not in ("episodes", "cache_hits")}
-        assert counted["improvements"] == tuple((number, lease.accepted[number][0]) for number in sorted(lease.accepted))
+        assert counted["improvements"] == tuple(
+            (number, lease.accepted[number][0]) for number in sorted(lease.accepted)
+        )
         return counted, sorted(lease.accepted.items())
 
 
