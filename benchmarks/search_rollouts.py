@@ -12,7 +12,8 @@
 The peers are restated in plain Gymnasium code here. R2PO makes the environment anew at each reset and writes a line a step to a
 log; ``peer_lean`` leaves both out. PromptPO makes one environment a candidate, executes the policy's source, keeps all
 observations and computes each reward again; ``peer_lean`` leaves this out. Each kind is measured in turn, on the same cores.
-Compilation and imports are left out. Prints one JSON object.
+Compilation and imports are left out. ``processor`` has the episodes for each second of processor time of all processes, which
+other load on the machine changes little; times ``cores`` it is the rate of cores without other load. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -39,10 +40,12 @@ PACKAGES = ("dressage", "gymnasium", "mujoco", "numba", "numpy")
 EPISODES, CODE_EPISODES = 20, 5
 ROUND = 10
 """Candidates of a round of PromptPO."""
-BATCH, BATCHES = 500, 8
+BATCH, BATCHES = 2000, 2
 """Episodes in lockstep of 100 steps each, and batches of one process, as in an evaluation."""
 BALANCING = np.array([0.0, -0.1, -1.0, -1.0, 0.0, 0.1, 1.0, 1.0])
 CANDIDATES = 50
+ROWS = 260
+"""Simulations of one engine that step together: episodes of 13 candidates."""
 ROUTE = """
 class Policy:
     MOVES = {moves}
@@ -180,18 +183,19 @@ def bare_cart_pole(steps: int, *, cores: int) -> Rate:
 
 
 def swimming(parameters: np.ndarray, *, cores: int) -> Rate:
-    """The engine of simulations with a native thread for each core."""
+    """The engine of simulations as a search uses it: a thread for each core, each with candidates of its own."""
     from dressage.envs.cards import load_card
     from dressage.episodes.simulated import SimulatedEpisodes
     from dressage.policies.kinds import PolicySpec
 
     spec = PolicySpec.of("linear", load_card("Swimmer-v5"), bias=False)
-    engine = SimulatedEpisodes("Swimmer-v5", spec, range(EPISODES), threads=cores)
-    count = -(-256 // EPISODES)
+    engines = [SimulatedEpisodes("Swimmer-v5", spec, range(EPISODES)) for _ in range(cores)]
+    pool, count = ThreadPoolExecutor(cores), ROWS // EPISODES
 
     def play() -> int:
-        return int(engine.play(parameters[:count]).returns.size)
+        return sum(pool.map(lambda engine: engine.play(parameters[:count]).returns.size, engines))
 
+    play()
     return lambda seconds: repeated(play, seconds)
 
 
@@ -199,8 +203,7 @@ def bare_swimmer(*, cores: int) -> Rate:
     """Bare `mujoco.batch` stepping as many simulations, in episodes of 1,000 steps."""
     from support.bare import rate
 
-    rows = -(-256 // EPISODES) * EPISODES
-    return lambda seconds: rate("Swimmer-v5", rows, cores, seconds) / 1000
+    return lambda seconds: rate("Swimmer-v5", cores * ROWS, cores, seconds) / 1000
 
 
 def route(env_id: str) -> str:
@@ -361,18 +364,28 @@ NOTES = {
 
 def measured(rates: Mapping[str, Rate], *, repeats: int, seconds: float) -> dict[str, Any]:
     """Measure in turn, so that other load falls on all alike; return medians and ratios."""
+    from support.processor import tree_seconds
+
     seen: dict[str, list[float]] = {name: [] for name in rates}
+    spent: dict[str, list[float]] = {name: [] for name in rates if not name.endswith("_round")}  # these pause
     shares = []
     for _ in range(repeats):
         for name, rate in rates.items():
+            before, began = tree_seconds(), time.perf_counter()
             seen[name].append(rate(seconds))
+            if name in spent:
+                episodes = seen[name][-1] * (time.perf_counter() - began)
+                spent[name].append(episodes / max(tree_seconds() - before, 0.01))
         shares.append(seen["ours"][-1] / seen["limit"][-1])
     medians = {name: statistics.median(values) for name, values in seen.items()}
+    processor = {name: statistics.median(values) for name, values in spent.items()}
     return {
         **{name: round(value, 2) for name, value in medians.items()},
         "ratio": round(medians["ours"] / medians["peer"], 1),
         "ratio_lean": round(medians["ours"] / medians["peer_lean"], 1),
         "share_of_limit": round(statistics.median(shares), 3),
+        "processor": {name: round(value, 2) for name, value in processor.items()},
+        "processor_share_of_limit": round(processor["ours"] / processor["limit"], 3),
         "spread": {name: [round(min(values), 2), round(max(values), 2)] for name, values in seen.items()},
     }
 
@@ -400,7 +413,11 @@ def main() -> int:
                 finally:
                     close()
             parts[name] = {"what": WHAT[name], "unit": "episodes/s", **figures}
-    notes = [f"{name}: {part['ratio_lean']} times a lean peer; {NOTES[name]}" for name, part in parts.items()]
+    notes = [
+        f"{name}: {part['ratio_lean']} times a lean peer; for each second of processor time {part['processor']['ours']:,.0f} "
+        f"episodes, the peer {part['processor']['peer']:,.0f}, the limit {part['processor']['limit']:,.0f}; {NOTES[name]}"
+        for name, part in parts.items()
+    ]
     report = {
         "name": "search_rollouts",
         **next(iter(parts.values())),

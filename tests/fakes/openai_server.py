@@ -218,6 +218,8 @@ class ScriptedServer:
 def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:  # noqa: C901 - a class within, of small methods
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # Headers and body are two packets; otherwise the second one waits for the client's delayed acknowledgement, 40 ms.
+        disable_nagle_algorithm = True
 
         def do_POST(self) -> None:
             length = int(self.headers.get("content-length", 0))

@@ -13,10 +13,11 @@ TEMPORARY_PREFIX = ".tmp-"
 """Prefix of temporary files; no key begins with it."""
 
 
-def write(path: Path, fill: Callable[[BinaryIO], None], *, if_absent: bool = False) -> bool:
+def write(path: Path, fill: Callable[[BinaryIO], None], *, if_absent: bool = False, synced: bool = True) -> bool:
     """Fill a temporary file in the folder of ``path``, sync it, then rename it to ``path``.
 
     :param if_absent: do not replace an existing file (decided atomically, by a hard link).
+    :param synced: False: without syncs. A power failure may then lose the file or its contents; a crash of the process may not.
     :return: whether the file was written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -26,7 +27,8 @@ def write(path: Path, fill: Callable[[BinaryIO], None], *, if_absent: bool = Fal
             fill(file)
             file.flush()
             os.fchmod(file.fileno(), 0o644)
-            os.fsync(file.fileno())
+            if synced:
+                os.fsync(file.fileno())
         if if_absent:
             try:
                 os.link(name, path)
@@ -37,17 +39,18 @@ def write(path: Path, fill: Callable[[BinaryIO], None], *, if_absent: bool = Fal
     finally:
         if os.path.exists(name):
             os.unlink(name)
-    _sync_directory(path.parent)
+    if synced:
+        _sync_directory(path.parent)
     return True
 
 
-def write_bytes(path: Path, data: bytes, *, if_absent: bool = False) -> bool:
+def write_bytes(path: Path, data: bytes, *, if_absent: bool = False, synced: bool = True) -> bool:
     """Write the given bytes; see `write`."""
 
     def fill(file: BinaryIO) -> None:
         file.write(data)
 
-    return write(path, fill, if_absent=if_absent)
+    return write(path, fill, if_absent=if_absent, synced=synced)
 
 
 def copy(source: Path, path: Path, *, if_absent: bool = False) -> bool:

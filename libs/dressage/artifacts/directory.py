@@ -25,10 +25,10 @@ class DirectoryStore:
         with _errors_mapped("open", str(self.root)):
             self.root.mkdir(parents=True, exist_ok=True)
 
-    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
+    def put(self, key: str, data: bytes, *, if_absent: bool = False, synced: bool = True) -> bool:
         """Write the bytes; return whether they were written (see `ArtifactStore.put`)."""
         with _errors_mapped("write", key):
-            return atomic.write_bytes(self._path(key), data, if_absent=if_absent)
+            return atomic.write_bytes(self._path(key), data, if_absent=if_absent, synced=synced)
 
     def put_file(self, key: str, path: Path, *, if_absent: bool = False) -> bool:
         """Write the contents of a file; return whether they were written."""

@@ -66,8 +66,8 @@ class S3Store:
         if check:
             self._open()
 
-    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """Write the bytes; return whether they were written (see `ArtifactStore.put`)."""
+    def put(self, key: str, data: bytes, *, if_absent: bool = False, synced: bool = True) -> bool:
+        """Write the bytes, always synced; return whether they were written (see `ArtifactStore.put`)."""
         return self._write(check_key(key), s3_upload.Contents.of(data), if_absent=if_absent)
 
     def put_file(self, key: str, path: Path, *, if_absent: bool = False) -> bool:

@@ -45,10 +45,12 @@ class ArtifactStore(Protocol):
     Every method raises `InvalidArgument` for an invalid key and `Unavailable` if the store fails.
     """
 
-    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
+    def put(self, key: str, data: bytes, *, if_absent: bool = False, synced: bool = True) -> bool:
         """Write the bytes atomically.
 
         :param if_absent: do not replace an existing artifact.
+        :param synced: whether they survive a power failure from the return on. False only for copies of what is stored
+            elsewhere: a directory then leaves the sync, which takes longer than the write, to the operating system.
         :return: whether the bytes were written; False only with ``if_absent``, if the key exists.
         """
         ...

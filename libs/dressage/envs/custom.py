@@ -6,8 +6,8 @@ envs add`` describes one once, with the simulator at hand, and writes a folder `
 check episodes below the folder that ``$DRESSAGE_ENVIRONMENTS`` names. From then on it is an environment like the others,
 also for services without a simulator. All services of a session must see the same folder.
 
-A registered language of programs (`dressage.programs.languages`) is a folder ``languages/NAME`` there. Its tasks are environments
-with ids such as ``vacuum/CleanRoom``; their cards are in its folder ``cards``.
+A registered language of programs (`dressage.programs.languages`) is a folder ``languages/NAME`` there. Its tasks are
+environments with ids such as ``vacuum/CleanRoom``; their cards are in its folder ``cards``.
 """
 
 from __future__ import annotations

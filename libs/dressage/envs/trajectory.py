@@ -10,7 +10,6 @@ to a temporary name and renamed. Columns are float32 but ``qpos`` and ``qvel``, 
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import zipfile
 import zlib
@@ -86,7 +85,7 @@ class Trajectory:
         return float(np.sum(self.reward, dtype=np.float64))
 
     def save(self, path: str | Path, *, compress: bool = False) -> None:
-        """Write the trajectory; the file appears whole or not at all."""
+        """Write the trajectory; the file appears whole or not at all. The artifact store syncs what it keeps, not this."""
         path = Path(path)
         schema = {
             "format": _FORMAT,
@@ -110,8 +109,6 @@ class Trajectory:
         try:
             with temporary.open("wb") as file:
                 (np.savez_compressed if compress else np.savez)(file, allow_pickle=False, **arrays)
-                file.flush()
-                os.fsync(file.fileno())
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)

@@ -30,6 +30,8 @@ _HEADER = struct.Struct("<4sIQ")
 _ALIGN = 64
 _CHUNK = 1 << 20
 _MAX_DIMENSIONS = 8
+_SMALL = 4096
+_MAX_VIEWS = 64
 _DTYPES = frozenset({"|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8"})
 _RESERVED = frozenset({"$array", "$bytes"})
 
@@ -54,6 +56,11 @@ def encode(message: Mapping[str, Any], *, max_bytes: int = MAX_BYTES) -> bytes:
     :param message: JSON scalars, lists, tuples, dicts with string keys, bytes, numpy arrays and numpy scalars.
     :raises ProtocolError: a value of another type, a reserved key, or more than ``max_bytes`` in all.
     """
+    return b"".join(_parts(message, max_bytes))
+
+
+def _parts(message: Mapping[str, Any], max_bytes: int) -> list[bytes | memoryview]:
+    """Return the bytes of ``message`` in parts; arrays and bytes are not copied."""
     buffers: list[bytes | memoryview] = []
     size = 0
 
@@ -76,7 +83,7 @@ def encode(message: Mapping[str, Any], *, max_bytes: int = MAX_BYTES) -> bytes:
         raise ProtocolError(
             f"the message is larger than the limit of {max_bytes} bytes ({MAX_JSON_BYTES} without its arrays)"
         )
-    return b"".join([_HEADER.pack(_MAGIC, len(text), size), text, *buffers])
+    return [_HEADER.pack(_MAGIC, len(text), size) + text, *buffers]
 
 
 def _plain(value: Any, place: Any) -> Any:
@@ -198,6 +205,8 @@ class Channel:
         self._read_fd, self._write_fd = read_fd, write_fd
         self._max_bytes = min(max_bytes, MAX_BYTES)
         self._received = bytearray()
+        self._payload = bytearray()
+        self._payload_bytes = 0  # of the payload that have arrived
         self._send_lock, self._receive_lock = threading.Lock(), threading.Lock()
         self._broken = ""
         self._closed = False
@@ -216,13 +225,13 @@ class Channel:
         :raises DeadlineExceeded: part of it may be sent, so the channel is broken.
         :raises ChannelClosed: the other side is gone.
         """
-        data = memoryview(encode(message, max_bytes=self._max_bytes))
+        data = _views(_parts(message, self._max_bytes))
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._send_lock:
             self._usable()
             while data:
                 try:
-                    data = data[os.write(self._write_fd, data[:_CHUNK]) :]
+                    _advance(data, os.writev(self._write_fd, data[:_MAX_VIEWS]))
                 except BlockingIOError:
                     if not self._wait(self._write_fd, select.POLLOUT, deadline):
                         self._broken = "an earlier message was sent in part only"
@@ -253,11 +262,11 @@ class Channel:
                         f"a message of {text_size + payload_size} bytes exceeds the limit of {self._max_bytes} bytes "
                         f"({MAX_JSON_BYTES} without its arrays)"
                     )
-                self._fill(_HEADER.size + text_size + payload_size, deadline, timeout)
-                data, self._received = self._received, bytearray()
-                start = _HEADER.size + text_size
-                text = bytes(memoryview(data)[_HEADER.size : start])
-                return decode(text, _tail(data, start))
+                self._fill(_HEADER.size + text_size, deadline, timeout)
+                self._fill_payload(payload_size, deadline, timeout)
+                text, payload = bytes(self._received[_HEADER.size :]), self._payload
+                self._received, self._payload, self._payload_bytes = bytearray(), bytearray(), 0
+                return decode(text, payload)
             except ProtocolError as error:
                 self._broken = error.message
                 raise
@@ -276,18 +285,33 @@ class Channel:
             raise ProtocolError(f"the channel is broken: {self._broken}")
 
     def _fill(self, size: int, deadline: float | None, timeout: float | None) -> None:
-        while len(self._received) < size:
+        """Read until header and JSON part have this size."""
+        while (left := size - len(self._received)) > 0:
+            part = bytearray(min(_CHUNK, left))
+            self._received += memoryview(part)[: self._read_into(memoryview(part), deadline, timeout)]
+
+    def _fill_payload(self, size: int, deadline: float | None, timeout: float | None) -> None:
+        """Read the payload to where arrays stay: no copy is made of it. Memory is allocated as it arrives."""
+        while self._payload_bytes < size:
+            if self._payload_bytes == len(self._payload):
+                self._payload.extend(bytes(min(size, max(_CHUNK, 2 * len(self._payload))) - len(self._payload)))
+            with memoryview(self._payload) as view:
+                self._payload_bytes += self._read_into(view[self._payload_bytes :], deadline, timeout)
+
+    def _read_into(self, view: memoryview, deadline: float | None, timeout: float | None) -> int:
+        """Read what is there, at least a byte and at most what fits; return the number of bytes."""
+        while True:
             try:
-                data = os.read(self._read_fd, min(_CHUNK, size - len(self._received)))
+                count = os.readv(self._read_fd, [view])
             except BlockingIOError:
                 if not self._wait(self._read_fd, select.POLLIN, deadline):
                     raise DeadlineExceeded(f"no message arrived within {timeout} s") from None
                 continue
             except OSError as error:
                 raise ChannelClosed(f"the channel cannot be read: {error}") from error
-            if not data:
+            if not count:
                 raise ChannelClosed("the other side closed the channel")
-            self._received += data
+            return count
 
     @staticmethod
     def _wait(descriptor: int, event: int, deadline: float | None) -> bool:
@@ -299,6 +323,25 @@ class Channel:
         return bool(poll.poll(None if remaining is None else math.ceil(remaining * 1000)))
 
 
-def _tail(data: bytearray, start: int) -> bytearray:
-    # A fresh bytearray starts aligned, which an offset into the received bytes would not.
-    return data[start:]
+def _views(parts: list[bytes | memoryview]) -> list[memoryview]:
+    """Return views of the parts to write; small ones are joined, because each costs more than its copy."""
+    views: list[memoryview] = []
+    small: list[bytes | memoryview] = []
+    for part in parts:
+        if len(part) < _SMALL:
+            small.append(part)
+            continue
+        views += [memoryview(b"".join(small)), memoryview(part)]
+        small = []
+    return [view for view in [*views, memoryview(b"".join(small))] if view]
+
+
+def _advance(views: list[memoryview], count: int) -> None:
+    """Drop the first bytes, which are written."""
+    while count:
+        step = min(count, len(views[0]))
+        count -= step
+        if step == len(views[0]):
+            del views[0]
+        else:
+            views[0] = views[0][step:]

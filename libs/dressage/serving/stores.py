@@ -72,9 +72,9 @@ class MeteredStore:
         self._metrics = metrics
         self._clock = clock
 
-    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
+    def put(self, key: str, data: bytes, *, if_absent: bool = False, synced: bool = True) -> bool:
         with self._measured("put"):
-            written = self.inner.put(key, data, if_absent=if_absent)
+            written = self.inner.put(key, data, if_absent=if_absent, synced=synced)
         self._metrics.bytes_.labels("put").inc(len(data) if written else 0)
         return written
 

@@ -229,7 +229,7 @@ def test_metrics_count_bytes_seconds_and_failures(store: ArtifactStore) -> None:
 
 
 class _Broken:
-    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
+    def put(self, key: str, data: bytes, *, if_absent: bool = False, synced: bool = True) -> bool:
         raise Unavailable("away", reason="AWAY")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -93,6 +94,17 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
 
 TestStoreAgainstDictionary = StoreAgainstDictionary.TestCase
 TestStoreAgainstDictionary.settings = settings(max_examples=15, stateful_step_count=15, deadline=None)
+
+
+def test_only_copies_of_other_data_are_not_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    store = DirectoryStore(tmp_path)
+    assert store.put("a/reply", b"paid for") and len(synced) == 2  # the file, and the name in its folder
+    assert store.put("a/copy", b"1", synced=False) and store.put("a/copy", b"22", synced=False)
+    assert not store.put("a/copy", b"333", if_absent=True, synced=False)
+    assert len(synced) == 2 and store.get("a/copy") == b"22"
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["copy", "reply"]
 
 
 def test_put_if_absent_has_one_winner_among_many(tmp_path: Path) -> None:

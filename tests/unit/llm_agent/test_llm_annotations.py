@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from dressage.api.internal.v1 import agent_service_pb2 as pb
 from dressage.errors import InvalidArgument
@@ -95,3 +97,10 @@ def test_every_result_has_its_field(field):
 def test_a_task_without_a_role_is_refused():
     with pytest.raises(InvalidArgument, match="elicitor, reward_author"):
         role_task(pb.Task(key="k"))
+
+
+def test_the_client_library_is_configured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change of a logger's level empties the caches of all loggers, which would make each request slower."""
+    before, changed = load_litellm(), list[object]()
+    monkeypatch.setattr(logging.Logger, "setLevel", lambda logger, level: changed.append(logger))
+    assert load_litellm() is before and not changed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,33 @@ def test_effects_happen_once_and_etags_move(database: Database) -> None:
         assert [idempotency.record(tx, "s", "x") for _ in range(2)] == [True, False]
         before = sessions.get(tx, "s").etag
         assert sessions.change(tx, "s", lambda s: None).etag != before == "1"
+
+
+def test_changes_of_a_transaction_add_up_in_few_statements(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row is read once in a transaction, and again in the next one, which sees what others have written meanwhile."""
+    statements: list[str] = []
+    run = Transaction.execute
+
+    def counted(self: Transaction, statement: object, *args: object) -> object:
+        statements.append(str(statement).split(maxsplit=1)[0])
+        return run(self, statement, *args)
+
+    monkeypatch.setattr(Transaction, "execute", counted)
+
+    def add(session: v1.Session) -> None:
+        session.candidates += 1
+
+    for _ in range(2):
+        statements.clear()
+        with database.begin() as tx:
+            for _ in range(3):
+                sessions.change(tx, "s", add)
+        assert statements == ["SELECT", "UPDATE", "UPDATE", "UPDATE"]
+    with suppress(ZeroDivisionError), database.begin() as tx:
+        sessions.change(tx, "s", add)
+        raise ZeroDivisionError
+    with database.begin() as tx:
+        assert sessions.change(tx, "s", add).candidates == 7 and sessions.get(tx, "s").candidates == 7
 
 
 def test_request_ids_repeat_the_response_and_reject_other_requests(database: Database) -> None:

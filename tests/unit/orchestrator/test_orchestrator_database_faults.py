@@ -35,6 +35,7 @@ from dressage_orchestrator.database import sessions
 from dressage_orchestrator.database.engine import Database, DatabaseLost, sqlite_url
 from dressage_orchestrator.database.reports import Fence
 from dressage_orchestrator.database.tables import SESSIONS
+from dressage_orchestrator.database.workflow_engine import make_workflow_engine
 from dressage_orchestrator.launch import local
 from dressage_orchestrator.launch.local import LocalLauncher
 from dressage_orchestrator.launch.protocol import AttemptResult, Launch
@@ -535,3 +536,16 @@ async def test_a_trainers_stream_ends_with_its_watcher(database: Database) -> No
     async with asyncio.timeout(20):
         with pytest.raises(FailedPrecondition):
             await anext(answers)
+
+
+def test_both_databases_are_synced_alike(tmp_path: Path) -> None:
+    """Otherwise a step could survive a power failure and the rows that it changed could not."""
+    sessions_db, steps = (
+        Database(sqlite_url(tmp_path / "d.db")),
+        make_workflow_engine(sqlite_url(tmp_path / "workflows.db")),
+    )
+    with sessions_db.begin() as tx, steps.connect() as connection:
+        levels = [each.exec_driver_sql("PRAGMA synchronous").scalar_one() for each in (tx.connection, connection)]
+    assert levels == [1, 1]  # NORMAL
+    sessions_db.close()
+    steps.dispose()

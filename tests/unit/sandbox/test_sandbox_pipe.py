@@ -49,6 +49,29 @@ def test_round_trip(message):
     assert same(message, unpack(encode(message)))
 
 
+@given(st.lists(st.sampled_from([0, 1, 1000, 4095, 4096, 4097, 70_000, 200_000]), max_size=4), st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_parts_of_any_size_arrive_whole(sizes, interrupted):
+    """Parts below and above the size at which they are written without a copy, beyond a pipe's capacity."""
+    message = {str(index): np.arange(size, dtype=np.uint8) for index, size in enumerate(sizes)} | {
+        "b": b"x" * sum(sizes)
+    }
+    read, write = os.pipe()
+    back_read, back_write = os.pipe()
+    here, there = Channel(back_read, write), Channel(read, back_write)
+    try:
+        if interrupted:
+            with pytest.raises(DeadlineExceeded):
+                there.recv(timeout=0.001)
+        sender = threading.Thread(target=lambda: [here.send(message, timeout=20) for _ in range(2)])
+        sender.start()
+        assert all(same(message, there.recv(timeout=20)) for _ in range(2))
+        sender.join(20)
+    finally:
+        here.close()
+        there.close()
+
+
 def test_arrays_can_be_used_in_place_and_are_aligned():
     array = unpack(encode({"a": np.ones(3, np.int8), "b": np.arange(5.0)}))["b"]
     assert array.flags.writeable

@@ -35,6 +35,8 @@ _MILLION = 1_000_000
 _NO_KEY = "not-needed"
 _VERBOSE_LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai", "httpx", "httpcore", "anthropic")
 _importing = threading.Lock()
+_litellm: list[Any] = []
+"""The module once it is configured: setting the level of a logger empties the caches of all loggers."""
 
 
 class LitellmProvider:
@@ -63,7 +65,7 @@ class LitellmProvider:
 
     async def complete(self, request: CompletionRequest) -> Reply:
         """Send one request once; see `Provider`."""
-        litellm = await asyncio.to_thread(load_litellm)
+        litellm = await _loaded()
         arguments = self._arguments(request) | thinking_arguments(litellm, request.model, request.thinking)
         try:
             # litellm's own timeout bounds each read; ours bounds the whole.
@@ -78,7 +80,7 @@ class LitellmProvider:
 
     async def describe(self, model: str) -> ModelDescription:
         """Return price and configuration from litellm's local tables."""
-        litellm = await asyncio.to_thread(load_litellm)
+        litellm = await _loaded()
         try:
             litellm.get_llm_provider(model)
         except litellm.exceptions.BadRequestError:
@@ -142,9 +144,16 @@ class LitellmProvider:
         return ProviderFault(kind, f"the provider failed: {details}", retry_after=_seconds(headers))
 
 
+async def _loaded() -> Any:
+    """Return the litellm module, loaded in a thread by the first call."""
+    return _litellm[0] if _litellm else await asyncio.to_thread(load_litellm)
+
+
 def load_litellm() -> Any:
-    """Return the litellm module, configured with local prices and without callbacks and prints."""
+    """Return the litellm module, configured once with local prices and without callbacks and prints."""
     with _importing:
+        if _litellm:
+            return _litellm[0]
         os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
         os.environ.setdefault("LITELLM_TELEMETRY", "False")
         os.environ.setdefault("LITELLM_LOG", "ERROR")
@@ -162,6 +171,7 @@ def load_litellm() -> Any:
         litellm.callbacks = []
         litellm.success_callback = []
         litellm.failure_callback = []
+        _litellm.append(litellm)
         return litellm
 
 

@@ -270,7 +270,7 @@ def change(tx: Transaction, name: str, edit: Callable[[v1.Assignment], dict[str,
     before = v1.Assignment()
     extra: dict[str, Any] = {}
 
-    def apply(message: v1.Assignment, _: Any) -> None:
+    def apply(message: v1.Assignment) -> None:
         before.CopyFrom(message)
         extra.clear()
         extra.update(edit(message) or {})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import sqlalchemy as sa
 from dressage.api.v1 import benchmark_service_pb2 as pb
@@ -66,7 +65,7 @@ def change(
 
     tx.lock(name)
 
-    def apply(message: pb.Benchmark, _: Any) -> None:
+    def apply(message: pb.Benchmark) -> None:
         edit(message)
 
     columns = {} if ended is None else {"ended": ended}

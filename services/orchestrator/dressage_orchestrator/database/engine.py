@@ -60,6 +60,8 @@ class Transaction(ReadTransaction):
     def __init__(self, connection: sa.Connection, clock: Clock) -> None:
         super().__init__(connection, clock)
         self.touched: set[str] = set()
+        self.written: dict[tuple[str, ...], tuple[bytes, int]] = {}
+        """Messages that this transaction wrote, and their versions, by table and key: a second change need not read again."""
         self._locked: set[str] = set()
 
     def touch(self, topic: str) -> None:

@@ -1,6 +1,7 @@
 """Compare-and-swap of stored messages.
 
-Statements are built once and executed with parameters: to build one takes longer than to execute it.
+Statements are built once and executed with parameters: to build one takes longer than to execute it. A row that a transaction
+has written is locked by it, so that its next change begins with what was written.
 """
 
 from __future__ import annotations
@@ -25,37 +26,43 @@ def swap(
     table: sa.Table,
     key: dict[str, Any],
     kind: Callable[[], M],
-    change: Callable[[M, Any], None],
+    change: Callable[[M], None],
     columns: Callable[[M], dict[str, Any]],
 ) -> tuple[M, int] | None:
     """Read a row's message, change it, and write it if the version has not changed meanwhile; otherwise retry.
 
-    :param change: gets the message and the row, and changes the message.
+    :param change: changes the message.
     :param columns: computes the columns other than ``data`` and ``version`` from the changed message.
     :return: the message and its new version; None if the row does not exist.
     :raises Aborted: after too many concurrent changes.
     """
     names = tuple(key)
+    place = (table.name, *map(str, key.values()))
     at = {f"key_{name}": value for name, value in key.items()}
     for _ in range(_ATTEMPTS):
-        row = tx.execute(_reading(table, names), at).one_or_none()
-        if row is None:
-            return None
+        stored = tx.written.pop(place, None)
+        if stored is None:
+            row = tx.execute(_reading(table, names), at).one_or_none()
+            if row is None:
+                return None
+            stored = row.data, row.version
+        data, seen = stored
         message = kind()
-        message.ParseFromString(row.data)
-        change(message, row)
-        version = row.version + 1
+        message.ParseFromString(data)
+        change(message)
+        version = seen + 1
         values = {"data": message.SerializeToString(deterministic=True), "version": version, **columns(message)}
         new = {f"new_{name}": value for name, value in values.items()}
-        done = tx.execute(_writing(table, names, tuple(values)), {**at, **new, "seen": row.version})
+        done = tx.execute(_writing(table, names, tuple(values)), {**at, **new, "seen": seen})
         if done.rowcount == 1:
+            tx.written[place] = values["data"], version
             return message, version
     raise Aborted(f"too many concurrent changes of {key}", reason="CONTENTION")
 
 
 @cache
 def _reading(table: sa.Table, key: tuple[str, ...]) -> sa.Select[Any]:
-    return sa.select(table).where(*_match(table, key))
+    return sa.select(table.c.data, table.c.version).where(*_match(table, key))
 
 
 @cache

@@ -148,7 +148,7 @@ def change(tx: Transaction, name: str, edit: Callable[[v1.Run], dict[str, Any] |
     before = v1.Run()
     extra: dict[str, Any] = {}
 
-    def apply(message: v1.Run, _: Any) -> None:
+    def apply(message: v1.Run) -> None:
         before.CopyFrom(message)
         extra.clear()
         extra.update(edit(message) or {})

@@ -126,7 +126,7 @@ def change(tx: Transaction, session: str, edit: Callable[[v1.Session], None]) ->
     tx.lock(resource_names.session_name(session))
     before = [0]
 
-    def apply(message: v1.Session, _: Any) -> None:
+    def apply(message: v1.Session) -> None:
         before[0] = message.state
         edit(message)
         message.ClearField("etag")
@@ -174,7 +174,7 @@ def upsert_iteration(tx: Transaction, session: str, number: int, edit: Callable[
     key = {"session": session, "number": number}
     before = [0]
 
-    def apply(message: v1.Iteration, _: Any) -> None:
+    def apply(message: v1.Iteration) -> None:
         before[0] = message.phase
         edit(message)
 

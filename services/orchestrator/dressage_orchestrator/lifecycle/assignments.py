@@ -52,7 +52,7 @@ def start(
     controller = context.engine.controller
     task.name, task.cores = name, controller.cores(context.spec.pool)
     context.store.create_assignment(number, task, members)
-    context.put_json(number, f"assignments/{ident}/spec.json", task)
+    context.put_json(number, f"assignments/{ident}/spec.json", task, synced=False)
     if context.epoch > 0:
         context.store.reopen_assignment(name)
     context.call(controller.ensure(context.session))

@@ -268,14 +268,17 @@ class SessionContext:
 
     # Artifacts of an iteration.
 
-    def put_text(self, number: int, name: str, text: str) -> None:
-        """Write an artifact of an iteration."""
-        self.engine.store.put(f"{self.iteration_name(number)}/{name}", text.encode())
+    def put_text(self, number: int, name: str, text: str, *, synced: bool = True) -> None:
+        """Write an artifact of an iteration.
 
-    def put_json(self, number: int, name: str, value: Message | Json) -> None:
-        """Write an artifact of an iteration as JSON."""
+        :param synced: False for a copy of what the database holds, which a power failure may lose (see `ArtifactStore.put`).
+        """
+        self.engine.store.put(f"{self.iteration_name(number)}/{name}", text.encode(), synced=synced)
+
+    def put_json(self, number: int, name: str, value: Message | Json, *, synced: bool = True) -> None:
+        """Write an artifact of an iteration as JSON; otherwise as `put_text`."""
         plain = MessageToDict(value, preserving_proto_field_name=True) if isinstance(value, Message) else value
-        self.put_text(number, name, json.dumps(plain, indent=2, sort_keys=True) + "\n")
+        self.put_text(number, name, json.dumps(plain, indent=2, sort_keys=True) + "\n", synced=synced)
 
 
 async def _awaited(work: Awaitable[T]) -> T:

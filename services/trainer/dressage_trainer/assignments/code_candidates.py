@@ -37,8 +37,11 @@ from dressage_trainer.evaluation.code_player import (
 from dressage_trainer.evaluation.player_pool import PlayerPool, parts
 from dressage_trainer.lease.files import get_file, put_files
 
-_STEPS_AT_ONCE = 50_000
-"""Environment steps of the episodes that step together, at most, unless a single episode has more."""
+_STEPS_AT_ONCE = 200_000
+"""Environment steps of the episodes that step together, at most, unless a single episode has more. One step of all of them
+costs four messages, however many they are."""
+_OBSERVED_BYTES = 160 << 20
+"""Observations of the episodes that step together, at most: a policy may keep them, and has 1 GiB."""
 _BATCHES = 8
 """Batches in lockstep that one process of a policy plays, at most: its start takes longer than a batch of short episodes."""
 _LEAST_STEPS = 5_000
@@ -65,7 +68,8 @@ class CodeCandidates:
         self._spaces = Spaces.of(evaluation.task.card)
         self._records = bool(evaluation.kept or evaluation.kept_rollouts)
         self._check_size()
-        self._batch = max(1, _STEPS_AT_ONCE // evaluation.task.longest_episode)
+        steps = min(_STEPS_AT_ONCE, _OBSERVED_BYTES // (8 * self._spaces.observation_size))
+        self._batch = max(1, steps // evaluation.task.longest_episode)
         self._part = self._part_size(max(1, context.assignment.cores))
         spares = min(self._processes(), _MAX_SPARES)  # the next round is most likely of the same size
         context.sandboxes.keep_ready("code", lambda: {SANDBOX: spares})

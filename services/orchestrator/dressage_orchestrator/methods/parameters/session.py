@@ -124,13 +124,13 @@ class SearchSession(MethodSession):
         """Write an iteration's parameters and proposal as artifacts."""
         self._write_parameters(number, stored)
         whole = MessageToDict(stored, preserving_proto_field_name=True)
-        self._context.put_json(number, "proposal.json", {key: whole[key] for key in _PROPOSAL_JSON if key in whole})
+        shown = {key: whole[key] for key in _PROPOSAL_JSON if key in whole}
+        self._context.put_json(number, "proposal.json", shown, synced=False)
 
     def _write_parameters(self, number: int, iteration: v1.Iteration) -> None:
         policy = MessageToDict(self._form.policy, preserving_proto_field_name=True)
-        self._context.put_json(
-            number, "parameters.json", {"policy": policy, "values": list(iteration.parameters.values)}
-        )
+        values = list(iteration.parameters.values)
+        self._context.put_json(number, "parameters.json", {"policy": policy, "values": values}, synced=False)
 
     def _outcome(self, number: int, values: Values, *, chosen: int, score: float) -> Json:
         """Return the outcome of an iteration as a step's result. Only inside a step."""
