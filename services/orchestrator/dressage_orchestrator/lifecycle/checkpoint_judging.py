@@ -16,7 +16,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError
 
 from dressage_orchestrator import metrics, resource_names
-from dressage_orchestrator.lifecycle import aggregate, judging
+from dressage_orchestrator.lifecycle import aggregate, board, judging
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.outcome import Cancelled
 
@@ -149,6 +149,7 @@ def judge_batch(context: SessionContext, batch: Json) -> None:
             context.store.warn("CHECKPOINTS_NOT_JUDGED", message, iteration=number, key=key)
         else:
             _emit_judgments(context, number, judged, set(rollouts))
+            board.write(context, judged)
         context.store.mark(ident)
 
     try:
