@@ -136,7 +136,7 @@ class FakeRunService(pb_grpc.RunServiceServicer):
     def start_trainer(self, scratch: Path, *more: str, attempt: int = 1) -> subprocess.Popen[bytes]:
         """A real trainer process that dials this service."""
         environment = {
-            **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
+            **{name: os.environ[name] for name in ("PATH", "HOME", "DRESSAGE_ENVIRONMENTS") if name in os.environ},
             "DRESSAGE_RUN_TOKEN": "token",
             "OMP_NUM_THREADS": "1",
             # Nothing of a test is left in the user's cache.

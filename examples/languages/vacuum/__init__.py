@@ -14,13 +14,13 @@ def _rules():  # the compiler is imported when the rules are first used
 PLUGIN = Plugin(
     name="vacuum",
     world=(
-        "The world is a room of square cells with walls around it. A cell is empty, dirty, or a wall. One robot is on a cell and "
-        "faces north, east, south or west. It perceives only what the tests below report."
+        "The world is a room of square cells with walls around it. A cell is empty, dirty, or a wall. One robot is on a cell "
+        "and faces north, east, south or west. It perceives only what the tests below report."
     ),
     execution=(
-        "An episode ends when the program ends, when the room is clean, or at the 1,000th action or test. It also ends, without "
-        "a penalty, when a while loop is about to run its body in a state in which the same loop has run it before: same cell, "
-        "same direction, same dirt."
+        "An episode ends when the program ends, when the room is clean, or at the 1,000th action or test. It also ends, "
+        "without a penalty, when a while loop is about to run its body in a state in which the same loop has run it before: "
+        "same cell, same direction, same dirt."
     ),
     actions={
         "forward": "Go one cell forward. At a wall nothing happens.",

@@ -46,7 +46,17 @@ def dollars(cost: session_pb2.Cost) -> str:
 def cases_csv(benchmark: pb.Benchmark) -> str:
     """Return one line for each case."""
     head = ["case", "env_id", "instruction", "category", "difficulty", "stage", "state", "score", "low", "high"]
-    head += ["passed", "iterations", "iteration_scores", "dollars", "tokens", "env_steps", "session", "reason"]
+    head += [
+        "passed",
+        "iterations",
+        "iteration_scores",
+        "dollars",
+        "tokens",
+        "env_steps",
+        "session",
+        "reason",
+        "judged_by",
+    ]
     return _csv(head, (_case_row(number, case) for number, case in enumerate(benchmark.cases, start=1)))
 
 
@@ -71,7 +81,12 @@ def _case_row(number: int, case: pb.BenchmarkCase) -> list[object]:
         case.env_steps,
         case.session,
         case.reason,
+        _judged_by(case),
     ]
+
+
+def _judged_by(case: pb.BenchmarkCase) -> str:
+    return case.judged_by + (f" (no video: {case.without_video})" if case.without_video else "")
 
 
 def groups_csv(benchmark: pb.Benchmark) -> str:
@@ -186,6 +201,7 @@ def _cases(benchmark: pb.Benchmark) -> list[str]:
         "difficulty",
         "state",
         "score",
+        "judged by",
         "iterations",
         "dollars",
         "reason",
@@ -196,7 +212,16 @@ def _cases(benchmark: pb.Benchmark) -> list[str]:
         if case.HasField("score"):
             score = f"{case.score:.2f} ({case.interval_low:.2f} to {case.interval_high:.2f})"
         state = state_name(case.state) if case.state else "not started"
-        row = (number, short(case.environment), case.intent, case.category, case.difficulty, state, score)
+        row = (
+            number,
+            short(case.environment),
+            case.intent,
+            case.category,
+            case.difficulty,
+            state,
+            score,
+            _judged_by(case),
+        )
         rows.append((*row, case.iterations, dollars(case.cost), case.reason[:200]))
     return _table(head, rows)
 

@@ -63,8 +63,10 @@ def add(source: str, *, name: str, time_step: float | None, episode_steps: int |
         _refuse_for_registered(source, {"--name": name or None, "--time-step": time_step})
         remedy = "Use `--env-option max_episode_steps=N` of run and train to limit the episodes of a session."
         _refuse_for_registered(source, {"--episode-steps": episode_steps}, remedy=remedy)
+        from dressage.sdk import own_environments
+
         with _writing():
-            card = adding.add_registered(source)
+            card = own_environments.add(source) if custom.module_of(source) else adding.add_registered(source)
     elif source.endswith((".xml", ".mjcf")):
         path = Path(source).expanduser()
         steps = {} if episode_steps is None else {"max_episode_steps": episode_steps}
@@ -72,7 +74,9 @@ def add(source: str, *, name: str, time_step: float | None, episode_steps: int |
             card = adding.add_model(path, name=name, time_step=time_step, **steps)
     else:
         raise errors.InvalidArgument(
-            field="MODEL.xml|gymnasium:ID", value=source, expected="a .xml file with a model, or gymnasium:ID"
+            field="MODEL.xml|gymnasium:[MODULE:]ID",
+            value=source,
+            expected="a .xml file with a model, gymnasium:ID or gymnasium:MODULE:ID",
         )
     return {**card.to_dict(), "text": describe(card)}
 

@@ -1,4 +1,4 @@
-"""`dressage programs …`: evaluate, trace, sample, replay and draw programs of small languages; register languages of your own."""
+"""`dressage programs …`: evaluate, trace, sample, replay and draw programs; register languages of your own."""
 
 from __future__ import annotations
 

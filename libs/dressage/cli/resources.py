@@ -47,7 +47,12 @@ def show_environment(
 
 @environments.command("add")
 def add_environment(
-    source: Annotated[str, typer.Argument(metavar="MODEL.xml|gymnasium:ID", help="A MuJoCo model, or a Gymnasium id.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL.xml|gymnasium:[MODULE:]ID", help="A MuJoCo model, or a Gymnasium id, of a module."
+        ),
+    ],
     name: Annotated[str, typer.Option(metavar="NAME", help="Name of a model's environment [that of the file].")] = "",
     time_step: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Time between the actions of a model [about 0.02].")

@@ -53,7 +53,7 @@ def add_model(
     if model.nu == 0:
         raise InvalidArgument(field="model", value=str(path), expected="a model with at least one actuator")
     step = _action_time(float(model.opt.timestep), time_step)
-    with _replacing(folder) as new:
+    with replacing(folder) as new:
         mujoco.mj_saveModel(model, str(new / custom.MODEL_FILE))
         from dressage.envs.tasks import task
 
@@ -65,7 +65,7 @@ def add_model(
 def add_registered(env_id: str) -> EnvironmentCard:
     """Describe an environment that is registered with Gymnasium and keep its card as ``gymnasium:ID``.
 
-    :param env_id: ``gymnasium:ID``.
+    :param env_id: ``gymnasium:ID``, or ``gymnasium:MODULE:ID`` in a sandboxed process.
     :raises NotFound: when no such id is registered.
     :raises InvalidArgument: for one whose observation or action a trainer cannot use.
     """
@@ -77,7 +77,7 @@ def add_registered(env_id: str) -> EnvironmentCard:
         adapter, steps = Adapter(env, env_id), env.spec.max_episode_steps or _EPISODE_STEPS
         card = EnvironmentCard(
             id=env_id,
-            title=f"Gymnasium's {env_id.removeprefix(custom.GYMNASIUM)}",
+            title=_title(env_id),
             description=(
                 "An environment of Gymnasium or of a package that registers with it. It runs through a plain adapter, one "
                 "environment after another in Python, so training is much slower than in the batched environments, and "
@@ -107,12 +107,18 @@ def add_registered(env_id: str) -> EnvironmentCard:
     finally:
         env.close()
     card = EnvironmentCard.from_dict({**card.to_dict(), "fields": [vars(entry) for entry in fields]})
-    with _replacing(folder) as new:
+    with replacing(folder) as new:
         return _finish(card, new)
 
 
+def _title(env_id: str) -> str:
+    module = custom.module_of(env_id)
+    name = env_id.removeprefix(custom.GYMNASIUM)
+    return f"{name.partition(':')[2]} of the module {module}" if module else f"Gymnasium's {name}"
+
+
 @contextmanager
-def _replacing(folder: Path) -> Iterator[Path]:
+def replacing(folder: Path) -> Iterator[Path]:
     """Yield an empty folder for an environment; it replaces ``folder`` once it is written without an error.
 
     Until then readers find what was there, whole. The swap is two renames: between them, and after a kill just there until

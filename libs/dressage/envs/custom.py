@@ -1,12 +1,13 @@
 """Custom environments: where they are kept, and the form of their ids.
 
-An id is ``mjcf:NAME`` for a model in MuJoCo's XML, ``gymnasium:ID`` for an environment registered with Gymnasium. ``dressage
+An id is ``mjcf:NAME`` for a model in MuJoCo's XML, ``gymnasium:ID`` for an environment registered with Gymnasium,
+``gymnasium:MODULE:ID`` for one of the user's own module. ``dressage
 envs add`` describes one once, with the simulator at hand, and writes a folder ``<id>`` with ``card.json``, the model and
 check episodes below the folder that ``$DRESSAGE_ENVIRONMENTS`` names. From then on it is an environment like the others,
 also for services without a simulator. All services of a session must see the same folder.
 
-A registered language of programs (`dressage.programs.languages`) is a folder ``languages/NAME`` there. Its tasks are environments
-with ids such as ``vacuum/CleanRoom``; their cards are in its folder ``cards``.
+A registered language of programs (`dressage.programs.languages`) is a folder ``languages/NAME`` there. Its tasks are
+environments with ids such as ``vacuum/CleanRoom``; their cards are in its folder ``cards``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,12 @@ MODEL, GYMNASIUM = "mjcf:", "gymnasium:"
 MODEL_FILE, CARD_FILE, TRAJECTORIES = "model.mjb", "card.json", "trajectories"
 LANGUAGES, CARDS = "languages", "cards"
 
+SOURCE = "source"
+"""Folder with the module of an environment of the user's own, unless the module is installed."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
+_OWN = re.compile(r"(?P<module>[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*):[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
+_MAX_ID = 100
 _MAX_CARD_BYTES = 4 << 20
 
 
@@ -68,15 +74,24 @@ def task_ids() -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def module_of(env_id: str) -> str:
+    """Return the module of ``gymnasium:MODULE:ID``, which only sandboxed processes import; empty for other ids."""
+    match = _OWN.fullmatch(env_id.removeprefix(GYMNASIUM)) if env_id.startswith(GYMNASIUM) else None
+    return match["module"] if match else ""
+
+
+def _is_name(env_id: str) -> bool:
+    return len(env_id) <= _MAX_ID and bool(_NAME.fullmatch(env_id.partition(":")[2]) or module_of(env_id))
+
+
 def folder_of(env_id: str) -> Path:
     """Return the folder of a custom environment.
 
     :raises InvalidArgument: for a name that is no plain word.
     :raises NotFound: when no folder for custom environments is named.
     """
-    _, _, name = env_id.partition(":")
-    if not _NAME.fullmatch(name):
-        expected = "mjcf:NAME or gymnasium:ID, of letters, digits, '_', '.' and '-' (80 at most)"
+    if not _is_name(env_id):
+        expected = "mjcf:NAME, gymnasium:ID or gymnasium:MODULE:ID, of letters, digits, '_', '.' and '-' (80 at most)"
         raise InvalidArgument(field="environment", value=env_id[:100], expected=expected)
     root = os.environ.get(VARIABLE, "")
     if not root:
@@ -91,7 +106,7 @@ def custom_ids() -> tuple[str, ...]:
     """Return the ids of the custom environments that exist, sorted."""
     root = Path(os.environ.get(VARIABLE) or "/nonexistent")
     names = (path.parent.name for path in root.glob(f"*/{CARD_FILE}"))
-    models = sorted(name for name in names if is_custom(name) and _NAME.fullmatch(name.partition(":")[2]))
+    models = sorted(name for name in names if is_custom(name) and _is_name(name))
     return (*models, *task_ids())
 
 

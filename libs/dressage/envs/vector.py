@@ -8,6 +8,8 @@ results.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -39,10 +41,13 @@ def make_registered(env_id: str, max_episode_steps: int | None) -> Any:
     :param max_episode_steps: time limit; None: the registered one.
     :raises NotFound: when no such id is registered.
     :raises Unavailable: when a package that it needs is not installed.
+    :raises FailedPrecondition: for ``gymnasium:MODULE:ID`` outside a sandboxed process.
     """
     import gymnasium
 
     name = env_id.removeprefix(custom.GYMNASIUM)
+    if custom.module_of(env_id):
+        _allow_import(env_id)
     given = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
     try:
         with quiet_loading():
@@ -55,6 +60,25 @@ def make_registered(env_id: str, max_episode_steps: int | None) -> Any:
             reason="ENVIRONMENT_NOT_FOUND",
             metadata={"environment": env_id},
         ) from error
+
+
+SANDBOXED = "DRESSAGE_SANDBOXED"
+"""Variable of sandboxed processes (`dressage.sandbox.process`)."""
+
+
+def _allow_import(env_id: str) -> None:
+    """Make the module of an environment of the user's own importable, in a sandboxed process only.
+
+    :raises FailedPrecondition: in any other process.
+    """
+    if not os.environ.get(SANDBOXED):
+        message = (
+            f"{env_id}: its module is imported in sandboxed processes only; import it yourself and call gymnasium.make"
+        )
+        raise FailedPrecondition(message, reason="SANDBOX_ONLY", metadata={"environment": env_id})
+    source = str(custom.folder_of(env_id) / custom.SOURCE)
+    if os.path.isdir(source) and source not in sys.path:
+        sys.path.insert(0, source)
 
 
 class Adapter:

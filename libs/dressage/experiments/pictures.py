@@ -123,17 +123,16 @@ def _success_figure(rows: Sequence[Success], methods: Sequence[str]) -> Any:
         for panel, values in zip(panels, (row.curve.reached, row.curve.solved, row.curve.best), strict=True):
             _draw_line(panel, row, values, style)
     lowest = min(value.low for row in rows for value in row.curve.best)
-    for panel, label in zip(
-        panels, ("runs that reach the target", "runs that solve the task", "best return"), strict=True
-    ):
+    labels = ("runs that reach the target", "runs that solve the task", "best return on search states")
+    for panel, label in zip(panels, labels, strict=True):
         panel.set_xscale("log")
         panel.set_xlabel("programs evaluated")
         panel.set_ylabel(label)
         panel.grid(alpha=0.3)
-        panel.set_ylim(min(-0.03, lowest) if label == "best return" else -0.03, 1.03)
+        panel.set_ylim(min(-0.03, lowest) if panel is panels[-1] else -0.03, 1.03)
     figure.suptitle(rows[0].environment)
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize="small")
+    handles, names = panels[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=4, fontsize="small", handlelength=4)
     return figure
 
 

@@ -43,7 +43,7 @@ def markdown(
     """
     experiments = dict.fromkeys(record.experiment for record in analysis.results.records)
     lines = [f"# {', '.join(experiments)}", ""] if title else []
-    lines += [*_extent(analysis, rows), "", _TERMS, "", _INTERVALS, "", *_overview(rows)]
+    lines += [*_extent(analysis, rows), "", _TERMS, "", _INTERVALS, "", *_overview(rows, analysis.reference)]
     lines += report.score_table(analysis, "score", published)
     lines += [*_differences(analysis, rows), *report.aggregate_table(analysis)]
     for environment in analysis.results.environments:
@@ -59,7 +59,7 @@ def _extent(analysis: Analysis, rows: Sequence[Success]) -> list[str]:
     return [*report.facts(analysis), f"Runs of each method in each environment: {each}."]
 
 
-def _overview(rows: Sequence[Success]) -> list[str]:
+def _overview(rows: Sequence[Success], reference: str) -> list[str]:
     head = ("environment", "method", "reached", "solved", "programs to a solution, median", "fastest run")
     lines = [
         (
@@ -73,7 +73,37 @@ def _overview(rows: Sequence[Success]) -> list[str]:
         for row in rows
     ]
     about = "The median is over all runs; a run without a solution counts as more than the budget."
-    return ["## Solved runs", "", about, "", *table(head, lines), ""]
+    return ["## Solved runs", "", *_findings(rows, reference), "", about, "", *table(head, lines), ""]
+
+
+def _findings(rows: Sequence[Success], reference: str) -> list[str]:
+    """Return what the counts show: what each method solves, and where it differs from the reference."""
+    lines = []
+    for method in dict.fromkeys(row.method for row in rows):
+        own = [row for row in rows if row.method == method]
+        solved = [row.environment for row in own if 2 * row.solved > row.runs]
+        others = [f"{row.environment} ({row.solved}/{row.runs})" for row in own if row.environment not in solved]
+        line = f"- `{method}` solves {', '.join(solved) or 'no task'} in more than half of its runs"
+        lines.append(f"{line}, and in fewer {', '.join(others)}." if others else f"{line}.")
+        if method != reference:
+            lines += [f"  {_compared(own, reference)}"]
+    return lines
+
+
+def _compared(rows: Sequence[Success], reference: str) -> str:
+    parts = []
+    for name in ("more", "fewer"):
+        found = [
+            f"{row.environment} ({row.reached}/{row.runs})"
+            for row in rows
+            if row.reached_difference is not None and verdict(row.reached_difference.difference) == name
+        ]
+        parts += [f"in {name} runs on {', '.join(found)}"] if found else []
+    if not parts:
+        return f"No difference from `{reference}` in the runs that reach the target is shown."
+    return (
+        f"Compared with `{reference}`, it reaches the target {' and '.join(parts)}; elsewhere no difference is shown."
+    )
 
 
 def _programs(value: float, budget: int) -> str:

@@ -52,7 +52,9 @@ def facts(analysis: Analysis) -> list[str]:
     runs = f"{counted(len(records), 'session')}: {counted(len(analysis.results.methods), 'method')}"
     lines = [f"{runs} in {counted(len(analysis.results.environments), 'environment')}."]
     lines += [f"Machine: {machine}." for machine in machines if machine]
-    if targets:
+    if len(targets) > 1 and len(set(targets.values())) == 1:
+        lines += [f"Target: a mean return of {next(iter(targets.values())):g}."]
+    elif targets:
         lines += [f"Targets: {', '.join(f'{name} {value:g}' for name, value in targets.items())}."]
     return lines
 

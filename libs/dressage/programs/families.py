@@ -1,9 +1,9 @@
 """The tasks that programs solve, by environment id such as ``karel/DoorKey``. The part before the slash is a family.
 
 A family has a language, tasks and what plays them. This module and the families' own import no compiler until a task is scored
-or played, so that services without one can check programs and states. A family of this package is a module with a `Family` and an
-entry in `FAMILIES`; its environments are listed in `dressage.envs.cards.PROGRAM_ENVIRONMENT_IDS`. Other families are registered
-languages, see `dressage.programs.languages`.
+or played, so that services without one can check programs and states. A family of this package is a module with a `Family` and
+an entry in `FAMILIES`; its environments are listed in `dressage.envs.cards.PROGRAM_ENVIRONMENT_IDS`. Other families are
+registered languages, see `dressage.programs.languages`.
 """
 
 from __future__ import annotations

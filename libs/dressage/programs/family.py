@@ -1,4 +1,4 @@
-"""What a family of tasks is: a language, its description, and what plays its tasks. Karel, Minigrid and plug-ins have this form.
+"""A family of tasks: a language, its description, and what plays its tasks. Karel, Minigrid and plug-ins have this form.
 
 A `CompiledFamily` has rules that the engine compiles. It imports the engine when a task is first scored or played, so that
 services without a compiler can check programs.

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from dressage.errors import InvalidArgument
 from dressage.programs.syntax import KAREL, MINIGRID, Language
 
 
@@ -67,16 +66,3 @@ TASK_TEXTS = _tasks()
 """The descriptions by the task's name."""
 LANGUAGE_TEXTS = {name: LanguageText(**row) for name, row in _rows("languages_text.json").items()}
 """The descriptions by the language's name."""
-
-
-def task_text(task: str) -> TaskText:
-    """Return the description of a task by the id of its environment, such as ``karel/DoorKey``.
-
-    :raises InvalidArgument: for an unknown task.
-    """
-    known = {f"{text.language.name}/{name}": text for name, text in TASK_TEXTS.items()}
-    if task not in known:
-        raise InvalidArgument(
-            field="task", problem="unknown program task", value=task, expected=f"one of {', '.join(known)}"
-        )
-    return known[task]

@@ -103,6 +103,7 @@ def _environment(scratch: Path, threads: int, extra: Mapping[str, str], folders:
         # Sets of strings iterate in a fixed order, so that a resumed run repeats the same steps.
         "PYTHONHASHSEED": "0",
         "PYTHONUNBUFFERED": "1",
+        "DRESSAGE_SANDBOXED": "1",  # modules of environments of the user's own are imported here only
         # There is no display. Gymnasium imports glfw anyway, which starts a process to search for its library unless
         # PYGLFW_LIBRARY is set.
         "MUJOCO_GL": "disable",

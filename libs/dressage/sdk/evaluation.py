@@ -266,16 +266,17 @@ def run_episodes(
 ) -> Episodes:
     """Run one episode per seed. Recordings are large, so that only those of one part are held at a time.
 
-    An environment of a pack is played in a process of the pack.
+    An environment of a pack is played in a process of the pack, one of the user's own module in a sandboxed process.
 
     :param policy: the policy of a part, by its first seed.
     :param together: episodes of a part, which run in lockstep.
     """
+    from dressage.envs import custom
     from dressage.envs.reference import rollout
     from dressage.sdk import pack_episodes
 
     card = options.check(environment)
-    if card.pack:
+    if card.pack or custom.module_of(card.id):
         begin = time.perf_counter()
         played = pack_episodes.play(policy, card, options, seeds, together=together)
         return Episodes(tuple(played[0]), tuple(played[1]), None, time.perf_counter() - begin)

@@ -1,4 +1,4 @@
-"""Episodes in an environment of a pack: a player process steps it, as in a session, because the pack's packages disagree with
+"""Episodes in an environment of a pack, or of a module of the user's own: a player process steps it, as in a session, because the pack's packages disagree with
 those of this process. The policy acts on this side, in this process or in a sandboxed one of its own.
 """
 
@@ -36,7 +36,7 @@ def play(
     :raises Unavailable: if the player ends or hangs.
     :raises InvalidArgument: for an action of the wrong shape or not finite.
     """
-    size = 1 if PACKS[card.pack].single else together
+    size = 1 if card.pack and PACKS[card.pack].single else together
     returns: list[float] = []
     lengths: list[int] = []
     with _player(card) as player:
@@ -51,7 +51,8 @@ def play(
 @contextmanager
 def _player(card: EnvironmentCard) -> Iterator[Player]:
     """A player of the trainer, which ends with the block."""
-    installed_packages(card.pack)  # the first thing to say, whatever else is missing
+    if card.pack:
+        installed_packages(card.pack)  # the first thing to report, whatever else is missing
     try:
         from dressage_trainer.evaluation.player_pool import Player, sandbox_of
         from dressage_trainer.lease.sandboxes import Sandboxes

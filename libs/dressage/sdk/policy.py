@@ -96,9 +96,11 @@ async def bundle_folder(bundle: str, server: ServerOptions) -> AsyncIterator[Pat
         return
     if "/" in bundle.removeprefix("sessions/") or "." in bundle:
         raise errors.NotFound(f"policy: {bundle!r} is no folder of a policy bundle and no session's id")
-    async with connect(server) as connection:
-        async with policy_folder(await connection.client.get_session(bundle), connection) as folder:
-            yield folder
+    async with (
+        connect(server) as connection,
+        policy_folder(await connection.client.get_session(bundle), connection) as folder,
+    ):
+        yield folder
 
 
 @asynccontextmanager

@@ -119,8 +119,8 @@ def run(
         default True for trainings of one config.
     :param checkpoint: ``last`` or ``best``: the checkpoint of each seed that is judged, confirmed and delivered.
     :param approve: whether to wait for an approval before each evaluation (``dressage sessions approve``).
-    :param video: rollouts that a vision model looks at: ``deciding`` (the default), ``all`` or ``none``; ``only`` is ``deciding``
-        without a code judge.
+    :param video: rollouts that a vision model looks at: ``deciding`` (the default), ``all`` or ``none``; ``only`` is
+        ``deciding`` without a code judge.
     :param video_options: what it is shown: ``fps``, ``window_seconds``, ``votes``, ``motion_trail`` or ``camera``.
     :param replay: folder of a recorded session, whose replies are trained and judged anew.
     :param detach: return when the session has begun; needs a running server. `result` returns the result later.

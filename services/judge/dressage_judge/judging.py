@@ -15,6 +15,7 @@ from dressage.envs.cards import load_card
 from dressage.envs.custom import is_registered_task
 from dressage.envs.trajectory import Trajectory, load_check_trajectories
 from dressage.errors import FailedPrecondition, InvalidArgument, NotFound
+from dressage.programs.languages.store import read_description
 
 from dressage_judge.controls import (
     FULL_LENGTH,

@@ -197,6 +197,7 @@ class Benchmarks:
             if session.HasField("best_judgment"):
                 best = session.best_judgment
                 case.interval_low, case.interval_high = best.interval_low, best.interval_high
+                case.judged_by, case.without_video = best.judged_by, best.without_video
             message.completed = sum(1 for entry in message.cases if entry.state in sessions.ENDED)
             message.passed = sum(1 for entry in message.cases if entry.state == v1.SESSION_STATE_SUCCEEDED)
             fill_groups(message)

@@ -199,7 +199,7 @@ def stock_model(env_id: str) -> tuple[Any, Mapping[str, Any]]:
     """
     if env_id.startswith(custom.MODEL):
         return load_compiled(custom.folder_of(env_id) / custom.MODEL_FILE), {}
-    if is_plain(env_id):
+    if is_plain(env_id) or custom.module_of(env_id):  # a module of the user's own is imported in sandboxes only
         raise InvalidArgument(field="environment", value=env_id, expected=_MUJOCO_ONLY)
     import gymnasium
 

@@ -165,10 +165,10 @@ async def test_gemini_samples_each_frame_of_the_clips_once(tmp_path: Path) -> No
 async def test_a_question_of_one_second_gets_frames_that_show_the_motion(tmp_path: Path) -> None:
     put(tmp_path)
     records: list[Seen] = []
-    asked: list[Request] = []
+    questions: list[Request] = []
 
     def answer(request: Request) -> str:
-        asked.append(request)
+        questions.append(request)
         return fenced({"answer": "it turns once", "certain": True})
 
     settled = [{"name": "runs", "source": "code", "status": "met", "evidence": "speed"}] + [
@@ -190,7 +190,7 @@ async def test_a_question_of_one_second_gets_frames_that_show_the_motion(tmp_pat
         async with stack(tmp_path, server) as running:
             (judged,) = (await running.judge(judge_source=BLIND_JUDGE, video=elsewhere)).rollouts
         server.assert_exhausted()
-    short, whole = sorted((seen(request) for request in asked), key=lambda each: each.window[-1] - each.window[0])
+    short, whole = sorted((seen(request) for request in questions), key=lambda each: each.window[-1] - each.window[0])
     assert len(short.window) == 11 and short.in_flip >= 4 and len(whole.window) == 32
     assert records[0].in_flip < 4 and judged.judgment.score == pytest.approx(1.0)
     unknown = [entry.score for entry in judged.judgment.criteria if entry.name == "flips once"]

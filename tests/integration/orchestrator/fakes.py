@@ -96,6 +96,7 @@ class FakeJudge(judge_rpc.JudgeServiceServicer):
         self.checks: list[judge_pb.CheckRequest] = []
         self.judged: list[judge_pb.JudgeRequest] = []
         self.scored: list[judge_pb.ScoreRequest] = []
+        self.sees = 100
 
     async def Check(self, request: judge_pb.CheckRequest, context: Any) -> judge_pb.CheckResponse:
         self.checks.append(request)
@@ -117,11 +118,28 @@ class FakeJudge(judge_rpc.JudgeServiceServicer):
             )
         for key in request.rollouts:
             score = float(self.store.get(key))
+            if not request.judge_source:
+                self._judge_by_video(request, answer.rollouts.add(rollout=key), score)
+                continue
             judgment = v1.Judgment(score=score, diagnosis="" if score > 0.5 else "too slow")
             judgment.criteria.add(name="speed", score=score)
             judgment.verdicts.add(kind=v1.JUDGE_KIND_CODE, score=score, votes=1, evidence={"speed": 10 * score})
-            answer.rollouts.add(rollout=key, judgment=judgment)
+            judgment.judged_by, judgment.rollouts = "code", 1
+            entry = answer.rollouts.add(rollout=key, judgment=judgment)
+            if key in request.video.rollouts:
+                self._judge_by_video(request, entry, score)
         return answer
+
+    def _judge_by_video(self, request: judge_pb.JudgeRequest, entry: judge_pb.RolloutJudgment, score: float) -> None:
+        """The first `sees` rollouts of a request get a verdict by video, the others a notice."""
+        if list(request.video.rollouts).index(entry.rollout) >= self.sees:
+            entry.notices.append("the frames decided no visual criterion")
+            return
+        code = bool(entry.judgment.verdicts)
+        entry.judgment.score, entry.judgment.passed = score, score >= request.pass_threshold
+        entry.judgment.verdicts.add(kind=v1.JUDGE_KIND_VIDEO, score=score, votes=3, comment="runs: met, met, unknown")
+        entry.judgment.judged_by, entry.judgment.rollouts = "code and video" if code else "video", 1
+        entry.judgment.video_rollouts = 1
 
     async def Score(self, request: judge_pb.ScoreRequest, context: Any) -> judge_pb.ScoreResponse:
         """A reward that contains "backwards" is high for low judgments; others are high for high judgments."""

@@ -13,6 +13,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.policies import load_program
 from dressage.programs.families import program_task
+from dressage_orchestrator.methods.program.spec import REVISIONS
 from openai_server import Answer, Request
 from search_authors import SearchAuthors
 
@@ -86,11 +87,14 @@ async def _requested(server: Served, authors: ProgramAuthors) -> None:
 
 
 async def _revised(server: Served, authors: ProgramAuthors) -> None:
-    """A revision shows an episode of the best program of the last round."""
-    session, iterations, _ = await server.run("revised", spec_of(search="program_trace", seed_programs=4))
-    assert session.state == v1.SESSION_STATE_SUCCEEDED and len(iterations) == 2
-    assert "Initial grid" in authors.prompt and "turnLeft()" in authors.prompt
-    assert iterations[1].program.programs == [SOLVER] and session.report.mean == 1
+    """Each revision shows the last round: all programs, their returns, or an episode of the best one."""
+    for number, search in enumerate(REVISIONS):
+        session, iterations, _ = await server.run(f"revised-{number}", spec_of(search=search, seed_programs=4))
+        assert session.state == v1.SESSION_STATE_SUCCEEDED and len(iterations) == 2
+        assert ("Initial grid" in authors.prompt) == search.endswith("trace") and "turnLeft()" in authors.prompt
+        assert ("none of them solves" in authors.prompt) == (search == "regeneration")
+        assert ("Mean return " in authors.prompt) == (search == "regeneration_with_reward")
+        assert iterations[1].program.programs == [SOLVER] and session.report.mean == 1
 
 
 async def _random(server: Served) -> None:

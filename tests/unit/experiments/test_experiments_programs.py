@@ -160,6 +160,8 @@ def test_a_report_is_written_between_the_markers_of_a_page(tmp_path: Path) -> No
     assert text.startswith("# Climbs\n") and text.endswith("\nThe end.\n") and "old" not in text
     assert text.count("## Solved runs") == 1
     assert "| karel/DoorKey | scheduled | 3/8 | 2/8 | more than 100,000 | 900 |" in text
+    assert "- `scheduled` solves no task in more than half of its runs, and in fewer karel/DoorKey (2/8)." in text
+    assert "Compared with `scheduled`, it reaches the target in more runs on karel/DoorKey (7/8)" in text
     assert "| karel/DoorKey | seeded | +0.50" in text and "| more |" in text
     assert "|  |  | solved | 0.12 [0.02, 0.47] | 0.12 [0.02, 0.47] | 0.25 [0.07, 0.59] |" in text
     assert "](climbs/karel-DoorKey.png)" in text

@@ -61,9 +61,10 @@ def test_a_late_decision_is_that_of_a_prompt_one(
 def test_it_applies_to_one_judged_config() -> None:
     base = {"intent": "run", "environment": "environments/HalfCheetah-v5", "seeds": 2, "steps_per_member": 1000}
     usual = reward_session(**base)
-    assert early_stop.applies(usual, 1) and not early_stop.applies(usual, 2)
-    for more in ({"early_stop": False}, {"train_only": True}, {"judge_last_checkpoint_only": True}):
-        assert not early_stop.applies(reward_session(**base, **more), 1)
+    assert spec.may_stop_early(usual, 1) and not spec.may_stop_early(usual, 2)
+    only_video = {"video_judging": v1.VIDEO_JUDGING_ONLY}
+    for more in ({"early_stop": False}, {"train_only": True}, {"judge_last_checkpoint_only": True}, only_video):
+        assert not spec.may_stop_early(reward_session(**base, **more), 1)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +72,17 @@ def test_it_applies_to_one_judged_config() -> None:
     [{"train_only": True, "reward_source": "x"}, {"config_variants": True}, {"judge_last_checkpoint_only": True}],
 )
 def test_it_is_refused_where_it_cannot_be(more: dict[str, object]) -> None:
-    base = {"intent": "run", "environment": "environments/HalfCheetah-v5", "early_stop": True}
-    full = reward_session(**base, **more)
+    base = {"intent": "run", "environment": "environments/HalfCheetah-v5"}
+    settings: list[dict[str, object]] = [{"early_stop": True}, {"checkpoint": v1.CHECKPOINT_CHOICE_BEST}]
+    for setting in settings[: 1 if "config_variants" in more else 2]:  # of several configs each has a best checkpoint
+        full = reward_session(**base, **more, **setting)
+        spec.fill(full)
+        assert full.reward.evaluations == 4
+        with pytest.raises(InvalidArgument, match=next(iter(setting))):
+            spec.validate(full)
+
+
+def test_a_training_that_may_end_early_has_more_evaluations() -> None:
+    full = reward_session(intent="run", environment="environments/HalfCheetah-v5")
     spec.fill(full)
-    with pytest.raises(InvalidArgument, match="early_stop"):
-        spec.validate(full)
+    assert full.reward.evaluations == 8

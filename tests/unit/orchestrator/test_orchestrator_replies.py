@@ -23,10 +23,10 @@ class Model:
     """Answers each task by its key: the errors planned for it first, then the key itself as the model."""
 
     def __init__(self, plan: dict[str, list[DressageError]]) -> None:
-        self.plan, self.asked = plan, list[str]()
+        self.plan, self.requests = plan, list[str]()
 
     def converse_each(self, _: Any, __: int, tasks: Sequence[agent_pb.Task]) -> list[Answer]:
-        self.asked += [task.key for task in tasks]
+        self.requests += [task.key for task in tasks]
         return [self.plan[t.key].pop(0) if self.plan.get(t.key) else agent_pb.TaskResult(model=t.key) for t in tasks]
 
 
@@ -35,7 +35,7 @@ def answered(monkeypatch: pytest.MonkeyPatch, plan: dict[str, list[DressageError
     monkeypatch.setattr(module, "converse_each", model.converse_each)
     context: Any = None
     answers = module.replies(context, 1, [agent_pb.Task(key=key) for key in "abcd"])
-    return [getattr(one, "model", "") or getattr(one, "reason", "") for one in answers], model.asked
+    return [getattr(one, "model", "") or getattr(one, "reason", "") for one in answers], model.requests
 
 
 def test_replies_that_an_internal_error_lost_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,9 @@ def test_a_reply_s_own_error_and_a_lasting_one_are_its_answer(monkeypatch: pytes
     }
     expected = ["LLM_REPLY_UNUSABLE", "GONE", "WORSE", "d"]
     assert answered(monkeypatch, plan) == (expected, [*"abcd", "c", "c"])
-    assert [module.is_lost(error) for error in (FailedPrecondition("x", reason="NO_RECORDED_PROGRAMS"), Internal("x"))] == [
+    assert [
+        module.is_lost(error) for error in (FailedPrecondition("x", reason="NO_RECORDED_PROGRAMS"), Internal("x"))
+    ] == [
         False,
         True,
     ]

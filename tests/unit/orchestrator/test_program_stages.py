@@ -9,6 +9,7 @@ import pytest
 from dressage.api.v1 import session_pb2 as v1
 from dressage_orchestrator.methods.program import METHOD
 from dressage_orchestrator.methods.program.searching import ProgramSearch
+from dressage_orchestrator.methods.program.session import Programs
 from dressage_orchestrator.service import with_defaults
 
 
@@ -75,3 +76,23 @@ def test_a_stage_that_was_cut_off_is_completed(search: ProgramSearch) -> None:
     store: Any = search._context.store
     assert store.counted == store.row.program.search.evaluated == 100
     assert [one.evaluated for one in store.row.program.search.improvements] == [20, 70]
+
+
+@pytest.mark.parametrize(("confirmed", "stages"), [(30, 30), (1000, 100)])
+def test_a_search_goes_on_after_many_refuted_programs(
+    search: ProgramSearch, monkeypatch: pytest.MonkeyPatch, confirmed: int, stages: int
+) -> None:
+    played: list[int] = []
+
+    def stage(_: int, number: int, used: int, starts: list[str]) -> dict[str, Any]:
+        outcome = {"program": f"program {number}", "chosen": number, "score": 1.0}
+        return {"evaluated": used + 700, "reached": True, "latest": outcome, "outcome": outcome}
+
+    def confirm(_: int, outcome: Any) -> bool:
+        played.append(outcome.chosen)
+        return bool(outcome.chosen == confirmed)
+
+    monkeypatch.setattr(search, "_stage", stage)
+    monkeypatch.setattr(search, "_is_confirmed", confirm)
+    evaluated = search.evaluate(1, Programs("", programs=()))
+    assert played == list(range(1, stages + 1)) and evaluated.passed == (confirmed <= stages)

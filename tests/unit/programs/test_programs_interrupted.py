@@ -125,8 +125,8 @@ ATTEMPTS = st.lists(
 def recorded(environment: str) -> tuple[str, ...]:
     task = program_task(environment)
     candidates = [from_reply(reply, task.language) for reply in recorded_replies(environment).replies]
-    found = [next((one.program for one in each if one.program is not None), None) for each in candidates]
-    return tuple(dict.fromkeys(to_text(program) for program in found if program is not None))
+    firsts = [next((one.program for one in each if one.program is not None), None) for each in candidates]
+    return tuple(dict.fromkeys(to_text(program) for program in firsts if program is not None))
 
 
 def task_of(environment: str, algorithm: str, *, seeded: bool, target: float | None = None) -> dict[str, Any]:
@@ -160,7 +160,9 @@ def finished(task: dict[str, Any], attempts: list[dict[str, Any]], set_block: Ca
             break
         assert lease.end is not None
         counted = {name: value for name, value in lease.end.items() if name not in ("episodes", "cache_hits")}
-        assert counted["improvements"] == tuple((number, lease.accepted[number][0]) for number in sorted(lease.accepted))
+        assert counted["improvements"] == tuple(
+            (number, lease.accepted[number][0]) for number in sorted(lease.accepted)
+        )
         return counted, sorted(lease.accepted.items())
 
 

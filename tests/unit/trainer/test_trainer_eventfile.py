@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
+from dressage.training.eventfile import EventFile, crc32c
 from dressage_trainer.backends import metrics
-from dressage_trainer.backends.eventfile import EventFile, crc32c
 
 from tests.unit.trainer.event_files import events_by_tensorboard_x
 

@@ -334,3 +334,35 @@ async def test_a_stop_cancels_current_and_later_assignments():
         assert current.is_set() and work.cancellation(2).is_set() and work.stop_reason == "superseded"
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+def ended_early(number):
+    task = pb.TrainAssignment(final_steps={"a": 64})
+    return pb.WorkResponse(assignment=pb.Assignment(id=number, train=task))
+
+
+@pytest.mark.parametrize("begun", [True, False])
+async def test_a_training_that_ends_by_itself_as_it_is_ended_early_is_taken_again(begun):
+    stream = WorkStream(address="127.0.0.1:1", hello=HELLO, redial_seconds=1.0)
+    stream._receive(assigned(1))
+    assert (await stream.assignments.get()).id == 1
+    early_end = stream.early_end(1)
+    stream._receive(ended_early(1))
+    stream._receive(ended_early(1))  # once more, after a redial
+    assert early_end.requested.is_set() and dict(early_end.final_steps) == {"a": 64} and stream.assignments.empty()
+    early_end.begun = begun
+    stream.forget(1)
+    assert stream.assignments.empty() == begun
+    if not begun:
+        assert dict((await stream.assignments.get()).train.final_steps) == {"a": 64}
+
+
+async def test_a_decision_after_the_result_is_taken_as_work():
+    stream = WorkStream(address="127.0.0.1:1", hello=HELLO, redial_seconds=1.0)
+    stream._receive(assigned(1))
+    await stream.assignments.get()
+    stream.early_end(1)
+    stream.forget(1)
+    stream._receive(ended_early(1))
+    assert dict((await stream.assignments.get()).train.final_steps) == {"a": 64}
+    assert stream.assignments.empty()

@@ -41,6 +41,8 @@ class BenchmarkCase(google.protobuf.message.Message):
     INTERVAL_LOW_FIELD_NUMBER: builtins.int
     INTERVAL_HIGH_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    JUDGED_BY_FIELD_NUMBER: builtins.int
+    WITHOUT_VIDEO_FIELD_NUMBER: builtins.int
     intent: builtins.str
     """The intent."""
     environment: builtins.str
@@ -67,6 +69,10 @@ class BenchmarkCase(google.protobuf.message.Message):
     """Upper bound of that interval. Output only."""
     reason: builtins.str
     """Why the case did not pass; empty if it passed or has not ended. Output only."""
+    judged_by: builtins.str
+    """What judged the score: `code`, `code and video` or `video`. Output only."""
+    without_video: builtins.str
+    """Why no video judge took part. Output only."""
     @property
     def cost(self) -> dressage.api.v1.session_pb2.Cost:
         """Cost of the model calls. Output only."""
@@ -93,9 +99,11 @@ class BenchmarkCase(google.protobuf.message.Message):
         interval_low: builtins.float | None = ...,
         interval_high: builtins.float | None = ...,
         reason: builtins.str = ...,
+        judged_by: builtins.str = ...,
+        without_video: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_interval_high", b"_interval_high", "_interval_low", b"_interval_low", "_score", b"_score", "cost", b"cost", "interval_high", b"interval_high", "interval_low", b"interval_low", "score", b"score"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_interval_high", b"_interval_high", "_interval_low", b"_interval_low", "_score", b"_score", "category", b"category", "cost", b"cost", "difficulty", b"difficulty", "env_steps", b"env_steps", "environment", b"environment", "intent", b"intent", "interval_high", b"interval_high", "interval_low", b"interval_low", "iteration_scores", b"iteration_scores", "iterations", b"iterations", "reason", b"reason", "score", b"score", "session", b"session", "stage", b"stage", "state", b"state"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_interval_high", b"_interval_high", "_interval_low", b"_interval_low", "_score", b"_score", "category", b"category", "cost", b"cost", "difficulty", b"difficulty", "env_steps", b"env_steps", "environment", b"environment", "intent", b"intent", "interval_high", b"interval_high", "interval_low", b"interval_low", "iteration_scores", b"iteration_scores", "iterations", b"iterations", "judged_by", b"judged_by", "reason", b"reason", "score", b"score", "session", b"session", "stage", b"stage", "state", b"state", "without_video", b"without_video"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_interval_high", b"_interval_high"]) -> typing.Literal["interval_high"] | None: ...
     @typing.overload

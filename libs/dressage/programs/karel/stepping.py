@@ -6,6 +6,7 @@ from collections.abc import Hashable
 
 import numpy as np
 
+from dressage.programs.engine import worlds as engine
 from dressage.programs.engine.stepping import Stepper, stepping_kernel
 from dressage.programs.karel.machine import KAREL_MACHINE
 from dressage.programs.karel.play import play
@@ -30,7 +31,7 @@ class KarelWorld:
         "faces north, east, south or west."
     )
 
-    def __init__(self, worlds: Worlds, index: int) -> None:
+    def __init__(self, worlds: engine.Worlds, index: int) -> None:
         self._world = Stepper(worlds, index, KAREL_MACHINE, _step)
 
     def perceive(self, test: Test) -> bool:

@@ -270,11 +270,8 @@ def _grammar(values: Any, language: Language) -> Grammar:
     for name in _GRAMMAR_LISTS:
         if not isinstance(row[name], list) or len(row[name]) > MAX_TESTS:
             raise InvalidArgument(field=f"grammar.{name}", value=row[name], expected="a list of weights")
-    grammar = Grammar(
-        language,
-        **{name: tuple(row[name]) for name in _GRAMMAR_LISTS},
-        **{name: row[name] for name in _GRAMMAR_NUMBERS},
-    )
+    parts: dict[str, Any] = {name: tuple(row[name]) for name in _GRAMMAR_LISTS}
+    grammar = Grammar(language, **parts, **{name: row[name] for name in _GRAMMAR_NUMBERS})
     check_grammar(grammar)
     return grammar
 

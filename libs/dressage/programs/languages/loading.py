@@ -1,7 +1,7 @@
 """Loads the code of a plug-in, in a sandboxed process.
 
-A registered plug-in's module is a copy in the folder of its language, or an installed package. Its compiled kernels are read from
-that folder too: code that a plug-in had compiled is never loaded by a process that does not run the plug-in anyway.
+A registered plug-in's module is a copy in the folder of its language, or an installed package. Its compiled kernels are read
+from that folder too: code that a plug-in had compiled is never loaded by a process that does not run the plug-in anyway.
 """
 
 from __future__ import annotations

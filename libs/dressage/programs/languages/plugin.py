@@ -1,8 +1,8 @@
 """What a plug-in for a language of your own consists of. It imports no compiler.
 
 A plug-in is a module with a `Plugin` named ``PLUGIN``. Its environment is either compiled rules, which the engine of Karel and
-Minigrid runs (`compiled`), or a Gymnasium environment, which is stepped in Python and is much slower (`environment`). With both,
-searches use the rules, and registration compares the two.
+Minigrid runs (`compiled`), or a Gymnasium environment, which is stepped in Python and is much slower (`environment`). With
+both, searches use the rules, and registration compares the two.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _WALL = "#"
 
 @compiled
 def set_cell(cells: Any, keys: Any, marks: Any, position: int, content: int) -> None:
-    """Change what a cell holds. ``keys`` and ``marks`` are those that `Machine.act` gets; return True as ``touched`` afterwards."""
+    """Change what a cell holds; `Machine.act` then returns True for ``touched``. ``keys`` and ``marks`` are what it gets."""
     marks[0] ^= keys[position, cells[position]] ^ keys[position, content]
     cells[position] = content
 
@@ -162,7 +162,7 @@ class GridWorld:
         self._rules, self._language = rules, language
         self._tests = {test: number for number, test in enumerate(trees.tests_of(language))}
         self.max_calls = machine.max_calls
-        shown = ", ".join(f"{character} is {name}" for character, name in rules.looks.values())
+        shown = ", ".join(f"{character} is {name}" for character, name in rules.looks.values() if name)
         self.legend = f"{shown}; @ is the agent."
 
     def perceive(self, test: Test) -> bool:

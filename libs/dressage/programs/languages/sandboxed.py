@@ -62,10 +62,11 @@ def trace(description: Description, task: str, profile: str, program: Program, s
     """
     row = _ask(description, task, profile, program, [state], trace=True)
     try:
-        contents = Contents(*(min(int(size), _MAX_GRID) for size in row["size"]))
+        rows, columns = (min(int(size), _MAX_GRID) for size in row["size"])
+        contents = Contents(rows, columns)
         contents.walls.update((int(r), int(c)) for r, c in row["walls"])
         contents.objects.update({(int(r), int(c)): _word(name) for r, c, name in row["objects"]})
-        total, actions, calls = row["totals"]
+        (total, actions, calls), (terminated, crashed, exhausted) = row["totals"], row["ends"]
         return Trace(
             to_python(program),
             tuple(_word(line) for line in row["grid"][:_MAX_GRID]),
@@ -75,7 +76,9 @@ def trace(description: Description, task: str, profile: str, program: Program, s
             float(total),
             int(actions),
             int(calls),
-            *(bool(value) for value in row["ends"]),
+            bool(terminated),
+            bool(crashed),
+            bool(exhausted),
             contents,
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:

@@ -70,7 +70,7 @@ class GymnasiumWorld:
     def state(self) -> Hashable:
         """See `World`."""
         with plugin_code("environment.loop_state"):
-            state = self._environment.loop_state()
+            state: Hashable = self._environment.loop_state()
             hash(state)
         if isinstance(state, bytes | str) and len(state) > _MAX_STATE_BYTES:
             expected = f"at most {_MAX_STATE_BYTES}"

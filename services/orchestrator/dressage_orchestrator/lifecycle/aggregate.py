@@ -64,7 +64,7 @@ def _quote_lowest(whole: v1.Judgment, judgments: Sequence[v1.Judgment], names: S
     if not quotes:
         return
     # Among equal scores one with video is preferred, because its diagnosis includes that of the video.
-    place = min(range(len(quotes)), key=lambda at: (round(quotes[at].score, 6), not judgments[at].video_rollouts))
+    place = min(range(len(quotes)), key=lambda at: (round(quotes[at].score, 6), not _has_video(judgments[at])))
     whole.lowest.CopyFrom(quotes[place])
     if whole.rollouts > 1 and whole.lowest.rollout:
         prefix = f"Mean of {whole.rollouts} rollouts; the lowest, {whole.lowest.rollout}: "
@@ -151,6 +151,10 @@ def with_video_correction(rollouts: Sequence[v1.Judgment]) -> list[v1.Judgment]:
                 f"{entry.score:.2f} after the correction by video ({change:+.2f}). By code: {entry.diagnosis}"
             )
     return corrected
+
+
+def _has_video(judgment: v1.Judgment) -> bool:
+    return any(verdict.kind == v1.JUDGE_KIND_VIDEO for verdict in judgment.verdicts)
 
 
 def _score_before_video(judgment: v1.Judgment) -> float | None:

@@ -16,7 +16,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError
 
 from dressage_orchestrator import metrics, resource_names
-from dressage_orchestrator.lifecycle import aggregate, judging
+from dressage_orchestrator.lifecycle import aggregate, board, judging
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.outcome import Cancelled
 
@@ -144,9 +144,12 @@ def judge_batch(context: SessionContext, batch: Json) -> None:
             judged = judging.judge_by_code(context, assignment, keys, batch["judge"]) if keys else []
         except DressageError as error:
             message = f"checkpoints could not be judged during training: {error.message}"
-            context.store.warn("CHECKPOINTS_NOT_JUDGED", message, iteration=number, key=ident)
+            # Once for a training: a judge that fails on one batch fails on the next.
+            key = f"checkpoints-not-judged/{assignment}"
+            context.store.warn("CHECKPOINTS_NOT_JUDGED", message, iteration=number, key=key)
         else:
             _emit_judgments(context, number, judged, set(rollouts))
+            board.write(context, judged)
         context.store.mark(ident)
 
     try:

@@ -15,7 +15,7 @@ from dressage.errors import DressageError, FailedPrecondition
 from dressage.serving.costs import add_cost, attached_cost
 
 from dressage_orchestrator import resource_names
-from dressage_orchestrator.lifecycle import aggregate, budget
+from dressage_orchestrator.lifecycle import aggregate, board, budget
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.models import is_language_model
 
@@ -139,7 +139,9 @@ def pool_members(context: SessionContext, assignment: str, *, without_video: str
     for judgment in judged.values():
         if without_video and not judgment.video_rollouts:
             judgment.without_video = without_video
-    return context.store.judge_members(assignment, judged)
+    pooled = context.store.judge_members(assignment, judged)
+    board.write(context, pooled)
+    return pooled
 
 
 def announce(

@@ -20,7 +20,7 @@ _REPETITIONS = 2
 
 
 def is_lost(answer: agent_pb.TaskResult | DressageError) -> bool:
-    """Return whether an answer is an error that says nothing about the reply: a repetition may have one."""
+    """Return whether an answer is an error that is not the reply's own, so that a repetition may have a reply."""
     return isinstance(answer, DressageError) and answer.reason not in _UNUSABLE
 
 

@@ -285,9 +285,8 @@ async def _receive(process: SandboxProcess, *, language: str = "") -> SearchMess
         return parse(await asyncio.to_thread(process.channel.recv, timeout=silence))
     except DressageError as error:
         closed = isinstance(error, ChannelClosed)
-        ended = (await asyncio.to_thread(process.wait, _EXIT_SECONDS) if closed else None) or await asyncio.to_thread(
-            process.kill
-        )
+        exited = await asyncio.to_thread(process.wait, _EXIT_SECONDS) if closed else None
+        ended = exited or await asyncio.to_thread(process.kill)
         if language and blames_plugin(ended, error):
             problem = ended.reason if closed else f"no sign of the search ({error.message})"
             failure = language_ended(language, problem, ended.stderr_tail)

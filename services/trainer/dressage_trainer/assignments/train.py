@@ -113,7 +113,8 @@ class Training:
         uploads = asyncio.ensure_future(self._outbox.run())
         evaluating = asyncio.ensure_future(self._evaluations.run())
         ending = self._early_end.requested.is_set()
-        tasks = [asyncio.ensure_future(self._end_early() if ending else self._train()), uploads, evaluating]
+        training = asyncio.ensure_future(self._end_early() if ending else self._train())
+        tasks = [training, uploads, evaluating]
         context = self._context
         try:
             async with self._pool:
@@ -122,16 +123,16 @@ class Training:
                     await first_of(*tasks, *stops, *([] if ending else [self._early_end.requested]))
                     if self._early_end.requested.is_set() and not ending and not any(task.done() for task in tasks):
                         ending = True
-                        tasks[0].cancel()
-                        await asyncio.gather(tasks[0], return_exceptions=True)
-                        tasks[0] = asyncio.ensure_future(self._end_early())
+                        training.cancel()
+                        await asyncio.gather(training, return_exceptions=True)
+                        tasks[0] = training = asyncio.ensure_future(self._end_early())
                         await first_of(*tasks, *stops)
                     if context.cancelled.is_set():
                         return None
                     if self._all_stopped.is_set():
                         return await self._end_without_members()
-                    if context.terminate.is_set() and not tasks[0].done():
-                        return None if ending else await self._interrupted(tasks[0], uploads)
+                    if context.terminate.is_set() and not training.done():
+                        return None if ending else await self._interrupted(training, uploads)
                     return next(task for task in tasks if task.done()).result()
                 finally:
                     for task in tasks:
@@ -160,6 +161,7 @@ class Training:
 
     async def _end_early(self) -> pb.AssignmentResult:
         """End the learner, and evaluate and deliver the policies with which the training ends."""
+        self._early_end.begun = True
         self._evaluations.clear()
         if self._starting is not None:
             learner = await self._starting

@@ -13,13 +13,26 @@ from pathlib import Path
 from typing import TextIO
 
 import numpy as np
-
-from dressage_trainer.backends.eventfile import EventFile
+from dressage.training.eventfile import FILE_NAME, EventFile
 
 Row = Mapping[str, float | None]
 
-# Always the same name: another attempt's upload replaces the one before. With two files each point would be shown twice.
-_BOARD_FILE = "events.out.tfevents.0.dressage"
+_SB3 = {
+    "episode_return": "rollout/ep_rew_mean",
+    "episode_length": "rollout/ep_len_mean",
+    "environment_return": "rollout/environment_ep_rew_mean",
+    "episodes": "time/episodes",
+    "steps_per_second": "time/fps",
+    "update": "time/iterations",
+    "seconds": "time/time_elapsed",
+    "policy_loss": "train/policy_gradient_loss",
+}
+"""Tags that differ from the name of the metric: those of Stable-Baselines3, so that one dashboard shows both."""
+_SB3_SAC = {
+    "policy_loss": "train/actor_loss",
+    "value_loss": "train/critic_loss",
+    "entropy_coefficient": "train/ent_coef",
+}
 
 
 class MemberMetrics:
@@ -61,8 +74,7 @@ class MemberMetrics:
         self._board.close()
 
     def _to_board(self, row: Row) -> None:
-        scalars = {_tag(name): value for name, value in row.items() if value is not None and name != "step"}
-        self._board.add(scalars, step=int(row["step"] or 0), wall_time=time.time())
+        self._board.add(scalars(row), step=int(row["step"] or 0), wall_time=time.time())
 
 
 def _open_board(folder: Path) -> EventFile:
@@ -70,11 +82,24 @@ def _open_board(folder: Path) -> EventFile:
     # An earlier attempt's file: its rows up to the checkpoint are written again.
     for earlier in folder.glob("*.tfevents.*"):
         earlier.unlink()
-    return EventFile(folder / _BOARD_FILE, wall_time=time.time())
+    return EventFile(folder / FILE_NAME, wall_time=time.time())
 
 
-def _tag(name: str) -> str:
+def scalars(row: Row) -> dict[str, float]:
+    """Return the scalars of a row by their tags: those of Stable-Baselines3 where it logs the same."""
+    names = {**_SB3, **_SB3_SAC} if "entropy_coefficient" in row else _SB3
+    tagged = {_tag(name, names): value for name, value in row.items() if value is not None and name != "step"}
+    if row.get("step") is not None:
+        tagged["time/total_timesteps"] = float(row["step"] or 0)
+    if row.get("entropy") is not None:
+        tagged["train/entropy_loss"] = -float(row["entropy"] or 0)
+    return tagged
+
+
+def _tag(name: str, names: Mapping[str, str]) -> str:
     """Return the tag with the group under which TensorBoard shows it."""
+    if name in names:
+        return names[name]
     if "/" in name:
         return name
     if name.startswith(("episode", "environment_")):

@@ -41,14 +41,18 @@ class EarlyEnd:
 
     :param requested: set once it is.
     :param final_steps: environment steps of each member's final policy, by id.
+    :param begun: whether the training is ending early.
     """
 
     requested: asyncio.Event = field(default_factory=asyncio.Event)
     final_steps: dict[str, int] = field(default_factory=dict)
+    begun: bool = False
+    assignment: pb.Assignment | None = None
 
     def request(self, assignment: pb.Assignment) -> None:
         """Set it if the assignment is sent to be ended early."""
         if assignment.train.final_steps and not self.requested.is_set():
+            self.assignment = assignment
             self.final_steps.update(assignment.train.final_steps)
             self.requested.set()
 
@@ -236,10 +240,14 @@ class WorkStream:
             state.seen_assignments.add(number)
             self.assignments.put_nowait(assignment)
         elif assignment.train.final_steps and not self.early_end(number).requested.is_set():
-            if number in state.answered:  # it had just ended by itself, and the orchestrator decided before it knew
-                state.answered.discard(number)
-                self.assignments.put_nowait(assignment)
             self.early_end(number).request(assignment)
+            if number in state.answered:
+                self._end_early_after_all(assignment)
+
+    def _end_early_after_all(self, assignment: pb.Assignment) -> None:
+        """Queue a training that has just ended by itself: the orchestrator decided before it knew, and ignores that result."""
+        self._state.answered.discard(assignment.id)
+        self.assignments.put_nowait(assignment)
 
     def early_end(self, assignment: int) -> EarlyEnd:
         """Return whether the training of an assignment is to end early."""
@@ -255,8 +263,10 @@ class WorkStream:
     def forget(self, assignment: int) -> None:
         """Drop what is kept for the cancellation of an assignment that has ended."""
         self._state.cancellations.pop(assignment, None)
-        self._state.early_ends.pop(assignment, None)
+        early_end = self._state.early_ends.pop(assignment, None)
         self._state.answered.add(assignment)
+        if early_end is not None and early_end.assignment is not None and not early_end.begun:
+            self._end_early_after_all(early_end.assignment)
 
     def _cancel(self, assignment: int) -> None:
         """Note that an assignment is cancelled, and drop what is not yet reported about it."""

@@ -27,7 +27,8 @@ from dressage_orchestrator.models import USER
 
 STAGE = "search"
 """First part of the ids of the assignments of stages."""
-_MAX_STAGES = 10
+_MAX_STAGES = 100
+"""Of the programs that reach the target of CleanHouse on 32 search states, one in eight does on 32 report states."""
 _SEED_STRIDE = 1000
 """Between the seeds of stages, so that sessions with consecutive seeds do not share searches."""
 FROM_RANDOM = "random"

@@ -100,8 +100,8 @@ def _wave(context: SessionContext, number: int, role: str, request_of: RequestOf
         requests.append(request)
     answers = replies(context, number, requests)
     task, programs = spec.task_of(context.spec), []
-    found = _texts(context, task, answers)
-    for reply, texts in zip(numbers, found, strict=True):
+    texts_of = _texts(context, task, answers)
+    for reply, texts in zip(numbers, texts_of, strict=True):
         # One of a reply, chosen as the published experiment does: at random, here the same in each repetition.
         usable = [text for text in texts if _runs(task, text)]
         if usable:
@@ -129,8 +129,8 @@ def _texts(
     if not replied:
         return [list(result.programs) for result in results]
     request = judge_pb.ReadRepliesRequest(environment=task.environment, replies=replied)
-    found = iter(context.call(context.engine.judge.read_replies(request)).replies)
-    return [list(next(found).programs) if result.reply else [] for result in results]
+    read = iter(context.call(context.engine.judge.read_replies(request)).replies)
+    return [list(next(read).programs) if result.reply else [] for result in results]
 
 
 def _runs(task: ProgramTask, text: str) -> bool:

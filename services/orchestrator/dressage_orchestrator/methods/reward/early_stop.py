@@ -17,16 +17,6 @@ MARGIN = 0.1
 """Required above the pass threshold, at most half of the distance from the threshold to 1."""
 
 
-def applies(spec: v1.SessionSpec, configs: int) -> bool:
-    """Whether a training may end early: it has a judge of its checkpoints, and no other config to be compared with.
-
-    :param configs: number of configs that the iteration trains.
-    """
-    reward = spec.reward
-    enabled = reward.early_stop if reward.HasField("early_stop") else True
-    return enabled and configs == 1 and not reward.train_only and not reward.judge_last_checkpoint_only
-
-
 def required_score(threshold: float) -> float:
     """Return the score that each checkpoint of each seed must reach."""
     return threshold + min(MARGIN, (1.0 - threshold) / 2)

@@ -9,7 +9,7 @@ from dressage.errors import FailedPrecondition
 
 from dressage_orchestrator import metrics
 from dressage_orchestrator.database.assignments import AssignmentRow
-from dressage_orchestrator.lifecycle import aggregate, judging
+from dressage_orchestrator.lifecycle import aggregate, board, judging
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.methods.reward import diagnostics
 from dressage_orchestrator.methods.reward.training import CONFIRMATION, score_again
@@ -126,6 +126,7 @@ def record_unjudged(context: SessionContext, number: int, row: AssignmentRow) ->
     for member in row.assignment.members:
         last = member.evaluations[-1] if member.evaluations else v1.Evaluation()
         groups.setdefault(member.config, []).append(mean(last.proposed_returns or last.returns))
+    board.write(context, row.assignment.members)
     best = max(groups, key=lambda config: mean(groups[config]))
     winners = [member for member in row.assignment.members if member.config == best]
     record = v1.Iteration(reward=v1.RewardProposal(best_config=best))

@@ -11,7 +11,6 @@ from dressage.training.hyperparameters import check_sizes
 from dressage.training.preset import load_preset
 
 from dressage_orchestrator.lifecycle.method import Estimate
-from dressage_orchestrator.methods.reward import early_stop
 from dressage_orchestrator.methods.reward.durations import kind_of_run
 from dressage_orchestrator.models import is_language_model
 from dressage_orchestrator.seeds import TRAINING_SEED_LIMIT
@@ -40,7 +39,7 @@ def fill(spec: v1.SessionSpec) -> None:
     reward.backend = reward.backend or ("sb3" if reward.algorithm == "sac" else "jax")
     reward.seeds = reward.seeds or SEEDS
     configs = len(reward.configs) + (len(VARIANTS) if reward.config_variants else 0)
-    stops = early_stop.applies(spec, configs or 1)
+    stops = may_stop_early(spec, configs or 1)
     reward.evaluations = reward.evaluations or (EVALUATIONS_TO_STOP if stops else EVALUATIONS)
     reward.evaluation_episodes = reward.evaluation_episodes or EVALUATION_EPISODES
     reward.checkpoint_episodes = reward.checkpoint_episodes or min(CHECKPOINT_EPISODES, reward.evaluation_episodes)
@@ -55,6 +54,20 @@ def fill(spec: v1.SessionSpec) -> None:
 def has_code_judge(spec: v1.SessionSpec) -> bool:
     """Whether code judges the session's rollouts."""
     return not spec.reward.train_only and spec.video_judging != v1.VIDEO_JUDGING_ONLY
+
+
+def judges_checkpoints(spec: v1.SessionSpec) -> bool:
+    """Whether code judges the checkpoints of a training while it runs."""
+    return has_code_judge(spec) and not spec.reward.judge_last_checkpoint_only
+
+
+def may_stop_early(spec: v1.SessionSpec, configs: int) -> bool:
+    """Whether a training may end early: its checkpoints are judged, and it has no other config to be compared with.
+
+    :param configs: number of configs that the iteration trains.
+    """
+    enabled = spec.reward.early_stop if spec.reward.HasField("early_stop") else True
+    return enabled and configs == 1 and judges_checkpoints(spec)
 
 
 def members_of(spec: v1.SessionSpec) -> int:
@@ -107,12 +120,7 @@ def validate(spec: v1.SessionSpec) -> None:
     if spec.seed + reward.seeds > TRAINING_SEED_LIMIT:
         expected = f"seed + seeds of at most {TRAINING_SEED_LIMIT}, as evaluation seeds begin there"
         raise InvalidArgument(field="spec.seed", value=spec.seed, expected=expected)
-    if reward.early_stop and (
-        reward.train_only or reward.judge_last_checkpoint_only or members_of(spec) > reward.seeds
-    ):
-        problem = "a training ends early by the judgments of its checkpoints, and not where configs are compared"
-        expected = "false, or one config and a judge of all checkpoints"
-        raise InvalidArgument(field="spec.reward.early_stop", problem=problem, value=True, expected=expected)
+    _check_checkpoints(spec)
     if reward.algorithm == "sac":
         _check_sac(spec)
     for index, config in enumerate(reward.configs):
@@ -123,6 +131,19 @@ def validate(spec: v1.SessionSpec) -> None:
     if spec.budget.env_steps and spec.budget.env_steps < needed:
         expected = f"at least {needed}, one iteration's (configs × seeds × steps_per_member), or 0 for no bound"
         raise InvalidArgument(field="spec.budget.env_steps", value=spec.budget.env_steps, expected=expected)
+
+
+def _check_checkpoints(spec: v1.SessionSpec) -> None:
+    """Refuse what depends on judgments of checkpoints where there are none."""
+    reward = spec.reward
+    judged = judges_checkpoints(spec)
+    if reward.early_stop and (not judged or members_of(spec) > reward.seeds):
+        problem = "a training ends early by the judgments of its checkpoints, and not where configs are compared"
+        expected = "false, or one config and a code judge of all checkpoints"
+        raise InvalidArgument(field="spec.reward.early_stop", problem=problem, value=True, expected=expected)
+    if reward.checkpoint == v1.CHECKPOINT_CHOICE_BEST and not judged:
+        expected = "last, or a code judge of all checkpoints"
+        raise InvalidArgument(field="spec.reward.checkpoint", value="best", expected=expected)
 
 
 def _check_environment(spec: v1.SessionSpec) -> None:

@@ -19,6 +19,7 @@ from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.lifecycle.outcome import Exhausted
 from dressage_orchestrator.methods.reward import early_stop
 from dressage_orchestrator.methods.reward.durations import kind_of_run
+from dressage_orchestrator.methods.reward.spec import may_stop_early
 from dressage_orchestrator.seeds import CONFIRMATION_SEED, EVALUATION_SEED
 
 TRAINING = "train"
@@ -69,7 +70,7 @@ def train(context: SessionContext, number: int, *, tries: int, source: str, judg
     judging = None
     if judge and not context.spec.reward.judge_last_checkpoint_only:
         decide = None
-        if early_stop.applies(context.spec, len(iteration.reward.configs)):
+        if may_stop_early(context.spec, len(iteration.reward.configs)):
             threshold, evaluations = context.spec.pass_threshold, context.spec.reward.evaluations
             decide = partial(early_stop.decide, threshold=threshold, evaluations=evaluations)
         judging = CheckpointJudging(context, number, name, judge, decide=decide)

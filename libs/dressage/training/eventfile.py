@@ -15,20 +15,25 @@ import math
 import struct
 from collections.abc import Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 _FLUSH_EVERY = 20
+
+FILE_NAME = "events.out.tfevents.0.dressage"
+"""Always the same: another attempt's file replaces the one before. With two files each point would be shown twice."""
+
 _VARINT, _DOUBLE, _BYTES, _FLOAT = 0, 1, 2, 5
 
 
 class EventFile:
     """Writes one event file; scalars of a step go into one event.
 
-    :param path: file to create; TensorBoard reads files whose names contain ``tfevents``.
+    :param file: a file to create, or an open one; TensorBoard reads files whose names contain ``tfevents``.
     :param wall_time: seconds since the epoch, for the header.
     """
 
-    def __init__(self, path: Path, *, wall_time: float) -> None:
-        self._file = path.open("wb")
+    def __init__(self, file: Path | BinaryIO, *, wall_time: float) -> None:
+        self._file: BinaryIO = file.open("wb") if isinstance(file, Path) else file
         self._unflushed = 0
         self._record(_field(1, _DOUBLE, struct.pack("<d", wall_time)) + _text(3, b"brain.Event:2"))
         self._file.flush()

@@ -1,0 +1,96 @@
+"""The final table, the lineage and the Python result state what judged a score, why not video, and what is left out."""
+
+from __future__ import annotations
+
+import pytest
+from dressage.api.v1 import session_pb2 as pb
+from dressage.api.v1 import session_service_pb2 as sessions_pb
+from dressage.cli import listings, summary
+from dressage.errors import InvalidArgument
+from dressage.sdk.judged import judged_text
+from dressage.sdk.results import _judgment
+from dressage.sdk.specs import SpecOptions, make_spec
+from rich.console import Console
+
+BOTH = pb.Judgment(
+    score=0.8,
+    passed=True,
+    judged_by="code and video",
+    rollouts=9,
+    video_rollouts=3,
+    video_left_out=2,
+    unjudged_rollouts=1,
+)
+CODE = pb.Judgment(
+    score=0.7, passed=True, judged_by="code", rollouts=9, without_video="template/v1 has no vision support"
+)
+
+
+@pytest.mark.parametrize(
+    ("judgment", "text"),
+    [
+        (BOTH, "code and video (3 of 9 rollouts by video; 2 left out by video; 1 not judged)"),
+        (CODE, "code (9 rollouts; no video: template/v1 has no vision support)"),
+        (pb.Judgment(judged_by="video", rollouts=3, video_rollouts=3), "video (3 of 3 rollouts by video)"),
+        (pb.Judgment(score=0.5), ""),
+    ],
+)
+def test_a_judgment_states_what_judged_it(judgment: pb.Judgment, text: str) -> None:
+    assert judged_text(judgment) == judged_text(_judgment(judgment)) == text
+
+
+def table(first: pb.Judgment, second: pb.Judgment) -> str:
+    console = Console(width=160, record=True)
+    facts = {
+        "session": {"name": "sessions/s"},
+        "state": "succeeded",
+        "score": summary.judgment_dict(first),
+        "confirmation": summary.judgment_dict(second),
+        **dict.fromkeys(("returns", "seconds", "policy", "video", "learning_curve"), None),
+        "no_learning_curve": "",
+        "flags": "",
+    }
+    console.print(summary.text(facts))
+    return console.export_text()
+
+
+def test_the_final_table_states_what_judged() -> None:
+    shown = table(BOTH, CODE)
+    assert "judged by  code and video (3 of 9 rollouts by video" in shown and "no video: template/v1 has no" in shown
+    assert table(BOTH, BOTH).count("judged by") == 1
+    assert "judged by" not in table(pb.Judgment(score=0.5), pb.Judgment(score=0.5))  # of an earlier version
+
+
+def test_the_lineage_states_what_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    node = sessions_pb.LineageNode(iteration="sessions/s/iterations/1", score=0.7, judged_by="code")
+    node.without_video = "template/v1 has no vision support"
+    listings.print_lineage(sessions_pb.Lineage(nodes=[node]), as_json=False)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "judged by code, no video: template/v1 has no vision support" in shown
+
+
+def options(*video: str, **more: str) -> SpecOptions:
+    return SpecOptions("flip", "HalfCheetah-v5", video_options=video, **more)
+
+
+def test_video_options_become_the_specs() -> None:
+    spec = make_spec(
+        options("fps=20", "window-seconds=1.5", "votes=5", "motion_trail=true", "camera=track", video="only")
+    )
+    assert spec.video_options == pb.VideoOptions(fps=20, window_seconds=1.5, votes=5, motion_trail=True, camera="track")
+    assert spec.video_judging == pb.VIDEO_JUDGING_ONLY
+    base = pb.SessionSpec(intent="flip", environment="environments/HalfCheetah-v5", video_judging=pb.VIDEO_JUDGING_NONE)
+    assert make_spec(options(), base).video_judging == pb.VIDEO_JUDGING_NONE
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("rate=20", r"--video-option: unknown option.*fps, window_seconds, votes, motion_trail, camera"),
+        ("fps=fast", r"--video-option fps: .*a number"),
+        ("motion_trail=perhaps", r"--video-option motion_trail: .*true or false"),
+    ],
+)
+def test_an_unknown_video_option_is_refused(option: str, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        make_spec(options(option))
