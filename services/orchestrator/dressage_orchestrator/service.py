@@ -21,7 +21,7 @@ from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, NotFou
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clients import AgentClient
 from dressage_orchestrator.clock import timestamp
-from dressage_orchestrator.database import assignments, request_ids, sessions
+from dressage_orchestrator.database import request_ids, sessions, speeds
 from dressage_orchestrator.database.driver_errors import domain_error
 from dressage_orchestrator.database.engine import Database, DatabaseLost, ReadTransaction, Transaction
 from dressage_orchestrator.launch.local import available_cores
@@ -270,7 +270,7 @@ class Sessions:
         episode = full.environment_options.max_episode_steps or card.max_episode_steps
         method = self._methods.of(full)
         part = method.estimate(full, episode_steps=episode)
-        known = await self.read(lambda tx: assignments.speed(tx, part.kind, full.pool)) if part.kind else None
+        known = await self.read(lambda tx: speeds.mean(tx, part.kind, full.pool)) if part.kind else None
         seconds = method.seconds(full, part, cores=available_cores(), known=known)
         answer = pb.EstimateSessionResponse(
             spec=full,
