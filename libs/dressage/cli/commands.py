@@ -20,6 +20,7 @@ from dressage.cli.options import (
     Model,
     RewardFile,
     RunOptions,
+    SessionName,
     Token,
     TrainOptions,
     ViewOptions,
@@ -35,7 +36,6 @@ def run(
     view: ViewOptions,
     common: CommonOptions,
     intent: Annotated[str, typer.Argument(metavar="INTENT", help="The behaviour, in words.")] = "",
-    api_base: ApiBase = None,
     replay: Annotated[
         Path | None,
         typer.Option(
@@ -72,7 +72,7 @@ def run(
         raise typer.BadParameter("--file and --replay exclude each other.", param_hint="--file")
     if replay is not None:
         recording = recorded(
-            replay, intent=intent, environment=options.environment, model=options.model, method=options.method
+            replay, intent=intent, environment=options.environment, model=options.model or "", method=options.method
         )
     for name, value in (("argument 'INTENT'", intent), ("option '--env'", options.environment)):
         if recording is None and not value:
@@ -81,7 +81,7 @@ def run(
     if dump:
         print(session_file.dump(spec), end="")
         return
-    server = common.server(api_base=api_base, recordings=None if replay is None else replay.absolute().parent)
+    server = common.server(api_base=options.api_base, recordings=None if replay is None else replay.absolute().parent)
     shown = OutputOptions(
         yes=yes, detach=detach, as_json=common.as_json, detail=view.detail, fail_below=view.fail_below
     )
@@ -146,7 +146,6 @@ def bench(
     gate: Annotated[
         float, typer.Option(metavar="X", min=0.0, max=1.0, help="Mean score from which the next stage starts.")
     ] = 0.7,
-    api_base: ApiBase = None,
     resume: Annotated[str, typer.Option(metavar="BENCHMARK", help="Resume this benchmark; without CASES.")] = "",
     out: Annotated[
         Path | None,
@@ -169,7 +168,7 @@ def bench(
     """
     from dressage.cli import benchmarks, experiments
 
-    server = common.server(api_base=api_base)
+    server = common.server(api_base=options.api_base)
     if cases is not None and cases.suffix.lower() in experiments.SUFFIXES:
         experiments.refuse_case_options(options, staged=staged, gate=gate, resume=resume)
         slots = parallel or experiments.DEFAULT_PARALLEL
@@ -357,6 +356,21 @@ def doctor(as_json: Json = False, data_dir: DataDir = None) -> None:
     raise typer.Exit(doctor(folder_in_use(data_dir), as_json=as_json))
 
 
+@grouped
+def record(
+    session: SessionName,
+    common: CommonOptions,
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", metavar="DIR", help="New folder; its name is the recording's.", show_default=False),
+    ],
+) -> None:
+    """Write a session's settings and model replies, for `dressage run --replay`."""
+    from dressage.cli.recordings import record as record_session
+
+    record_session(session, common.server(), out=out, as_json=common.as_json)
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands to the application, in the order of the help."""
     app.command()(run)
@@ -369,4 +383,5 @@ def register(app: typer.Typer) -> None:
     app.command("eval")(evaluate)
     app.command()(render)
     app.command()(export)
+    app.command()(record)
     app.command()(doctor)

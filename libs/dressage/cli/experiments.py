@@ -60,11 +60,11 @@ def refuse_case_options(options: CaseOptions, *, staged: bool, gate: float, resu
     :raises InvalidArgument: naming the first option that is given.
     """
     default = CaseOptions()
-    names = {"environment_options": "--env-option", "settings": "--set"}
+    names = {"environment_options": "--env-option", "settings": "--set", "configs": "--config"}
     given = {
         names.get(name, f"--{name.replace('_', '-')}"): value
         for name, value in vars(options).items()
-        if value != getattr(default, name)
+        if value != getattr(default, name) and name != "api_base"  # an option of the server as well
     }
     given |= {"--resume": resume} if resume else {}
     given |= {} if staged else {"--flat": "set"}

@@ -68,6 +68,40 @@ Model = Annotated[
     str,
     typer.Option("--model", metavar="NAME", help="Language model as litellm names it, or template/v1 for none."),
 ]
+Models = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        metavar="[ROLE=]NAME",
+        help="Language model as litellm names it, or template/v1 for none; with ROLE for one role (judge, video, review, …).",
+    ),
+]
+Thinking = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--thinking",
+        metavar="[ROLE=]EFFORT",
+        help="Reasoning effort: off, minimal, low, medium, high, xhigh or max, up to what the model offers.",
+    ),
+]
+ProviderWait = Annotated[
+    float | None,
+    typer.Option(
+        "--provider-wait",
+        metavar="MINUTES",
+        min=0.0,
+        max=10_080.0,
+        help="How long to wait for a model provider that is down, within the budget [10].",
+    ),
+]
+ApiBases = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--api-base",
+        metavar="[ROLE=]URL",
+        help="API endpoint of the language model's provider; with ROLE for one role.",
+    ),
+]
 ApiBase = Annotated[
     str | None, typer.Option("--api-base", metavar="URL", help="API endpoint of the language model's provider.")
 ]
@@ -149,6 +183,15 @@ Tune = Annotated[
         show_default=False,
     ),
 ]
+Video = Annotated[
+    str,
+    typer.Option(
+        "--video",
+        metavar="deciding|all|none|only",
+        show_default=False,
+        help="Rollouts that a vision model judges [deciding]; only: as deciding, without a code judge.",
+    ),
+]
 EarlyStop = Annotated[
     bool | None,
     typer.Option(
@@ -226,11 +269,14 @@ class CommonOptions:
     address: Address = None
     token: Token = None
 
-    def server(self, *, api_base: str | None = None, recordings: Path | None = None) -> ServerOptions:
+    def server(self, *, api_base: str | list[str] | None = None, recordings: Path | None = None) -> ServerOptions:
         """Return the options of the connection; imports gRPC."""
         from dressage.local.connection import ServerOptions
+        from dressage.sdk.role_options import by_role
 
-        return ServerOptions(self.address, self.token, self.data_dir, api_base, recordings)
+        bases = by_role("--api-base", api_base or ())
+        general = bases.pop("", None)
+        return ServerOptions(self.address, self.token, self.data_dir, general, recordings, tuple(bases.values()))
 
 
 @dataclass(frozen=True)
@@ -267,7 +313,10 @@ class RunOptions:
 
     environment: Environment = ""
     environment_options: EnvironmentOptions = None
-    model: Model = ""
+    model: Models = None
+    thinking: Thinking = None
+    api_base: ApiBases = None
+    provider_wait: ProviderWait = None
     method: Method = ""
     target: Target = None
     settings: Settings = None
@@ -292,15 +341,7 @@ class RunOptions:
         Path | None,
         typer.Option("--criteria", metavar="FILE", help="Criteria, as `dressage elicit --out` writes them."),
     ] = None
-    video: Annotated[
-        str,
-        typer.Option(
-            "--video",
-            metavar="deciding|all|none|only",
-            show_default=False,
-            help="Rollouts that a vision model judges [deciding]; only: as deciding, without a code judge.",
-        ),
-    ] = ""
+    video: Video = ""
     video_options: VideoOptions = None
     approve: Annotated[
         bool,
@@ -316,7 +357,11 @@ class RunOptions:
 class CaseOptions:
     """Options of each session of a benchmark."""
 
-    model: Model = ""
+    environment_options: EnvironmentOptions = None
+    model: Models = None
+    thinking: Thinking = None
+    api_base: ApiBases = None
+    provider_wait: ProviderWait = None
     method: Method = ""
     target: Target = None
     settings: Settings = None
@@ -325,12 +370,17 @@ class CaseOptions:
     seeds: Seeds = None
     seed: Seed = 0
     steps: Steps = None
+    configs: Configs = None
     variants: Variants = False
     tune: Tune = None
+    video: Video = ""
+    video_options: VideoOptions = None
     early_stop: EarlyStop = None
     checkpoint: Checkpoint = ""
     budget_dollars: BudgetDollars = None
     budget_tokens: BudgetTokens = None
+    budget_steps: BudgetSteps = None
+    budget_minutes: BudgetMinutes = None
 
 
 def given(group: TrainOptions | RunOptions | CaseOptions) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dressage.sdk.durations import duration
 from dressage.sdk.methods import REWARD
 from dressage.sdk.preflight import TEMPLATE
 from dressage.sdk.progress import counted, short
+from dressage.training.hyperparameters import STEP_FACTORS
 
 _MAX_SETTING = 60
 _WITHOUT_MODEL = ("random", "hill_climb", "cma_es", "sb3_")
@@ -26,6 +27,10 @@ def plan_dict(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
         "intent": spec.intent,
         "environment": short(spec.environment),
         "model": spec.model,
+        "models": [
+            spec.model,
+            *(f"{name}: {entry.model}" for name, entry in sorted(spec.roles.items()) if entry.model),
+        ],
         "uses_language_model": estimate.uses_language_model,
         "max_iterations": iterations,
         "method": estimate.method or REWARD,
@@ -36,12 +41,26 @@ def plan_dict(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
         "configs": max(len(spec.reward.configs), 1),
         "pass_threshold": spec.pass_threshold,
         "env_steps_per_iteration": estimate.env_steps_per_iteration,
-        "max_env_steps": estimate.env_steps_per_iteration * iterations,
+        "max_env_steps": round(estimate.env_steps_per_iteration * (1 + (iterations - 1) * _growth(estimate))),
         "minutes_per_iteration": estimate.minutes_per_iteration,
         "model_calls_per_iteration": estimate.model_calls_per_iteration,
+        "least_model_calls_per_iteration": estimate.least_model_calls_per_iteration,
+        "most_model_calls_per_iteration": estimate.most_model_calls_per_iteration,
         "dollars_per_iteration": dollars,
-        "max_dollars": None if dollars is None else dollars * iterations,
+        "least_dollars_per_iteration": None if dollars is None else estimate.least_dollars_per_iteration,
+        "most_dollars_per_iteration": None if dollars is None else estimate.most_dollars_per_iteration,
+        "max_dollars": None if dollars is None else estimate.most_dollars_per_iteration * iterations,
+        "max_episode_steps": estimate.max_episode_steps,
+        "terminates_when_unhealthy": estimate.terminates_when_unhealthy,
+        "options_of_author": list(estimate.options_of_author),
     }
+
+
+def _growth(estimate: pb.EstimateSessionResponse) -> float:
+    """Return by which factor a later iteration may exceed the first: with tuning, by length and by one more config."""
+    reward = estimate.spec.reward
+    configs = max(len(reward.configs), 1)
+    return STEP_FACTORS[1] * (configs + 1) / configs if reward.tune_hyperparameters else 1.0
 
 
 def _settings(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
@@ -74,6 +93,9 @@ def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
     if plan["method"] == REWARD:
         seeds = f"{counted(plan['configs'], 'config')} × {counted(plan['seeds'], 'seed')}"
         text.append(f"  training  {steps} ({seeds}), about {minutes} an iteration{times}\n")
+        if estimate.spec.reward.tune_hyperparameters and iterations > 1:
+            most = counted(plan["max_env_steps"], "environment step")
+            text.append(f"            the author may change the length and add a config: at most {most} in all\n")
     else:
         settings = ", ".join(f"{name} {_setting(value)}" for name, value in plan["settings"].items())
         goal = plan["goal"]
@@ -83,6 +105,7 @@ def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
         each = f", about {minutes} an iteration" if plan["minutes_per_iteration"] else ""
         most = _most_programs(plan) if plan["method"] == "program" else steps
         text.append(f"  search    up to {most}{' an iteration' if iterations > 1 else ''}{each}{times}\n")
+    text.append(f"  episodes  {_episodes(plan)}\n" if plan["max_episode_steps"] and plan["method"] == REWARD else "")
     if plan["note"]:
         text.append(f"  note      {plan['note']}\n")
     text.append(f"  author    {_author(plan, train_only=estimate.spec.reward.train_only)}\n")
@@ -113,8 +136,22 @@ def _author(plan: dict[str, Any], *, train_only: bool) -> str:
     if not plan["uses_language_model"]:
         return f"{plan['model'] or TEMPLATE}: built-in templates, no language model, no cost"
     dollars = plan["dollars_per_iteration"]
-    price = "price unknown" if dollars is None else f"about {dollars:.3f} $"
-    return f"{plan['model']}: about {counted(plan['model_calls_per_iteration'], 'call')} an iteration, {price}"
+    price = "price unknown"
+    if dollars is not None:
+        low, high = plan["least_dollars_per_iteration"], plan["most_dollars_per_iteration"]
+        price = f"about {dollars:.3f} $ ({low:.3f} to {high:.2f} $)"
+    number = counted(plan["model_calls_per_iteration"], "call")
+    bounds = f"{plan['least_model_calls_per_iteration']} to {plan['most_model_calls_per_iteration']}"
+    return f"{', '.join(plan['models'])}: about {number} an iteration ({bounds}), {price}"
+
+
+def _episodes(plan: dict[str, Any]) -> str:
+    """Return how long episodes are, what ends them, and what of it the author may change."""
+    text = f"at most {counted(plan['max_episode_steps'], 'step')}; "
+    text += "an unhealthy state ends them" if plan["terminates_when_unhealthy"] else "no unhealthy state ends them"
+    return text + (
+        f"; the author may change {' and '.join(plan['options_of_author'])}" if plan["options_of_author"] else ""
+    )
 
 
 _LONG_MINUTES = 60.0

@@ -17,7 +17,8 @@ from dressage.sdk.durations import duration
 
 _TERMS = (
     "**Reached**: a program has a mean return of the target on the search states, which is what papers count. **Solved**: the "
-    "same program reaches the target on the report states as well; a search ends there. **Best return**: the highest mean "
+    "same program reaches the target on the report states as well; a search ends there. A program that reaches it on the "
+    "report states only does not count. **Best return**: the highest mean "
     "return on search states so far, a mean over runs. **Score**: mean return of the final program on report states. In the "
     "profile `llmgs-v1` report states are the search states."
 )

@@ -1,12 +1,13 @@
 """Searches over programs: how many runs solve a task, and the best return, against the programs evaluated.
 
-A run reaches the target when a program does on search states, which is what papers count. It solves its task when its session
-succeeds: the program reaches the target on report states as well. A search ends there, so that the programs evaluated by then
-are those it needed.
+A run reaches the target when a program does on search states, which is what papers count. It solves its task when such a
+program reaches the target on report states as well. A search ends there, so that the programs evaluated by then are those it
+needed.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -85,8 +86,13 @@ def successes(results: Results, reference: str) -> list[Success]:
 
 
 def programs_to_solution(run: Record) -> float:
-    """Return how many programs a run evaluated until it solved its task; infinite if it did not."""
-    return float(run.candidates) if run.state == "succeeded" else float("inf")
+    """Return how many programs a run evaluated until it solved its task; infinite if it did not.
+
+    A session can also succeed at the end of its budget with a program that reaches the target on report states only; that is
+    luck, not a solution.
+    """
+    solved = run.state == "succeeded" and math.isfinite(programs_to_target(run))
+    return float(run.candidates) if solved else float("inf")
 
 
 def programs_to_target(run: Record) -> float:

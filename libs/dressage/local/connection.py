@@ -38,6 +38,8 @@ class ServerOptions:
     data_dir: Path | None = None
     api_base: str | None = None
     recordings: Path | None = None
+    api_bases: tuple[str, ...] = ()
+    """Further endpoints, which sessions choose for single roles."""
 
     @property
     def folder(self) -> Path:
@@ -147,6 +149,7 @@ async def _local(server: ServerOptions, start: Start) -> tuple[Connection, Calla
         full=start != "records",
         hold=start == "own",
         api_base=server.api_base,
+        api_bases=server.api_bases,
         recordings=server.recordings,
     )
     client = AsyncClient.connect(stack.address, stack.token)

@@ -13,7 +13,7 @@ import ipaddress
 import json
 import os
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TextIO
@@ -50,6 +50,7 @@ class LocalStack:
         address: str = "127.0.0.1:0",
         token: str | None = None,
         api_base: str | None = None,
+        api_bases: Sequence[str] = (),
         metrics: str | None = None,
         recordings: Path | None = None,
         log: TextIO | None = None,
@@ -60,6 +61,7 @@ class LocalStack:
         :param hold: leave interrupted sessions alone until a request concerns them.
         :param address: of the public API; any address except loopback requires a token.
         :param api_base: API endpoint of the language model's provider.
+        :param api_bases: further endpoints, which sessions may choose for single roles.
         :param metrics: host:port of the Prometheus metrics of all services; None: no metrics.
         :param recordings: folder of recorded sessions, for models named `recorded/NAME`.
         :param log: output of the log as text; by default JSON lines in `logs/server.log` of the data folder.
@@ -83,7 +85,9 @@ class LocalStack:
             "hold": hold,
             "database_url": None,
         }
-        model = {"api_base": api_base} if api_base else {}
+        model: dict[str, Any] = {"api_base": api_base} if api_base else {}
+        if api_bases:
+            model["api_bases"] = dict.fromkeys(api_bases, "")
         if recordings is not None:
             model["recordings"] = str(recordings)
         try:
@@ -98,7 +102,7 @@ class LocalStack:
             raise
         return stack
 
-    async def _launch_leaves(self, common: dict[str, Any], model: dict[str, str]) -> dict[str, str]:
+    async def _launch_leaves(self, common: dict[str, Any], model: dict[str, Any]) -> dict[str, str]:
         """Start the services that the orchestrator calls and return their addresses by setting."""
         agent = await self._launch("dressage_llm_agent", {**common, **model})
         renderer = await self._launch("dressage_renderer", common)

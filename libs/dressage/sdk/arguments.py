@@ -19,6 +19,7 @@ from dressage.errors import DressageError, InvalidArgument
 from dressage.local.connection import ServerOptions
 from dressage.places import FOLDERS
 from dressage.places import data_dir as folder_in_use
+from dressage.sdk.role_options import by_role
 
 _OPTION = re.compile(
     r"`[^`]*`|(?<![\w-])--([a-z]+(?:-[a-z]+)*)|\bINTENT\b|(?<![\w.])options(?=\.\w)|\bspec\.(?:reward\.)?([a-z_]+)(?:\.[a-z_]+\b)?"
@@ -125,16 +126,18 @@ def server_options(
     address: str | None,
     token: str | None,
     data_dir: str | os.PathLike[str] | None,
-    api_base: str | None = None,
+    api_base: str | Sequence[str] | None = None,
     recordings: Path | None = None,
 ) -> ServerOptions:
     """Which server to use, with the defaults of the command line: ``$DRESSAGE_ADDRESS`` and ``$DRESSAGE_TOKEN``."""
+    bases = by_role("api_base", api_base or ())
     return ServerOptions(
         address=address or os.environ.get("DRESSAGE_ADDRESS") or None,
         token=token or os.environ.get("DRESSAGE_TOKEN") or None,
         data_dir=None if data_dir is None else Path(data_dir),
-        api_base=api_base,
+        api_base=bases.pop("", None),
         recordings=recordings,
+        api_bases=tuple(bases.values()),
     )
 
 

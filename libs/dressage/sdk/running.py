@@ -46,8 +46,10 @@ def run(
     intent: str = "",
     env: str = "",
     *,
-    model: str = "",
-    api_base: str | None = None,
+    model: str | Sequence[str] = "",
+    api_base: str | Sequence[str] | None = None,
+    thinking: str | Sequence[str] = "",
+    provider_wait: float | None = None,
     method: str = "",
     target: float | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -91,8 +93,11 @@ def run(
 
     :param intent: the behaviour, in words; not with ``replay``.
     :param env: environment id, such as ``Hopper-v5``; not with ``replay``.
-    :param model: language model as litellm names it; by default ``template/v1``, which is no language model.
-    :param api_base: endpoint of the model's provider, where the services start in this process.
+    :param model: language model as litellm names it; by default ``template/v1``, which is no language model. A list may
+        have other models for single roles: ``["openai/gpt-4.1", "judge=anthropic/…", "video=gemini/…"]``.
+    :param api_base: endpoint of the model's provider, where the services start in this process; for single roles as ``model``.
+    :param thinking: reasoning effort, ``off`` or ``minimal`` to ``max``; for single roles as ``model``.
+    :param provider_wait: minutes to wait for a provider that is down; by default 10.
     :param method: how policies are found; by default ``reward``.
     :param target: mean return from which a search method succeeds; by default that of the environment's card.
     :param settings: settings of the method, by field.
@@ -141,6 +146,9 @@ def run(
             environment=environment_id(env) if base is None else "",
             environment_options=pairs(env_options),
             model=model,
+            thinking=thinking,
+            api_base=api_base or "",
+            provider_wait=provider_wait,
             seeds=seeds or 0,
             seed=seed,
             steps=steps or 0,
@@ -257,7 +265,9 @@ class _Place:
     loop: LoopThread
 
 
-def _recorded(replay: Folder | None, *, intent: str, env: str, model: str, method: str) -> pb.SessionSpec | None:
+def _recorded(
+    replay: Folder | None, *, intent: str, env: str, model: str | Sequence[str], method: str
+) -> pb.SessionSpec | None:
     if replay is None:
         return None
     return recorded(Path(replay), intent=intent, environment=env, model=model, method=method)

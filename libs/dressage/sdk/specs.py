@@ -15,6 +15,7 @@ from dressage.client.names import environment_name
 from dressage.sdk import methods
 from dressage.sdk.criteria import read_criteria
 from dressage.sdk.files import read_source
+from dressage.sdk.role_options import set_roles
 from dressage.sdk.session_file import read_spec
 
 _MAX_INTENT = 8_000
@@ -26,7 +27,12 @@ class SpecOptions:
 
     intent: str
     environment: str
-    model: str = ""
+    model: str | Sequence[str] = ""
+    """A name, or several: NAME for the session, ROLE=NAME for a role; so are `thinking` and `api_base`."""
+    thinking: str | Sequence[str] = ""
+    api_base: str | Sequence[str] = ""
+    provider_wait: float | None = None
+    """Minutes."""
     seeds: int = 0
     seed: int = 0
     steps: int = 0
@@ -82,7 +88,9 @@ _REWARD_OPTIONS = {
 """Options that are settings of the method `reward`."""
 
 
-def recorded(folder: Path, *, intent: str, environment: str, model: str, method: str = "") -> pb.SessionSpec:
+def recorded(
+    folder: Path, *, intent: str, environment: str, model: str | Sequence[str], method: str = ""
+) -> pb.SessionSpec:
     """Return the spec of a recorded session: `session.json` of its folder, with the recording as the model.
 
     :raises InvalidArgument: if there is no recording, or an option is given that the recording sets.
@@ -92,6 +100,7 @@ def recorded(folder: Path, *, intent: str, environment: str, model: str, method:
             raise errors.InvalidArgument(field=option, problem="not allowed with --replay, which sets it", value=value)
     spec = read_spec(folder / "session.json", field="--replay")
     spec.model = f"recorded/{folder.absolute().name}"
+    spec.roles.clear()
     return spec
 
 
@@ -116,7 +125,6 @@ def make_spec(options: SpecOptions, base: pb.SessionSpec | None = None) -> pb.Se
     spec = pb.SessionSpec(
         intent=intent,
         environment=environment_name(_required(options.environment)),
-        model=options.model,
         seed=options.seed,
         max_iterations=options.iterations,
         pass_threshold=options.threshold,
@@ -124,6 +132,9 @@ def make_spec(options: SpecOptions, base: pb.SessionSpec | None = None) -> pb.Se
         approve_before_evaluation=options.approve,
         video_judging=_video(options.video),
     )
+    set_roles(spec, model=options.model, thinking=options.thinking, api_base=options.api_base)
+    if options.provider_wait is not None:
+        spec.provider_wait.FromMilliseconds(round(60_000 * options.provider_wait))
     method = options.method or (methods.REWARD if base is None else methods.method_of(base))
     if method == methods.REWARD:
         spec.reward.CopyFrom(_reward(options))

@@ -17,6 +17,8 @@ Tool = Callable[[str, Mapping[str, Any]], Awaitable[str]]
 """Runs a tool: the call's id and its arguments to text. The model gets InvalidArgument and NotFound as the tool's output."""
 
 _MAX_RESULT_BYTES = 200_000
+_REFUSALS = 4
+"""The conversation fails at this multiple of the calls that are run."""
 
 
 async def converse(
@@ -32,8 +34,9 @@ async def converse(
     :param stub: a stub of `AgentService`.
     :param seconds: deadline of the whole task.
     :param tools: by name; results above 200 kB are cut.
-    :raises DressageError: errors of llm-agent; also DeadlineExceeded ``TOO_MANY_TOOL_CALLS``, Internal ``NO_RESULT`` and
-        Unavailable ``CALL_ENDED``.
+    :param max_tool_calls: calls that are run. Further ones are answered with a refusal, so that the model can still answer.
+    :raises DressageError: errors of llm-agent; also DeadlineExceeded ``TOO_MANY_TOOL_CALLS`` after as many refusals, Internal
+        ``NO_RESULT`` and Unavailable ``CALL_ENDED``.
     """
     call = stub.Converse(timeout=seconds)
     calls = 0
@@ -47,10 +50,16 @@ async def converse(
                     return result
                 case "tool_call":
                     calls += 1
-                    if calls > max_tool_calls:
-                        error = f"task {task.key!r} made more than {max_tool_calls} tool calls"
+                    if calls > _REFUSALS * max_tool_calls:
+                        error = f"task {task.key!r} made more than {_REFUSALS * max_tool_calls} tool calls"
                         raise DeadlineExceeded(error, reason="TOO_MANY_TOOL_CALLS")
-                    answer = await _run(message.tool_call, tools)
+                    if calls > max_tool_calls:
+                        refusal = (
+                            f"no further call is run: all {max_tool_calls} are used. Answer now, with what you know"
+                        )
+                        answer = agent_pb.ToolResult(id=message.tool_call.id, content=refusal, is_error=True)
+                    else:
+                        answer = await _run(message.tool_call, tools)
                     await call.write(agent_pb.ConverseRequest(tool_result=answer))
         raise Internal(f"task {task.key!r} ended without a result", reason="NO_RESULT")
     except grpc.aio.AioRpcError as failure:

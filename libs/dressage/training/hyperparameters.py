@@ -68,6 +68,8 @@ class Rule:
 
 HIDDEN_SIZE = Rule(1, 4096, whole=True, recommended=(16, 512))
 """The rule for each hidden layer's size."""
+STEP_FACTORS = (0.5, 4.0)
+"""Lowest and highest training length that a language model may choose, as factors of the session's."""
 RECOMMENDED_HIDDEN_LAYERS = 3
 """Maximum number of hidden layers that a language model may choose."""
 

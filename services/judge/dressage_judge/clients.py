@@ -24,10 +24,10 @@ class AgentClient:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = agent_rpc.AgentServiceStub(channel)
 
-    async def describe(self, model: str) -> agent_pb.DescribeModelResponse:
+    async def describe(self, model: str, api_base: str = "") -> agent_pb.DescribeModelResponse:
         """Describe a model."""
         try:
-            request = agent_pb.DescribeModelRequest(model=model)
+            request = agent_pb.DescribeModelRequest(model=model, api_base=api_base)
             answer: agent_pb.DescribeModelResponse = await self._stub.DescribeModel(request, timeout=_DESCRIBE_SECONDS)
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error) from None

@@ -83,7 +83,7 @@ class VideoJudge:
         :raises DressageError: for transient faults.
         """
         check_video(request)
-        problem = await self._model_problem(request.model)
+        problem = await self._model_problem(request.model, request.api_base)
         if problem:
             return VideoSkipped(problem)
         budget = BudgetTracker(request.remaining_budget)
@@ -227,6 +227,7 @@ class VideoJudge:
     ) -> agent_pb.TaskResult:
         request = context.request
         task.session, task.key, task.model, task.thinking = request.session, key, request.model, request.thinking
+        task.api_base = request.api_base
         task.remaining_budget.CopyFrom(context.budget.remaining())
         try:
             result = await self._agent.converse(
@@ -240,11 +241,11 @@ class VideoJudge:
         context.budget.charge(result.cost)
         return result
 
-    async def _model_problem(self, model: str) -> str:
+    async def _model_problem(self, model: str, api_base: str) -> str:
         """Why a model cannot judge video; empty if it can."""
         if model in ("", TEMPLATE):
             return "the request has no language model"
-        described = await self._agent.describe(model)
+        described = await self._agent.describe(model, api_base)
         if not described.language_model or not described.configured:
             return described.problem or f"{model} is not configured"
         if not described.supports_images:

@@ -63,7 +63,7 @@ _TEMPERATURES = {"program_author": 1.0, "program_reviser": 1.0}
 class Limits:
     """Limits of the service."""
 
-    task_seconds: float = 1800.0
+    task_seconds: float = 7200.0
     concurrent_requests: int = 8
     concurrent_tasks: int = 64
 
@@ -135,7 +135,7 @@ class Agent:
                 raise _unsupported(role)
             return await asyncio.to_thread(author.answer, inner)
         card = None if isinstance(inner, ProgramsTask) else load_card(inner.brief.environment)
-        dialect = await self._dialect(model) if isinstance(inner, VideoTask) else "grid"
+        dialect = await self._dialect(model, task.api_base) if isinstance(inner, VideoTask) else "grid"
         converse = partial(
             self._conversation,
             task,
@@ -161,7 +161,7 @@ class Agent:
                 message = f"the task of {role} did not end within {self._limits.task_seconds:g} s"
                 raise DeadlineExceeded(message, reason="LLM_TASK_TIMEOUT") from None
 
-    async def describe(self, model: str) -> ModelDescription:
+    async def describe(self, model: str, api_base: str = "") -> ModelDescription:
         """Describe a model; the default model for an empty name."""
         name = self.model(model)
         if name == TEMPLATE:
@@ -174,14 +174,14 @@ class Agent:
             )
         if name.startswith(RECORDED):
             return await asyncio.to_thread(self._recordings.describe, name)
-        return await self._provider.describe(name)
+        return await self._provider.describe(name, api_base)
 
-    async def _dialect(self, model: str) -> Dialect:
+    async def _dialect(self, model: str, api_base: str) -> Dialect:
         """How the model is sent frames.
 
         :raises FailedPrecondition: ``LLM_NO_VISION_SUPPORT``.
         """
-        described = await self._provider.describe(model)
+        described = await self._provider.describe(model, api_base)
         if not described.supports_images:
             message = (
                 f"model: {model} does not support vision; expected a vision model. If it supports images, add it to "
@@ -210,6 +210,7 @@ class Agent:
             thinking=task.thinking or self._sampling.thinking.get(role.name, ""),
             budget=task.remaining_budget,
             sample=sample,
+            api_base=task.api_base,
         )
         return Conversation(
             role=role,
@@ -284,8 +285,8 @@ class _LimitedProvider:
         async with self._slots:
             return await self._inner.complete(request)
 
-    async def describe(self, model: str) -> ModelDescription:
-        return await self._inner.describe(model)
+    async def describe(self, model: str, api_base: str = "") -> ModelDescription:
+        return await self._inner.describe(model, api_base)
 
 
 def _unsupported(role: str) -> FailedPrecondition:

@@ -26,6 +26,9 @@ from dressage_llm_agent.roles.base import ReplyProblem, Role
 from dressage_llm_agent.tasks import RoleResult, RoleTask, Vote
 
 MAX_CALLS_PER_TURN = 8
+MAX_REFUSED_ROUNDS = 3
+"""Replies with tool calls that are answered with a refusal, after the last allowed round; then the task fails."""
+_REFUSED = "no tool is run any more: all {rounds} rounds are used. Answer now, in the form that was asked for"
 _MAX_QUOTED_REPLY = 100_000
 
 
@@ -62,6 +65,7 @@ class Options:
     thinking: str = ""
     budget: session_pb2.Budget = field(default_factory=session_pb2.Budget)
     sample: int = 0
+    api_base: str = ""
 
 
 class Conversation:
@@ -103,7 +107,8 @@ class Conversation:
 
         :param card: None for tasks whose environments have none, see `ProgramsTask`.
         :raises FailedPrecondition: ``LLM_REPLY_UNUSABLE`` if the repaired reply cannot be used either.
-        :raises ResourceExhausted: ``LLM_BUDGET_EXHAUSTED``, or ``LLM_TOOL_LOOP`` if the model does not stop calling tools.
+        :raises ResourceExhausted: ``LLM_BUDGET_EXHAUSTED``, or ``LLM_TOOL_LOOP`` if the model calls tools even after it was
+            asked to answer.
         :raises DressageError: errors of the provider and the journal.
         """
         messages = list(await self._load(self._role.messages(task, card)))
@@ -112,12 +117,15 @@ class Conversation:
             allowed = bool(self._role.tools) and rounds < self._role.tool_rounds
             request = self._request(messages, tools_allowed=allowed)
             reply = await self._ask(request)
-            messages.append(Message("assistant", reply.text[:_MAX_QUOTED_REPLY], reply.tool_calls))
+            messages.append(Message("assistant", reply.text[:_MAX_QUOTED_REPLY], reply.tool_calls, opaque=reply.opaque))
             if reply.tool_calls:
-                if not allowed:
-                    raise self._tool_loop(rounds)
                 rounds += 1
-                messages += await self._run_tools(reply.tool_calls, sample=request.sample)
+                if allowed:
+                    messages += await self._run_tools(reply.tool_calls, sample=request.sample)
+                elif rounds <= self._role.tool_rounds + MAX_REFUSED_ROUNDS:
+                    messages += self._refuse_tools(reply.tool_calls)
+                else:
+                    raise self._tool_loop(rounds)
                 self._turn += 1
                 continue
             try:
@@ -140,6 +148,7 @@ class Conversation:
             temperature=self._options.temperature,
             thinking=self._options.thinking,
             sample=self._options.sample,
+            api_base=self._options.api_base,
         )
 
     async def _ask(self, request: CompletionRequest) -> Reply:
@@ -173,6 +182,13 @@ class Conversation:
             content = f"error: {outcome.content}" if outcome.is_error else outcome.content
             messages.append(Message("tool", content, tool_call_id=call.id))
         return messages
+
+    def _refuse_tools(self, calls: tuple[ToolCall, ...]) -> list[Message]:
+        """Answer calls that come after the last allowed round; each call needs an answer before the model continues."""
+        refusal = f"error: {_REFUSED.format(rounds=self._role.tool_rounds)}"
+        if not self._role.tools:
+            refusal = "error: there are no tools. Answer now, in the form that was asked for"
+        return [Message("tool", refusal, tool_call_id=call.id) for call in calls]
 
     async def _run_tool(self, call: ToolCall, index: int) -> ToolOutcome:
         """Have the caller run one call; an invalid call is answered here."""

@@ -92,6 +92,7 @@ class StoreJournal:
                 "text": reply.text,
                 "tool_calls": [_call(call) for call in reply.tool_calls],
                 "finish_reason": reply.finish_reason,
+                **({"opaque": reply.opaque} if reply.opaque else {}),
             },
             "usage": {
                 "input_tokens": reply.usage.input_tokens,
@@ -178,6 +179,7 @@ class NoJournal:
 
 
 def _redacted(reply: Reply, redactor: Redactor) -> Reply:
+    # What is opaque is signed: a change would make the provider refuse it.
     calls = tuple(replace(call, arguments=redactor.redact(call.arguments)) for call in reply.tool_calls)
     return replace(reply, text=redactor.redact(reply.text), tool_calls=calls)
 
@@ -186,7 +188,7 @@ def _clean(value: Any, redactor: Redactor) -> Any:
     if isinstance(value, str):
         return redactor.redact(value)
     if isinstance(value, dict):
-        return {name: _clean(entry, redactor) for name, entry in value.items()}
+        return {name: entry if name == "opaque" else _clean(entry, redactor) for name, entry in value.items()}
     return [_clean(entry, redactor) for entry in value] if isinstance(value, list) else value
 
 
@@ -206,7 +208,8 @@ def _message(message: Any) -> dict[str, Any]:
 
 
 def _call(call: ToolCall) -> dict[str, str]:
-    return {"id": call.id, "name": call.name, "arguments": call.arguments}
+    opaque = {"opaque": call.opaque} if call.opaque else {}
+    return {"id": call.id, "name": call.name, "arguments": call.arguments, **opaque}
 
 
 def _reply(entry: Mapping[str, Any], request: CompletionRequest, key: str) -> Reply:
@@ -223,9 +226,9 @@ def read_reply(entry: Mapping[str, Any], key: str) -> Reply:
     """
     try:
         recorded, usage = entry["reply"], entry["usage"]
-        calls = tuple(ToolCall(c["id"], c["name"], c["arguments"]) for c in recorded["tool_calls"])
+        calls = tuple(ToolCall(c["id"], c["name"], c["arguments"], c.get("opaque", "")) for c in recorded["tool_calls"])
         spent = Usage(usage["input_tokens"], usage["output_tokens"], usage["dollars"])
-        return Reply(recorded["text"], calls, spent, recorded["finish_reason"])
+        return Reply(recorded["text"], calls, spent, recorded["finish_reason"], recorded.get("opaque", ""))
     except (KeyError, TypeError) as error:
         raise _corrupt(key, f"{error!r} is missing or of the wrong kind") from None
 

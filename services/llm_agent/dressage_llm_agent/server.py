@@ -57,7 +57,7 @@ class AgentServicer(agent_service_pb2_grpc.AgentServiceServicer):
     ) -> agent_pb2.DescribeModelResponse:
         """Describe a model."""
         # Prices are None where unknown, which leaves the fields unset.
-        return agent_pb2.DescribeModelResponse(**asdict(await self._agent.describe(request.model)))
+        return agent_pb2.DescribeModelResponse(**asdict(await self._agent.describe(request.model, request.api_base)))
 
     async def _work(self, task: agent_pb2.Task, requests: Requests, lines: Lines) -> agent_pb2.TaskResult:
         async def progress(text: str) -> None:

@@ -12,7 +12,7 @@ from dressage_llm_agent.provider.vision import VISION_MODELS
 from dressage_llm_agent.tasks import Dialect
 from dressage_llm_agent.template import MODEL
 
-Thinking = Literal["", "off", "low", "medium", "high"]
+Thinking = Literal["", "off", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class Settings(ServingSettings):
@@ -28,8 +28,12 @@ class Settings(ServingSettings):
     recordings: str = Field("", description="folder of recorded sessions, for models recorded/NAME; empty: none")
     api_base: str | None = Field(None, description="address of an OpenAI-compatible server, for all models")
     api_key: SecretStr | None = Field(None, description="key for all models")
-    request_seconds: float = Field(180.0, gt=0, le=3600, description="deadline of one request to a provider")
-    task_seconds: float = Field(1800.0, gt=0, le=86_400, description="deadline of a whole task")
+    api_bases: dict[str, SecretStr] = Field(
+        default_factory=dict,
+        description="further addresses that sessions may choose for single roles, each with its key; empty key: the provider's",
+    )
+    request_seconds: float = Field(900.0, gt=0, le=3600, description="deadline of one request to a provider")
+    task_seconds: float = Field(7200.0, gt=0, le=86_400, description="deadline of a whole task")
     tool_seconds: float = Field(120.0, gt=0, le=3600, description="deadline for a tool's result from the caller")
     attempts: int = Field(4, ge=1, le=10, description="maximum number of requests for one reply")
     first_wait_seconds: float = Field(1.0, ge=0, le=60, description="wait before the second attempt; doubles each time")
@@ -40,7 +44,7 @@ class Settings(ServingSettings):
     temperature: float | None = Field(None, ge=0, le=2, description="sampling temperature; none: the model's default")
     thinking: dict[str, Thinking] = Field(
         default_factory=dict,
-        description="reasoning effort by role: off, low, medium, high; absent: the model's default",
+        description="reasoning effort by role: off, minimal, low, medium, high, xhigh, max; absent: the model's default",
     )
     vision_models: list[str] = Field(
         list(VISION_MODELS), description="name patterns of vision models, in addition to those in litellm's tables"

@@ -53,10 +53,16 @@ async def start(
 def make_agent(settings: Settings, *, store: ArtifactStore | None = None, provider: Provider | None = None) -> Agent:
     """Return the agent that the settings describe."""
     key = settings.api_key.get_secret_value() if settings.api_key else None
-    redactor = Redactor.from_environment(os.environ, key or "")
+    endpoints = {address: secret.get_secret_value() for address, secret in settings.api_bases.items()}
+    redactor = Redactor.from_environment(os.environ, key or "", *endpoints.values())
     vision = Vision(tuple(settings.vision_models), dict(settings.video_dialects))
     inner = provider or LitellmProvider(
-        api_base=settings.api_base, api_key=key, deadline=settings.request_seconds, redactor=redactor, vision=vision
+        api_base=settings.api_base,
+        api_key=key,
+        api_bases=endpoints,
+        deadline=settings.request_seconds,
+        redactor=redactor,
+        vision=vision,
     )
     policy = RetryPolicy(settings.attempts, settings.first_wait_seconds, settings.longest_wait_seconds)
     return Agent(

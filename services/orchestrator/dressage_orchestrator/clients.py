@@ -89,9 +89,12 @@ class AgentClient:
         self._stub = agent_rpc.AgentServiceStub(channel)
         self._seconds = seconds
 
-    async def describe(self, model: str) -> agent_pb.DescribeModelResponse:
-        """Describe a model and whether it is configured."""
-        request = agent_pb.DescribeModelRequest(model=model)
+    async def describe(self, model: str, api_base: str = "") -> agent_pb.DescribeModelResponse:
+        """Describe a model and whether it is configured.
+
+        :param api_base: API endpoint of its provider; empty: llm-agent's setting.
+        """
+        request = agent_pb.DescribeModelRequest(model=model, api_base=api_base)
         answer: agent_pb.DescribeModelResponse = await _call(self._stub.DescribeModel, request, _DESCRIBE_SECONDS)
         return answer
 

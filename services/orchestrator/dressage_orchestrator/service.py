@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 from collections.abc import Callable, Collection
 from functools import partial
@@ -10,20 +11,22 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 import structlog
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
-from dressage.envs.cards import load_card
+from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.envs.options import EnvOptions
 from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clients import AgentClient
 from dressage_orchestrator.clock import timestamp
-from dressage_orchestrator.database import assignments, request_ids, sessions
+from dressage_orchestrator.database import request_ids, sessions, speeds
 from dressage_orchestrator.database.driver_errors import domain_error
 from dressage_orchestrator.database.engine import Database, DatabaseLost, ReadTransaction, Transaction
 from dressage_orchestrator.launch.local import available_cores
-from dressage_orchestrator.lifecycle.method import Method
+from dressage_orchestrator.lifecycle import role_models
+from dressage_orchestrator.lifecycle.method import Estimate, Method, RoleCalls
 from dressage_orchestrator.lifecycle.registry import Methods
 from dressage_orchestrator.lifecycle.workflows import Workflows
 from dressage_orchestrator.models import TEMPLATE
@@ -145,22 +148,26 @@ class Sessions:
         if full.budget.HasField("wall_time") and full.budget.wall_time.ToTimedelta().total_seconds() <= 0:
             raise InvalidArgument(field="spec.budget.wall_time", value="0 s", expected="a positive duration, or none")
         method.validate(full)
-        return full, await self._check_model(full)
+        role_models.check(full)
+        language_models = [await self._check_model(full, entry) for entry in role_models.models_of(full)]
+        return full, any(language_models)
 
-    async def _check_model(self, spec: v1.SessionSpec) -> bool:
-        if spec.model == TEMPLATE:
+    async def _check_model(self, spec: v1.SessionSpec, entry: v1.RoleModel) -> bool:
+        """Refuse a model that is not configured; return whether it is a language model."""
+        if entry.model == TEMPLATE:
             return False
-        described = await self._agent.describe(spec.model)
+        described = await self._agent.describe(entry.model, entry.api_base)
         if not described.configured:
             problem = described.problem or "no key is configured for it"
+            field = "spec.model" if entry.model == spec.model and not entry.api_base else "spec.roles"
             message = (
-                f"spec.model: {spec.model!r} is not configured: {problem}. Set the provider's key in the environment of "
+                f"{field}: {entry.model!r} is not configured: {problem}. Set the provider's key in the environment of "
                 f"llm-agent, or use {TEMPLATE!r}"
             )
-            raise InvalidArgument(message, field="spec.model", reason="MODEL_NOT_CONFIGURED")
+            raise InvalidArgument(message, field=field, reason="MODEL_NOT_CONFIGURED")
         priced = described.HasField("input_dollars_per_million") and described.HasField("output_dollars_per_million")
         if spec.budget.HasField("dollars") and described.language_model and not priced:
-            expected = f"no limit in dollars, because the price of {spec.model!r} is unknown. Limit the tokens instead"
+            expected = f"no limit in dollars, because the price of {entry.model!r} is unknown. Limit the tokens instead"
             value = spec.budget.dollars
             reason = "PRICE_UNKNOWN"
             raise InvalidArgument(field="spec.budget.dollars", value=value, expected=expected, reason=reason)
@@ -258,31 +265,67 @@ class Sessions:
 
     async def estimate(self, spec: v1.SessionSpec) -> pb.EstimateSessionResponse:
         """Estimate what a session would use."""
-        full, language_model = await self.prepare(spec)
+        full, _ = await self.prepare(spec)
         card = load_card(full.environment.removeprefix("environments/"))
         episode = full.environment_options.max_episode_steps or card.max_episode_steps
         method = self._methods.of(full)
         part = method.estimate(full, episode_steps=episode)
-        known = await self.read(lambda tx: assignments.speed(tx, part.kind, full.pool)) if part.kind else None
+        known = await self.read(lambda tx: speeds.mean(tx, part.kind, full.pool)) if part.kind else None
         seconds = method.seconds(full, part, cores=available_cores(), known=known)
         answer = pb.EstimateSessionResponse(
             spec=full,
             env_steps_per_iteration=part.env_steps,
             minutes_per_iteration=seconds / 60,
-            uses_language_model=language_model and part.model_calls > 0,
             method=method.name,
             goal=method.goal(full),
+            max_episode_steps=episode,
+            terminates_when_unhealthy=_terminates(card, full),
+            options_of_author=part.options_of_author,
             note=method.note(full),
         )
-        answer.model_calls_per_iteration = part.model_calls if language_model else 0
-        if not language_model:
-            answer.dollars_per_iteration = 0.0
-            return answer
-        priced = await self._agent.describe(full.model)
-        if priced.HasField("input_dollars_per_million") and priced.HasField("output_dollars_per_million"):
-            sent = part.input_tokens * priced.input_dollars_per_million
-            answer.dollars_per_iteration = (sent + part.output_tokens * priced.output_dollars_per_million) / 1e6
+        await self._add_calls(answer, part, full)
         return answer
+
+    async def _add_calls(self, answer: pb.EstimateSessionResponse, part: Estimate, spec: v1.SessionSpec) -> None:
+        """Add the numbers of model calls and their prices to an estimate."""
+        totals, dollars, priced = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0], True
+        for calls in part.by_role():
+            chosen = role_models.model_of(spec, calls.role)
+            described = None if chosen.model == TEMPLATE else await self._agent.describe(chosen.model, chosen.api_base)
+            if described is None or not described.language_model:
+                continue
+            if role_models.GROUPS.get(calls.role) == role_models.VIDEO and not described.supports_images:
+                continue
+            price = _price(described, calls)
+            priced = priced and price is not None
+            for place, count in enumerate((calls.least, calls.expected, calls.most)):
+                totals[place] += count
+                dollars[place] += count * (price or 0.0)
+        answer.uses_language_model = totals[2] > 0
+        answer.least_model_calls_per_iteration = math.floor(totals[0])
+        answer.model_calls_per_iteration = math.ceil(totals[1])
+        answer.most_model_calls_per_iteration = math.ceil(totals[2])
+        if priced:
+            answer.least_dollars_per_iteration = dollars[0]
+            answer.dollars_per_iteration = dollars[1]
+            answer.most_dollars_per_iteration = dollars[2]
+
+
+def _price(described: agent_pb.DescribeModelResponse, calls: RoleCalls) -> float | None:
+    """Return the price of a call in dollars; None if it is unknown."""
+    priced = described.HasField("input_dollars_per_million") and described.HasField("output_dollars_per_million")
+    if not priced:
+        return None
+    sent = calls.input_tokens * described.input_dollars_per_million
+    return (sent + calls.output_tokens * described.output_dollars_per_million) / 1e6
+
+
+def _terminates(card: EnvironmentCard, spec: v1.SessionSpec) -> bool:
+    """Whether an unhealthy state terminates an episode."""
+    options = spec.environment_options
+    if options.HasField("terminate_when_unhealthy"):
+        return options.terminate_when_unhealthy
+    return bool(card.options.get("terminate_when_unhealthy", False))
 
 
 def with_defaults(spec: v1.SessionSpec, method: Method, *, default_model: str, default_pool: str) -> v1.SessionSpec:

@@ -59,7 +59,8 @@ class Settings(ServingSettings):
     checkpoint_seconds: float = Field(15.0, gt=0, description="seconds between two checkpoints of a training")
     progress_seconds: float = Field(1.0, ge=0, description="minimum seconds between two progress events of a training")
     wait_seconds: float = Field(30.0, gt=0, description="polling interval of a waiting workflow")
-    call_seconds: float = Field(900.0, gt=0, description="deadline of one task of llm-agent, judge or renderer")
+    call_seconds: float = Field(900.0, gt=0, description="deadline of one call of judge or renderer")
+    task_seconds: float = Field(7200.0, gt=0, description="deadline of one task of llm-agent, with its tool calls")
     max_repairs: int = Field(
         5, ge=0, le=50, description="maximum number of repairs of generated code before the session fails"
     )

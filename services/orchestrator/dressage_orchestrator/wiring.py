@@ -294,7 +294,7 @@ async def _clients(settings: Settings, stack: AsyncExitStack) -> dict[str, Any]:
 
     seconds = settings.call_seconds
     return {
-        "agent": AgentClient(await channel(settings.llm_agent_address), seconds=seconds),
+        "agent": AgentClient(await channel(settings.llm_agent_address), seconds=settings.task_seconds),
         "judge": JudgeClient(await channel(settings.judge_address), seconds=seconds),
         "renderer": RendererClient(await channel(settings.renderer_address), seconds=seconds),
     }

@@ -278,8 +278,18 @@ async def test_an_endless_tool_loop_ends(tmp_path):
     with ScriptedServer([Answer(calls=(Call("get_scores"),), repeat=True)]) as server:
         async with service(tmp_path, server.url) as client:
             error = await client.fails(reviser_task(), lambda call: pb.ToolResult(id=call.id, content="0.2"))
-        assert len(server.requests) == 17 and server.requests[-1].body["tool_choice"] == "none"
+        assert len(server.requests) == 16 + 3 + 1 and server.requests[-1].body["tool_choice"] == "none"
     assert error.reason == "LLM_TOOL_LOOP"
+
+
+async def test_a_model_that_calls_tools_too_often_is_asked_to_answer(tmp_path):
+    looking = [Answer(calls=(Call("get_scores"), Call("get_changes"))) for _ in range(17)]
+    with ScriptedServer([*looking, Answer(REVISION)]) as server:
+        async with service(tmp_path, server.url) as client:
+            talk = await client.converse(reviser_task(), lambda call: pb.ToolResult(id=call.id, content="0.2"))
+        refused = [m["content"] for m in server.requests[-1].body["messages"] if m["role"] == "tool"][-2:]
+    assert talk.result.revision.source and len(talk.calls) == 32
+    assert all("no tool is run any more: all 16 rounds are used" in text for text in refused)
 
 
 PASSING = [

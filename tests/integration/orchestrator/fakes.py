@@ -83,6 +83,7 @@ class FakeAgent:
             language_model=True,
             configured=good,
             problem="" if good else "no OPENAI_API_KEY",
+            supports_images=request.model == "test/eyes",
             input_dollars_per_million=1.0,
             output_dollars_per_million=10.0,
         )

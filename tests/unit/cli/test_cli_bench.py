@@ -66,6 +66,27 @@ def test_the_sessions_share_the_options_of_the_command() -> None:
     assert (spec.reward.seeds, spec.reward.steps_per_member) == (2, 1000)
 
 
+def test_cases_take_environment_options_video_configs_and_budgets() -> None:
+    given = options.CaseOptions(
+        environment_options=["terminate_when_unhealthy=false"],
+        video="all",
+        configs=["wide:hidden_sizes=128x128"],
+        budget_steps=1000,
+        budget_minutes=2.0,
+        model=["openai/x", "video=gemini/y"],
+        thinking=["high"],
+    )
+    spec = benchmarks.template(given)
+    assert spec.environment_options.HasField("terminate_when_unhealthy")
+    assert not spec.environment_options.terminate_when_unhealthy
+    assert spec.video_judging == v1.VIDEO_JUDGING_ALL and list(spec.reward.configs[0].hyperparameters.hidden_sizes) == [
+        128,
+        128,
+    ]
+    assert spec.budget.env_steps == 1000 and spec.budget.wall_time.ToTimedelta().total_seconds() == 120
+    assert (spec.model, spec.roles["video"].model, spec.thinking) == ("openai/x", "gemini/y", "high")
+
+
 def test_any_method_can_be_benchmarked_with_its_settings() -> None:
     spec = benchmarks.template(options.CaseOptions(method="parameters", settings=["target=475"]))
     assert spec.WhichOneof("method_spec") == "parameters" and spec.parameters.target == 475

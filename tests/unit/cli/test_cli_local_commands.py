@@ -326,13 +326,29 @@ def test_spread_is_the_sample_deviation():
 
 def test_a_plan_with_a_language_model_has_a_price_and_is_confirmed():
     estimate = session_service_pb2.EstimateSessionResponse(
-        uses_language_model=True, model_calls_per_iteration=4, dollars_per_iteration=0.05
+        uses_language_model=True,
+        model_calls_per_iteration=4,
+        dollars_per_iteration=0.05,
+        least_model_calls_per_iteration=1,
+        most_model_calls_per_iteration=40,
+        least_dollars_per_iteration=0.01,
+        most_dollars_per_iteration=0.5,
+        max_episode_steps=1000,
+        terminates_when_unhealthy=True,
+        options_of_author=["max_episode_steps", "terminate_when_unhealthy"],
     )
+    estimate.spec.roles["judge"].model = "openai/y"
     estimate.spec.model, estimate.spec.max_iterations = "openai/x", 3
     questions: list[str] = []
     assert plan.confirmed(estimate, ask=lambda question: bool(questions.append(question))) is False
     assert questions and plan.confirmed(estimate, ask=None)
-    assert "openai/x: about 4 calls an iteration, about 0.050 $" in plan.plan_text(estimate).plain
-    assert plan.plan_dict(estimate)["max_dollars"] == pytest.approx(0.15)
+    assert "the author may change the length" not in plan.plan_text(estimate).plain
+    estimate.spec.reward.tune_hyperparameters, estimate.env_steps_per_iteration = True, 100
+    text = plan.plan_text(estimate).plain
+    # Two later iterations with a second config, four times as long.
+    assert "at most 1,700 environment steps in all" in text
+    assert "openai/x, judge: openai/y: about 4 calls an iteration (1 to 40), about 0.050 $ (0.010 to 0.50 $)" in text
+    assert "at most 1,000 steps; an unhealthy state ends them; the author may change max_episode_steps and" in text
+    assert plan.plan_dict(estimate)["max_dollars"] == pytest.approx(1.5)
     estimate.ClearField("dollars_per_iteration")
     assert "price unknown" in plan.plan_text(estimate).plain

@@ -140,6 +140,12 @@ def test_rounding_of_a_mean_return_is_no_failure_to_reach() -> None:
     assert (row.reached, row.solved) == (1, 1)
 
 
+def test_a_program_that_is_right_on_report_states_only_is_no_solution() -> None:
+    lucky = replace(run("scheduled", 0, solved=None), state="succeeded", score=1.0)
+    (row,) = rows_of([lucky])
+    assert (row.reached, row.solved) == (0, 0) and math.isinf(row.fewest)
+
+
 def test_only_results_of_programs_get_their_report() -> None:
     records = two_methods()
     assert are_programs(records)

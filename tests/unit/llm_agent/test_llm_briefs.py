@@ -8,6 +8,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.envs.cards import load_card
 from dressage.envs.describe import describe
 from dressage.envs.options import EnvOptions
+from dressage_llm_agent.roles.base import ReplyProblem
 from dressage_llm_agent.roles.registry import role_of
 
 OPTIONS = v1.EnvironmentOptions(max_episode_steps=250, terminate_when_unhealthy=False)
@@ -21,7 +22,6 @@ FACTS = pb.SessionFacts(
     iteration=2,
     max_iterations=5,
     budget=BUDGET,
-    video=True,
 )
 BRIEF = pb.Brief(intent="lie down, then roll over", environment="Hopper-v5", facts=FACTS)
 BARE = pb.Brief(intent="lie down, then roll over", environment="Hopper-v5")
@@ -54,7 +54,7 @@ def test_each_author_is_told_what_is_true_of_the_session(role):
     assert "at most 250 steps (2 s)" in text and "at most 1000 steps" not in text
     assert "Termination: switched off" in text
     assert "600,000 environment steps" in text and "3 seeds" in text
-    assert "0.8 of 1 or more passes" in text and "vision model" in text
+    assert "0.8 of 1 or more passes" in text
     assert "iteration 2 of at most 5; 3 can follow" in text
     for limit in ("4,000,000 environment steps", "30 minutes", "$1.50"):
         assert limit in text
@@ -91,6 +91,44 @@ def test_the_reviser_may_change_steps_and_network_sizes():
     assert revision.steps_per_member == 1_200_000 and revision.hyperparameter_reasoning == "longer"
     assert revision.hyperparameters == v1.Hyperparameters(hidden_sizes=[128, 128], clip_range=0.1)
     assert "steps_per_member" not in prompt(pb.ReviserTask(brief=BRIEF, history=[PAST]))
+
+
+REWARD = "```python\ndef reward(state, action, next_state, memory, np):\n    return {}\n```\n"
+
+
+def floor(**options):
+    facts = pb.SessionFacts(environment_options=v1.EnvironmentOptions(**options), iteration=1, max_iterations=5)
+    return pb.RewardAuthorTask(brief=pb.Brief(intent="do push-ups", environment="Humanoid-v5", facts=facts))
+
+
+def test_an_author_may_ask_for_what_nobody_set():
+    task = floor()
+    assert "set\nmax_episode_steps and terminate_when_unhealthy, in effect" in prompt(task)
+    reply = f'## Environment\nIt is on the ground.\n```json\n{{"terminate_when_unhealthy": false}}\n```\n{REWARD}'
+    proposal = role_of(task).parse(reply, task)
+    assert proposal.environment_options == v1.EnvironmentOptions(terminate_when_unhealthy=False)
+    assert proposal.environment_reasoning == "It is on the ground."
+    assert not role_of(task).parse(REWARD, task).HasField("environment_options")
+    fixed = floor(terminate_when_unhealthy=True)
+    assert "set\nmax_episode_steps, in effect" in prompt(fixed) and "push-ups, getting up" not in prompt(fixed)
+    repair = pb.RewardAuthorTask(brief=task.brief, repair=pb.CodeRepair(source="x", round=1))
+    assert "## Environment" not in prompt(repair) and "## Environment" not in prompt(tasks(BARE)["reward_author"])
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ('{"terminate_when_unhealthy": true}', "cannot be asked for"),
+        ('{"gravity": 1}', "'gravity' cannot be asked for"),
+        ('{"max_episode_steps": 0}', "an integer from 1"),
+        ('{"max_episode_steps": 100000}', "at most 10000 can be asked for"),
+        ("[1]", "one JSON object"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_sent_back(values, problem):
+    task = floor(terminate_when_unhealthy=False)
+    with pytest.raises(ReplyProblem, match=problem):
+        role_of(task).parse(f"## Environment\nwhy\n```json\n{values}\n```\n{REWARD}", task)
 
 
 def test_a_description_states_the_noise_of_the_first_state():

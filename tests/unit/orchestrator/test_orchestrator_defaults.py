@@ -19,7 +19,7 @@ def test_a_spec_without_a_method_gets_reward_and_its_defaults() -> None:
         seeds=3,
         steps_per_member=60_000,
         configs=[v1.Config(id="default")],
-        evaluations=4,
+        evaluations=8,
         evaluation_episodes=10,
         checkpoint_episodes=3,
         backend="jax",

@@ -266,7 +266,8 @@ def test_draws_are_normal_and_exact_in_single_precision():
     ("changes", "message"),
     [
         (dict(algorithm="cma-es"), r"algorithm: .*got 'cma-es'.; expected one of 'random'"),
-        (dict(environment="CartPole-v0"), r"environment: unknown environment 'CartPole-v0'; known .*CartPole-v1"),
+        (dict(environment="CartPole-v0"), r"environment: unknown environment 'CartPole-v0'; .*CartPole-v1"),
+        (dict(environment="PointMaze_Large-v3"), r"environment: .*environment pack robotics run no search"),
         (dict(policy__kind="quadratic"), r"policy\.kind: .*got 'quadratic'.; expected one of mlp, linear"),
         (dict(policy__kind=""), r"policy\.kind: .*got ''.; expected one of mlp, linear"),
         (

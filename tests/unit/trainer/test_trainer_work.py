@@ -342,7 +342,7 @@ def ended_early(number):
 
 
 @pytest.mark.parametrize("begun", [True, False])
-async def test_a_training_that_ends_by_itself_as_it_is_ended_early_is_taken_again(begun):
+async def test_a_training_that_ends_by_itself_just_then_is_taken_again(begun):
     stream = WorkStream(address="127.0.0.1:1", hello=HELLO, redial_seconds=1.0)
     stream._receive(assigned(1))
     assert (await stream.assignments.get()).id == 1

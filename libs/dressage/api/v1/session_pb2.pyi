@@ -508,6 +508,24 @@ class SessionSpec(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class RolesEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> Global___RoleModel: ...
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: Global___RoleModel | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     INTENT_FIELD_NUMBER: builtins.int
     ENVIRONMENT_FIELD_NUMBER: builtins.int
     ENVIRONMENT_OPTIONS_FIELD_NUMBER: builtins.int
@@ -522,6 +540,9 @@ class SessionSpec(google.protobuf.message.Message):
     APPROVE_BEFORE_EVALUATION_FIELD_NUMBER: builtins.int
     VIDEO_JUDGING_FIELD_NUMBER: builtins.int
     VIDEO_OPTIONS_FIELD_NUMBER: builtins.int
+    ROLES_FIELD_NUMBER: builtins.int
+    THINKING_FIELD_NUMBER: builtins.int
+    PROVIDER_WAIT_FIELD_NUMBER: builtins.int
     REWARD_FIELD_NUMBER: builtins.int
     PARAMETERS_FIELD_NUMBER: builtins.int
     CODE_FIELD_NUMBER: builtins.int
@@ -547,6 +568,8 @@ class SessionSpec(google.protobuf.message.Message):
     """Whether each proposal waits for ApproveSession before evaluation."""
     video_judging: Global___VideoJudging.ValueType
     """Which rollouts a vision model judges, if the session's model accepts images."""
+    thinking: builtins.str
+    """Reasoning effort of all roles without one of their own, see `RoleModel.thinking`; empty means the server's settings."""
     @property
     def environment_options(self) -> Global___EnvironmentOptions:
         """Options of the environment."""
@@ -562,6 +585,18 @@ class SessionSpec(google.protobuf.message.Message):
     @property
     def video_options(self) -> Global___VideoOptions:
         """How the vision model is shown rollouts."""
+
+    @property
+    def roles(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___RoleModel]:
+        """Models of single roles, by the name of a role, such as `reviser`, or of a group: `judge` (judge author), `video` (video
+        criteria, votes, questions and synthesis), `review` (code reviewer). Other roles use `model`.
+        """
+
+    @property
+    def provider_wait(self) -> google.protobuf.duration_pb2.Duration:
+        """How long to wait for a model provider that does not answer or refuses requests for their rate, within the budget; not set
+        means 10 minutes.
+        """
 
     @property
     def reward(self) -> Global___RewardSpec:
@@ -600,17 +635,46 @@ class SessionSpec(google.protobuf.message.Message):
         approve_before_evaluation: builtins.bool = ...,
         video_judging: Global___VideoJudging.ValueType = ...,
         video_options: Global___VideoOptions | None = ...,
+        roles: collections.abc.Mapping[builtins.str, Global___RoleModel] | None = ...,
+        thinking: builtins.str = ...,
+        provider_wait: google.protobuf.duration_pb2.Duration | None = ...,
         reward: Global___RewardSpec | None = ...,
         parameters: Global___ParameterSpec | None = ...,
         code: Global___CodeSpec | None = ...,
         program: Global___ProgramSpec | None = ...,
         custom: google.protobuf.any_pb2.Any | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["budget", b"budget", "code", b"code", "custom", b"custom", "environment_options", b"environment_options", "method_spec", b"method_spec", "parameters", b"parameters", "program", b"program", "reward", b"reward", "video_options", b"video_options"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["approve_before_evaluation", b"approve_before_evaluation", "budget", b"budget", "code", b"code", "criteria", b"criteria", "custom", b"custom", "environment", b"environment", "environment_options", b"environment_options", "intent", b"intent", "judge_source", b"judge_source", "max_iterations", b"max_iterations", "method_spec", b"method_spec", "model", b"model", "parameters", b"parameters", "pass_threshold", b"pass_threshold", "pool", b"pool", "program", b"program", "reward", b"reward", "seed", b"seed", "video_judging", b"video_judging", "video_options", b"video_options"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["budget", b"budget", "code", b"code", "custom", b"custom", "environment_options", b"environment_options", "method_spec", b"method_spec", "parameters", b"parameters", "program", b"program", "provider_wait", b"provider_wait", "reward", b"reward", "video_options", b"video_options"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["approve_before_evaluation", b"approve_before_evaluation", "budget", b"budget", "code", b"code", "criteria", b"criteria", "custom", b"custom", "environment", b"environment", "environment_options", b"environment_options", "intent", b"intent", "judge_source", b"judge_source", "max_iterations", b"max_iterations", "method_spec", b"method_spec", "model", b"model", "parameters", b"parameters", "pass_threshold", b"pass_threshold", "pool", b"pool", "program", b"program", "provider_wait", b"provider_wait", "reward", b"reward", "roles", b"roles", "seed", b"seed", "thinking", b"thinking", "video_judging", b"video_judging", "video_options", b"video_options"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["method_spec", b"method_spec"]) -> typing.Literal["reward", "parameters", "code", "program", "custom"] | None: ...
 
 Global___SessionSpec: typing_extensions.TypeAlias = SessionSpec
+
+@typing.final
+class RoleModel(google.protobuf.message.Message):
+    """The language model of a role; fields that are not set have the values of the session."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: builtins.int
+    THINKING_FIELD_NUMBER: builtins.int
+    API_BASE_FIELD_NUMBER: builtins.int
+    model: builtins.str
+    """Name of the language model as in litellm."""
+    thinking: builtins.str
+    """Reasoning effort, `off` or the highest that the model offers up to this one; empty means the server's setting."""
+    api_base: builtins.str
+    """API endpoint of the model's provider; one of those that the server allows. Empty means the server's."""
+    def __init__(
+        self,
+        *,
+        model: builtins.str = ...,
+        thinking: builtins.str = ...,
+        api_base: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["api_base", b"api_base", "model", b"model", "thinking", b"thinking"]) -> None: ...
+
+Global___RoleModel: typing_extensions.TypeAlias = RoleModel
 
 @typing.final
 class RewardSpec(google.protobuf.message.Message):
@@ -1090,6 +1154,7 @@ class Session(google.protobuf.message.Message):
     EPISODES_FIELD_NUMBER: builtins.int
     CANDIDATES_FIELD_NUMBER: builtins.int
     CACHE_HITS_FIELD_NUMBER: builtins.int
+    OPTIONS_OF_AUTHOR_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`sessions/{session}`."""
     state: Global___SessionState.ValueType
@@ -1188,6 +1253,10 @@ class Session(google.protobuf.message.Message):
     def report(self) -> Global___Report:
         """Score of the best policy on report seeds, which no search used; not set for methods without one."""
 
+    @property
+    def options_of_author(self) -> Global___EnvironmentOptions:
+        """Options of the environment that the author set; they are in the spec as well."""
+
     def __init__(
         self,
         *,
@@ -1226,9 +1295,10 @@ class Session(google.protobuf.message.Message):
         episodes: builtins.int = ...,
         candidates: builtins.int = ...,
         cache_hits: builtins.int = ...,
+        options_of_author: Global___EnvironmentOptions | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_best_score", b"_best_score", "best_judgment", b"best_judgment", "best_score", b"best_score", "confirmation", b"confirmation", "cost", b"cost", "create_time", b"create_time", "delete_time", b"delete_time", "end_time", b"end_time", "failure", b"failure", "label_agreement", b"label_agreement", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "update_time", b"update_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_best_score", b"_best_score", "approval_wait_seconds", b"approval_wait_seconds", "awaiting_approval", b"awaiting_approval", "best_iteration", b"best_iteration", "best_judgment", b"best_judgment", "best_policy", b"best_policy", "best_score", b"best_score", "best_video", b"best_video", "cache_hits", b"cache_hits", "candidates", b"candidates", "confirmation", b"confirmation", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "current_iteration", b"current_iteration", "delete_time", b"delete_time", "end_time", b"end_time", "env_steps", b"env_steps", "env_steps_saved", b"env_steps_saved", "episodes", b"episodes", "epoch", b"epoch", "etag", b"etag", "exhausted_budget", b"exhausted_budget", "failure", b"failure", "goal", b"goal", "label_agreement", b"label_agreement", "method", b"method", "name", b"name", "phase", b"phase", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "state", b"state", "state_reason", b"state_reason", "update_time", b"update_time"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_best_score", b"_best_score", "best_judgment", b"best_judgment", "best_score", b"best_score", "confirmation", b"confirmation", "cost", b"cost", "create_time", b"create_time", "delete_time", b"delete_time", "end_time", b"end_time", "failure", b"failure", "label_agreement", b"label_agreement", "options_of_author", b"options_of_author", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "update_time", b"update_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_best_score", b"_best_score", "approval_wait_seconds", b"approval_wait_seconds", "awaiting_approval", b"awaiting_approval", "best_iteration", b"best_iteration", "best_judgment", b"best_judgment", "best_policy", b"best_policy", "best_score", b"best_score", "best_video", b"best_video", "cache_hits", b"cache_hits", "candidates", b"candidates", "confirmation", b"confirmation", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "current_iteration", b"current_iteration", "delete_time", b"delete_time", "end_time", b"end_time", "env_steps", b"env_steps", "env_steps_saved", b"env_steps_saved", "episodes", b"episodes", "epoch", b"epoch", "etag", b"etag", "exhausted_budget", b"exhausted_budget", "failure", b"failure", "goal", b"goal", "label_agreement", b"label_agreement", "method", b"method", "name", b"name", "options_of_author", b"options_of_author", "phase", b"phase", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "state", b"state", "state_reason", b"state_reason", "update_time", b"update_time"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_best_score", b"_best_score"]) -> typing.Literal["best_score"] | None: ...
 
 Global___Session: typing_extensions.TypeAlias = Session

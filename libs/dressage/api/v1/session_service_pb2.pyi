@@ -896,26 +896,49 @@ class EstimateSessionResponse(google.protobuf.message.Message):
     USES_LANGUAGE_MODEL_FIELD_NUMBER: builtins.int
     METHOD_FIELD_NUMBER: builtins.int
     GOAL_FIELD_NUMBER: builtins.int
+    MAX_EPISODE_STEPS_FIELD_NUMBER: builtins.int
+    TERMINATES_WHEN_UNHEALTHY_FIELD_NUMBER: builtins.int
+    OPTIONS_OF_AUTHOR_FIELD_NUMBER: builtins.int
+    LEAST_MODEL_CALLS_PER_ITERATION_FIELD_NUMBER: builtins.int
+    MOST_MODEL_CALLS_PER_ITERATION_FIELD_NUMBER: builtins.int
+    LEAST_DOLLARS_PER_ITERATION_FIELD_NUMBER: builtins.int
+    MOST_DOLLARS_PER_ITERATION_FIELD_NUMBER: builtins.int
     NOTE_FIELD_NUMBER: builtins.int
     env_steps_per_iteration: builtins.int
     """Environment steps of one iteration."""
     minutes_per_iteration: builtins.float
     """Expected duration of one iteration in minutes."""
     model_calls_per_iteration: builtins.int
-    """Expected number of model calls in one iteration."""
+    """Expected number of model calls in one iteration: authors, reviews, repairs, tool rounds, votes on videos and syntheses."""
     dollars_per_iteration: builtins.float
-    """Expected US dollars for one iteration; not set if the price is unknown."""
+    """Expected US dollars for one iteration; not set if a price is unknown."""
     uses_language_model: builtins.bool
     """Whether a language model is called."""
     method: builtins.str
     """Name of the method: `reward`, or that of a plug-in."""
     goal: builtins.str
     """The score required to succeed, as text."""
+    max_episode_steps: builtins.int
+    """Steps after which an episode is truncated."""
+    terminates_when_unhealthy: builtins.bool
+    """Whether an unhealthy state, for example a fall, terminates an episode."""
+    least_model_calls_per_iteration: builtins.int
+    """Smallest and largest number of model calls in one iteration."""
+    most_model_calls_per_iteration: builtins.int
+    """The largest; see `least_model_calls_per_iteration`."""
+    least_dollars_per_iteration: builtins.float
+    """Smallest and largest US dollars for one iteration; not set if a price is unknown."""
+    most_dollars_per_iteration: builtins.float
+    """The largest; see `least_dollars_per_iteration`."""
     note: builtins.str
     """What the user should know of the speed in this environment, such as that it is stepped in Python; empty: nothing."""
     @property
     def spec(self) -> dressage.api.v1.session_pb2.SessionSpec:
         """The spec with defaults filled in."""
+
+    @property
+    def options_of_author(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Options of the environment that the author may change because the spec does not set them."""
 
     def __init__(
         self,
@@ -928,10 +951,22 @@ class EstimateSessionResponse(google.protobuf.message.Message):
         uses_language_model: builtins.bool = ...,
         method: builtins.str = ...,
         goal: builtins.str = ...,
+        max_episode_steps: builtins.int = ...,
+        terminates_when_unhealthy: builtins.bool = ...,
+        options_of_author: collections.abc.Iterable[builtins.str] | None = ...,
+        least_model_calls_per_iteration: builtins.int = ...,
+        most_model_calls_per_iteration: builtins.int = ...,
+        least_dollars_per_iteration: builtins.float | None = ...,
+        most_dollars_per_iteration: builtins.float | None = ...,
         note: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_dollars_per_iteration", b"_dollars_per_iteration", "dollars_per_iteration", b"dollars_per_iteration", "spec", b"spec"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_dollars_per_iteration", b"_dollars_per_iteration", "dollars_per_iteration", b"dollars_per_iteration", "env_steps_per_iteration", b"env_steps_per_iteration", "goal", b"goal", "method", b"method", "minutes_per_iteration", b"minutes_per_iteration", "model_calls_per_iteration", b"model_calls_per_iteration", "note", b"note", "spec", b"spec", "uses_language_model", b"uses_language_model"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_dollars_per_iteration", b"_dollars_per_iteration", "_least_dollars_per_iteration", b"_least_dollars_per_iteration", "_most_dollars_per_iteration", b"_most_dollars_per_iteration", "dollars_per_iteration", b"dollars_per_iteration", "least_dollars_per_iteration", b"least_dollars_per_iteration", "most_dollars_per_iteration", b"most_dollars_per_iteration", "spec", b"spec"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_dollars_per_iteration", b"_dollars_per_iteration", "_least_dollars_per_iteration", b"_least_dollars_per_iteration", "_most_dollars_per_iteration", b"_most_dollars_per_iteration", "dollars_per_iteration", b"dollars_per_iteration", "env_steps_per_iteration", b"env_steps_per_iteration", "goal", b"goal", "least_dollars_per_iteration", b"least_dollars_per_iteration", "least_model_calls_per_iteration", b"least_model_calls_per_iteration", "max_episode_steps", b"max_episode_steps", "method", b"method", "minutes_per_iteration", b"minutes_per_iteration", "model_calls_per_iteration", b"model_calls_per_iteration", "most_dollars_per_iteration", b"most_dollars_per_iteration", "most_model_calls_per_iteration", b"most_model_calls_per_iteration", "note", b"note", "options_of_author", b"options_of_author", "spec", b"spec", "terminates_when_unhealthy", b"terminates_when_unhealthy", "uses_language_model", b"uses_language_model"]) -> None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_dollars_per_iteration", b"_dollars_per_iteration"]) -> typing.Literal["dollars_per_iteration"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_least_dollars_per_iteration", b"_least_dollars_per_iteration"]) -> typing.Literal["least_dollars_per_iteration"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_most_dollars_per_iteration", b"_most_dollars_per_iteration"]) -> typing.Literal["most_dollars_per_iteration"] | None: ...
 
 Global___EstimateSessionResponse: typing_extensions.TypeAlias = EstimateSessionResponse

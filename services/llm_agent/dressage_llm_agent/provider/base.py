@@ -15,11 +15,15 @@ RETRYABLE: frozenset[FaultKind] = frozenset({"rate_limited", "server", "timeout"
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call of a tool by a model; ``arguments`` is the model's text, which may not be valid JSON."""
+    """A call of a tool by a model; ``arguments`` is the model's text, which may not be valid JSON.
+
+    :param opaque: the provider's own fields, JSON, which it requires with the call in the next request; empty: none.
+    """
 
     id: str
     name: str
     arguments: str
+    opaque: str = ""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,9 @@ class ToolSpec:
     description: str
     parameters: Mapping[str, Any]
 
+
+EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
+"""Reasoning efforts, ascending."""
 
 AttachmentKind = Literal["image", "video", "video_url"]
 
@@ -54,13 +61,17 @@ class Attachment:
 
 @dataclass(frozen=True)
 class Message:
-    """One message of a conversation."""
+    """One message of a conversation.
+
+    :param opaque: see `Reply.opaque`.
+    """
 
     role: MessageRole
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
     attachments: tuple[Attachment, ...] = ()
+    opaque: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,7 +80,8 @@ class CompletionRequest:
 
     :param model: the litellm name.
     :param tools_allowed: False: the request lists the tools, which the history refers to, but the model must answer in text.
-    :param thinking: reasoning effort (``low``, ``medium``, ``high``), ``off``, or empty for the model's default.
+    :param thinking: reasoning effort (``minimal`` to ``max``, see `EFFORTS`), ``off``, or empty for the model's default.
+    :param api_base: API endpoint; empty for the provider's setting. It is no part of the hash.
     :param sample: number of this reply among several to the same request (votes), from 0.
     """
 
@@ -81,13 +93,18 @@ class CompletionRequest:
     temperature: float | None = None
     thinking: str = ""
     sample: int = 0
+    api_base: str = ""
 
     def sha256(self) -> str:
         """Return the hash of the request in a canonical form, for the journal; attachments contribute their hashes."""
         bare = replace(self, messages=tuple(replace(message, attachments=()) for message in self.messages))
         plain = asdict(bare)
+        del plain["api_base"]
         for message, written in zip(self.messages, plain["messages"], strict=True):
-            # Without attachments the field is left out.
+            # Fields that are rarely set are left out where they are empty, so that they change no other hash.
+            for part in (written, *written["tool_calls"]):
+                if not part["opaque"]:
+                    del part["opaque"]
             del written["attachments"]
             if message.attachments:
                 written["attachments"] = [
@@ -112,12 +129,15 @@ class Reply:
     """A model's reply.
 
     :param finish_reason: ``stop``, ``length`` (cut off at the token limit), ``tool_calls``, ….
+    :param opaque: the model's thinking with its signatures, JSON, in the form of the client library. Providers require it back
+        in the turns after a tool call, and nothing else reads it.
     """
 
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
     usage: Usage = field(default_factory=Usage)
     finish_reason: str = "stop"
+    opaque: str = ""
 
 
 @dataclass(frozen=True)
@@ -162,6 +182,9 @@ class Provider(Protocol):
         """
         ...
 
-    async def describe(self, model: str) -> ModelDescription:
-        """Describe a model, without a request to it."""
+    async def describe(self, model: str, api_base: str = "") -> ModelDescription:
+        """Describe a model, without a request to it.
+
+        :param api_base: API endpoint; empty for the provider's setting.
+        """
         ...

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from dressage_llm_agent.provider import signatures
 from dressage_llm_agent.provider.base import (
     CompletionRequest,
     FaultKind,
@@ -44,6 +45,7 @@ class LitellmProvider:
 
     :param api_base: address of an OpenAI-compatible server, for all models; None: each provider's own.
     :param api_key: key for all models; None: each provider's own variable in the environment.
+    :param api_bases: further addresses that requests may name, with their keys; an empty key: the provider's own variable.
     :param deadline: seconds for one request, > 0.
     :param vision: the operator's configuration of vision support.
     """
@@ -53,12 +55,14 @@ class LitellmProvider:
         *,
         api_base: str | None = None,
         api_key: str | None = None,
+        api_bases: Mapping[str, str] | None = None,
         deadline: float = 180.0,
         redactor: Redactor,
         vision: Vision | None = None,
     ) -> None:
         self._api_base = api_base
         self._api_key = api_key or (_NO_KEY if api_base else None)
+        self._api_bases = dict(api_bases or {})
         self._deadline = deadline
         self._redactor = redactor
         self._vision = vision or Vision()
@@ -66,7 +70,7 @@ class LitellmProvider:
     async def complete(self, request: CompletionRequest) -> Reply:
         """Send one request once; see `Provider`."""
         litellm = await _loaded()
-        arguments = self._arguments(request) | thinking_arguments(litellm, request.model, request.thinking)
+        arguments = self._arguments(request, litellm) | thinking_arguments(litellm, request.model, request.thinking)
         try:
             # litellm's own timeout bounds each read; ours bounds the whole.
             async with asyncio.timeout(self._deadline):
@@ -76,18 +80,21 @@ class LitellmProvider:
         except Exception as error:
             # The client library runs no code of this service: any error is a fault of the provider.
             raise self._fault(error) from None
-        return _reply(response, _price(litellm, response, request.model))
+        return _reply(response, _price(litellm, response, request.model), provider=_provider(litellm, request.model))
 
-    async def describe(self, model: str) -> ModelDescription:
+    async def describe(self, model: str, api_base: str = "") -> ModelDescription:
         """Return price and configuration from litellm's local tables."""
         litellm = await _loaded()
         try:
             litellm.get_llm_provider(model)
+            key = self._endpoint(api_base, litellm, model)[1]
         except litellm.exceptions.BadRequestError:
             problem = f"model: litellm supports no model {model!r}; expected provider/model"
             return ModelDescription(model, language_model=True, configured=False, problem=problem)
+        except ProviderFault as fault:
+            return ModelDescription(model, language_model=True, configured=False, problem=fault.message)
         sent, received = _prices(litellm, model)
-        missing = [] if self._api_key else _missing_keys(litellm, model)
+        missing = [] if key else _missing_keys(litellm, model)
         supports_images, supports_video = vision_support(litellm, model, self._vision)
         problem = f"no key is configured: set {', '.join(missing)}" if missing else ""
         return ModelDescription(
@@ -101,7 +108,25 @@ class LitellmProvider:
             supports_video=supports_video,
         )
 
-    def _arguments(self, request: CompletionRequest) -> dict[str, Any]:
+    def _endpoint(self, api_base: str, litellm: Any, model: str) -> tuple[str | None, str | None]:
+        """The address and the key of a request.
+
+        A caller that could name any address would send the server's key to it, or reach what only the server can.
+
+        :raises ProviderFault: ``bad_request`` for an address that the settings do not allow.
+        """
+        if api_base in ("", self._api_base):
+            return self._api_base, self._api_key
+        if api_base not in self._api_bases:
+            message = (
+                f"api_base: {api_base} is not allowed on this server; expected one of its settings "
+                "DRESSAGE_LLM_AGENT_API_BASES. Add the address there"
+            )
+            raise ProviderFault("bad_request", message)
+        return api_base, self._api_bases[api_base] or (_NO_KEY if _missing_keys(litellm, model) else None)
+
+    def _arguments(self, request: CompletionRequest, litellm: Any) -> dict[str, Any]:
+        api_base, api_key = self._endpoint(request.api_base, litellm, request.model)
         arguments: dict[str, Any] = {
             "model": request.model,
             "messages": [_to_openai(message) for message in request.messages],
@@ -111,8 +136,8 @@ class LitellmProvider:
             "drop_params": True,
             # The caller of the task runs the tools; litellm's own gateway for tools needs a package that is not installed.
             "_skip_mcp_handler": True,
-            "api_base": self._api_base,
-            "api_key": self._api_key,
+            "api_base": api_base,
+            "api_key": api_key,
         }
         if request.tools:
             arguments["tools"] = [
@@ -207,15 +232,20 @@ def _to_openai(message: Message) -> dict[str, Any]:
     if message.tool_calls:
         plain["content"] = message.content or None
         plain["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+                **signatures.fields(call.opaque),
+            }
             for call in message.tool_calls
         ]
     if message.role == "tool":
         plain["tool_call_id"] = message.tool_call_id
-    return plain
+    return plain | signatures.fields(message.opaque)
 
 
-def _reply(response: Any, dollars: float | None) -> Reply:
+def _reply(response: Any, dollars: float | None, *, provider: str) -> Reply:
     """The first choice of a response.
 
     :raises ProviderFault: ``malformed`` without a choice, ``too_large`` above `MAX_REPLY_BYTES`.
@@ -226,15 +256,29 @@ def _reply(response: Any, dollars: float | None) -> Reply:
     message = choices[0].message
     text = message.content if isinstance(message.content, str) else ""
     calls = tuple(
-        ToolCall(call.id or f"call_{index}", call.function.name or "", call.function.arguments or "")
+        ToolCall(
+            call.id or f"call_{index}",
+            call.function.name or "",
+            call.function.arguments or "",
+            signatures.of_call(call),
+        )
         for index, call in enumerate(message.tool_calls or ())
     )
-    size = len(text.encode()) + sum(len(call.arguments.encode()) for call in calls)
+    opaque = signatures.of_message(message, provider)
+    size = len(text.encode()) + len(opaque.encode()) + sum(len(call.arguments.encode()) for call in calls)
     if size > MAX_REPLY_BYTES:
         raise ProviderFault("too_large", f"the model's reply has {size} bytes, more than {MAX_REPLY_BYTES}")
     usage = getattr(response, "usage", None)
     sent, received = getattr(usage, "prompt_tokens", 0) or 0, getattr(usage, "completion_tokens", 0) or 0
-    return Reply(text, calls, Usage(sent, received, dollars), choices[0].finish_reason or "stop")
+    return Reply(text, calls, Usage(sent, received, dollars), choices[0].finish_reason or "stop", opaque)
+
+
+def _provider(litellm: Any, model: str) -> str:
+    """The name of a model's provider in litellm; empty if it is unknown."""
+    try:
+        return str(litellm.get_llm_provider(model)[1])
+    except Exception:
+        return ""
 
 
 def _price(litellm: Any, response: Any, model: str) -> float | None:

@@ -102,9 +102,9 @@ class RetryingProvider:
             raise kind(f"{request.model}: {fault.message}", reason=reason, metadata={"model": request.model}) from None
         raise AssertionError("tenacity ends with a reply or an exception")
 
-    async def describe(self, model: str) -> ModelDescription:
+    async def describe(self, model: str, api_base: str = "") -> ModelDescription:
         """As the inner provider."""
-        return await self._inner.describe(model)
+        return await self._inner.describe(model, api_base)
 
     def _is_retryable(self, error: BaseException) -> bool:
         if not isinstance(error, ProviderFault) or error.kind not in RETRYABLE:

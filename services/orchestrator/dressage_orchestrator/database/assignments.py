@@ -22,7 +22,7 @@ from dressage_orchestrator.clock import micros, timestamp
 from dressage_orchestrator.database import events
 from dressage_orchestrator.database.engine import ReadTransaction, Transaction
 from dressage_orchestrator.database.rows import swap
-from dressage_orchestrator.database.tables import ASSIGNMENTS, CANDIDATES, MEMBERS, REPORTS, RUNS, SPEEDS
+from dressage_orchestrator.database.tables import ASSIGNMENTS, CANDIDATES, MEMBERS, REPORTS, RUNS
 
 ENDED = frozenset(
     {v1.ASSIGNMENT_STATE_SUCCEEDED, v1.ASSIGNMENT_STATE_FAILED, v1.ASSIGNMENT_STATE_CANCELLED},
@@ -31,8 +31,6 @@ ENDED = frozenset(
 
 OPEN = frozenset({v1.ASSIGNMENT_STATE_PENDING, v1.ASSIGNMENT_STATE_RUNNING})
 """States of an assignment that has or needs a trainer."""
-
-_SPEED_WEIGHT = 0.3
 
 
 # Built once: to build a statement takes longer than to execute it.
@@ -450,26 +448,6 @@ def env_steps(tx: ReadTransaction, session: str) -> int:
     trained = sum(v1.Member.FromString(row.data).env_steps for row in tx.execute(_TRAINED, {"session": session}))
     evaluated = tx.execute(_EVALUATED_STEPS, {"session": session}).scalar_one()
     return trained + int(evaluated or 0)
-
-
-def record_speed(tx: Transaction, kind: str, pool: str, steps_per_second: float) -> None:
-    """Update the running mean of the speed of a kind of training (`durations.kind_of_run`), for estimates."""
-    tx.lock("speeds")
-    match = (SPEEDS.c.environment == kind, SPEEDS.c.pool == pool)
-    old = tx.execute(sa.select(SPEEDS.c.steps_per_second).where(*match)).one_or_none()
-    if old is None:
-        row = {"environment": kind, "pool": pool, "steps_per_second": steps_per_second}
-        tx.execute(sa.insert(SPEEDS).values(**row))
-        return
-    blended = (1 - _SPEED_WEIGHT) * old.steps_per_second + _SPEED_WEIGHT * steps_per_second
-    tx.execute(sa.update(SPEEDS).where(*match).values(steps_per_second=blended))
-
-
-def speed(tx: ReadTransaction, kind: str, pool: str) -> float | None:
-    """Read the mean environment steps per second of a kind of training; None if there is no record."""
-    match = (SPEEDS.c.environment == kind, SPEEDS.c.pool == pool)
-    row = tx.execute(sa.select(SPEEDS.c.steps_per_second).where(*match)).one_or_none()
-    return None if row is None else float(row.steps_per_second)
 
 
 def environment_of(task: work.Assignment) -> str:

@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 
 import sqlalchemy as sa
 from dressage.api.internal.v1 import run_service_pb2 as work
@@ -24,12 +23,13 @@ from google.protobuf.message import Message
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import timestamp
-from dressage_orchestrator.database import assignments, directions, events, idempotency, sessions
+from dressage_orchestrator.database import assignments, directions, events, idempotency, sessions, speeds
 from dressage_orchestrator.database.assignments import AssignmentRow
 from dressage_orchestrator.database.engine import Database, Transaction
+from dressage_orchestrator.database.members import MemberRecords
 from dressage_orchestrator.database.searches import SearchRecords
 from dressage_orchestrator.database.tables import LABELS
-from dressage_orchestrator.database.transactions import Retry, Transactions
+from dressage_orchestrator.database.transactions import Retry
 
 RECONCILED = "reconciled"
 """Key of an epoch that `reconcile` started, because the workflow of the previous epoch ended before its session."""
@@ -62,7 +62,7 @@ class Ending:
     warning: ev.Warning | None = None
 
 
-class SessionStore(Transactions):
+class SessionStore(MemberRecords):
     """Rows of one session in one epoch.
 
     :param retry: runs a transaction, with retries while the database is unavailable.
@@ -410,30 +410,6 @@ class SessionStore(Transactions):
         """
         return self._read(lambda tx: assignments.state(tx, name)) in assignments.ENDED
 
-    def members(self, assignment: str) -> list[v1.Member]:
-        """List an assignment's members, in order."""
-        return self._read(lambda tx: assignments.members(tx, assignment))
-
-    def record_verdicts(self, assignment: str, verdicts: Mapping[str, v1.Judgment]) -> list[v1.Member]:
-        """Write judgments into rollouts, by artifact; people's verdicts are kept.
-
-        :return: the assignment's members.
-        """
-
-        def keep(member: v1.Member) -> None:
-            for evaluation in member.evaluations:
-                for rollout in evaluation.rollouts:
-                    if rollout.artifact in verdicts:
-                        people = [entry for entry in rollout.judgment.verdicts if entry.kind == v1.JUDGE_KIND_HUMAN]
-                        rollout.judgment.CopyFrom(verdicts[rollout.artifact])
-                        rollout.judgment.verdicts.extend(people)
-
-        def write(tx: Transaction) -> list[v1.Member]:
-            ids = [member.name.rpartition("/")[2] for member in assignments.members(tx, assignment)]
-            return [assignments.change_member(tx, assignment, ident, keep) for ident in ids]
-
-        return self._write(write)
-
     def end_training_early(
         self, assignment: str, final_steps: Mapping[str, int], decision: v1.EarlyStop
     ) -> v1.EarlyStop | None:
@@ -452,32 +428,6 @@ class SessionStore(Transactions):
 
                 sessions.change(tx, self.session, add)
             return stopped
-
-        return self._write(write)
-
-    def choose_checkpoint(self, assignment: str, member: str, evaluation: v1.Evaluation, *, policy: str) -> None:
-        """Deliver a checkpoint of a member instead of its last one.
-
-        :param evaluation: its evaluation, which replaces that of the same step.
-        :param policy: artifact prefix of its bundle.
-        """
-
-        def choose(entry: v1.Member) -> None:
-            for place, known in enumerate(entry.evaluations):
-                if known.env_step == evaluation.env_step:
-                    entry.evaluations[place].CopyFrom(evaluation)
-            entry.delivered_env_step, entry.policy = evaluation.env_step, policy
-
-        self._write(lambda tx: assignments.change_member(tx, assignment, member, choose))
-
-    def judge_members(self, assignment: str, judgments: Mapping[str, v1.Judgment]) -> list[v1.Member]:
-        """Write members' judgments, by name; returns the members."""
-
-        def write(tx: Transaction) -> list[v1.Member]:
-            for name, judgment in judgments.items():
-                keep = partial(_judge_member, judgment)
-                assignments.change_member(tx, assignment, name.rpartition("/")[2], keep)
-            return assignments.members(tx, assignment)
 
         return self._write(write)
 
@@ -506,11 +456,7 @@ class SessionStore(Transactions):
 
     def record_speed(self, kind: str, pool: str, steps_per_second: float) -> None:
         """Record the speed of a kind of training, for later estimates."""
-        self._write(lambda tx: assignments.record_speed(tx, kind, pool, steps_per_second))
-
-
-def _judge_member(judgment: v1.Judgment, member: v1.Member) -> None:
-    member.judgment.CopyFrom(judgment)
+        self._write(lambda tx: speeds.record(tx, kind, pool, steps_per_second))
 
 
 def _merge(source: Message, target: Message, paths: Sequence[str]) -> None:

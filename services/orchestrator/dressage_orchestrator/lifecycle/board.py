@@ -46,12 +46,12 @@ def encode(member: v1.Member, *, wall_time: float) -> bytes:
 
 def scalars(evaluation: v1.Evaluation) -> dict[str, float]:
     """Return the scalars of an evaluation by their tags."""
-    values = {
+    values: dict[str, Sequence[float]] = {
         "eval/mean_reward": evaluation.returns,
         "eval/mean_ep_length": evaluation.lengths,
         "eval/mean_proposed_reward": evaluation.proposed_returns,
         "eval/mean_speed": evaluation.speeds,
     }
-    tagged = {tag: mean(list(given)) for tag, given in values.items() if given}
+    tagged = {tag: mean(given) for tag, given in values.items() if given}
     score = aggregate.checkpoint_score(evaluation)
     return tagged if score is None else {**tagged, "eval/judge_score": score}

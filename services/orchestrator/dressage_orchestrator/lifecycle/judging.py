@@ -15,7 +15,7 @@ from dressage.errors import DressageError, FailedPrecondition
 from dressage.serving.costs import add_cost, attached_cost
 
 from dressage_orchestrator import resource_names
-from dressage_orchestrator.lifecycle import aggregate, board, budget
+from dressage_orchestrator.lifecycle import aggregate, board, budget, role_models
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.models import is_language_model
 
@@ -100,7 +100,9 @@ def _judge_by_video(
     rollouts = deciding[:_MAX_VIDEO_ROLLOUTS]
     parts = resource_names.parse_assignment(assignment)
     request = _request(context, rollouts, judge_source)
-    request.session, request.model = session.name, context.spec.model
+    chosen = role_models.model_of(context.spec, role_models.VIDEO)
+    request.session, request.model = session.name, chosen.model
+    request.thinking, request.api_base = chosen.thinking, chosen.api_base
     request.key = f"iterations/{parts.iteration}/judge/{parts.assignment}" + (
         f"-e{context.epoch}" if context.epoch else ""
     )
@@ -182,8 +184,9 @@ def _without_video(spec: v1.SessionSpec) -> str:
     """Why the session does not use video; empty if it does. Built-in authors and recordings have no vision support."""
     if spec.video_judging == v1.VIDEO_JUDGING_NONE:
         return "the session does without video (video_judging none)"
-    if not is_language_model(spec.model):
-        return f"{spec.model} has no vision support"
+    model = role_models.model_of(spec, role_models.VIDEO).model
+    if not is_language_model(model):
+        return f"{model} has no vision support"
     return ""
 
 

@@ -22,11 +22,31 @@ from dressage_orchestrator.lifecycle.steering import Directions
 
 
 @dataclass(frozen=True)
+class RoleCalls:
+    """Model calls of a role in one iteration.
+
+    :param least: lower bound, as `most` is the upper one.
+    :param expected: mean over the iterations of a session.
+    :param input_tokens: tokens sent in a call.
+    :param output_tokens: tokens received in a call.
+    """
+
+    role: str
+    least: float
+    expected: float
+    most: float
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True)
 class Estimate:
     """Expected usage of one iteration.
 
-    :param input_tokens: tokens sent to a model in one iteration; with output_tokens, for the price.
+    :param model_calls: calls of a method without `calls`; so are its tokens in one iteration.
     :param kind: key of the recorded speed, equal for specs whose trainings are equally fast.
+    :param calls: calls by role, with bounds; empty: none is known.
+    :param options_of_author: options of the environment that the author may change.
     """
 
     env_steps: int = 0
@@ -35,6 +55,15 @@ class Estimate:
     input_tokens: int = 0
     output_tokens: int = 0
     kind: str = ""
+    calls: tuple[RoleCalls, ...] = ()
+    options_of_author: tuple[str, ...] = ()
+
+    def by_role(self) -> tuple[RoleCalls, ...]:
+        """Return the calls by role; without a division into roles and bounds those of the session's model."""
+        if self.calls or not self.model_calls:
+            return self.calls
+        n = self.model_calls
+        return (RoleCalls("", n, n, n, self.input_tokens // n, self.output_tokens // n),)
 
 
 @dataclass(frozen=True)

@@ -299,6 +299,9 @@ def search_task(assignment: pb.SearchAssignment, *, cores: int) -> SearchTask:
         expected = f"one of {', '.join(map(repr, (*ALGORITHMS, *BASELINES)))}"
         raise InvalidArgument(field="algorithm", value=assignment.algorithm, expected=expected)
     task = task_of(assignment.environment, assignment.options)
+    if task.card.pack:
+        expected = f"an environment of Dressage itself; processes of the environment pack {task.card.pack} run no search"
+        raise InvalidArgument(field="environment", value=task.card.id, expected=expected)
     scale, target = assignment.scale or 1.0, assignment.target if assignment.HasField("target") else None
     if not 0 < scale <= _MAX_SCALE:  # refuses NaN as well
         expected = f"a positive number of at most {_MAX_SCALE:g}, or 0 for 1"

@@ -111,6 +111,7 @@ class Task(google.protobuf.message.Message):
     PROGRAM_AUTHOR_FIELD_NUMBER: builtins.int
     PROGRAM_REVISER_FIELD_NUMBER: builtins.int
     THINKING_FIELD_NUMBER: builtins.int
+    API_BASE_FIELD_NUMBER: builtins.int
     session: builtins.str
     """`sessions/{session}`; empty outside of a session."""
     key: builtins.str
@@ -121,6 +122,8 @@ class Task(google.protobuf.message.Message):
     """The model, by its litellm name, or `template/v1`."""
     thinking: builtins.str
     """Reasoning effort; empty: the server's setting for the role."""
+    api_base: builtins.str
+    """API endpoint of the model's provider; one of those that llm-agent allows. Empty: its setting."""
     @property
     def remaining_budget(self) -> dressage.api.v1.session_pb2.Budget:
         """Tokens and dollars that are left for this task."""
@@ -218,9 +221,10 @@ class Task(google.protobuf.message.Message):
         program_author: Global___ProgramAuthorTask | None = ...,
         program_reviser: Global___ProgramReviserTask | None = ...,
         thinking: builtins.str = ...,
+        api_base: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["code_reviewer", b"code_reviewer", "critic", b"critic", "elicitor", b"elicitor", "feedback_author", b"feedback_author", "fixer", b"fixer", "judge_author", b"judge_author", "parameter_proposer", b"parameter_proposer", "policy_author", b"policy_author", "program_author", b"program_author", "program_reviser", b"program_reviser", "reflector", b"reflector", "remaining_budget", b"remaining_budget", "reviser", b"reviser", "reward_author", b"reward_author", "role", b"role", "synthesiser", b"synthesiser", "video_criteria", b"video_criteria", "video_judge", b"video_judge", "video_question", b"video_question"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["code_reviewer", b"code_reviewer", "critic", b"critic", "elicitor", b"elicitor", "feedback_author", b"feedback_author", "fixer", b"fixer", "judge_author", b"judge_author", "key", b"key", "model", b"model", "parameter_proposer", b"parameter_proposer", "policy_author", b"policy_author", "program_author", b"program_author", "program_reviser", b"program_reviser", "reflector", b"reflector", "remaining_budget", b"remaining_budget", "reviser", b"reviser", "reward_author", b"reward_author", "role", b"role", "session", b"session", "synthesiser", b"synthesiser", "thinking", b"thinking", "video_criteria", b"video_criteria", "video_judge", b"video_judge", "video_question", b"video_question"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["api_base", b"api_base", "code_reviewer", b"code_reviewer", "critic", b"critic", "elicitor", b"elicitor", "feedback_author", b"feedback_author", "fixer", b"fixer", "judge_author", b"judge_author", "key", b"key", "model", b"model", "parameter_proposer", b"parameter_proposer", "policy_author", b"policy_author", "program_author", b"program_author", "program_reviser", b"program_reviser", "reflector", b"reflector", "remaining_budget", b"remaining_budget", "reviser", b"reviser", "reward_author", b"reward_author", "role", b"role", "session", b"session", "synthesiser", b"synthesiser", "thinking", b"thinking", "video_criteria", b"video_criteria", "video_judge", b"video_judge", "video_question", b"video_question"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["role", b"role"]) -> typing.Literal["elicitor", "reward_author", "judge_author", "fixer", "reviser", "code_reviewer", "video_criteria", "video_judge", "video_question", "synthesiser", "parameter_proposer", "critic", "policy_author", "feedback_author", "reflector", "program_author", "program_reviser"] | None: ...
 
 Global___Task: typing_extensions.TypeAlias = Task
@@ -273,7 +277,6 @@ class SessionFacts(google.protobuf.message.Message):
     ITERATION_FIELD_NUMBER: builtins.int
     MAX_ITERATIONS_FIELD_NUMBER: builtins.int
     BUDGET_FIELD_NUMBER: builtins.int
-    VIDEO_FIELD_NUMBER: builtins.int
     steps_per_member: builtins.int
     """Environment steps for which each member trains; 0: the method does not train."""
     seeds: builtins.int
@@ -284,8 +287,6 @@ class SessionFacts(google.protobuf.message.Message):
     """Number of the current iteration, from 1."""
     max_iterations: builtins.int
     """Maximum number of iterations."""
-    video: builtins.bool
-    """Whether a vision model judges rollouts as well."""
     @property
     def environment_options(self) -> dressage.api.v1.session_pb2.EnvironmentOptions:
         """Deviations from the stock environment."""
@@ -304,10 +305,9 @@ class SessionFacts(google.protobuf.message.Message):
         iteration: builtins.int = ...,
         max_iterations: builtins.int = ...,
         budget: dressage.api.v1.session_pb2.Budget | None = ...,
-        video: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["budget", b"budget", "environment_options", b"environment_options"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["budget", b"budget", "environment_options", b"environment_options", "iteration", b"iteration", "max_iterations", b"max_iterations", "pass_threshold", b"pass_threshold", "seeds", b"seeds", "steps_per_member", b"steps_per_member", "video", b"video"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["budget", b"budget", "environment_options", b"environment_options", "iteration", b"iteration", "max_iterations", b"max_iterations", "pass_threshold", b"pass_threshold", "seeds", b"seeds", "steps_per_member", b"steps_per_member"]) -> None: ...
 
 Global___SessionFacts: typing_extensions.TypeAlias = SessionFacts
 
@@ -1626,17 +1626,28 @@ class RewardProposal(google.protobuf.message.Message):
 
     SOURCE_FIELD_NUMBER: builtins.int
     REASONING_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_OPTIONS_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_REASONING_FIELD_NUMBER: builtins.int
     source: builtins.str
     """Python source."""
     reasoning: builtins.str
     """The reasons for its design."""
+    environment_reasoning: builtins.str
+    """The reason for these options."""
+    @property
+    def environment_options(self) -> dressage.api.v1.session_pb2.EnvironmentOptions:
+        """Options of the environment that the behaviour needs and the session does not set; not set: none."""
+
     def __init__(
         self,
         *,
         source: builtins.str = ...,
         reasoning: builtins.str = ...,
+        environment_options: dressage.api.v1.session_pb2.EnvironmentOptions | None = ...,
+        environment_reasoning: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["reasoning", b"reasoning", "source", b"source"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["environment_options", b"environment_options"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["environment_options", b"environment_options", "environment_reasoning", b"environment_reasoning", "reasoning", b"reasoning", "source", b"source"]) -> None: ...
 
 Global___RewardProposal: typing_extensions.TypeAlias = RewardProposal
 
@@ -2168,14 +2179,18 @@ class DescribeModelRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     MODEL_FIELD_NUMBER: builtins.int
+    API_BASE_FIELD_NUMBER: builtins.int
     model: builtins.str
     """The model; empty: the server's default."""
+    api_base: builtins.str
+    """API endpoint of the model's provider; empty: llm-agent's setting."""
     def __init__(
         self,
         *,
         model: builtins.str = ...,
+        api_base: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["model", b"model"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["api_base", b"api_base", "model", b"model"]) -> None: ...
 
 Global___DescribeModelRequest: typing_extensions.TypeAlias = DescribeModelRequest
 

@@ -248,6 +248,7 @@ class JudgeRequest(google.protobuf.message.Message):
     VIDEO_FIELD_NUMBER: builtins.int
     REMAINING_BUDGET_FIELD_NUMBER: builtins.int
     THINKING_FIELD_NUMBER: builtins.int
+    API_BASE_FIELD_NUMBER: builtins.int
     environment: builtins.str
     """Environment id."""
     judge_source: builtins.str
@@ -262,6 +263,8 @@ class JudgeRequest(google.protobuf.message.Message):
     """The vision model that judges video; empty or `template/v1`: only the code judges."""
     thinking: builtins.str
     """Reasoning effort of the model; empty: llm-agent's settings."""
+    api_base: builtins.str
+    """API endpoint of the model's provider; one of those that llm-agent allows. Empty: its setting."""
     @property
     def rollouts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Artifact keys of the rollouts."""
@@ -292,9 +295,10 @@ class JudgeRequest(google.protobuf.message.Message):
         video: Global___VideoSelection | None = ...,
         remaining_budget: dressage.api.v1.session_pb2.Budget | None = ...,
         thinking: builtins.str = ...,
+        api_base: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["brief", b"brief", "remaining_budget", b"remaining_budget", "video", b"video"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["brief", b"brief", "environment", b"environment", "judge_source", b"judge_source", "key", b"key", "model", b"model", "pass_threshold", b"pass_threshold", "remaining_budget", b"remaining_budget", "rollouts", b"rollouts", "session", b"session", "thinking", b"thinking", "video", b"video"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["api_base", b"api_base", "brief", b"brief", "environment", b"environment", "judge_source", b"judge_source", "key", b"key", "model", b"model", "pass_threshold", b"pass_threshold", "remaining_budget", b"remaining_budget", "rollouts", b"rollouts", "session", b"session", "thinking", b"thinking", "video", b"video"]) -> None: ...
 
 Global___JudgeRequest: typing_extensions.TypeAlias = JudgeRequest
 

@@ -8,7 +8,9 @@ from dressage.envs.cards import EnvironmentCard
 
 from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
+from dressage_llm_agent.roles.base import ReplyProblem
 from dressage_llm_agent.roles.replies import prose, python_source, sections
+from dressage_llm_agent.roles.reward_author.environment import SECTION, offered, parse_environment
 
 
 class RewardAuthor:
@@ -28,12 +30,28 @@ class RewardAuthor:
             array_names=names,
             subject="reward",
             repair=task.repair if task.HasField("repair") else None,
+            options=offered(task, card),
         )
 
     def parse(self, text: str, task: agent_pb.RewardAuthorTask) -> agent_pb.RewardProposal:
         """See `Role`; reasoning may be below its heading or anywhere outside of the code."""
-        source = python_source(text, function="reward")
-        return agent_pb.RewardProposal(source=source, reasoning=sections(text).get("reasoning") or prose(text))
+        problems: list[str] = []
+        source = ""
+        try:
+            source = python_source(text, function="reward")
+        except ReplyProblem as problem:
+            problems += problem.problems
+        written = sections(text)
+        why = written.get(SECTION.lower(), "")
+        options = parse_environment(text, why, task, problems)
+        if problems:
+            raise ReplyProblem(*problems)
+        return agent_pb.RewardProposal(
+            source=source,
+            reasoning=written.get("reasoning") or prose(text),
+            environment_options=options,
+            environment_reasoning=why if options is not None else "",
+        )
 
 
 ROLE = RewardAuthor()

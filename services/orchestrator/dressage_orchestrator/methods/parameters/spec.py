@@ -180,6 +180,12 @@ def _check_search(spec: v1.SessionSpec, card: EnvironmentCard) -> None:
         near = difflib.get_close_matches(search, SEARCHES, n=3, cutoff=0.4)
         hint = f" (near matches: {', '.join(near)})" if near else ""
         raise _refuse("search", search, f"one of {', '.join(SEARCHES)}{hint}")
+    if card.pack and (search not in VARIANTS or spec.model in ("", TEMPLATE)):
+        expected = (
+            f"a search with a model ({', '.join(VARIANTS)}), because {card.id} plays in the environment pack {card.pack}, in "
+            "which no other search runs. Choose a model with --model, or use --method code"
+        )
+        raise _refuse("search", search, expected)
     if search in VARIANTS and spec.model in ("", TEMPLATE):
         expected = (
             f"a search without a model ({', '.join(CONTROLS)}), because no language model is configured. Set the key "

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
+from dressage.api.v1 import session_pb2 as v1
 
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.conversations import converse_all, key_of
@@ -22,19 +23,43 @@ def author_first(context: SessionContext) -> tuple[Code, Code | None]:
         spec = context.spec
         code_judge = has_code_judge(spec)
         reward = Code(spec.reward.reward_source, USER) if spec.reward.reward_source else None
+        environment: Json = None
         judge = _given_judge(context) if code_judge else None
         missing = [*(["reward"] if reward is None else []), *(["judge"] if judge is None and code_judge else [])]
         results = dict(
             zip(missing, converse_all(context, 1, [_author_task(context, name) for name in missing]), strict=True)
         )
         if reward is None:
-            reward = Code(results["reward"].reward.source, results["reward"].model)
+            written = results["reward"].reward
+            reward = Code(written.source, results["reward"].model)
+            options = {field.name: value for field, value in written.environment_options.ListFields()}
+            environment = {"options": options, "why": written.environment_reasoning} if options else None
         if "judge" in results:
             judge = _written_judge(results["judge"])
-        return {"reward": asdict(reward), "judge": asdict(judge) if judge else None}
+        return {"reward": asdict(reward), "judge": asdict(judge) if judge else None, "environment": environment}
 
     authored = context.step("author:1", write)
+    if environment := authored.get("environment"):
+        # A step of its own: a repetition of the authors' step must send the request that it sent before.
+        context.step("environment:1", lambda: _change_environment(context, environment))
+        context.refresh()
     return Code.of(authored["reward"]), Code.of(authored["judge"]) if authored["judge"] else None
+
+
+def _change_environment(context: SessionContext, environment: Json) -> None:
+    """Set the options of the environment that the author asked for, except for those that the caller set."""
+    given = context.store.get().spec.environment_options
+    set_by_caller = {field.name for field, _ in given.ListFields()}
+    own = {name: value for name, value in environment["options"].items() if name not in set_by_caller}
+    if not own:
+        return
+    whole = v1.EnvironmentOptions(**own)
+    whole.MergeFrom(given)
+    changes = v1.Session(spec=v1.SessionSpec(environment_options=whole), options_of_author=v1.EnvironmentOptions(**own))
+    context.store.update(changes, ["spec.environment_options", "options_of_author"])
+    names = ", ".join(f"{name} = {str(value).lower()}" for name, value in own.items())
+    message = f"the author changed the environment of this session: {names}. Its reason: {environment['why']}"
+    context.store.warn("ENVIRONMENT_CHANGED", message[:1000], iteration=1, key="environment:1")
 
 
 def author_judge(context: SessionContext) -> Code:

@@ -11,7 +11,6 @@ from dressage.api.v1 import session_pb2 as v1
 
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.lifecycle.conversations import brief
-from dressage_orchestrator.models import is_language_model
 
 
 def reward_brief(
@@ -32,7 +31,6 @@ def reward_brief(
             iteration=number,
             max_iterations=spec.max_iterations,
             budget=spec.budget if left is None else left,
-            video=spec.video_judging != v1.VIDEO_JUDGING_NONE and is_language_model(spec.model),
         )
     )
     return whole

@@ -7,16 +7,20 @@ from dataclasses import asdict, replace
 from functools import partial
 
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
-from dressage.errors import DressageError, InvalidArgument
+from dressage.errors import InvalidArgument
 
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
-from dressage_orchestrator.lifecycle.conversations import converse_all, key_of
+from dressage_orchestrator.lifecycle.conversations import converse_each, key_of, session_error
 from dressage_orchestrator.methods.reward.briefing import reward_brief
 from dressage_orchestrator.methods.reward.code import Code
 from dressage_orchestrator.models import TEMPLATE, USER
 
 MAX_ROUNDS = 3
 _NO_SUCH_ROLE = "TEMPLATE_NO_SUCH_ROLE"
+_NO_REVIEW = frozenset(
+    {"LLM_REPLY_UNUSABLE", "LLM_TASK_TIMEOUT", "LLM_TOOL_LOOP", "LLM_REPLY_TOO_LARGE", "LLM_BAD_REQUEST"}
+)
+"""Reasons with which code stays unreviewed: the check and the judge find what a review would have found earlier."""
 
 
 def reviewed(context: SessionContext, number: int, code: Mapping[str, Code]) -> dict[str, Code]:
@@ -43,13 +47,19 @@ def _review(
     context: SessionContext, number: int, turn: int, code: Mapping[str, Code], findings: Mapping[str, list[str]]
 ) -> Json:
     tasks = [_task(context, number, turn, name, entry, findings[name]) for name, entry in code.items()]
-    try:
-        results = converse_all(context, number, tasks)
-    except DressageError as error:
-        if error.reason != _NO_SUCH_ROLE and not (isinstance(error, InvalidArgument) and error.field == "role"):
-            raise
-        return {name: {"approved": True} for name in code}  # an llm-agent without this role
-    return {name: _outcome(code[name], result.review) for name, result in zip(code, results, strict=True)}
+    outcomes: Json = {}
+    for name, answer in zip(code, converse_each(context, number, tasks), strict=True):
+        if isinstance(answer, agent_pb.TaskResult):
+            outcomes[name] = _outcome(code[name], answer.review)
+            continue
+        no_role = answer.reason == _NO_SUCH_ROLE or (isinstance(answer, InvalidArgument) and answer.field == "role")
+        if not no_role and answer.reason not in _NO_REVIEW:
+            raise session_error(answer)
+        outcomes[name] = {"approved": True}
+        if not no_role:
+            message = f"the {name} is not reviewed: {answer.message}"
+            context.store.warn("NOT_REVIEWED", message, iteration=number, key=f"unreviewed/{number}/{name}/{turn}")
+    return outcomes
 
 
 def _task(

@@ -11,7 +11,9 @@ from dressage.training.hyperparameters import check_sizes
 from dressage.training.preset import load_preset
 
 from dressage_orchestrator.lifecycle.method import Estimate
+from dressage_orchestrator.lifecycle.role_models import model_of
 from dressage_orchestrator.methods.reward.durations import kind_of_run
+from dressage_orchestrator.methods.reward.model_calls import model_calls
 from dressage_orchestrator.models import is_language_model
 from dressage_orchestrator.seeds import TRAINING_SEED_LIMIT
 
@@ -25,9 +27,7 @@ DEFAULT_CONFIG = "default"
 VARIANTS = ("conservative", "aggressive")
 """Ids of the variants of a base config."""
 
-_TOKENS_PER_CALL = (6_000, 2_000)
-_REVIEWS = 1
-"""Expected rounds of code review."""
+_OPTIONS_OF_AUTHOR = ("max_episode_steps", "terminate_when_unhealthy")
 
 
 def fill(spec: v1.SessionSpec) -> None:
@@ -48,7 +48,7 @@ def fill(spec: v1.SessionSpec) -> None:
     if not reward.configs:
         reward.configs.add(id=DEFAULT_CONFIG)
     if not reward.HasField("tune_hyperparameters"):
-        reward.tune_hyperparameters = is_language_model(spec.model)
+        reward.tune_hyperparameters = is_language_model(model_of(spec, "reviser").model)
 
 
 def has_code_judge(spec: v1.SessionSpec) -> bool:
@@ -83,25 +83,25 @@ def env_steps_per_iteration(spec: v1.SessionSpec) -> int:
 
 
 def estimate(spec: v1.SessionSpec, *, episode_steps: int) -> Estimate:
-    """Return the estimate of an iteration: two authors or one reviser with reviews, training and evaluation of every member."""
+    """Return the estimate of an iteration: model calls by role, training and evaluation of every member."""
     reward = spec.reward
-    calls = (
-        0
-        if reward.train_only
-        else (int(not reward.reward_source) + int(has_code_judge(spec) and not spec.judge_source))
-    )
-    calls = max(calls, 1) if spec.max_iterations > 1 else calls
-    calls *= 1 + _REVIEWS
     episodes = (reward.evaluations - 1) * reward.checkpoint_episodes + reward.evaluation_episodes
-    sent, received = _TOKENS_PER_CALL
     return Estimate(
         env_steps=env_steps_per_iteration(spec),
         evaluation_env_steps=members_of(spec) * episodes * episode_steps,
-        model_calls=calls,
-        input_tokens=calls * sent,
-        output_tokens=calls * received,
         kind=kind_of_run(spec),
+        calls=model_calls(spec),
+        options_of_author=_options_of_author(spec),
     )
+
+
+def _options_of_author(spec: v1.SessionSpec) -> tuple[str, ...]:
+    """Return the options of the environment that the author of the first reward may ask for."""
+    if spec.reward.reward_source or not is_language_model(model_of(spec, "reward_author").model):
+        return ()
+    card = load_card(spec.environment.removeprefix("environments/"))
+    chosen = {field.name for field, _ in spec.environment_options.ListFields()}
+    return tuple(name for name in _OPTIONS_OF_AUTHOR if name in card.options and name not in chosen)
 
 
 def validate(spec: v1.SessionSpec) -> None:

@@ -13,10 +13,7 @@ from dataclasses import dataclass
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import session_pb2 as v1
 from dressage.training import sac
-from dressage.training.hyperparameters import HIDDEN_SIZE, RECOMMENDED_HIDDEN_LAYERS, RULES
-
-STEP_FACTORS = (0.5, 4.0)
-"""Lowest and highest training length of a revision, as factors of the spec's."""
+from dressage.training.hyperparameters import HIDDEN_SIZE, RECOMMENDED_HIDDEN_LAYERS, RULES, STEP_FACTORS
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,56 @@
+"""Which language model performs a role, with its reasoning effort and its endpoint. Pure.
+
+A session has a model, and may have others for single roles or for groups of roles. The most specific entry decides, field by
+field: the role's, its group's, the session's.
+"""
+
+from __future__ import annotations
+
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
+from dressage.api.v1 import session_pb2 as v1
+from dressage.errors import InvalidArgument
+
+VIDEO = "video"
+GROUPS = {
+    "judge_author": "judge",
+    "code_reviewer": "review",
+    "video_criteria": VIDEO,
+    "video_judge": VIDEO,
+    "video_question": VIDEO,
+    "synthesiser": VIDEO,
+}
+"""Groups of roles that one name chooses a model for."""
+
+_ROLES = frozenset(field.name for field in agent_pb.Task.DESCRIPTOR.oneofs_by_name["role"].fields)
+# The service judge performs these with one model.
+_OF_JUDGE = frozenset(role for role, group in GROUPS.items() if group == VIDEO)
+NAMES = tuple(sorted((_ROLES - _OF_JUDGE) | set(GROUPS.values())))
+"""Names that a spec may choose models for."""
+
+
+def model_of(spec: v1.SessionSpec, role: str) -> v1.RoleModel:
+    """Return the model of a role or of a group, with all fields that the spec sets."""
+    chosen = v1.RoleModel(model=spec.model, thinking=spec.thinking)
+    for name in (GROUPS.get(role, ""), role):
+        if name in spec.roles:
+            chosen.MergeFrom(spec.roles[name])
+    return chosen
+
+
+def models_of(spec: v1.SessionSpec) -> list[v1.RoleModel]:
+    """Return the models of a session: its own, then those of single roles, each once."""
+    models = [v1.RoleModel(model=spec.model), *(model_of(spec, name) for name in sorted(spec.roles))]
+    unique: dict[tuple[str, str], v1.RoleModel] = {}
+    for entry in models:
+        unique.setdefault((entry.model, entry.api_base), entry)
+    return list(unique.values())
+
+
+def check(spec: v1.SessionSpec) -> None:
+    """Refuse unknown roles.
+
+    :raises InvalidArgument: naming the entry.
+    """
+    for name in spec.roles:
+        if name not in NAMES:
+            raise InvalidArgument(field="spec.roles", value=name, expected=f"roles among {', '.join(NAMES)}")

@@ -1,0 +1,45 @@
+"""The cases under examples/benchmarks are read by `dressage bench`, and those of MuJoCo can be trained."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import protovalidate
+import pytest
+from dressage.api.v1 import benchmark_service_pb2 as pb
+from dressage.api.v1 import session_pb2 as v1
+from dressage.cli.benchmarks import read_cases
+from dressage.cli.listings import cut
+from dressage.envs.cards import load_card
+
+FOLDER = Path(__file__).parents[3] / "examples" / "benchmarks"
+CATEGORIES = {"locomotion", "balance", "pose", "style", "acrobatic", "manipulation"}
+
+
+def cases(name: str) -> list[pb.BenchmarkCase]:
+    return read_cases(FOLDER / f"{name}.csv")
+
+
+@pytest.mark.parametrize("name", ["mujoco_exotic", "isaac_lab"])
+def test_each_case_is_a_valid_session_and_occurs_once(name: str) -> None:
+    listed = cases(name)
+    assert len({(case.environment, case.intent) for case in listed}) == len(listed)
+    for case in listed:
+        protovalidate.validate(v1.SessionSpec(intent=case.intent, environment=case.environment))
+        assert case.category in CATEGORIES and case.difficulty in ("easy", "medium", "hard"), cut(case.intent)
+
+
+def test_fifteen_cases_have_environments_of_this_package() -> None:
+    listed = cases("mujoco_exotic")
+    assert Counter(case.environment for case in listed) == {
+        f"environments/{name}": 5 for name in ("Ant-v5", "HalfCheetah-v5", "Humanoid-v5")
+    }
+    assert all("reward" in load_card(case.environment.removeprefix("environments/")).methods for case in listed)
+
+
+def test_sixty_four_cases_cover_sixteen_environments_of_isaac_lab() -> None:
+    listed = cases("isaac_lab")
+    assert len(listed) == 64 and len({case.environment for case in listed}) == 16
+    assert Counter(case.difficulty for case in listed) == {"easy": 9, "medium": 31, "hard": 24}
+    assert all(case.environment.startswith("environments/Isaac-") for case in listed)

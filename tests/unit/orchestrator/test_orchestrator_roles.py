@@ -1,0 +1,105 @@
+"""Models of single roles, and waits for a provider that is down."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
+from dressage.api.v1 import session_pb2 as v1
+from dressage.errors import DressageError, FailedPrecondition, InvalidArgument, ResourceExhausted, Unavailable
+from dressage.sdk.role_options import by_role
+from dressage.sdk.specs import SpecOptions, make_spec
+from dressage.serving.costs import attach_cost, attached_cost
+from dressage_orchestrator.lifecycle import role_models
+from dressage_orchestrator.lifecycle.outages import through_outages
+
+
+def options(**more):
+    return make_spec(SpecOptions("run", "Hopper-v5", **more))
+
+
+def chosen(spec, role):
+    entry = role_models.model_of(spec, role)
+    return entry.model, entry.thinking, entry.api_base
+
+
+def test_the_role_decides_then_its_group_then_the_session():
+    spec = options(
+        model=["openai/a", "judge=anthropic/b", "video=gemini/c", "synthesiser=openai/d"],
+        thinking=["low", "judge=max", "reviser=high"],
+        api_base=["http://general", "video=http://v"],
+    )
+    assert chosen(spec, "reward_author") == ("openai/a", "low", "")
+    assert chosen(spec, "reviser") == ("openai/a", "high", "")
+    assert chosen(spec, "judge_author") == ("anthropic/b", "max", "")
+    assert chosen(spec, "video_judge") == chosen(spec, "video") == ("gemini/c", "low", "http://v")
+    assert chosen(spec, "code_reviewer") == ("openai/a", "low", "")
+    assert [(e.model, e.api_base) for e in role_models.models_of(options(model=["a", "judge=b", "reviser=b"]))] == [
+        ("a", ""),
+        ("b", ""),
+    ]
+
+
+@pytest.mark.parametrize("values", [["a", "b"], ["judge=a", "judge=b"], ["judge="]])
+def test_two_values_for_a_role_are_refused(values):
+    with pytest.raises(InvalidArgument, match="--model"):
+        by_role("--model", values)
+
+
+def test_an_unknown_role_is_refused_with_those_that_exist():
+    role_models.check(options(model=["a", "judge=b", "video=c", "reviser=d"]))
+    for name in ("video_judge", "jugde"):
+        with pytest.raises(InvalidArgument, match="judge, judge_author"):
+            role_models.check(options(model=["a", f"{name}=b"]))
+
+
+class Provider:
+    """Fails as often as given, with a cost each, then answers."""
+
+    def __init__(self, *errors: DressageError) -> None:
+        self.errors, self.pauses, self.reports = list(errors), [], []
+
+    async def call(self) -> agent_pb.TaskResult:
+        if self.errors:
+            error = self.errors.pop(0)
+            attach_cost(error, v1.Cost(requests=1, dollars=0.01))
+            raise error
+        return agent_pb.TaskResult(model="m", cost=v1.Cost(requests=1, dollars=0.02))
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+    async def report(self, error: DressageError, pause: float, left: float) -> None:
+        self.reports.append((error.reason, pause, left))
+
+    def run(self, seconds: float) -> agent_pb.TaskResult:
+        return asyncio.run(through_outages(self.call, seconds=seconds, report=self.report, sleep=self.sleep))
+
+
+def down(count: int) -> list[DressageError]:
+    return [Unavailable("down", reason="LLM_UNAVAILABLE") for _ in range(count)]
+
+
+def test_an_outage_is_waited_for_visibly_and_all_attempts_cost():
+    provider = Provider(*down(7), ResourceExhausted("slow down", reason="LLM_RATE_LIMITED"))
+    result = provider.run(3600.0)
+    assert provider.pauses == [10, 20, 40, 80, 160, 300, 300, 300]
+    assert [pause for _, pause, _ in provider.reports] == provider.pauses
+    assert provider.reports[0][2] == 3590 and provider.reports[-1][0] == "LLM_RATE_LIMITED"
+    assert result.cost.requests == 9 and result.cost.dollars == pytest.approx(0.1)
+
+
+def test_the_wait_ends_with_the_last_error_and_its_cost():
+    provider = Provider(*down(20))
+    with pytest.raises(Unavailable) as error:
+        provider.run(100.0)
+    assert sum(provider.pauses) == 100 and len(provider.errors) == 20 - len(provider.pauses) - 1
+    assert attached_cost(error.value).requests == len(provider.pauses) + 1
+
+
+def test_other_errors_are_not_waited_for():
+    provider = Provider(FailedPrecondition("no", reason="LLM_REPLY_UNUSABLE"))
+    with pytest.raises(FailedPrecondition):
+        provider.run(100.0)
+    assert not provider.pauses
