@@ -94,12 +94,12 @@ def _findings(rows: Sequence[Success], reference: str) -> list[str]:
 def _compared(rows: Sequence[Success], reference: str) -> str:
     parts = []
     for name in ("more", "fewer"):
-        found = [
+        environments = [
             f"{row.environment} ({row.reached}/{row.runs})"
             for row in rows
             if row.reached_difference is not None and verdict(row.reached_difference.difference) == name
         ]
-        parts += [f"in {name} runs on {', '.join(found)}"] if found else []
+        parts += [f"in {name} runs on {', '.join(environments)}"] if environments else []
     if not parts:
         return f"No difference from `{reference}` in the runs that reach the target is shown."
     return (

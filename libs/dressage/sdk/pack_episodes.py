@@ -1,5 +1,7 @@
-"""Episodes in an environment of a pack, or of a module of the user's own: a player process steps it, as in a session, because the pack's packages disagree with
-those of this process. The policy acts on this side, in this process or in a sandboxed one of its own.
+"""Episodes in an environment of a pack, or of a module of the user's own.
+
+A player process steps the environment, as in a session, because the pack's packages disagree with those of this process. The
+policy acts on this side, in this process or in a sandboxed one of its own.
 """
 
 from __future__ import annotations

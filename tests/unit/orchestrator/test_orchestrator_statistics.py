@@ -54,7 +54,8 @@ def test_a_lucky_seed_does_not_pass_a_config_and_a_broken_one_counts() -> None:
     configs = judgment.by_config(members, threshold=0.7)
     assert configs["a"].score == pytest.approx(0.6) and not configs["a"].passed
     assert configs["b"].score == pytest.approx(0.65) and judgment.best_config(configs) == "b"
-    assert configs["a"].diagnosis == "Mean of 2 scores; the lowest: scored 0.2" and list(configs["a"].samples) == [1.0, pytest.approx(0.2)]
+    assert configs["a"].diagnosis == "Mean of 2 scores; the lowest: scored 0.2"
+    assert list(configs["a"].samples) == [1.0, pytest.approx(0.2)]
     broken = judgment.by_config([member("a", 0, [1.0]), member("a", 1, [1.0], failed=True)], threshold=0.7)["a"]
     assert broken.score == pytest.approx(0.5) and not broken.passed
     assert judgment.by_config([member("a", 0, [])], threshold=0.7)["a"].score == 0

@@ -300,7 +300,9 @@ def search_task(assignment: pb.SearchAssignment, *, cores: int) -> SearchTask:
         raise InvalidArgument(field="algorithm", value=assignment.algorithm, expected=expected)
     task = task_of(assignment.environment, assignment.options)
     if task.card.pack:
-        expected = f"an environment of Dressage itself; processes of the environment pack {task.card.pack} run no search"
+        expected = (
+            f"an environment of Dressage itself; processes of the environment pack {task.card.pack} run no search"
+        )
         raise InvalidArgument(field="environment", value=task.card.id, expected=expected)
     scale, target = assignment.scale or 1.0, assignment.target if assignment.HasField("target") else None
     if not 0 < scale <= _MAX_SCALE:  # refuses NaN as well
