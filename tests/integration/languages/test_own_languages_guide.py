@@ -37,7 +37,7 @@ def test_the_commands_of_the_guide_run_offline_to_a_score(vacuum: Path, run: Any
 
 
 def test_a_registered_language_is_listed_drawn_and_removed(vacuum: Path, run: Any, home: Path) -> None:
-    assert "vacuum/CleanRoom" in run("dressage envs list").stdout
+    assert "vacuum/CleanRoom" in run("dressage envs list --json").stdout
     listed = json.loads(run("dressage programs languages --json").stdout)["languages"]
     assert [row["name"] for row in listed] == ["vacuum"] and listed[0]["engine"] == "compiled"
     picture = run("dressage programs render 'DEF run m( forward suck m)' --task vacuum/CleanRoom --out run.png")

@@ -109,6 +109,7 @@ def test_nothing_of_our_environment_is_there(inside, monkeypatch):
     assert out["environ"]["HOME"] == os.path.realpath(out["environ"]["HOME"]) == out["environ"]["TMPDIR"]
     assert set(out["environ"]) <= {
         "PATH", "LANG", "HOME", "TMPDIR", "PYTHONHASHSEED", "PYTHONUNBUFFERED", "MUJOCO_GL", "PYGLFW_LIBRARY",
+        "DRESSAGE_SANDBOXED",
         "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NPROC", "PJRT_NPROC",
     }  # fmt: skip
     assert out["fds"] <= 6  # three standard ones, the channel's two, and the listing itself

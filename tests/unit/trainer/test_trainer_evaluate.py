@@ -236,7 +236,7 @@ async def test_a_value_beyond_single_precision_is_refused(tmp_path):
     [
         (
             dict(environment="CartPool-v1"),
-            "environment: unknown environment 'CartPool-v1'; known environments: CartPole-v1",
+            "environment: unknown environment 'CartPool-v1'; did you mean CartPole-v1? known environments: CartPole-v1",
         ),
         (dict(policy__kind="cubic"), "policy.kind: invalid value (got 'cubic'); expected one of mlp, linear"),
         (

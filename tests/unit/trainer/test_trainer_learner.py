@@ -14,6 +14,7 @@ pytest.importorskip("mujoco")
 from dressage.policies import Policy, PolicyCard
 from dressage_trainer import checkpoints, learner
 from dressage_trainer.backends import stacked
+from dressage_trainer.backends.metrics import scalars as tagged
 from dressage_trainer.messages import MemberTask, TrainSpec
 
 from tests.unit.trainer.event_files import scalars
@@ -169,7 +170,9 @@ def test_a_row_has_every_diagnostic_and_tensorboard_shows_the_same_values(tmp_pa
         assert list(shown) == [row["step"] for row in rows] == [128, 256]
         for row in rows:
             assert row.keys() == {"step", *names.values()}
-            assert shown[row["step"]] == {tag: np.float32(row[name]) for tag, name in names.items()}
+            # The names of the tags are tested with those of Stable-Baselines3.
+            assert shown[row["step"]] == {tag: np.float32(value) for tag, value in tagged(row).items()}
+            assert len(shown[row["step"]]) == len(row) + 1  # the entropy twice, once negated
 
 
 @pytest.mark.parametrize(("environment", "reward"), [("HalfCheetah-v5", CHEETAH), ("InvertedPendulum-v5", PENDULUM)])

@@ -146,9 +146,10 @@ class RunServicer:
         if fence is not Fence.OPEN:
             return fence
         if row is not None and about is not None:
-            # Set at once, so that short trainings appear; the sum over all running assignments replaces it soon.
-            gauge = metrics.STEPS_PER_SECOND.labels(row.run.pool, assignments.environment_of(about.work))
-            gauge.set(report.progress.steps_per_second)
+            # Set at once, so that short assignments appear; the sum over all running ones replaces it soon.
+            labels = row.run.pool, assignments.environment_of(about.work)
+            metrics.STEPS_PER_SECOND.labels(*labels).set(report.progress.steps_per_second)
+            metrics.CANDIDATES_PER_SECOND.labels(*labels).set(report.progress.candidates_per_second)
         if report.result.HasField("failure"):
             count_failure(report.result.failure)
         if report.HasField("result") or report.HasField("evaluation"):
