@@ -168,8 +168,14 @@ def script() -> list[Answer]:
             when=role("You list what a judge has to look for"),
         ),
         Answer(vote("not_met", "partly", "not_met", "it falls"), when=role("You are the video judge", 1), repeat=True),
-        Answer(vote("met", "not_met", "partly", "it stands aside"), when=role("You are the video judge", 2, 3, 4), repeat=True),
-        Answer(vote("met", "met", "met", "it stands in the middle"), when=role("You are the video judge", 5), repeat=True),
+        Answer(
+            vote("met", "not_met", "partly", "it stands aside"),
+            when=role("You are the video judge", 2, 3, 4),
+            repeat=True,
+        ),
+        Answer(
+            vote("met", "met", "met", "it stands in the middle"), when=role("You are the video judge", 5), repeat=True
+        ),
         *synthesis(course),
         Answer(
             calls=(Call("get_iteration", {"number": 1}), Call("get_dynamics", {"number": 1})), when=revises(course, 1)
