@@ -29,7 +29,7 @@ install: ## Install everything for one machine into .venv
 	@$(SYNC) --no-default-groups --extra local
 	@tools/system-packages egl
 
-demo: install ## Train "run forward fast" on HalfCheetah-v5: a policy, its scores and a video, in about 3 minutes
+demo: install ## Train "run forward fast" on HalfCheetah-v5: a policy, its scores and a video, in about 2 minutes
 	@PATH="$(CURDIR)/$(RUN):$$PATH" tools/demo "$(DEMO_DIR)"
 
 examples: install ## Replay every recorded behaviour (about half an hour on 2 cores)
