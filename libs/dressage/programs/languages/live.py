@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dressage.errors import InvalidArgument
-from dressage.programs.engine.grammar import Grammar
 from dressage.programs.engine.trees import Nodes, unflatten
 from dressage.programs.family import CompiledFamily, Outcome, Rules
+from dressage.programs.languages.described import DescribedFamily
 from dressage.programs.languages.description import COMPILED, Description
 from dressage.programs.languages.failures import plugin_code
 from dressage.programs.languages.plugin import Plugin
@@ -22,60 +22,18 @@ from dressage.programs.languages.stepped import (
     play_stepped,
 )
 from dressage.programs.search.parallel import Scorer
-from dressage.programs.syntax import Language, Program
-from dressage.programs.tasks_text import LanguageText, TaskText
+from dressage.programs.syntax import Program
 from dressage.programs.trace import Trace, trace
 
 _KERNEL_DIGITS = 12
 
 
 @dataclass(frozen=True)
-class SteppedFamily:
+class SteppedFamily(DescribedFamily):
     """A family whose environments are stepped in Python; see `dressage.programs.family.Family`."""
 
-    description: Description
     plugin: Plugin
     _environments: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """See `Family`."""
-        return self.description.name
-
-    @property
-    def language(self) -> Language:
-        """See `Family`."""
-        return self.description.language
-
-    @property
-    def text(self) -> LanguageText:
-        """See `Family`."""
-        return self.description.text
-
-    @property
-    def tasks(self) -> Mapping[str, TaskText]:
-        """See `Family`."""
-        return self.description.tasks
-
-    @property
-    def grammar(self) -> Grammar:
-        """See `Family`."""
-        return self.description.grammar
-
-    @property
-    def note(self) -> str:
-        """See `Family`."""
-        return self.description.note
-
-    @property
-    def own(self) -> tuple[str, ...]:
-        """See `Family`."""
-        return self.description.own
-
-    @property
-    def prompt(self) -> str:
-        """See `Family`."""
-        return self.description.prompt
 
     def scorer(self, task: str, profile: str, states: Sequence[int]) -> Scorer:
         """See `Family`."""

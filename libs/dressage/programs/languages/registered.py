@@ -6,67 +6,23 @@ in any other process it starts a sandboxed one to play or trace.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dressage.envs import custom
 from dressage.errors import InvalidArgument
-from dressage.programs.engine.grammar import Grammar
 from dressage.programs.family import Outcome
-from dressage.programs.languages.description import Description
+from dressage.programs.languages.described import DescribedFamily
 from dressage.programs.languages.store import read_description
 from dressage.programs.search.parallel import Scorer
-from dressage.programs.syntax import Language, Program
-from dressage.programs.tasks_text import LanguageText, TaskText
+from dressage.programs.syntax import Program
 from dressage.programs.trace import Trace
 from dressage.sandbox import lockdown
 
 
 @dataclass(frozen=True)
-class RegisteredFamily:
+class RegisteredFamily(DescribedFamily):
     """A registered language; see `dressage.programs.family.Family`."""
-
-    description: Description
-
-    @property
-    def name(self) -> str:
-        """See `Family`."""
-        return self.description.name
-
-    @property
-    def language(self) -> Language:
-        """See `Family`."""
-        return self.description.language
-
-    @property
-    def text(self) -> LanguageText:
-        """See `Family`."""
-        return self.description.text
-
-    @property
-    def tasks(self) -> Mapping[str, TaskText]:
-        """See `Family`."""
-        return self.description.tasks
-
-    @property
-    def grammar(self) -> Grammar:
-        """See `Family`."""
-        return self.description.grammar
-
-    @property
-    def note(self) -> str:
-        """See `Family`."""
-        return self.description.note
-
-    @property
-    def own(self) -> tuple[str, ...]:
-        """See `Family`."""
-        return self.description.own
-
-    @property
-    def prompt(self) -> str:
-        """See `Family`."""
-        return self.description.prompt
 
     def scorer(self, task: str, profile: str, states: Sequence[int]) -> Scorer:
         """See `Family`. In a sandboxed process only.
