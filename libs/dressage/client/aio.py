@@ -26,7 +26,7 @@ from dressage.api.v1 import session_service_pb2 as sessions_pb
 from dressage.api.v1 import session_service_pb2_grpc as sessions_grpc
 from dressage.client import names
 from dressage.client.calls import Caller, CallPolicy, open_channel
-from dressage.client.discovery import default_data_dir, find_local_server
+from dressage.client.discovery import default_data_dir, find_local_server, local_token
 from dressage.client.downloads import relative_path, write_whole
 
 ENDED = (
@@ -62,7 +62,8 @@ class AsyncClient:
 
         :param address: `host:port` or `https://host:port`; by default `$DRESSAGE_ADDRESS`, else the server that runs
             on the default data folder of this machine.
-        :param token: bearer token; by default `$DRESSAGE_TOKEN`.
+        :param token: bearer token; by default that of the server that runs on the default data folder, or
+            `$DRESSAGE_TOKEN`.
         :raises InvalidArgument: if the address is malformed.
         :raises FailedPrecondition: if no address is given and no server runs on this machine.
         """
@@ -74,8 +75,8 @@ class AsyncClient:
                     "no server: give an address, set DRESSAGE_ADDRESS, or start one with `dressage serve`",
                     reason="NO_SERVER",
                 )
-            address = local.address
-        token = token or environ.get("DRESSAGE_TOKEN")
+            address, token = local.address, token or local.token
+        token = token or environ.get("DRESSAGE_TOKEN") or local_token(address, default_data_dir(environ))
         metadata = (("authorization", f"Bearer {token}"),) if token else ()
         channel, bare = open_channel(address)
         return cls(Caller(channel=channel, address=bare, metadata=metadata, policy=policy or CallPolicy()))

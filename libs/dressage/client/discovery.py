@@ -1,21 +1,31 @@
 """Where the data of this machine lives, and whether a server runs on it.
 
-A server of one machine writes `server.json` ({address, pid}) into its data folder once it answers, and removes it
-when it stops. After a crash the file stays behind, so it is believed only if its process lives and its port accepts.
+A server of one machine writes `server.json` ({address, pid, token}) into its data folder once it answers, and removes it
+when it stops. After a crash the file stays behind, so it is believed only if its process lives and its port accepts. Only
+the user of the server may read the file; who can read it may call the server.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dressage import errors
 from dressage.places import default_data_dir
 
-__all__ = ["SERVER_FILE", "LocalServer", "default_data_dir", "find_local_server", "split_address"]
+__all__ = [
+    "SERVER_FILE",
+    "LocalServer",
+    "default_data_dir",
+    "find_local_server",
+    "is_loopback",
+    "local_token",
+    "split_address",
+]
 
 SERVER_FILE = "server.json"
 _PROBE_SECONDS = 1.0
@@ -27,6 +37,8 @@ class LocalServer:
 
     address: str
     pid: int
+    token: str | None = field(default=None, repr=False)
+    """The bearer token of its public API."""
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -44,10 +56,31 @@ def find_local_server(data_dir: Path) -> LocalServer | None:
     """The server that runs on a data folder, or None (no file, a dead process, a closed port)."""
     try:
         entry = json.loads((data_dir / SERVER_FILE).read_text(encoding="utf-8"))
-        server = LocalServer(address=str(entry["address"]), pid=int(entry["pid"]))
-    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+        server = LocalServer(str(entry["address"]), int(entry["pid"]), entry.get("token"))
+    except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError, KeyError, TypeError):
         return None
     return server if _process_lives(server.pid) and _port_accepts(server.address) else None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, without a port, is this machine by its loopback interface."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def local_token(address: str, data_dir: Path) -> str | None:
+    """The token of the server at an address, if it is the one that runs on a data folder of this machine; else None."""
+    server = find_local_server(data_dir)
+    if server is None:
+        return None
+    try:
+        (host, port), (own_host, own_port) = split_address(address), split_address(server.address)
+    except errors.InvalidArgument:
+        return None
+    same = host == own_host or (is_loopback(host) and is_loopback(own_host))
+    return server.token if same and port == own_port else None
 
 
 def _process_lives(pid: int) -> bool:

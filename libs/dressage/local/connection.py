@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 
 from dressage import errors
 from dressage.client import AsyncClient
-from dressage.client.discovery import default_data_dir, find_local_server
+from dressage.client.discovery import default_data_dir, find_local_server, local_token
 from dressage.places import data_dir
 
 T = TypeVar("T")
@@ -80,8 +80,10 @@ async def connect(server: ServerOptions, *, start: Start = "records") -> AsyncIt
     :raises FailedPrecondition: if there is no server and none may be started.
     """
     if server.address:
-        async with AsyncClient.connect(server.address, server.token) as client:
-            yield Connection(client, "remote", None, f" --address {client.address}", server.token)
+        token = server.token or await asyncio.to_thread(local_token, server.address, server.folder)
+        async with AsyncClient.connect(server.address, token) as client:
+            folder = "" if token == server.token else _folder_flag(server)
+            yield Connection(client, "remote", None, f" --address {client.address}{folder}", token)
         return
     deadline = time.monotonic() + _LOCKED_SECONDS
     while True:
@@ -129,14 +131,13 @@ def refuse_unusable(server: ServerOptions, connection: Connection, *, detach: bo
 
 async def _local(server: ServerOptions, start: Start) -> tuple[Connection, Callable[[], Awaitable[None]]]:
     """Return a connection to the server of the data folder, started if necessary, and a function that ends it."""
-    folder = server.folder
-    flags = (
-        f" --data-dir {shlex.quote(str(server.data_dir))}" if server.data_dir and folder != default_data_dir() else ""
-    )
+    folder, flags = server.folder, _folder_flag(server)
     running = await asyncio.to_thread(find_local_server, folder)
     if running is not None:
-        client = AsyncClient.connect(running.address, server.token)
-        return Connection(client, "joined", folder / "artifacts", flags, server.token), _nothing
+        # The file comes first: $DRESSAGE_TOKEN may be meant for another server.
+        token = running.token or server.token
+        client = AsyncClient.connect(running.address, token)
+        return Connection(client, "joined", folder / "artifacts", flags, token), _nothing
     if start == "no":
         raise errors.FailedPrecondition(
             f"no server runs on {folder}: start one with `dressage serve`, or give one with --address",
@@ -153,7 +154,13 @@ async def _local(server: ServerOptions, start: Start) -> tuple[Connection, Calla
         recordings=server.recordings,
     )
     client = AsyncClient.connect(stack.address, stack.token)
-    return Connection(client, "stack", stack.artifacts, flags, read_only=start == "records"), stack.stop
+    return Connection(client, "stack", stack.artifacts, flags, stack.token, start == "records"), stack.stop
+
+
+def _folder_flag(server: ServerOptions) -> str:
+    """The option, with a leading space, that names a data folder other than the default one."""
+    named = server.data_dir is not None and server.folder != default_data_dir()
+    return f" --data-dir {shlex.quote(str(server.data_dir))}" if named else ""
 
 
 async def _nothing() -> None:

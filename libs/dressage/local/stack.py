@@ -2,14 +2,14 @@
 
 Each service has its own server on a free port, so that only the addresses differ from a cluster. Services start from the
 leaves to the orchestrator and stop in reverse. The orchestrator locks the data folder; a full stack writes `server.json`,
-so that other commands use it. Only the settings of llm-agent read API keys; trainers start with a clean environment.
+so that other commands use it. The data folder and its files are private to the user, and so is the token in that file, which
+every call must send: other users of the machine reach the loopback port. Only the settings of llm-agent read API keys; trainers start with a clean environment.
 """
 
 from __future__ import annotations
 
 import asyncio
 import importlib
-import ipaddress
 import json
 import os
 import secrets
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Self, TextIO
 
 from dressage import errors
-from dressage.client.discovery import SERVER_FILE, split_address
+from dressage.client.discovery import SERVER_FILE, is_loopback, split_address
 from dressage.installation import install_command
 
 _STOP_SECONDS = 60.0
@@ -36,7 +36,7 @@ class LocalStack:
     """`host:port` of the public API."""
     artifacts: Path
     """Folder of the artifact store."""
-    token: str | None = None
+    token: str = field(repr=False)
     """The public API's bearer token."""
     _stops: list[Stop] = field(default_factory=list)
 
@@ -60,6 +60,7 @@ class LocalStack:
         :param full: False for a stack that only reads and records, and does not resume sessions.
         :param hold: leave interrupted sessions alone until a request concerns them.
         :param address: of the public API; any address except loopback requires a token.
+        :param token: bearer token of the public API; by default one that is generated for the data folder.
         :param api_base: API endpoint of the language model's provider.
         :param api_bases: further endpoints, which sessions may choose for single roles.
         :param metrics: host:port of the Prometheus metrics of all services; None: no metrics.
@@ -70,6 +71,7 @@ class LocalStack:
         """
         check_exposure(address, token)
         _make_folder(data_dir)
+        token = token or _own_token(data_dir)
         _configure_logs(data_dir, log)
         artifacts = data_dir / "artifacts"
         stack = cls(address="", artifacts=artifacts, token=token)
@@ -123,10 +125,11 @@ class LocalStack:
         return str(service.address)
 
     def _announce(self, path: Path) -> None:
-        """Write the address for other commands on this machine; it is removed when the stack stops."""
+        """Write address and token for other commands of this user; the file is removed when the stack stops."""
         from dressage.artifacts.atomic import write_bytes
 
-        write_bytes(path, json.dumps({"address": self.address, "pid": os.getpid()}).encode())
+        facts = {"address": _reachable(self.address), "pid": os.getpid(), "token": self.token}
+        write_bytes(path, json.dumps(facts).encode())
 
         async def withdraw() -> None:
             path.unlink(missing_ok=True)
@@ -146,8 +149,12 @@ class LocalStack:
 
 
 def _make_folder(data_dir: Path) -> None:
+    from dressage.artifacts.atomic import PRIVATE_FOLDER, make_private_folder
+
     try:
-        data_dir.mkdir(parents=True, exist_ok=True)
+        make_private_folder(data_dir)
+        if data_dir.stat().st_uid == os.geteuid():  # a folder of another user, such as a mounted volume, stays as it is
+            data_dir.chmod(PRIVATE_FOLDER)
     except OSError as error:
         raise errors.InvalidArgument(
             field="--data-dir",
@@ -155,6 +162,21 @@ def _make_folder(data_dir: Path) -> None:
             value=str(data_dir),
             expected="a folder that can be written to",
         ) from error
+
+
+def _own_token(data_dir: Path) -> str:
+    """The token of a data folder, generated on first use. It is kept, so that clients survive a restart of the server."""
+    from dressage.artifacts.atomic import write_bytes
+
+    path = data_dir / "api_token.secret"
+    write_bytes(path, secrets.token_urlsafe(32).encode(), if_absent=True)
+    return path.read_text("ascii")
+
+
+def _reachable(address: str) -> str:
+    """The address at which commands of this machine reach a server: loopback for one that listens everywhere."""
+    host, _, port = address.rpartition(":")
+    return {"0.0.0.0": "127.0.0.1:", "[::]": "[::1]:", "": "127.0.0.1:"}.get(host, f"{host}:") + port
 
 
 def check_exposure(address: str, token: str | None) -> None:
@@ -165,11 +187,7 @@ def check_exposure(address: str, token: str | None) -> None:
     host, port = address.rpartition(":")[::2]
     if port != "0":
         host = split_address(address)[0]
-    try:
-        local = ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        local = host == "localhost"
-    if not local and not token:
+    if not is_loopback(host) and not token:
         raise errors.InvalidArgument(
             field="--address", value=address, expected="a loopback address, or a token (--token or DRESSAGE_TOKEN)"
         )
@@ -204,10 +222,13 @@ def _configure_logs(data_dir: Path, stream: TextIO | None) -> None:
     if stream is not None:
         logs.configure(format="text", level="info", stream=stream)
         return
+    from dressage.artifacts.atomic import make_private_file, make_private_folder
+
     folder = data_dir / "logs"
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private_folder(folder)
     path = folder / "server.log"
     if path.exists() and path.stat().st_size > _LOG_BYTES:
         path.replace(folder / "server.log.1")
+    make_private_file(path)
     # It stays open, because loggers write to it until the process ends.
     logs.configure(format="json", level="info", stream=path.open("a", encoding="utf-8", buffering=1))

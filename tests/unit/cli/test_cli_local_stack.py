@@ -18,9 +18,10 @@ from dressage import errors
 from dressage.api.v1 import session_pb2
 from dressage.cli import run
 from dressage.client import AsyncClient
+from dressage.client.discovery import is_loopback
 from dressage.local import connection
 from dressage.local.connection import ServerOptions as Where
-from dressage.local.stack import LocalStack
+from dressage.local.stack import LocalStack, _reachable
 from pydantic_settings import BaseSettings
 
 from tests.fakes.orchestrator import FakeOrchestrator, serving
@@ -97,7 +98,7 @@ def services(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
 async def test_services_start_from_the_leaves_and_stop_in_reverse(services: Recorder, tmp_path: Path):
     stack = await LocalStack.start(tmp_path / "new" / "folder", api_base="http://model")
     announced = json.loads((tmp_path / "new" / "folder" / "server.json").read_text())
-    assert announced == {"address": stack.address, "pid": os.getpid()}
+    assert announced == {"address": stack.address, "pid": os.getpid(), "token": stack.token}
     await stack.stop()
     await stack.stop()
     assert not (tmp_path / "new" / "folder" / "server.json").exists()
@@ -108,7 +109,26 @@ async def test_services_start_from_the_leaves_and_stop_in_reverse(services: Reco
     assert (orchestrator.llm_agent_address, orchestrator.judge_address) == ("127.0.0.1:5001", "127.0.0.1:5003")
     assert agent.api_base == "http://model"
     assert {settings.store_url for settings in services.settings.values()} == {str(stack.artifacts)}
-    assert orchestrator.auth_token is None, "the public API on loopback asks for no token"
+    assert orchestrator.auth_token == stack.token and agent.auth_token not in ("", None, stack.token)
+
+
+async def test_a_data_folder_keeps_its_token_and_another_has_another(services: Recorder, tmp_path: Path):
+    tokens = []
+    for folder in ("a", "a", "b"):
+        stack = await LocalStack.start(tmp_path / folder)
+        await stack.stop()
+        tokens.append(stack.token)
+    assert tokens[0] == tokens[1] != tokens[2]
+    stack = await LocalStack.start(tmp_path / "a", token="given")
+    await stack.stop()
+    assert services.settings["dressage_orchestrator"].auth_token == "given"
+
+
+@pytest.mark.parametrize("listening", ["0.0.0.0:7400", "[::]:7400", "10.0.0.1:7400", "127.0.0.1:7400"])
+async def test_commands_of_the_machine_reach_a_server_that_listens_everywhere(listening: str):
+    reached = _reachable(listening)
+    assert reached.endswith(":7400")
+    assert reached == listening or is_loopback(reached.rpartition(":")[0])
 
 
 async def test_a_service_that_does_not_start_takes_the_others_down(services: Recorder, tmp_path: Path):
@@ -145,9 +165,10 @@ async def test_a_running_server_is_joined_and_a_dead_one_is_not(
     services: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     async with serving(FakeOrchestrator()) as address:
-        (tmp_path / "server.json").write_text(json.dumps({"address": address, "pid": os.getpid()}))
-        async with connection.connect(Where(data_dir=tmp_path), start="full") as joined:
-            assert (joined.kind, joined.client.address) == ("joined", address)
+        facts = {"address": address, "pid": os.getpid(), "token": "its own"}
+        (tmp_path / "server.json").write_text(json.dumps(facts))
+        async with connection.connect(Where(data_dir=tmp_path, token="of another server"), start="full") as joined:
+            assert (joined.kind, joined.client.address, joined.token) == ("joined", address, "its own")
             assert joined.local_path("sessions/none") is None
     assert services.log == []
     async with connection.connect(Where(data_dir=tmp_path), start="full") as own:
