@@ -2,8 +2,9 @@
 
 Each service has its own server on a free port, so that only the addresses differ from a cluster. Services start from the
 leaves to the orchestrator and stop in reverse. The orchestrator locks the data folder; a full stack writes `server.json`,
-so that other commands use it. The data folder and its files are private to the user, and so is the token in that file, which
-every call must send: other users of the machine reach the loopback port. Only the settings of llm-agent read API keys; trainers start with a clean environment.
+so that other commands use it. Other users of the machine reach the loopback ports: every call must send the token in that file,
+which like the data folder is private to the user. Only the settings of llm-agent read API keys; trainers start with a clean
+environment.
 """
 
 from __future__ import annotations

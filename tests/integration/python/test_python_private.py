@@ -41,7 +41,6 @@ METHODS = [
     for service in proto.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ]
-NOBODY = 65534
 
 
 class Served:
@@ -164,7 +163,7 @@ os.setgroups([]); os.setgid(65534); os.setuid(65534)
 seen = {}
 for path in paths:
     try:
-        seen[path] = "listed" if os.path.isdir(path) and os.listdir(path) is not None else open(path, "rb").read(1) and "read"
+        seen[path] = os.listdir(path) if os.path.isdir(path) else len(open(path, "rb").read(1))
     except OSError as error:
         pass
 channel = grpc.insecure_channel(address)
