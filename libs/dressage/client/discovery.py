@@ -7,7 +7,6 @@ the user of the server may read the file; who can read it may call the server.
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 import socket
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dressage import errors
+from dressage.addresses import is_loopback, split_address
 from dressage.places import default_data_dir
 
 __all__ = [
@@ -41,17 +41,6 @@ class LocalServer:
     """The bearer token of its public API."""
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[v6]:port`.
-
-    :raises InvalidArgument: if it is not of that form.
-    """
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536 or "/" in host:
-        raise errors.InvalidArgument(field="address", value=address, expected="HOST:PORT, for example 127.0.0.1:7400")
-    return host.strip("[]"), int(port)
-
-
 def find_local_server(data_dir: Path) -> LocalServer | None:
     """The server that runs on a data folder, or None (no file, a dead process, a closed port)."""
     try:
@@ -62,21 +51,13 @@ def find_local_server(data_dir: Path) -> LocalServer | None:
     return server if _process_lives(server.pid) and _port_accepts(server.address) else None
 
 
-def is_loopback(host: str) -> bool:
-    """Whether a host, without a port, is this machine by its loopback interface."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def local_token(address: str, data_dir: Path) -> str | None:
     """The token of the server at an address, if it is the one that runs on a data folder of this machine; else None."""
     server = find_local_server(data_dir)
     if server is None:
         return None
     try:
-        (host, port), (own_host, own_port) = split_address(address), split_address(server.address)
+        (host, port), (own_host, own_port) = (split_address(a.rpartition("://")[2]) for a in (address, server.address))
     except errors.InvalidArgument:
         return None
     same = host == own_host or (is_loopback(host) and is_loopback(own_host))

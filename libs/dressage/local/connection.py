@@ -11,13 +11,14 @@ import shlex
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from dressage import errors
 from dressage.client import AsyncClient
 from dressage.client.discovery import default_data_dir, find_local_server, local_token
+from dressage.client.endpoints import Endpoint, Trust
 from dressage.places import data_dir
 
 T = TypeVar("T")
@@ -40,6 +41,8 @@ class ServerOptions:
     recordings: Path | None = None
     api_bases: tuple[str, ...] = ()
     """Further endpoints, which sessions choose for single roles."""
+    trust: Trust = field(default_factory=Trust)
+    """Whom the client trusts, for a named server."""
 
     @property
     def folder(self) -> Path:
@@ -58,8 +61,6 @@ class Connection:
     """The folder of the artifact store, if it is on this machine."""
     flags: str = ""
     """Options, with a leading space, with which another command uses the same server."""
-    token: str | None = None
-    """The bearer token that the client sends."""
     read_only: bool = False
     """No server runs on the data folder but the one in this process, and that one continues no session."""
 
@@ -81,9 +82,8 @@ async def connect(server: ServerOptions, *, start: Start = "records") -> AsyncIt
     """
     if server.address:
         token = server.token or await asyncio.to_thread(local_token, server.address, server.folder)
-        async with AsyncClient.connect(server.address, token) as client:
-            folder = "" if token == server.token else _folder_flag(server)
-            yield Connection(client, "remote", None, f" --address {client.address}{folder}", token)
+        async with AsyncClient.connect(server.address, token, trust=server.trust) as client:
+            yield Connection(client, "remote", None, _server_flags(server, client.endpoint))
         return
     deadline = time.monotonic() + _LOCKED_SECONDS
     while True:
@@ -136,8 +136,8 @@ async def _local(server: ServerOptions, start: Start) -> tuple[Connection, Calla
     if running is not None:
         # The file comes first: $DRESSAGE_TOKEN may be meant for another server.
         token = running.token or server.token
-        client = AsyncClient.connect(running.address, token)
-        return Connection(client, "joined", folder / "artifacts", flags, token), _nothing
+        client = AsyncClient.connect(f"http://{running.address}", token)
+        return Connection(client, "joined", folder / "artifacts", flags), _nothing
     if start == "no":
         raise errors.FailedPrecondition(
             f"no server runs on {folder}: start one with `dressage serve`, or give one with --address",
@@ -153,8 +153,18 @@ async def _local(server: ServerOptions, start: Start) -> tuple[Connection, Calla
         api_bases=server.api_bases,
         recordings=server.recordings,
     )
-    client = AsyncClient.connect(stack.address, stack.token)
-    return Connection(client, "stack", stack.artifacts, flags, stack.token, start == "records"), stack.stop
+    client = AsyncClient.connect(f"http://{stack.address}", stack.token)
+    return Connection(client, "stack", stack.artifacts, flags, read_only=start == "records"), stack.stop
+
+
+def _server_flags(server: ServerOptions, endpoint: Endpoint) -> str:
+    """The options that name a server; the token is not among them, but the data folder that has it."""
+    flags = f" --address {endpoint.url if endpoint.tls else endpoint.address}"
+    if server.trust.ca_file is not None:
+        flags += f" --ca-file {shlex.quote(str(server.trust.ca_file))}"
+    if endpoint.token != server.token:
+        flags += _folder_flag(server)
+    return flags + (" --insecure" if server.trust.insecure else "")
 
 
 def _folder_flag(server: ServerOptions) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 import dressage
 import grpc
 import pytest
+import trustme
 from dressage.api.internal.v1 import run_service_pb2
 from dressage.api.v1 import (
     artifact_service_pb2,
@@ -35,6 +36,7 @@ PROTOS = (
     artifact_service_pb2,
     benchmark_service_pb2,
 )
+AUTHORITY = trustme.CA()
 METHODS = [
     f"/{service.full_name}/{method.name}"
     for proto in PROTOS
@@ -44,7 +46,7 @@ METHODS = [
 
 
 class Served:
-    """A full stack on a data folder below a folder that every user may enter."""
+    """A full stack with TLS on a data folder below a folder that every user may enter."""
 
     def __init__(self, stack: LocalStack, data: Path) -> None:
         self.stack = stack
@@ -58,7 +60,11 @@ def served() -> Iterator[Served]:
         data = Path(folder) / "data"
         data.mkdir(mode=0o755)  # as an earlier version, or a person, made it
         loop = LoopThread()
-        stack = loop.run(LocalStack.start(data))
+        certificate, tls = AUTHORITY.issue_cert("localhost", "127.0.0.1"), (Path(folder) / "crt", Path(folder) / "key")
+        tls[0].write_bytes(certificate.cert_chain_pems[0].bytes())
+        certificate.private_key_pem.write_to_path(str(tls[1]))
+        AUTHORITY.cert_pem.write_to_path(str(Path(folder) / "ca.crt"))
+        stack = loop.run(LocalStack.start(data, tls=tls))
         try:
             yield Served(stack, data)
         finally:
@@ -132,6 +138,16 @@ def test_commands_on_the_folder_need_no_option(served: Served, searched: dressag
     options = ["--data-dir", other, "--address", served.stack.address]
     elsewhere = CliRunner().invoke(app, ["sessions", "list", "--json", *options])
     assert elsewhere.exit_code != 0 and "token missing or wrong" in str(elsewhere.exception)
+
+
+def test_other_machines_use_tls_and_the_token(served: Served):
+    assert served.stack.public != served.stack.address
+    options = ["--json", "--address", served.stack.public, "--data-dir", str(served.data.parent / "other")]
+    trust = ["--ca-file", str(served.data.parent / "ca.crt"), "--token", served.stack.token]
+    listed = CliRunner().invoke(app, ["sessions", "list", *options, *trust])
+    assert listed.exit_code == 0, listed.exception
+    without = CliRunner().invoke(app, ["sessions", "list", *options, *trust[:2]])
+    assert "token missing or wrong" in str(without.exception)
 
 
 def test_the_token_is_not_printed_and_not_logged(served: Served, searched: dressage.Result):

@@ -34,6 +34,10 @@ class Running:
     address: str
     stop: Any
 
+    @property
+    def local_address(self) -> str:
+        return self.address
+
 
 class Recorder:
     """Fake service packages that record their settings and the order of starts and stops."""
@@ -71,6 +75,7 @@ def services(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     class Common(BaseSettings):
         store_url: str = ""
         auth_token: str | None = None
+        peer_tokens: dict[str, str] = {}
         address: str = "127.0.0.1:0"
 
     class Agent(Common):
@@ -78,11 +83,14 @@ def services(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
 
     class Judge(Common):
         llm_agent_address: str = ""
+        llm_agent_token: str = ""
         renderer_address: str = ""
+        renderer_token: str = ""
 
     class Orchestrator(Judge):
         data_dir: Path = Path()
         judge_address: str = ""
+        judge_token: str = ""
         recover: bool = True
 
     kinds = dict(zip(SERVICES, (Agent, Common, Judge, Orchestrator), strict=True))
@@ -109,7 +117,13 @@ async def test_services_start_from_the_leaves_and_stop_in_reverse(services: Reco
     assert (orchestrator.llm_agent_address, orchestrator.judge_address) == ("127.0.0.1:5001", "127.0.0.1:5003")
     assert agent.api_base == "http://model"
     assert {settings.store_url for settings in services.settings.values()} == {str(stack.artifacts)}
-    assert orchestrator.auth_token == stack.token and agent.auth_token not in ("", None, stack.token)
+    judge, renderer = services.settings["dressage_judge"], services.settings["dressage_renderer"]
+    assert orchestrator.auth_token == stack.token and agent.auth_token is None
+    assert agent.peer_tokens == {"orchestrator": orchestrator.llm_agent_token, "judge": judge.llm_agent_token}
+    assert renderer.peer_tokens == {"orchestrator": orchestrator.renderer_token, "judge": judge.renderer_token}
+    assert judge.peer_tokens == {"orchestrator": orchestrator.judge_token}
+    pairs = [*agent.peer_tokens.values(), *renderer.peer_tokens.values(), *judge.peer_tokens.values(), stack.token]
+    assert len(set(pairs)) == 6 and all(len(token) >= 32 for token in pairs), "a token for each pair"
 
 
 async def test_a_data_folder_keeps_its_token_and_another_has_another(services: Recorder, tmp_path: Path):
@@ -168,7 +182,7 @@ async def test_a_running_server_is_joined_and_a_dead_one_is_not(
         facts = {"address": address, "pid": os.getpid(), "token": "its own"}
         (tmp_path / "server.json").write_text(json.dumps(facts))
         async with connection.connect(Where(data_dir=tmp_path, token="of another server"), start="full") as joined:
-            assert (joined.kind, joined.client.address, joined.token) == ("joined", address, "its own")
+            assert (joined.kind, joined.client.address, joined.client.endpoint.token) == ("joined", address, "its own")
             assert joined.local_path("sessions/none") is None
     assert services.log == []
     async with connection.connect(Where(data_dir=tmp_path), start="full") as own:
