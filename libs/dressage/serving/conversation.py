@@ -71,7 +71,9 @@ async def converse(
         call.cancel()
 
 
-async def _until_none(requests: asyncio.Queue[agent_pb.ConverseRequest | None]) -> AsyncIterator[agent_pb.ConverseRequest]:
+async def _until_none(
+    requests: asyncio.Queue[agent_pb.ConverseRequest | None],
+) -> AsyncIterator[agent_pb.ConverseRequest]:
     """Yield what is put into the queue, up to None."""
     while (request := await requests.get()) is not None:
         yield request
