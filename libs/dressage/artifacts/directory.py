@@ -25,7 +25,7 @@ class DirectoryStore:
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
         with _errors_mapped("open", str(self.root)):
-            self.root.mkdir(parents=True, exist_ok=True)
+            atomic.make_private_folder(self.root)
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False, synced: bool = True) -> bool:
         """Write the bytes; return whether they were written (see `ArtifactStore.put`)."""
