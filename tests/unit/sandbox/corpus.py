@@ -8,10 +8,11 @@ in the environment of the parent, in its memory and in a file.
 SECRET = "do-not-tell"
 
 DESCRIPTORS = {
-    # The first of all, because others leave descriptors of their own. Three standard ones, and the two of the channel.
+    # The first of all, because others leave descriptors of their own.
     "finds descriptors of its parent": """
 import os
-out['did'] = [fd for fd in range(5, 1024) if os.path.exists(f'/proc/self/fd/{fd}')]
+own = {0, 1, 2, channel._read_fd, channel._write_fd}
+out['did'] = [fd for fd in range(1024) if fd not in own and os.path.exists(f'/proc/self/fd/{fd}')]
 """,
 }
 FILES = {

@@ -49,10 +49,10 @@ def become(uid: int, folder: Path) -> None:
 def main(uid: int, folder: Path) -> None:
     if uid:
         become(uid, folder)
+    from corpus import FATAL, GENERATED, JUDGE, RAW, REWARD, SECRET
     from dressage.contracts import run_judge_in_sandbox, score_in_sandbox
     from dressage.envs.cards import load_card
     from dressage.envs.trajectory import load_check_trajectories
-    from corpus import FATAL, GENERATED, JUDGE, RAW, REWARD, SECRET
     from dressage.sandbox import Limits, SandboxFailure, run
 
     os.environ["DRESSAGE_RUN_TOKEN"] = SECRET

@@ -52,7 +52,7 @@ def run_sources(channel):
 
         def run(source=source):
             out = {}
-            exec(source, {"out": out, "request": request})
+            exec(source, {"out": out, "request": request, "channel": channel})
             return out.get("did")
 
         outcomes[name] = _outcome(run)

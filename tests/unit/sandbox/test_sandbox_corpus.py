@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.sandbox.corpus import CALLS, FATAL, GENERATED, RAW, SECRET
 from dressage.sandbox.capabilities import capabilities
+
+from tests.unit.sandbox.corpus import CALLS, FATAL, GENERATED, RAW, SECRET
 
 _ORDINARY = 65534
 _SECONDS = 300
