@@ -200,6 +200,10 @@ class Method(Protocol):
         """
         return
 
+    def refusal_to_continue(self, spec: v1.SessionSpec) -> str:
+        """Return why an iteration cannot continue from its parent's policies; empty if it can."""
+        return f"the method {self.name!r} trains no policies that could continue"
+
     def estimate(self, spec: v1.SessionSpec, *, episode_steps: int) -> Estimate:
         """Estimate the usage of one iteration of a spec with defaults.
 

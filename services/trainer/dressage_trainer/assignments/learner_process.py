@@ -33,7 +33,7 @@ LEARNER = "dressage_trainer.learner:learn"
 LEARNER_LIMITS = Limits(memory_bytes=8 * GIB, file_bytes=2 * GIB, scratch_bytes=8 * GIB)
 """The folder has room for three of the largest checkpoints: the two that are kept and the one that is being written."""
 _GROUPS = {"sb3": "dressage_trainer.backends.sb3.groups"}
-_OF_THE_MACHINE = frozenset({"OUT_OF_DISK", "LEARNER_IO"})
+_OF_THE_MACHINE = frozenset({"OUT_OF_DISK", "LEARNER_IO", "NO_DECISION"})
 
 
 def learner_sandbox(*, backend: str, cores: int, compiled: Path | None) -> SandboxSpec:

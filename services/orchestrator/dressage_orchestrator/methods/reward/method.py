@@ -30,8 +30,10 @@ from dressage_orchestrator.methods.reward import (
     tools,
     trained_judge,
     training,
+    warm_starts,
 )
 from dressage_orchestrator.methods.reward.code import Code, checked, repaired, shown
+from dressage_orchestrator.methods.reward.naming import trainings
 from dressage_orchestrator.methods.reward.prescreening import prescreen
 from dressage_orchestrator.methods.reward.reviewing import reviewed
 from dressage_orchestrator.methods.reward.spec import has_code_judge
@@ -43,7 +45,7 @@ _PROPOSAL_JSON = (
     *("name", "number", "parent", "author", "diagnosis", "planned_change", "lesson", "lesson_tier", "notes"),
     *("addressed_notes", "structural_rewrite", "edited"),
 )
-_REWARD_JSON = ("latex", "terms", "configs", "hyperparameter_reasoning", "steps_per_member")
+_REWARD_JSON = ("latex", "terms", "configs", "hyperparameter_reasoning", "steps_per_member", "warm_start")
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,10 @@ class RewardMethod(Method):
     def validate(self, full: v1.SessionSpec) -> None:
         """Refuse a spec that contradicts itself."""
         spec.validate(full)
+
+    def refusal_to_continue(self, full: v1.SessionSpec) -> str:
+        """Return why the backend and the algorithm cannot continue from a policy; empty if they can."""
+        return warm_starts.unsupported(full)
 
     def estimate(self, full: v1.SessionSpec, *, episode_steps: int) -> Estimate:
         """Return the estimate of one iteration: authors, trainings and evaluations."""
@@ -135,7 +141,7 @@ class RewardSession:
 
         def look() -> Json:
             iteration = self._context.store.iteration(number)
-            tries = len(training.trainings(iteration))
+            tries = len(trainings(iteration))
             if not iteration.reward.source or not tries:
                 return None
             return {"source": iteration.reward.source, "author": iteration.author, "tries": tries}
@@ -239,7 +245,7 @@ class RewardSession:
             return None
         number = resource_names.parse_iteration(session.best_iteration)[1]
         iteration = self._context.store.iteration(number)
-        trained = training.trainings(iteration)
+        trained = trainings(iteration)
         members = self._context.store.members(trained[-1]) if trained else []
         best_config = iteration.reward.best_config
         member = best_member([m for m in members if not best_config or m.config == best_config])
