@@ -36,16 +36,15 @@ async def _fetch(context: AssignmentContext, member: pb.MemberSpec) -> MemberSta
         raise InvalidArgument(message, field="start") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    card = dict(policy.card)
-    earlier = card.get("provenance", {})
+    description = policy.description
     provenance = {
         "policy": bundle,
-        "env_steps": earlier.get("env_steps", 0),
+        "env_steps": description.provenance.get("env_steps", 0),
         "value_network": "kept" if member.start.keeps_value else "reset",
     }
     return MemberStart(
         weights=dict(policy.weights),
-        statistics={name: float(value) for name, value in card.get("statistics", {}).items()},
+        statistics={name: float(value) for name, value in description.statistics.items()},
         keeps_value=member.start.keeps_value,
         provenance=provenance,
     )
