@@ -272,10 +272,15 @@ class Sessions:
         part = method.estimate(full, episode_steps=episode)
         known = await self.read(lambda tx: speeds.mean(tx, part.kind, full.pool)) if part.kind else None
         seconds = method.seconds(full, part, cores=available_cores(), known=known)
+        longest = part.longest()
+        most = method.seconds(full, longest, cores=available_cores(), known=known)
         answer = pb.EstimateSessionResponse(
             spec=full,
             env_steps_per_iteration=part.env_steps,
             minutes_per_iteration=seconds / 60,
+            most_env_steps_per_iteration=longest.env_steps,
+            most_minutes_per_iteration=max(most, seconds) / 60,
+            measured=part.measured,
             method=method.name,
             goal=method.goal(full),
             max_episode_steps=episode,

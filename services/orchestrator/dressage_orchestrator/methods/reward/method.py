@@ -87,10 +87,12 @@ class RewardMethod(Method):
         return spec.estimate(full, episode_steps=episode_steps)
 
     def seconds(self, full: v1.SessionSpec, estimate: Estimate, *, cores: int, known: float | None) -> float:
-        """Return the expected seconds of an iteration, from earlier runs' speed or the preset's."""
+        """Return the expected seconds of an iteration, from a measured session or from earlier runs' speed or the preset's."""
+        if estimate.measured and known is None:
+            return estimate.measured_core_seconds / max(1, cores)
         return durations.iteration_seconds(
             full,
-            env_steps=estimate.env_steps,
+            env_steps=estimate.measured_env_steps if estimate.measured else estimate.env_steps,
             evaluation_env_steps=estimate.evaluation_env_steps,
             cores=cores,
             known=known,

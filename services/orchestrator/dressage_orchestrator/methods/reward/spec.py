@@ -10,6 +10,7 @@ from dressage.envs.cards import load_card
 from dressage.errors import InvalidArgument
 from dressage.training import sac
 from dressage.training.hyperparameters import STEP_FACTORS, Hyperparameters, check_sizes
+from dressage.training.measured import MeasuredSession, measured_session
 from dressage.training.preset import load_preset
 
 from dressage_orchestrator.lifecycle.method import Estimate
@@ -156,13 +157,29 @@ def estimate(spec: v1.SessionSpec, *, episode_steps: int) -> Estimate:
     """Return the estimate of an iteration: model calls by role, training and evaluation of every member."""
     reward = spec.reward
     episodes = (reward.evaluations - 1) * reward.checkpoint_episodes + reward.evaluation_episodes
+    measured = _measured(spec)
     return Estimate(
+        most_env_steps=members_of(spec) * reward.max_steps_per_member,
+        measured_env_steps=reward.seeds * measured.steps if measured else 0,
+        measured_core_seconds=measured.core_seconds * reward.seeds / measured.seeds if measured else 0.0,
+        measured=measured.text() if measured else "",
         env_steps=env_steps_per_iteration(spec),
         evaluation_env_steps=members_of(spec) * episodes * episode_steps,
         kind=kind_of_run(spec),
         calls=model_calls(spec),
         options_of_author=_options_of_author(spec),
     )
+
+
+def _measured(spec: v1.SessionSpec) -> MeasuredSession | None:
+    """Return the measured session of the intent's class, if the spec trains as that did: until it passes."""
+    reward, environment = spec.reward, spec.environment.removeprefix("environments/")
+    found = measured_session(environment, spec.intent)
+    if found is None or not continues(spec) or not may_stop_early(spec, len(reward.configs)):
+        return None
+    if reward.config_variants or reward.reward_source or reward.max_steps_per_member < found.steps:
+        return None
+    return found
 
 
 def _options_of_author(spec: v1.SessionSpec) -> tuple[str, ...]:
