@@ -1,8 +1,9 @@
 """Runs all services in this process, on loopback, with SQLite and a folder.
 
 Each service has its own server on a free port, so that only the addresses differ from a cluster. Services start from the
-leaves to the orchestrator and stop in reverse. The orchestrator locks the data folder; a full stack writes `server.json`,
-so that other commands use it. Only the settings of llm-agent read API keys; trainers start with a clean environment.
+leaves to the orchestrator, and the console after it if it is requested; they stop in reverse. The orchestrator locks the
+data folder; a full stack writes `server.json`, so that other commands use it. Only the settings of llm-agent read API keys;
+trainers start with a clean environment.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class LocalStack:
     """Folder of the artifact store."""
     token: str | None = None
     """The public API's bearer token."""
+    console: str | None = None
+    """`host:port` of the console; None if it was not requested."""
     _stops: list[Stop] = field(default_factory=list)
 
     @classmethod
@@ -53,6 +56,7 @@ class LocalStack:
         api_bases: Sequence[str] = (),
         metrics: str | None = None,
         recordings: Path | None = None,
+        console: str | None = None,
         log: TextIO | None = None,
     ) -> Self:
         """Start the services on a data folder, which is created if missing.
@@ -64,11 +68,14 @@ class LocalStack:
         :param api_bases: further endpoints, which sessions may choose for single roles.
         :param metrics: host:port of the Prometheus metrics of all services; None: no metrics.
         :param recordings: folder of recorded sessions, for models named `recorded/NAME`.
+        :param console: host:port of the console, under the same rule as `address`; None: no console.
         :param log: output of the log as text; by default JSON lines in `logs/server.log` of the data folder.
         :raises FailedPrecondition: if another server runs on the folder, or an extra is not installed.
         :raises InvalidArgument: for an invalid setting.
         """
         check_exposure(address, token)
+        if console is not None:
+            check_exposure(console, token, field="--console")
         _make_folder(data_dir)
         _configure_logs(data_dir, log)
         artifacts = data_dir / "artifacts"
@@ -96,6 +103,9 @@ class LocalStack:
                 return stack
             leaves = await stack._launch_leaves(common, model)
             stack.address = await stack._launch("dressage_orchestrator", {**public, **leaves})
+            if console is not None:
+                settings = {"address": console, "orchestrator_address": stack.address, "metrics_address": None}
+                stack.console = await stack._launch("dressage_console", settings)
             stack._announce(data_dir / SERVER_FILE)
         except BaseException:
             await stack.stop()
@@ -157,7 +167,7 @@ def _make_folder(data_dir: Path) -> None:
         ) from error
 
 
-def check_exposure(address: str, token: str | None) -> None:
+def check_exposure(address: str, token: str | None, *, field: str = "--address") -> None:
     """Refuse to listen beyond loopback without a token.
 
     :raises InvalidArgument: if the address is malformed, or is not loopback and there is no token.
@@ -171,7 +181,7 @@ def check_exposure(address: str, token: str | None) -> None:
         local = host == "localhost"
     if not local and not token:
         raise errors.InvalidArgument(
-            field="--address", value=address, expected="a loopback address, or a token (--token or DRESSAGE_TOKEN)"
+            field=field, value=address, expected="a loopback address, or a token (--token or DRESSAGE_TOKEN)"
         )
 
 

@@ -16,8 +16,8 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 CONFIG_VARIABLE = "DRESSAGE_CONFIG"
 
 
-class ServingSettings(BaseSettings):
-    """Settings that every service has."""
+class ProcessSettings(BaseSettings):
+    """Settings that every server process has."""
 
     model_config = SettingsConfigDict(env_prefix="DRESSAGE_", extra="ignore", frozen=True)
 
@@ -27,7 +27,6 @@ class ServingSettings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="least severe level that is logged"
     )
-    auth_token: SecretStr | None = Field(None, description="bearer token that callers must send")
     grace_seconds: float = Field(
         10.0, ge=0, le=600, description="seconds that running calls may take to end on SIGTERM"
     )
@@ -47,7 +46,13 @@ class ServingSettings(BaseSettings):
         return (init_settings, env_settings, *file)
 
 
-SettingsT = TypeVar("SettingsT", bound=ServingSettings)
+class ServingSettings(ProcessSettings):
+    """Settings that every gRPC service has."""
+
+    auth_token: SecretStr | None = Field(None, description="bearer token that callers must send")
+
+
+SettingsT = TypeVar("SettingsT", bound=ProcessSettings)
 
 
 def load(kind: type[SettingsT]) -> SettingsT:
