@@ -23,6 +23,8 @@ NONCE = "__DRESSAGE_NONCE__"
 _ENCODINGS = (("br", ".br"), ("gzip", ".gz"))
 _IMMUTABLE = "public, max-age=31536000, immutable"
 
+_SCRIPT_POLICY = "default-src 'none'; script-src 'self'; connect-src 'self'"
+
 _NOT_BUILT = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Dressage</title>
 <h1>Dressage</h1><p>This installation has no built page. Build it with <code>make console</code> and reload.</p>
 <p>The API is served: see <code>docs/console.md</code>.</p></html>"""
@@ -72,6 +74,8 @@ class Assets:
             "content-type": file.content_type,
             "cache-control": _IMMUTABLE if path.startswith("assets/") else "no-cache",
             "vary": "accept-encoding",
+            # A worker obeys the policy of its own script, not that of the page.
+            "content-security-policy": _SCRIPT_POLICY,
         }
         if encoding != "identity":
             headers["content-encoding"] = encoding

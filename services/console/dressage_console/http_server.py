@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -34,7 +35,7 @@ def bind(address: str) -> socket.socket:
         return socket.create_server((host, int(port)), family=family, backlog=256)
     except OSError as error:
         raise FailedPrecondition(
-            f"the console cannot listen on {address}: {error.strerror or error}", reason="ADDRESS_IN_USE"
+            f"the console cannot listen on {address}: {os.strerror(error.errno) if error.errno else error}", reason="ADDRESS_IN_USE"
         ) from error
 
 

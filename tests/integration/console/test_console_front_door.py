@@ -332,6 +332,7 @@ async def test_files_of_the_page_are_compressed_and_kept(stack: Stack, tmp_path:
         assert f"'nonce-{nonce}'" in first.headers["content-security-policy"]
         packed = await front.http.get("/assets/app-1a2b.js", headers={"accept-encoding": "identity"})
         assert packed.text == "plain" and "immutable" in packed.headers["cache-control"]
+        assert "connect-src 'self'" in packed.headers["content-security-policy"], "a worker obeys its script's policy"
         async with front.http.stream("GET", "/assets/app-1a2b.js", headers={"accept-encoding": "br, gzip"}) as answer:
             assert answer.headers["content-encoding"] == "br"
             assert b"".join([chunk async for chunk in answer.aiter_raw()]) == b"packed"

@@ -15,7 +15,7 @@ import { router } from './router'
 
 const theme = createTheme({
   primaryColor: 'cyan',
-  primaryShade: { light: 8, dark: 7 },
+  primaryShade: 9,
   autoContrast: true,
   defaultRadius: 'md',
   fontFamily: 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", sans-serif',

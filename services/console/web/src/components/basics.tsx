@@ -17,13 +17,13 @@ const COLORS: Partial<Record<SessionState, string>> = {
 export function StateBadge({ state, waiting = false }: { state: SessionState; waiting?: boolean }) {
   if (waiting) {
     return (
-      <Badge variant="light" color="grape" autoContrast>
+      <Badge variant="light" color="grape" className="whole">
         needs approval
       </Badge>
     )
   }
   return (
-    <Badge variant="light" color={COLORS[state] ?? 'gray'} className={state === SessionState.RUNNING ? 'running' : undefined}>
+    <Badge variant="light" color={COLORS[state] ?? 'gray'} leftSection={state === SessionState.RUNNING ? <span className="pulse" /> : undefined} className="whole">
       {stateName(state)}
     </Badge>
   )

@@ -344,10 +344,14 @@ function Plan({ form }: { form: Form }) {
           )}
         </Stack>
       )}
-      <Text size="xs" c="dimmed" mt="md" mb={4}>
-        The same in a terminal
-      </Text>
-      <Command text={command} />
+      {form.intent.trim() !== '' && (
+        <>
+          <Text size="xs" c="dimmed" mt="md" mb={4}>
+            The same in a terminal
+          </Text>
+          <Command text={command} />
+        </>
+      )}
     </Panel>
   )
 }

@@ -216,7 +216,7 @@ function NothingShown({ filtered, trash }: { filtered: boolean; trash: boolean }
   )
 }
 
-const COLUMNS = '36px minmax(220px, 3fr) 130px minmax(120px, 1.2fr) 110px 150px 90px 92px'
+const COLUMNS = '28px minmax(220px, 3fr) 150px minmax(120px, 1.1fr) 100px 170px 70px 96px'
 
 function SessionTable({ rows, chosen, onChoose }: { rows: Session[]; chosen: Set<string>; onChoose: (chosen: Set<string>) => void }) {
   const narrow = useMediaQuery('(max-width: 60em)') === true
@@ -347,12 +347,12 @@ function Row({ session, narrow, now, chosen, onToggle }: RowProps) {
 function State({ session }: { session: Session }) {
   const running = session.state === SessionState.RUNNING
   return (
-    <Group gap={6} wrap="nowrap">
+    <Box>
       <StateBadge state={session.state} waiting={running && session.awaitingApproval > 0} />
       {running && session.awaitingApproval === 0 && (
-        <Text size="xs" c="dimmed" className="numbers" visibleFrom="md">{`${session.currentIteration} ${phaseName(session.phase)}`}</Text>
+        <Text size="xs" c="dimmed" className="numbers one-line" visibleFrom="md">{`iteration ${session.currentIteration}, ${phaseName(session.phase)}`}</Text>
       )}
-    </Group>
+    </Box>
   )
 }
 

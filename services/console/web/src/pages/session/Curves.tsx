@@ -1,7 +1,8 @@
 // Curves of all members while they train, and of searches. Any metric can be added.
-import { Group, MultiSelect, SimpleGrid, Stack, Text } from '@mantine/core'
+import { Button, Checkbox, Group, Popover, ScrollArea, SimpleGrid, Stack, Text, TextInput } from '@mantine/core'
 import { useLocalStorage } from '@mantine/hooks'
-import { IconChartLine } from '@tabler/icons-react'
+import { IconChartLine, IconChevronDown } from '@tabler/icons-react'
+import { useState } from 'react'
 
 import { Chart, Legend, type Line, useColors } from '../../components/Chart'
 import { Empty } from '../../components/basics'
@@ -33,7 +34,9 @@ export function Curves({ session, live, iteration }: TabProps) {
   const at = live.session.iterations.get(iteration)
   const names = live.session.metricNames(iteration)
   const [stored, setStored] = useLocalStorage<string[]>({ key: 'dressage-metrics', defaultValue: DEFAULTS, getInitialValueInEffect: false })
-  const terms = names.filter((name) => /^term\//.test(name))
+  const [filter, setFilter] = useState('')
+  const toggle = (name: string) => setStored(stored.includes(name) ? stored.filter((entry) => entry !== name) : [...stored, name])
+  const terms = names.filter((name) => name.startsWith('term/'))
   const shown = stored.filter((name) => names.includes(name))
   const goal = session.method === 'reward' ? session.spec?.passThreshold : undefined
   const search = at?.search
@@ -49,20 +52,32 @@ export function Curves({ session, live, iteration }: TabProps) {
   return (
     <Stack>
       {names.length > 0 && (
-        <Group justify="space-between" align="flex-end">
+        <Group justify="space-between" align="center">
           <Legend lines={members.map((member, index) => ({ label: member.id, color: color(index) }))} />
-          <MultiSelect
-            aria-label="Metrics"
-            placeholder="add a metric"
-            data={names.map((value) => ({ value, label: metricTitle(value) }))}
-            value={shown}
-            onChange={(next) => setStored([...stored.filter((name) => !names.includes(name)), ...next])}
-            searchable
-            clearable
-            hidePickedOptions
-            w={{ base: '100%', sm: 420 }}
-            maxDropdownHeight={300}
-          />
+          <Popover position="bottom-end" withinPortal shadow="md" width={320}>
+            <Popover.Target>
+              <Button variant="default" size="compact-md" rightSection={<IconChevronDown size={15} />}>
+                {`Metrics: ${shown.length} of ${names.length}`}
+              </Button>
+            </Popover.Target>
+            <Popover.Dropdown>
+              <Stack gap="xs">
+                <TextInput aria-label="Search metrics" placeholder="Search" size="xs" value={filter} onChange={(event) => setFilter(event.currentTarget.value)} data-autofocus />
+                <ScrollArea.Autosize mah={320}>
+                  <Stack gap={6}>
+                    {names
+                      .filter((name) => metricTitle(name).toLowerCase().includes(filter.toLowerCase()))
+                      .map((name) => (
+                        <Checkbox key={name} size="xs" label={metricTitle(name)} checked={shown.includes(name)} onChange={() => toggle(name)} />
+                      ))}
+                  </Stack>
+                </ScrollArea.Autosize>
+                <Button size="compact-xs" variant="subtle" onClick={() => setStored(DEFAULTS)}>
+                  The usual ones
+                </Button>
+              </Stack>
+            </Popover.Dropdown>
+          </Popover>
         </Group>
       )}
       <SimpleGrid cols={{ base: 1, sm: 2, lg: 3 }} spacing="sm">

@@ -84,7 +84,7 @@ function Loaded({ name, session, live }: { name: string; session: Session; live:
           {numbers.length > 0 && (
             <Select
               aria-label="Iteration"
-              w={190}
+              w={220}
               size="sm"
               allowDeselect={false}
               data={numbers.map((number) => {
