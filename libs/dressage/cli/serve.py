@@ -22,6 +22,8 @@ def serve(
     address: str,
     token: str | None,
     api_base: str | None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
     metrics: str | None = None,
     recordings: Path | None = None,
     console: str | None = None,
@@ -29,6 +31,7 @@ def serve(
 ) -> None:
     """Serve until a signal. Running sessions stop at a checkpoint, and the next server resumes them.
 
+    :param tls_cert: certificate chain (PEM) of the address; needs its key.
     :param console: host:port of the console, or `off`; None: the port after the API's, or a free one if that is in use.
     :param open_browser: open the console in a browser.
     :param metrics: host:port of the Prometheus metrics; None: no metrics.
@@ -41,9 +44,13 @@ def serve(
             reason="ALREADY_SERVING",
             metadata={"address": running.address, "pid": str(running.pid)},
         )
+    if (tls_cert is None) != (tls_key is None):
+        missing = "--tls-key" if tls_key is None else "--tls-cert"
+        raise errors.InvalidArgument(field=missing, problem="missing", expected="both --tls-cert and --tls-key")
+    tls = (tls_cert, tls_key) if tls_cert and tls_key else None
     settings = {"address": address, "token": token, "api_base": api_base, "metrics": metrics, "recordings": recordings}
     settings["console"] = None if console == "off" else console or default_console(address)
-    asyncio.run(_serve(data_dir, settings, open_browser=open_browser))
+    asyncio.run(_serve(data_dir, {**settings, "tls": tls}, open_browser=open_browser))
 
 
 def default_console(address: str) -> str:
@@ -61,8 +68,7 @@ def default_console(address: str) -> str:
 
 def console_url(stack: LocalStack) -> str:
     """Address of the console for a browser. The token is in the fragment, which browsers do not send or log."""
-    fragment = f"#token={quote(stack.token, safe='')}" if stack.token else ""
-    return f"http://{stack.console}/{fragment}"
+    return f"{stack.console}/#token={quote(stack.token, safe='')}"
 
 
 async def _serve(data_dir: Path, settings: dict[str, Any], *, open_browser: bool) -> None:
@@ -71,7 +77,7 @@ async def _serve(data_dir: Path, settings: dict[str, Any], *, open_browser: bool
         loop.add_signal_handler(number, shutdown_requested.set)
     stack = await LocalStack.start(data_dir, **settings, log=sys.stderr)
     try:
-        print(f"serving on {stack.address}, data in {data_dir}; press Ctrl-C to stop", flush=True)
+        print(f"serving on {stack.public}, data in {data_dir}; press Ctrl-C to stop", flush=True)
         if stack.console is not None:
             print(f"console: {console_url(stack)}", flush=True)
             if open_browser:

@@ -163,7 +163,9 @@ def is_detail(event: event_pb2.Event, view: View) -> bool:
         return _is_member(event.judged.subject)
     if kind == "scored":  # the judgment of the iteration before it has the score
         return not event.scored.confirmed and event.iteration == view.judged_iteration
-    return kind == "evaluation_finished"
+    if kind == "check_finished":  # the check before the training has the line of a judge that passes
+        return event.check_finished.ok and event.check_finished.rollouts > 0
+    return kind in ("evaluation_finished", "artifact_written")  # the table at the end has policy and video
 
 
 def evaluating(view: View) -> tuple[int, int] | None:
@@ -345,7 +347,8 @@ def _format_reply(replied: event_pb2.AgentReplied) -> str | None:
 
 def _format_check(finished: event_pb2.CheckFinished) -> str:
     if finished.ok:
-        return f"{finished.subject} passed its check"
+        again = f" on {counted(finished.rollouts, 'rollout')} of trained policies" if finished.rollouts else ""
+        return f"{finished.subject} passed its check{again}"
     problems = "; ".join(
         f"{failure.rule}{f' at line {failure.line}' if failure.line else ''}: {failure.message}"
         for failure in finished.failures
@@ -426,7 +429,8 @@ def _format_judged(judged: event_pb2.Judged) -> str | None:
         return None  # there are too many single rollouts
     verdict = "passed" if judged.judgment.passed else "not passed"
     why = f": {judged.judgment.diagnosis}" if judged.judgment.diagnosis else ""
-    return f"{'/'.join(judged.subject.split('/')[-2:])} judged {judged.judgment.score:.2f}, {verdict}{why}"
+    member = f"{short(judged.subject)} " if _is_member(judged.subject) else ""  # else the iteration, which begins the line
+    return f"{member}judged {judged.judgment.score:.2f}, {verdict}{why}"
 
 
 _WITHOUT_LINE = ("progress", "phase_changed", "state_changed", "evaluation_finished", "search_improved")

@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import uvicorn
 from dressage.errors import FailedPrecondition, Unavailable
@@ -34,9 +35,8 @@ def bind(address: str) -> socket.socket:
     try:
         return socket.create_server((host, int(port)), family=family, backlog=256)
     except OSError as error:
-        raise FailedPrecondition(
-            f"the console cannot listen on {address}: {os.strerror(error.errno) if error.errno else error}", reason="ADDRESS_IN_USE"
-        ) from error
+        cause = os.strerror(error.errno) if error.errno else str(error)
+        raise FailedPrecondition(f"the console cannot listen on {address}: {cause}", reason="ADDRESS_IN_USE") from error
 
 
 class HttpServer:
@@ -44,11 +44,16 @@ class HttpServer:
 
     :param listening: from `bind`.
     :param grace_seconds: seconds that running requests may take to end when the server stops.
+    :param tls: certificate chain and private key (PEM); None: no TLS.
     """
 
-    def __init__(self, app: ASGIApp, listening: socket.socket, *, grace_seconds: float) -> None:
+    def __init__(
+        self, app: ASGIApp, listening: socket.socket, *, grace_seconds: float, tls: tuple[Path, Path] | None = None
+    ) -> None:
         config = uvicorn.Config(
             app,
+            ssl_certfile=tls[0] if tls else None,
+            ssl_keyfile=tls[1] if tls else None,
             log_config=None,
             access_log=False,
             server_header=False,

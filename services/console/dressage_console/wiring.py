@@ -55,7 +55,9 @@ async def start(settings: Settings) -> RunningService:
     limits = Limits(settings.call_seconds, settings.stream_seconds, settings.max_streams)
     upstream = Upstream(channel, limits)
     hosts = settings.allowed_hosts or (LOOPBACK_NAMES if ipaddress.ip_address(host).is_loopback else ())
-    server = HttpServer(application(upstream, hosts=hosts), listening, grace_seconds=settings.grace_seconds)
+    tls = (settings.tls_cert, settings.tls_key) if settings.tls_cert and settings.tls_key else None
+    app = application(upstream, hosts=hosts)
+    server = HttpServer(app, listening, grace_seconds=settings.grace_seconds, tls=tls)
     address = await server.start()
     structlog.get_logger("dressage.console").info("listening", address=address)
 

@@ -357,6 +357,8 @@ class Hyperparameters(google.protobuf.message.Message):
     TARGET_KL_FIELD_NUMBER: builtins.int
     HIDDEN_SIZES_FIELD_NUMBER: builtins.int
     INITIAL_LOG_STD_FIELD_NUMBER: builtins.int
+    OBSERVATION_CLIP_FIELD_NUMBER: builtins.int
+    REWARD_CLIP_FIELD_NUMBER: builtins.int
     learning_rate: builtins.float
     """Learning rate of Adam."""
     num_envs: builtins.int
@@ -383,6 +385,10 @@ class Hyperparameters(google.protobuf.message.Message):
     """Mean KL divergence above which an update is stopped early."""
     initial_log_std: builtins.float
     """Initial logarithm of the policy's standard deviation."""
+    observation_clip: builtins.float
+    """Bound of normalised observations, in standard deviations: they are clipped to plus and minus this value."""
+    reward_clip: builtins.float
+    """Bound of normalised rewards: they are clipped to plus and minus this value."""
     @property
     def hidden_sizes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Hidden layer sizes of the policy and value networks."""
@@ -404,9 +410,11 @@ class Hyperparameters(google.protobuf.message.Message):
         target_kl: builtins.float | None = ...,
         hidden_sizes: collections.abc.Iterable[builtins.int] | None = ...,
         initial_log_std: builtins.float | None = ...,
+        observation_clip: builtins.float | None = ...,
+        reward_clip: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_clip_range", b"_clip_range", "_discount", b"_discount", "_entropy_coef", b"_entropy_coef", "_epochs", b"_epochs", "_gae_lambda", b"_gae_lambda", "_initial_log_std", b"_initial_log_std", "_learning_rate", b"_learning_rate", "_max_grad_norm", b"_max_grad_norm", "_minibatch_size", b"_minibatch_size", "_num_envs", b"_num_envs", "_num_steps", b"_num_steps", "_target_kl", b"_target_kl", "_value_coef", b"_value_coef", "clip_range", b"clip_range", "discount", b"discount", "entropy_coef", b"entropy_coef", "epochs", b"epochs", "gae_lambda", b"gae_lambda", "initial_log_std", b"initial_log_std", "learning_rate", b"learning_rate", "max_grad_norm", b"max_grad_norm", "minibatch_size", b"minibatch_size", "num_envs", b"num_envs", "num_steps", b"num_steps", "target_kl", b"target_kl", "value_coef", b"value_coef"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_clip_range", b"_clip_range", "_discount", b"_discount", "_entropy_coef", b"_entropy_coef", "_epochs", b"_epochs", "_gae_lambda", b"_gae_lambda", "_initial_log_std", b"_initial_log_std", "_learning_rate", b"_learning_rate", "_max_grad_norm", b"_max_grad_norm", "_minibatch_size", b"_minibatch_size", "_num_envs", b"_num_envs", "_num_steps", b"_num_steps", "_target_kl", b"_target_kl", "_value_coef", b"_value_coef", "clip_range", b"clip_range", "discount", b"discount", "entropy_coef", b"entropy_coef", "epochs", b"epochs", "gae_lambda", b"gae_lambda", "hidden_sizes", b"hidden_sizes", "initial_log_std", b"initial_log_std", "learning_rate", b"learning_rate", "max_grad_norm", b"max_grad_norm", "minibatch_size", b"minibatch_size", "num_envs", b"num_envs", "num_steps", b"num_steps", "target_kl", b"target_kl", "value_coef", b"value_coef"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_clip_range", b"_clip_range", "_discount", b"_discount", "_entropy_coef", b"_entropy_coef", "_epochs", b"_epochs", "_gae_lambda", b"_gae_lambda", "_initial_log_std", b"_initial_log_std", "_learning_rate", b"_learning_rate", "_max_grad_norm", b"_max_grad_norm", "_minibatch_size", b"_minibatch_size", "_num_envs", b"_num_envs", "_num_steps", b"_num_steps", "_observation_clip", b"_observation_clip", "_reward_clip", b"_reward_clip", "_target_kl", b"_target_kl", "_value_coef", b"_value_coef", "clip_range", b"clip_range", "discount", b"discount", "entropy_coef", b"entropy_coef", "epochs", b"epochs", "gae_lambda", b"gae_lambda", "initial_log_std", b"initial_log_std", "learning_rate", b"learning_rate", "max_grad_norm", b"max_grad_norm", "minibatch_size", b"minibatch_size", "num_envs", b"num_envs", "num_steps", b"num_steps", "observation_clip", b"observation_clip", "reward_clip", b"reward_clip", "target_kl", b"target_kl", "value_coef", b"value_coef"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_clip_range", b"_clip_range", "_discount", b"_discount", "_entropy_coef", b"_entropy_coef", "_epochs", b"_epochs", "_gae_lambda", b"_gae_lambda", "_initial_log_std", b"_initial_log_std", "_learning_rate", b"_learning_rate", "_max_grad_norm", b"_max_grad_norm", "_minibatch_size", b"_minibatch_size", "_num_envs", b"_num_envs", "_num_steps", b"_num_steps", "_observation_clip", b"_observation_clip", "_reward_clip", b"_reward_clip", "_target_kl", b"_target_kl", "_value_coef", b"_value_coef", "clip_range", b"clip_range", "discount", b"discount", "entropy_coef", b"entropy_coef", "epochs", b"epochs", "gae_lambda", b"gae_lambda", "hidden_sizes", b"hidden_sizes", "initial_log_std", b"initial_log_std", "learning_rate", b"learning_rate", "max_grad_norm", b"max_grad_norm", "minibatch_size", b"minibatch_size", "num_envs", b"num_envs", "num_steps", b"num_steps", "observation_clip", b"observation_clip", "reward_clip", b"reward_clip", "target_kl", b"target_kl", "value_coef", b"value_coef"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_clip_range", b"_clip_range"]) -> typing.Literal["clip_range"] | None: ...
     @typing.overload
@@ -429,6 +437,10 @@ class Hyperparameters(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_num_envs", b"_num_envs"]) -> typing.Literal["num_envs"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_num_steps", b"_num_steps"]) -> typing.Literal["num_steps"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_observation_clip", b"_observation_clip"]) -> typing.Literal["observation_clip"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_reward_clip", b"_reward_clip"]) -> typing.Literal["reward_clip"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_target_kl", b"_target_kl"]) -> typing.Literal["target_kl"] | None: ...
     @typing.overload
@@ -1129,6 +1141,7 @@ class Session(google.protobuf.message.Message):
     START_TIME_FIELD_NUMBER: builtins.int
     END_TIME_FIELD_NUMBER: builtins.int
     DELETE_TIME_FIELD_NUMBER: builtins.int
+    PURGE_TIME_FIELD_NUMBER: builtins.int
     ETAG_FIELD_NUMBER: builtins.int
     CURRENT_ITERATION_FIELD_NUMBER: builtins.int
     PHASE_FIELD_NUMBER: builtins.int
@@ -1226,6 +1239,10 @@ class Session(google.protobuf.message.Message):
         """Time of the deletion; not set unless deleted."""
 
     @property
+    def purge_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """Time after which a deleted session and its artifacts are removed (AIP-164); not set unless deleted."""
+
+    @property
     def best_judgment(self) -> Global___Judgment:
         """The judgment of the best iteration: the mean over seeds of its best config."""
 
@@ -1270,6 +1287,7 @@ class Session(google.protobuf.message.Message):
         start_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         end_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         delete_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        purge_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         etag: builtins.str = ...,
         current_iteration: builtins.int = ...,
         phase: Global___Phase.ValueType = ...,
@@ -1297,8 +1315,8 @@ class Session(google.protobuf.message.Message):
         cache_hits: builtins.int = ...,
         options_of_author: Global___EnvironmentOptions | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_best_score", b"_best_score", "best_judgment", b"best_judgment", "best_score", b"best_score", "confirmation", b"confirmation", "cost", b"cost", "create_time", b"create_time", "delete_time", b"delete_time", "end_time", b"end_time", "failure", b"failure", "label_agreement", b"label_agreement", "options_of_author", b"options_of_author", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "update_time", b"update_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_best_score", b"_best_score", "approval_wait_seconds", b"approval_wait_seconds", "awaiting_approval", b"awaiting_approval", "best_iteration", b"best_iteration", "best_judgment", b"best_judgment", "best_policy", b"best_policy", "best_score", b"best_score", "best_video", b"best_video", "cache_hits", b"cache_hits", "candidates", b"candidates", "confirmation", b"confirmation", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "current_iteration", b"current_iteration", "delete_time", b"delete_time", "end_time", b"end_time", "env_steps", b"env_steps", "env_steps_saved", b"env_steps_saved", "episodes", b"episodes", "epoch", b"epoch", "etag", b"etag", "exhausted_budget", b"exhausted_budget", "failure", b"failure", "goal", b"goal", "label_agreement", b"label_agreement", "method", b"method", "name", b"name", "options_of_author", b"options_of_author", "phase", b"phase", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "state", b"state", "state_reason", b"state_reason", "update_time", b"update_time"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_best_score", b"_best_score", "best_judgment", b"best_judgment", "best_score", b"best_score", "confirmation", b"confirmation", "cost", b"cost", "create_time", b"create_time", "delete_time", b"delete_time", "end_time", b"end_time", "failure", b"failure", "label_agreement", b"label_agreement", "options_of_author", b"options_of_author", "purge_time", b"purge_time", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "update_time", b"update_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_best_score", b"_best_score", "approval_wait_seconds", b"approval_wait_seconds", "awaiting_approval", b"awaiting_approval", "best_iteration", b"best_iteration", "best_judgment", b"best_judgment", "best_policy", b"best_policy", "best_score", b"best_score", "best_video", b"best_video", "cache_hits", b"cache_hits", "candidates", b"candidates", "confirmation", b"confirmation", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "current_iteration", b"current_iteration", "delete_time", b"delete_time", "end_time", b"end_time", "env_steps", b"env_steps", "env_steps_saved", b"env_steps_saved", "episodes", b"episodes", "epoch", b"epoch", "etag", b"etag", "exhausted_budget", b"exhausted_budget", "failure", b"failure", "goal", b"goal", "label_agreement", b"label_agreement", "method", b"method", "name", b"name", "options_of_author", b"options_of_author", "phase", b"phase", "purge_time", b"purge_time", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "state", b"state", "state_reason", b"state_reason", "update_time", b"update_time"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_best_score", b"_best_score"]) -> typing.Literal["best_score"] | None: ...
 
 Global___Session: typing_extensions.TypeAlias = Session

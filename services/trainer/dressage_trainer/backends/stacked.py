@@ -29,7 +29,7 @@ from dressage_trainer.ppo import snapshot
 from dressage_trainer.ppo.faults import Stop
 from dressage_trainer.ppo.interfaces import Arrays
 from dressage_trainer.ppo.members import MemberSpec, group_members
-from dressage_trainer.ppo.normalizer import CLIP, EPSILON
+from dressage_trainer.ppo.normalizer import EPSILON
 from dressage_trainer.ppo.ppo import PPO, Metrics
 from dressage_trainer.speed.lanes import LaneUpdate
 
@@ -64,7 +64,7 @@ class Group:
             members,
             environment=self._environment,
             # A value that is not finite stops only its member; an exception would end all.
-            reward=WatchedReward(setup.watch, setup.module, card, rows, on_not_finite="return"),
+            reward=WatchedReward(setup.module, card, rows, on_not_finite="return"),
             optimise=self._lanes,
         )
         self._metrics: list[MemberMetrics] = []
@@ -155,7 +155,7 @@ class Group:
             hidden_sizes=member.hyperparameters.hidden_sizes,
             normalize_observation=member.hyperparameters.normalize_observation,
             epsilon=EPSILON,
-            clip=CLIP,
+            clip=member.hyperparameters.observation_clip,
             environment_options=dict(self._setup.options.given()),
             statistics={
                 "obs_count": float(self.ppo.env.observations.moments.count[index]),
@@ -163,6 +163,7 @@ class Group:
                 "return_var": var,
                 "return_count": count,
                 "discount": member.hyperparameters.discount,
+                "reward_clip": member.hyperparameters.reward_clip,
             },
             provenance={
                 **self._setup.spec.provenance,
