@@ -1,9 +1,9 @@
 """Compare the checkpoint that `--checkpoint best` delivers with the last one, on fresh episodes.
 
 Reads sessions of the reward method that were run with `--checkpoint best`. For each member of each training both policies play
-the same episodes, of seeds that neither the training nor the session used, on stock Gymnasium; the session's judge scores all of
-them. A member whose last checkpoint was delivered has a difference of 0 and is not played. Prints a table, and the mean
-difference with its 95 % bootstrap interval over trainings.
+the same episodes on stock Gymnasium, of seeds that neither the training nor the session used; the session's judge scores all of
+them. Where the last checkpoint was delivered, the difference is 0. Prints a table, and the mean difference with its 95 %
+bootstrap interval over trainings.
 
     python tools/checkpoint_choice.py out/best/backflip out/best/sit_up
 """
@@ -59,10 +59,13 @@ async def read(data: Path) -> AsyncIterator[Training]:
                     continue
                 judge = connection.artifacts / assignment.name.partition("/assignments/")[0] / "judge.py"
                 for member in assignment.members:
-                    yield _training(member, session.spec.intent, judge.read_text(), connection.artifacts, assignment.name)
+                    yield training_of(
+                        member, session.spec.intent, judge.read_text(), connection.artifacts, assignment.name
+                    )
 
 
-def _training(member: v1.Member, intent: str, judge: str, artifacts: Path, training: str) -> Training:
+def training_of(member: v1.Member, intent: str, judge: str, artifacts: Path, training: str) -> Training:
+    """Return what a member of a training delivered and how its checkpoints were judged."""
     marks = tuple(
         (entry.env_step, float(np.mean([r.judgment.score for r in entry.rollouts])))
         for entry in member.evaluations
