@@ -1,11 +1,12 @@
-"""Compare the checkpoint that `--checkpoint best` delivers with the last one, on fresh episodes.
+"""Compare the checkpoint that `--checkpoint best` chooses with the last one, on fresh episodes.
 
-Reads sessions of the reward method that were run with `--checkpoint best`. For each member of each training both policies play
-the same episodes on stock Gymnasium, of seeds that neither the training nor the session used; the session's judge scores all of
-them. Where the last checkpoint was delivered, the difference is 0. Prints a table, and the mean difference with its 95 %
-bootstrap interval over trainings.
+Reads sessions of the reward method; whether they were run with `--checkpoint best` makes no difference. For each member of each
+training the best-judged checkpoint and the last one play the same episodes on stock Gymnasium: first those of the session's
+evaluation seeds, where the better one is chosen as a session chooses it, then fresh ones. The session's judge scores all
+episodes; a session itself judges three of its evaluation episodes. Where the last checkpoint is chosen, the difference is 0.
+Prints a table, and the mean difference with its 95 % bootstrap interval over trainings.
 
-    python tools/checkpoint_choice.py out/best/backflip out/best/sit_up
+    python tools/checkpoint_choice.py out/examples/backflip out/examples/sit_up
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ from dressage.envs.options import EnvOptions
 from dressage.envs.reference import rollout
 from dressage.local.connection import ServerOptions, connect
 from dressage.policies import load as load_bundle
+from dressage_orchestrator.lifecycle import aggregate
+from dressage_orchestrator.methods.reward.selecting import better_checkpoints
+from dressage_orchestrator.seeds import EVALUATION_SEED
 
 FIRST_SEED = 4_000_000
-"""Seed of the first episode, far from those of evaluations (1,000,000), confirmations (2,000,000) and `dressage eval`."""
+"""Seed of the first fresh episode, far from those of evaluations, confirmations and `dressage eval`."""
 _TOGETHER = 10
 """Episodes in lockstep, which bounds the memory of their recordings."""
 
@@ -38,13 +42,19 @@ class Training:
     name: str
     intent: str
     judge: str
-    last: Path
-    chosen: Path
-    """Bundles of policies; the same folder if the last checkpoint was delivered."""
+    policies: Path
+    """Folder with a bundle of each checkpoint, named after its steps."""
+    episodes: int
+    """Episodes of the session's last evaluation."""
     marks: tuple[tuple[int, float], ...]
     """Steps and score of each judged checkpoint, in order."""
-    delivered: int
-    """Steps of the delivered checkpoint."""
+    best: int | None
+    """Steps of the best-judged checkpoint; None if none scores higher than the last one."""
+
+    @property
+    def last(self) -> int:
+        """Steps of the last checkpoint."""
+        return self.marks[-1][0]
 
 
 async def read(data: Path) -> AsyncIterator[Training]:
@@ -59,43 +69,42 @@ async def read(data: Path) -> AsyncIterator[Training]:
                     continue
                 judge = connection.artifacts / assignment.name.partition("/assignments/")[0] / "judge.py"
                 for member in assignment.members:
-                    yield training_of(
-                        member, session.spec.intent, judge.read_text(), connection.artifacts, assignment.name
-                    )
+                    folder = connection.artifacts / assignment.name / "members" / member.name.rpartition("/")[2]
+                    yield training_of(member, session.spec, judge=judge.read_text(), folder=folder)
 
 
-def training_of(member: v1.Member, intent: str, judge: str, artifacts: Path, training: str) -> Training:
-    """Return what a member of a training delivered and how its checkpoints were judged."""
-    marks = tuple(
-        (entry.env_step, float(np.mean([r.judgment.score for r in entry.rollouts])))
-        for entry in member.evaluations
-        if entry.rollouts
-    )
-    last, delivered = marks[-1][0], member.delivered_env_step or marks[-1][0]
-    policies = artifacts / training / "members" / member.name.rpartition("/")[2] / "policies"
-    return Training(member.name, intent, judge, policies / str(last), policies / str(delivered), marks, delivered)
+def training_of(member: v1.Member, spec: v1.SessionSpec, *, judge: str, folder: Path) -> Training:
+    """Return a member's judged checkpoints.
+
+    :param folder: the member's artifacts.
+    """
+    scored = [(entry.env_step, aggregate.checkpoint_score(entry)) for entry in member.evaluations]
+    marks = tuple((step, score) for step, score in scored if score is not None)
+    best = better_checkpoints([member]).get(member.name.rpartition("/")[2])
+    episodes = spec.reward.evaluation_episodes
+    return Training(member.name, spec.intent, judge, folder / "policies", episodes, marks, best)
 
 
-def scores(bundle: Path, judge: str, episodes: int) -> np.ndarray:
-    """Return the judge's score of each fresh episode of a policy."""
-    policy = load_bundle(bundle)
+def score(training: Training, step: int, seeds: range) -> float:
+    """Return the judge's mean score of a checkpoint's episodes."""
+    policy = load_bundle(training.policies / str(step))
     card = policy.description
     options = EnvOptions.from_dict(card.environment_options)
     found: list[float] = []
-    for start in range(0, episodes, _TOGETHER):
-        seeds = range(FIRST_SEED + start, FIRST_SEED + min(start + _TOGETHER, episodes))
-        played = rollout(policy.act, card.environment, seeds, options, batched=True)
+    for start in range(0, len(seeds), _TOGETHER):
+        played = rollout(policy.act, card.environment, seeds[start : start + _TOGETHER], options, batched=True)
         with tempfile.TemporaryDirectory() as scratch:
-            found += [result.score for result in run_judge_in_sandbox(judge, played, scratch=Path(scratch))]
-    return np.array(found)
+            found += [result.score for result in run_judge_in_sandbox(training.judge, played, scratch=Path(scratch))]
+    return float(np.mean(found))
 
 
-def compare(training: Training, episodes: int) -> tuple[float, float]:
-    """Return the mean scores of the last and of the delivered checkpoint on fresh episodes."""
-    last = float(scores(training.last, training.judge, episodes).mean())
-    if training.chosen == training.last:
-        return last, last
-    return last, float(scores(training.chosen, training.judge, episodes).mean())
+def chosen(training: Training) -> int:
+    """Return the steps of the checkpoint that a session with `--checkpoint best` delivers."""
+    if training.best is None:
+        return training.last
+    seeds = range(EVALUATION_SEED, EVALUATION_SEED + training.episodes)
+    better = score(training, training.best, seeds) > score(training, training.last, seeds)
+    return training.best if better else training.last
 
 
 def interval(differences: Sequence[float]) -> tuple[float, float]:
@@ -114,20 +123,23 @@ async def trainings(folders: Sequence[Path]) -> list[Training]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path, nargs="+", help="data folder of a session with --checkpoint best")
-    parser.add_argument("--episodes", type=int, default=20)
+    parser.add_argument("folder", type=Path, nargs="+", help="data folder of sessions")
+    parser.add_argument("--episodes", type=int, default=20, help="fresh episodes of each policy")
     arguments = parser.parse_args()
+    seeds = range(FIRST_SEED, FIRST_SEED + arguments.episodes)
     differences = []
-    print("| behaviour | iteration | checkpoints as judged | delivered | last, fresh | delivered, fresh | difference |")
+    print("| behaviour | iteration | checkpoints as judged | chosen | last, fresh | chosen, fresh | difference |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for training in asyncio.run(trainings(arguments.folder)):
-        last, chosen = compare(training, arguments.episodes)
-        differences.append(chosen - last)
+        step = chosen(training)
+        last = score(training, training.last, seeds)
+        value = last if step == training.last else score(training, step, seeds)
+        differences.append(value - last)
         number = training.name.partition("/iterations/")[2].partition("/")[0]
         marks = " ".join(f"{score:.2f}" for _, score in training.marks)
-        place = [step for step, _ in training.marks].index(training.delivered) + 1
-        delivered = "last" if place == len(training.marks) else f"no. {place} of {len(training.marks)}"
-        row = f"{training.intent} | {number} | {marks} | {delivered} | {last:.2f} | {chosen:.2f} | {chosen - last:+.2f}"
+        place = [mark for mark, _ in training.marks].index(step) + 1
+        named = "last" if step == training.last else f"no. {place} of {len(training.marks)}"
+        row = f"{training.intent} | {number} | {marks} | {named} | {last:.2f} | {value:.2f} | {value - last:+.2f}"
         print(f"| {row} |", flush=True)
     low, high = interval(differences)
     print(f"\n{len(differences)} trainings, mean difference {np.mean(differences):+.3f} [{low:+.3f}, {high:+.3f}]")

@@ -1,4 +1,4 @@
-"""The comparison of checkpoints reads which policy was delivered, and its interval is that of a mean over trainings."""
+"""The comparison of checkpoints chooses as a session does, and its interval is that of a mean over trainings."""
 
 from __future__ import annotations
 
@@ -21,23 +21,28 @@ def tool():
     return module
 
 
-def member(delivered):
-    one = v1.Member(name="sessions/s/iterations/1/assignments/train/members/a-s0", delivered_env_step=delivered)
-    for step, scores in ((100, (0.8, 0.6)), (200, (0.2, 0.4))):
-        evaluation = one.evaluations.add(env_step=step)
+def training(tool, *checkpoints):
+    member = v1.Member(name="sessions/s/iterations/1/assignments/train/members/a-s0", policy="p")
+    for place, scores in enumerate(checkpoints, start=1):
+        evaluation = member.evaluations.add(env_step=100 * place)
         for score in scores:
             evaluation.rollouts.add().judgment.score = score
-    return one
+    spec = v1.SessionSpec(intent="hop", reward=v1.RewardSpec(evaluation_episodes=4))
+    return tool.training_of(member, spec, judge="judge", folder=Path("store"))
 
 
-@pytest.mark.parametrize(("delivered", "step"), [(0, 200), (100, 100)])
-def test_the_delivered_policy_is_the_chosen_or_the_last_one(tool, delivered, step):
-    training = tool.training_of(
-        member(delivered), "hop", "judge", Path("store"), "sessions/s/iterations/1/assignments/t"
-    )
-    assert training.marks == ((100, pytest.approx(0.7)), (200, pytest.approx(0.3))) and training.delivered == step
-    policies = Path("store/sessions/s/iterations/1/assignments/t/members/a-s0/policies")
-    assert training.chosen == policies / str(step) and training.last == policies / "200"
+@pytest.mark.parametrize(("on_search_seeds", "step"), [({100: 0.6, 200: 0.5}, 100), ({100: 0.4, 200: 0.5}, 200)])
+def test_the_best_is_chosen_only_if_it_is_better_on_search_seeds(tool, monkeypatch, on_search_seeds, step):
+    fell = training(tool, (0.8, 0.6), (0.2, 0.4))
+    assert fell.marks == ((100, pytest.approx(0.7)), (200, pytest.approx(0.3))) and fell.best == 100
+    seeds = []
+    monkeypatch.setattr(tool, "score", lambda _, mark, played: seeds.append(played) or on_search_seeds[mark])
+    assert tool.chosen(fell) == step and set(seeds) == {range(1_000_000, 1_000_004)}
+
+
+def test_a_last_checkpoint_that_is_the_best_is_kept(tool):
+    rose = training(tool, (0.2, 0.4), (0.8, 0.6))
+    assert rose.best is None and tool.chosen(rose) == rose.last == 200
 
 
 def test_the_interval_contains_the_mean_of_the_differences(tool):
