@@ -63,7 +63,7 @@ def _growth(estimate: pb.EstimateSessionResponse) -> float:
     """Return by which factor a later iteration may exceed the first: with tuning, by length and by one more config."""
     reward = estimate.spec.reward
     configs = max(len(reward.configs), 1)
-    # The first may already go on as long as an author may ask for.
+    # The first may already continue as long as an author may ask for.
     length = STEP_FACTORS[1] * reward.steps_per_member / max(reward.max_steps_per_member, reward.steps_per_member, 1)
     return max(1.0, length) * (configs + 1) / configs if reward.tune_hyperparameters else 1.0
 
@@ -105,7 +105,7 @@ def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
         text.append(f"  training  {steps} ({seeds}), about {minutes} an iteration{times}\n")
         if plan["most_env_steps_per_iteration"] > plan["env_steps_per_iteration"]:
             most, longest = plan["most_env_steps_per_iteration"], duration(60 * plan["most_minutes_per_iteration"])
-            text.append(f"            goes on while it improves: at most {most:,} steps, {longest} an iteration\n")
+            text.append(f"            continues while it improves: at most {most:,} steps, {longest} an iteration\n")
         if plan["measured"]:
             text.append(f"            expected from a measured session: {plan['measured']}\n")
         if estimate.spec.reward.tune_hyperparameters and iterations > 1:

@@ -399,7 +399,7 @@ def _format_progress(progress: event_pb2.Progress) -> str | None:
     if not progress.members:
         return None
     if progress.activity == "waiting":
-        return "waits for the judgments that decide whether it goes on"
+        return "waits for the judgments that decide whether it continues"
     # Training runs whole updates, so that a member may exceed its target.
     done = sum(min(member.env_steps, member.target_env_steps or member.env_steps) for member in progress.members)
     target = sum(member.target_env_steps for member in progress.members)
