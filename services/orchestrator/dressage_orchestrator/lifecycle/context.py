@@ -155,7 +155,9 @@ class SessionContext:
         def recorded() -> Json:
             self._replayed = False
             reason = None if final else self.store.cancel_reason()
-            return self._result(name, all_of_it) if reason is None else {"cancelled": reason}
+            result = self._result(name, all_of_it) if reason is None else {"cancelled": reason}
+            self.engine.retry(self.engine.database.sync)  # before the record of the step, which is synced too
+            return result
 
         self._replayed = True
         result = DBOS.run_step({"name": name}, lambda: self.engine.retry(recorded))
