@@ -53,6 +53,7 @@ class Group:
     def __init__(self, setup: MemberSetup, members: Sequence[MemberSpec], *, make_batch: Callable[..., Any]) -> None:
         self._setup, self._members = setup, list(members)
         self.names = [member.name for member in members]
+        self._starts = {task.member: task.start for task in setup.spec.members if task.start is not None}
         rows = len(members) * members[0].hyperparameters.num_envs
         spec, card = setup.spec, setup.card
         fields = fields_read(spec.reward_source, setup.module, card)
@@ -74,7 +75,17 @@ class Group:
         self._divergences = 0
 
     def begin(self) -> None:
-        """Open the metrics of a new run."""
+        """Put the members' start policies in place, and open the metrics of a new run."""
+        for index, name in enumerate(self.names):
+            start = self._starts.get(name)
+            if start is not None:
+                snapshot.continue_from(
+                    self.ppo,
+                    index,
+                    weights=dict(start.weights),
+                    statistics=start.statistics,
+                    keeps_value=start.keeps_value,
+                )
         self._open_metrics({})
 
     @property
@@ -171,6 +182,7 @@ class Group:
                 "seed": member.seed,
                 "env_steps": self.steps,
                 "hyperparameters": member.hyperparameters.to_dict(),
+                **({"continues": self._starts[member.name].provenance} if member.name in self._starts else {}),
                 "versions": versions_of(*_PACKAGES),
             },
         )
