@@ -532,7 +532,7 @@ class Budget(google.protobuf.message.Message):
     """Tokens for model calls; 0 means no limit."""
     @property
     def wall_time(self) -> google.protobuf.duration_pb2.Duration:
-        """Wall-clock time; not set means no limit."""
+        """Wall-clock time, at most ten years; not set means no limit."""
 
     def __init__(
         self,
