@@ -130,7 +130,10 @@ Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, max=10**9, help
 Steps = Annotated[
     int | None,
     typer.Option(
-        "--steps", parser=parse_count, metavar="N", help="Environment steps for each seed, such as 600k [preset]."
+        "--steps",
+        parser=parse_count,
+        metavar="N",
+        help="Environment steps for each seed, such as 600k: at most, where a training's progress decides [4 × preset].",
     ),
 ]
 Configs = Annotated[
@@ -196,8 +199,27 @@ EarlyStop = Annotated[
     bool | None,
     typer.Option(
         "--early-stop/--no-early-stop",
-        help="End a training once every seed passes with a margin at two successive checkpoints [unless configs are compared].",
+        help="End a training once it passes or no longer improves; go on while it improves [unless configs are compared].",
         show_default=False,
+    ),
+]
+Patience = Annotated[
+    int | None,
+    typer.Option(
+        "--patience",
+        metavar="N",
+        min=1,
+        max=100,
+        help="Checkpoints in a row without a rise after which a training ends that has its expected steps [2].",
+    ),
+]
+FromParent = Annotated[
+    str,
+    typer.Option(
+        "--from-parent",
+        metavar="auto|never|always",
+        show_default=False,
+        help="Whether an iteration continues from its parent's policies [auto: the author decides].",
     ),
 ]
 Checkpoint = Annotated[
@@ -258,6 +280,29 @@ Token = Annotated[
     str | None,
     typer.Option("--token", metavar="TOKEN", envvar="DRESSAGE_TOKEN", help="Bearer token of the server."),
 ]
+CaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-file",
+        metavar="FILE",
+        envvar="DRESSAGE_CA_FILE",
+        help="CA certificates (PEM) that verify the server; TLS [the system's, for https://].",
+    ),
+]
+Insecure = Annotated[
+    bool,
+    typer.Option(
+        "--insecure", envvar="DRESSAGE_INSECURE", help="Send the token to another machine without encryption."
+    ),
+]
+TlsCert = Annotated[
+    Path | None,
+    typer.Option("--tls-cert", metavar="FILE", envvar="DRESSAGE_TLS_CERT", help="Certificate chain (PEM): serve TLS."),
+]
+TlsKey = Annotated[
+    Path | None,
+    typer.Option("--tls-key", metavar="FILE", envvar="DRESSAGE_TLS_KEY", help="Private key (PEM) of the certificate."),
+]
 
 
 @dataclass(frozen=True)
@@ -268,15 +313,26 @@ class CommonOptions:
     data_dir: DataDir = None
     address: Address = None
     token: Token = None
+    ca_file: CaFile = None
+    insecure: Insecure = False
 
     def server(self, *, api_base: str | list[str] | None = None, recordings: Path | None = None) -> ServerOptions:
         """Return the options of the connection; imports gRPC."""
+        from dressage.client import Trust
         from dressage.local.connection import ServerOptions
         from dressage.sdk.role_options import by_role
 
         bases = by_role("--api-base", api_base or ())
         general = bases.pop("", None)
-        return ServerOptions(self.address, self.token, self.data_dir, general, recordings, tuple(bases.values()))
+        return ServerOptions(
+            self.address,
+            self.token,
+            self.data_dir,
+            general,
+            recordings,
+            tuple(bases.values()),
+            trust=Trust(self.ca_file, insecure=self.insecure),
+        )
 
 
 @dataclass(frozen=True)
@@ -329,6 +385,8 @@ class RunOptions:
     variants: Variants = False
     tune: Tune = None
     early_stop: EarlyStop = None
+    patience: Patience = None
+    from_parent: FromParent = ""
     checkpoint: Checkpoint = ""
     backend: Backend = ""
     algorithm: Algorithm = ""
@@ -376,6 +434,8 @@ class CaseOptions:
     video: Video = ""
     video_options: VideoOptions = None
     early_stop: EarlyStop = None
+    patience: Patience = None
+    from_parent: FromParent = ""
     checkpoint: Checkpoint = ""
     budget_dollars: BudgetDollars = None
     budget_tokens: BudgetTokens = None

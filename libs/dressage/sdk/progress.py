@@ -12,9 +12,10 @@ from types import MappingProxyType
 from typing import Any
 
 from dressage.api.v1 import event_pb2, session_pb2
-from dressage.sdk import methods
+from dressage.sdk import lengths, methods
 from dressage.sdk.checkpoints import Checkpoints
 from dressage.sdk.durations import duration
+from dressage.sdk.texts import counted as counted
 
 _KEPT_LINES = 8
 _DETAILED_ITERATIONS = 3
@@ -163,7 +164,9 @@ def is_detail(event: event_pb2.Event, view: View) -> bool:
         return _is_member(event.judged.subject)
     if kind == "scored":  # the judgment of the iteration before it has the score
         return not event.scored.confirmed and event.iteration == view.judged_iteration
-    return kind == "evaluation_finished"
+    if kind == "check_finished":  # the check before the training has the line of a judge that passes
+        return event.check_finished.ok and event.check_finished.rollouts > 0
+    return kind in ("evaluation_finished", "artifact_written")  # the table at the end has policy and video
 
 
 def evaluating(view: View) -> tuple[int, int] | None:
@@ -272,11 +275,6 @@ def short(name: str) -> str:
     return name.removeprefix(prefix) if name.startswith(prefix) else name.rsplit("/", 1)[-1]
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: `1 episode`, `2,000 episodes`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def return_text(value: float, *, decimals: int = 0) -> str:
     """Return a return as text, with an exponent if it is large."""
     return f"{value:.{decimals}f}" if abs(value) < 1e9 else f"{value:.3g}"
@@ -345,7 +343,8 @@ def _format_reply(replied: event_pb2.AgentReplied) -> str | None:
 
 def _format_check(finished: event_pb2.CheckFinished) -> str:
     if finished.ok:
-        return f"{finished.subject} passed its check"
+        again = f" on {counted(finished.rollouts, 'rollout')} of trained policies" if finished.rollouts else ""
+        return f"{finished.subject} passed its check{again}"
     problems = "; ".join(
         f"{failure.rule}{f' at line {failure.line}' if failure.line else ''}: {failure.message}"
         for failure in finished.failures
@@ -399,6 +398,8 @@ def _format_progress(progress: event_pb2.Progress) -> str | None:
         return f"searched {counted(progress.evaluated, 'candidate')} at {progress.candidates_per_second:,.0f} a second"
     if not progress.members:
         return None
+    if progress.activity == "waiting":
+        return "waits for the judgments that decide whether it goes on"
     # Training runs whole updates, so that a member may exceed its target.
     done = sum(min(member.env_steps, member.target_env_steps or member.env_steps) for member in progress.members)
     target = sum(member.target_env_steps for member in progress.members)
@@ -426,7 +427,10 @@ def _format_judged(judged: event_pb2.Judged) -> str | None:
         return None  # there are too many single rollouts
     verdict = "passed" if judged.judgment.passed else "not passed"
     why = f": {judged.judgment.diagnosis}" if judged.judgment.diagnosis else ""
-    return f"{'/'.join(judged.subject.split('/')[-2:])} judged {judged.judgment.score:.2f}, {verdict}{why}"
+    member = (
+        f"{short(judged.subject)} " if _is_member(judged.subject) else ""
+    )  # else the iteration, which begins the line
+    return f"{member}judged {judged.judgment.score:.2f}, {verdict}{why}"
 
 
 _WITHOUT_LINE = ("progress", "phase_changed", "state_changed", "evaluation_finished", "search_improved")
@@ -449,7 +453,9 @@ _WRITERS: dict[str, Any] = {
     "warning": lambda warning: f"warning: {warning.message}",
     "note_added": lambda given: _format_note(given),
     "screened": lambda screened: _format_screened(screened),
-    "training_stopped": lambda stopped: _format_stopped(stopped.early_stop),
+    "training_stopped": lambda stopped: lengths.stopped_text(stopped.early_stop),
+    "training_extended": lambda extended: lengths.extended_text(extended.extension),
+    "warm_started": lambda started: lengths.warm_start_text(started.warm_start),
     "approval_requested": lambda request: (
         f"waits for approval: dressage sessions approve {request.iteration.split('/')[1]}"
     ),
@@ -478,18 +484,3 @@ def _format_screened(screened: event_pb2.Screened) -> str | None:
     ending = ": sent back to its author" if screened.outcome == "rejected" else ""
     count = screening.trajectories
     return f"reward tried on {count} stored trajectories, rank agreement {screening.agreement:.2f}{ending}"
-
-
-def _format_stopped(stopped: session_pb2.EarlyStop) -> str:
-    """Return why a training ends early: `training ends early at 250,000 steps: …`"""
-    scored = (
-        f"every seed scored at least {stopped.score:.2f} at two checkpoints ({stopped.required_score:.2f} required)"
-    )
-    return (
-        f"training ends early at {counted(stopped.env_step, 'step')}: {scored}; {saved_text(stopped.env_steps_saved)}"
-    )
-
-
-def saved_text(steps: int) -> str:
-    """Return the environment steps that were not trained, as text."""
-    return f"{counted(steps, 'environment step')} saved"

@@ -78,6 +78,7 @@ def test_a_checkpoint_is_one_line_whatever_the_order_of_its_events() -> None:
         "[1] checkpoint at 100 steps: score 0.80 0.40, 1 of 2 passed; stock return 1 101; 1.00 1.00 m/s",
     ]
     assert not any("default-s" in line and "judged" in line for line in lines)
+    assert [line for line in lines if "judged 0.60" in line] == ["[1] judged 0.60, not passed"]
     assert sum("0.60" in line for line in lines) == 1, "the score of the iteration is shown once"
     assert [line for line in views[-1].lines if "checkpoint at" in line] == checkpoints
 
@@ -98,6 +99,16 @@ def test_quiet_shows_nothing_and_verbose_every_event() -> None:
     assert shown(story(), "quiet")[0] == []
     verbose = shown(story(), "verbose")[0]
     assert sum("judged" in line for line in verbose) >= 3 and sum("evaluated at" in line for line in verbose) >= 2
+
+
+def test_a_judge_that_passes_again_has_no_second_line() -> None:
+    first = ev.Event(sequence=1, iteration=1, check_finished=ev.CheckFinished(subject="judge", ok=True))
+    again = ev.Event(sequence=2, iteration=1, check_finished=ev.CheckFinished(subject="judge", ok=True, rollouts=3))
+    failure = ev.CheckFailure(rule="null_control", message="it passes backwards")
+    failed = ev.CheckFinished(subject="judge", ok=False, rollouts=3, failures=[failure])
+    lines = shown([first, again, ev.Event(sequence=3, iteration=1, check_finished=failed)], "normal")[0]
+    assert lines == ["[1] judge passed its check", "[1] judge failed its check: null_control: it passes backwards"]
+    assert "[1] judge passed its check on 3 rollouts of trained policies" in shown([first, again], "verbose")[0]
 
 
 def test_the_reason_of_a_failure_is_not_a_line_and_a_summary() -> None:

@@ -31,6 +31,7 @@ def reward(state, action, next_state, memory, np):
     return {"up": 1.0 - 0.1 * np.square(action).sum(-1), "late": 0.01 * memory.steps}
 '''
 PPO = {"num_envs": 4, "num_steps": 16, "minibatch_size": 32, "epochs": 2, "hidden_sizes": [8, 8]}
+CLIPPED = {**PPO, "observation_clip": 0.5, "reward_clip": 0.25}
 SAC = {"num_envs": 4, "minibatch_size": 16, "hidden_sizes": [8, 8], "normalize_observation": True}
 
 
@@ -110,6 +111,21 @@ def acts_alike(member, tmp_path, algorithm):
     np.testing.assert_allclose(
         session.run(["action"], {"observation": rows.astype(np.float32)})[0], expected, atol=1e-4
     )
+
+
+def test_clips_are_those_of_vec_normalize_in_training_and_export(tmp_path, monkeypatch):
+    from dressage_trainer.backends.sb3 import groups
+
+    made = []
+    original = groups.StoppingNormalizer
+    monkeypatch.setattr(groups, "StoppingNormalizer", lambda *a, **k: made.append(original(*a, **k)) or made[-1])
+    messages = run(tmp_path / "run", monkeypatch, algorithm="ppo", steps=128, members=(MemberTask("a", CLIPPED, 1),))
+    assert [(one.clip_obs, one.clip_reward) for one in made] == [(0.5, 0.25)]
+    (member,) = messages[-1].policies
+    card = PolicyCard.from_dict(member.card)
+    assert card.clip == 0.5 and card.statistics["reward_clip"] == 0.25
+    assert card.provenance["hyperparameters"]["observation_clip"] == 0.5
+    acts_alike(member, tmp_path, "ppo")
 
 
 def test_a_broken_reward_stops_its_member(tmp_path, monkeypatch):

@@ -29,7 +29,7 @@ from dressage_trainer.ppo import snapshot
 from dressage_trainer.ppo.faults import Stop
 from dressage_trainer.ppo.interfaces import Arrays
 from dressage_trainer.ppo.members import MemberSpec, group_members
-from dressage_trainer.ppo.normalizer import CLIP, EPSILON
+from dressage_trainer.ppo.normalizer import EPSILON
 from dressage_trainer.ppo.ppo import PPO, Metrics
 from dressage_trainer.speed.lanes import LaneUpdate
 
@@ -53,6 +53,7 @@ class Group:
     def __init__(self, setup: MemberSetup, members: Sequence[MemberSpec], *, make_batch: Callable[..., Any]) -> None:
         self._setup, self._members = setup, list(members)
         self.names = [member.name for member in members]
+        self._starts = {task.member: task.start for task in setup.spec.members if task.start is not None}
         rows = len(members) * members[0].hyperparameters.num_envs
         spec, card = setup.spec, setup.card
         fields = fields_read(spec.reward_source, setup.module, card)
@@ -64,7 +65,7 @@ class Group:
             members,
             environment=self._environment,
             # A value that is not finite stops only its member; an exception would end all.
-            reward=WatchedReward(setup.watch, setup.module, card, rows, on_not_finite="return"),
+            reward=WatchedReward(setup.module, card, rows, on_not_finite="return"),
             optimise=self._lanes,
         )
         self._metrics: list[MemberMetrics] = []
@@ -74,7 +75,17 @@ class Group:
         self._divergences = 0
 
     def begin(self) -> None:
-        """Open the metrics of a new run."""
+        """Put the members' start policies in place, and open the metrics of a new run."""
+        for index, name in enumerate(self.names):
+            start = self._starts.get(name)
+            if start is not None:
+                snapshot.continue_from(
+                    self.ppo,
+                    index,
+                    weights=dict(start.weights),
+                    statistics=start.statistics,
+                    keeps_value=start.keeps_value,
+                )
         self._open_metrics({})
 
     @property
@@ -155,7 +166,7 @@ class Group:
             hidden_sizes=member.hyperparameters.hidden_sizes,
             normalize_observation=member.hyperparameters.normalize_observation,
             epsilon=EPSILON,
-            clip=CLIP,
+            clip=member.hyperparameters.observation_clip,
             environment_options=dict(self._setup.options.given()),
             statistics={
                 "obs_count": float(self.ppo.env.observations.moments.count[index]),
@@ -163,6 +174,7 @@ class Group:
                 "return_var": var,
                 "return_count": count,
                 "discount": member.hyperparameters.discount,
+                "reward_clip": member.hyperparameters.reward_clip,
             },
             provenance={
                 **self._setup.spec.provenance,
@@ -170,6 +182,7 @@ class Group:
                 "seed": member.seed,
                 "env_steps": self.steps,
                 "hyperparameters": member.hyperparameters.to_dict(),
+                **({"continues": self._starts[member.name].provenance} if member.name in self._starts else {}),
                 "versions": versions_of(*_PACKAGES),
             },
         )
