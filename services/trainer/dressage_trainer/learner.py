@@ -89,10 +89,6 @@ def _build_groups(setup: MemberSetup, resumed: Snapshot | None) -> list[TrainedG
         from dressage_trainer.backends.sb3.groups import build_groups as build_sb3
 
         return list(build_sb3(setup, make_batch=make_batch, resumed=resumed))
-    if setup.spec.algorithm not in ("", "ppo"):
-        raise InvalidArgument(
-            field="algorithm", value=setup.spec.algorithm, expected="ppo; the sb3 backend has sac too"
-        )
     from dressage_trainer.backends.stacked import build_groups
 
     return list(build_groups(setup, make_batch=make_batch, resumed=resumed))

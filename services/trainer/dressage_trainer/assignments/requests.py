@@ -73,13 +73,19 @@ def _set_fields(message: Message) -> dict[str, Any]:
 
 
 def train_spec(
-    task: pb.TrainAssignment, *, cores: int = 1, resume: Sequence[str] = (), memory_bytes: int = 0
+    task: pb.TrainAssignment,
+    *,
+    cores: int = 1,
+    resume: Sequence[str] = (),
+    memory_bytes: int = 0,
+    checkpoint_bytes: int = 0,
 ) -> TrainSpec:
     """Return the learner's task.
 
     :param cores: threads that it may use.
     :param resume: checkpoints to resume from, relative to the learner's folder, the newest first.
     :param memory_bytes: the learner's limit.
+    :param checkpoint_bytes: limit of its files.
     """
     members = tuple(
         MemberTask(member=member.id, hyperparameters=hyperparameters_of(member.hyperparameters), seed=member.seed)
@@ -100,6 +106,7 @@ def train_spec(
         resume=resume[0] if resume else None,
         resume_earlier=tuple(resume[1:]),
         memory_bytes=memory_bytes,
+        checkpoint_bytes=checkpoint_bytes,
     )
 
 

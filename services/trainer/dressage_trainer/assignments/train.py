@@ -223,7 +223,14 @@ class Training:
         context = self._context
         resume = await fetch_checkpoints(context, self._delivery)
         names = [path.name for path in resume]
-        spec = train_spec(self._task, cores=self._cores, resume=names, memory_bytes=LEARNER_LIMITS.memory_bytes)
+        limits = LEARNER_LIMITS
+        spec = train_spec(
+            self._task,
+            cores=self._cores,
+            resume=names,
+            memory_bytes=limits.memory_bytes,
+            checkpoint_bytes=limits.file_bytes or 0,
+        )
         sandbox, compiled = self._sandbox(spec)
         self._fill = None if compiled or spec.backend != "jax" else request_of(spec)
         self._starting = asyncio.ensure_future(asyncio.to_thread(context.sandboxes.start, sandbox, LEARNER))

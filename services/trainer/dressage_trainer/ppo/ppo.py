@@ -342,6 +342,10 @@ class PPO:
         rows = []
         for index, episodes in enumerate(self.env.episodes.take()):
             row = {**speeds, **episodes, **{name: float(value[index]) for name, value in diagnostics.items()}}
-            # JSON has no NaN: an undefined figure is null.
-            rows.append({name: v if v is not None and np.isfinite(v) else None for name, v in row.items()})
+            rows.append(finite_row(row))
         return rows
+
+
+def finite_row(row: Metrics) -> Metrics:
+    """Return a row as JSON can hold it: an undefined figure is null."""
+    return {name: value if value is not None and np.isfinite(value) else None for name, value in row.items()}
