@@ -13,9 +13,10 @@ from dressage.errors import InvalidArgument
 from dressage.training.hyperparameters import Hyperparameters, ShapeKey, number
 
 _SHARED = ("learning_rate", "num_envs", "minibatch_size", "discount", "entropy_coef", "hidden_sizes")
-_OWN = ("replay_size", "warmup_steps", "updates_per_step", "target_rate")
+OWN = ("replay_size", "warmup_steps", "updates_per_step", "target_rate")
+"""Hyperparameters that only SAC has."""
 
-HYPERPARAMETERS = (*_SHARED, *_OWN)
+HYPERPARAMETERS = (*_SHARED, *OWN)
 """The API's hyperparameters that SAC has; the others are PPO's alone."""
 
 USED = frozenset({*HYPERPARAMETERS, "normalize_observation"})
@@ -99,5 +100,5 @@ def complete(given: Mapping[str, Any], *, base: SacHyperparameters = DEFAULTS) -
 
 
 def transition_bytes(observation_size: int, action_size: int) -> int:
-    """Return the size of a transition in a replay buffer: two observations, an action and two numbers, in single precision."""
-    return 4 * (2 * observation_size + action_size + 2)
+    """Return the size of a transition in a replay buffer: two observations, an action and at most three numbers."""
+    return 4 * (2 * observation_size + action_size + 3)

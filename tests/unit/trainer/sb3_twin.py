@@ -121,7 +121,7 @@ class Twin:
         self.normalizer = VecNormalize(
             self._env, norm_obs=h.normalize_observation, norm_reward=h.normalize_reward, gamma=h.discount
         )
-        self.model: Any = make_model("ppo", h, self.normalizer, seed=0, tuned_entropy=False)
+        self.model: Any = make_model(h, self.normalizer, seed=0)
         if dtype == np.float64:
             self.model.policy.double()
         self._load_weights(snapshot.take(self.ours))

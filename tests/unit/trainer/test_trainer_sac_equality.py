@@ -106,9 +106,7 @@ def reference(index, state, batches, patch):
     return model
 
 
-@pytest.mark.parametrize(
-    ("indices", "threads"), [([0], 1), ([0, 1, 2], 1), ([0, 1, 2], 2)], ids=["alone", "stacked", "lanes"]
-)
+@pytest.mark.parametrize(("indices", "threads"), [([0, 1, 2], 1), ([2, 0], 2)], ids=["stacked", "lanes"])
 def test_gradient_steps_equal_sb3_alone_and_stacked(indices, threads, monkeypatch):
     monkeypatch.setattr("stable_baselines3.common.policies.preprocess_obs", lambda obs, *rest, **options: obs)
     batches = minibatches(np.random.default_rng(2))
@@ -132,7 +130,11 @@ def test_gradient_steps_equal_sb3_alone_and_stacked(indices, threads, monkeypatc
         for module, network in pairs:
             theirs, moments = module.state_dict(keep_vars=True), module.optimizer.state
             for ours, name in torch_names(network.weights).items():
-                expected = (theirs[name].detach(), moments[theirs[name]]["exp_avg"], moments[theirs[name]]["exp_avg_sq"])
+                expected = (
+                    theirs[name].detach(),
+                    moments[theirs[name]]["exp_avg"],
+                    moments[theirs[name]]["exp_avg_sq"],
+                )
                 got = (network.weights[ours], network.adam.first[ours], network.adam.second[ours])
                 for ours_value, value in zip(got, expected, strict=True):
                     np.testing.assert_allclose(ours_value[row], value.numpy(), rtol=0, atol=1e-9, err_msg=name)

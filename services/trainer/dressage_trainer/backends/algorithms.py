@@ -50,11 +50,15 @@ class Algorithm:
     """Entries of a policy's card that describe the network."""
 
 
-def _ppo(members: Sequence[MemberSpec], environment: Environment, reward: Reward, update: Any, *, steps: int) -> Stacked:
+def _ppo(
+    members: Sequence[MemberSpec], environment: Environment, reward: Reward, update: Any, *, steps: int
+) -> Stacked:
     return PPO(members, environment=environment, reward=reward, optimise=update)
 
 
-def _sac(members: Sequence[MemberSpec], environment: Environment, reward: Reward, update: Any, *, steps: int) -> Stacked:
+def _sac(
+    members: Sequence[MemberSpec], environment: Environment, reward: Reward, update: Any, *, steps: int
+) -> Stacked:
     return SAC(members, environment=environment, reward=reward, steps=steps, optimise=update)
 
 

@@ -24,7 +24,7 @@ def check_memory(setup: MemberSetup, members: Sequence[MemberSpec], *, copies: f
     :raises ResourceExhausted: with the transitions that fit.
     """
     spec, card = setup.spec, setup.card
-    kept = [_kept(member, spec.steps_per_member) for member in members]
+    kept = [_settings(member).buffer_size(spec.steps_per_member) for member in members]
     transition = transition_bytes(card.observation_size, card.action_size)
     needed = sum(kept) * transition
     if copies is None:
@@ -36,16 +36,16 @@ def check_memory(setup: MemberSetup, members: Sequence[MemberSpec], *, copies: f
         if not limit or needed * factor <= limit:
             continue
         fit = int(max(0, limit) / (factor * transition * len(members)))
-        remedy = f"Set replay_size to at most {fit:,}, train at most that many steps" if fit > 0 else "Train"
+        steps = fit - max(_settings(member).report_steps for member in members)
+        remedy = f"Set replay_size to at most {fit:,}, train at most {steps:,} steps" if steps > 0 else "Train"
         raise ResourceExhausted(
             f"replay_size: too large for {len(members)} members (the replay buffers {use} "
             f"{needed * factor / GIB:.1f} GiB once {max(kept):,} transitions are in each); "
-            f"expected at most {max(limit, 0) / GIB:.1f} GiB. {remedy}{' or' if fit > 0 else ''} fewer members.",
+            f"expected at most {max(limit, 0) / GIB:.1f} GiB. {remedy}{' or' if steps > 0 else ''} fewer members.",
             reason="REPLAY_TOO_LARGE",
         )
 
 
-def _kept(member: MemberSpec, steps: int) -> int:
-    """Return the transitions that a member's replay buffer holds in the end."""
+def _settings(member: MemberSpec) -> SacHyperparameters:
     assert isinstance(member.hyperparameters, SacHyperparameters)
-    return member.hyperparameters.buffer_size(steps)
+    return member.hyperparameters

@@ -1,4 +1,4 @@
-"""The first backend: members of equal shape train as one, stacked, with PPO or SAC, one environment and reward, files and warnings."""
+"""The first backend: members of equal shape train as one, stacked, with PPO or SAC, and their files and warnings."""
 
 from __future__ import annotations
 

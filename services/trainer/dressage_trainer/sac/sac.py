@@ -77,9 +77,7 @@ class Minibatches(NamedTuple):
     """(G, M, B, A) standard normal, for the actions on the next observations."""
 
 
-def train(
-    state: SacState, minibatches: Minibatches, c: Coefficients, first: Any, last: Any, **shapes: Any
-) -> SacState:
+def train(state: SacState, minibatches: Minibatches, c: Coefficients, first: Any, last: Any, **shapes: Any) -> SacState:
     """Gradient steps ``first`` to ``last`` (excluded) of all members, one minibatch each."""
     step: Any = jax.vmap(functools.partial(gradient_step, **shapes))
 

@@ -95,8 +95,8 @@ def key_of(request: Mapping[str, Any]) -> str:
 
 
 def sources() -> list[Path]:
-    """List the files that compiled code depends on: PPO and SAC, what runs them, and the presets, since a request names only the
-    hyperparameters that differ from these."""
+    """List the files that compiled code depends on: PPO and SAC, what runs them, and the presets, since a request names
+    only the hyperparameters that differ from these."""
     trainer = Path(__file__).parents[1]
     folders = (trainer / "ppo", trainer / "sac", trainer / "speed", Path(training.__file__).parent)
     return [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in (".py", ".toml")]

@@ -333,7 +333,7 @@ class TrainAssignment(google.protobuf.message.Message):
     backend: builtins.str
     """Backend: `jax` or `sb3`."""
     algorithm: builtins.str
-    """Algorithm: `ppo`, or `sac` (backend `sb3` only); empty: `ppo`."""
+    """Algorithm: `ppo` or `sac`; empty: `ppo`."""
     @property
     def options(self) -> dressage.api.v1.session_pb2.EnvironmentOptions:
         """Options of the environment."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dressage.api.v1 import session_pb2 as v1
 from dressage.contracts.footage import Footage
 from dressage.envs.cards import load_card
@@ -36,7 +38,7 @@ def fill(spec: v1.SessionSpec) -> None:
     if reward.train_only:
         spec.max_iterations = 1
     reward.algorithm = reward.algorithm or "ppo"
-    reward.backend = reward.backend or ("sb3" if reward.algorithm == "sac" else "jax")
+    reward.backend = reward.backend or "jax"
     reward.seeds = reward.seeds or SEEDS
     configs = len(reward.configs) + (len(VARIANTS) if reward.config_variants else 0)
     stops = may_stop_early(spec, configs or 1)
@@ -175,11 +177,17 @@ def _check_video(spec: v1.SessionSpec) -> None:
 
 def _check_sac(spec: v1.SessionSpec) -> None:
     """Refuse what SAC cannot do."""
-    if spec.reward.backend != "sb3":
-        raise InvalidArgument(field="spec.reward.algorithm", value="sac", expected="'ppo', or the backend 'sb3'")
     if load_card(spec.environment.removeprefix("environments/")).num_actions:
         expected = f"'ppo', as {spec.environment} has discrete actions"
         raise InvalidArgument(field="spec.reward.algorithm", value="sac", expected=expected)
+
+
+def _check_ppo(given: dict[str, Any]) -> None:
+    """Refuse hyperparameters that only SAC has, and sizes that contradict each other."""
+    for name, value in given.items():
+        if name in sac.OWN:
+            raise InvalidArgument(field=name, value=value, expected="no value, or the algorithm 'sac'")
+    check_sizes(given)
 
 
 def _check_hyperparameters(hyperparameters: v1.Hyperparameters, algorithm: str, path: str) -> None:
@@ -192,7 +200,7 @@ def _check_hyperparameters(hyperparameters: v1.Hyperparameters, algorithm: str, 
         if algorithm == "sac":
             sac.complete(given)
         else:
-            check_sizes(given)
+            _check_ppo(given)
     except InvalidArgument as error:
         field = f"{path}.{error.field}"
         raise InvalidArgument(f"{path}.{error.message}", field=field, expected=error.expected) from error
