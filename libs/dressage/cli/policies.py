@@ -1,7 +1,7 @@
 """`dressage eval` and `dressage export`.
 
-Evaluation runs stock Gymnasium or the package of a pack, not the batched simulator, and compares the policy with random
-actions.
+Evaluation runs stock Gymnasium, the package of a pack or an environment of the user's, not the batched simulator, and
+compares the policy with random actions.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dressage.local.connection import ServerOptions
 from dressage.sdk.progress import counted, return_text, short
 
 if TYPE_CHECKING:
+    from dressage.envs.cards import EnvironmentCard
     from dressage.policies import ProgramPolicy
 
 
@@ -38,11 +39,23 @@ def evaluate(bundle: str, server: ServerOptions, *, episodes: int, seed: int, as
     card = load_card(facts["environment"])
     decimals = 2 if "program" in card.methods else 1  # returns of programs are at most 1
     rows = [(name, *_row(facts[name], decimals)) for name in ("policy", "random") if name in facts]
-    simulator = f"the environment pack {card.pack}" if card.pack else "stock Gymnasium"
-    if "program" in card.methods:
-        simulator = "the engine of programs"
-    title = f"{facts['environment']}, {counted(episodes, 'episode')} of {simulator} from seed {seed}"
+    title = f"{facts['environment']}, {counted(episodes, 'episode')} of {_simulator(card)} from seed {seed}"
     output.print_table(("", "return", "95 % interval", "m/s", "steps", "steps/s"), rows, title=title)
+
+
+def _simulator(card: EnvironmentCard) -> str:
+    """Return what plays the episodes of an environment, in words."""
+    from dressage.envs import custom
+
+    if card.pack:
+        return f"the environment pack {card.pack}"
+    if "program" in card.methods:
+        return "the engine of programs"
+    if custom.module_of(card.id):
+        return f"your module {custom.module_of(card.id)}"
+    if card.id.startswith(custom.MODEL):
+        return "your model in MuJoCo"
+    return "the environment registered with Gymnasium" if custom.is_custom(card.id) else "stock Gymnasium"
 
 
 def _row(facts: dict[str, Any], decimals: int) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ up to the wall-clock limit; call them in a thread from asynchronous code.
 from __future__ import annotations
 
 import math
-import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dressage.contracts.check import DEFAULT_BUDGET, CheckReport
-from dressage.contracts.execute import FILENAME
+from dressage.contracts.execute import FILENAME, line_of_stack
 from dressage.contracts.failures import CheckFailure, GeneratedCodeError, JudgeError, RewardError, shorten
 from dressage.contracts.hidden import HIDDEN
 from dressage.contracts.judge import JudgeResult, validate_result
@@ -43,7 +42,6 @@ _MEMORY_FACTOR = 8
 _BUDGET_FACTOR = 4.0
 """Scoring gets this multiple of the check's budget: the check may have run on a faster or less busy machine."""
 
-_STACK_LINE = re.compile(re.escape(f'File "{FILENAME}", line ') + r"(\d+)")
 _RULES = {"timeout": "time_budget", "memory": "memory_budget"}
 _REMEDIES = {
     "time_budget": "the code did not end in time; remove endless or long loops.",
@@ -287,8 +285,7 @@ def failure_of(error: SandboxFailure) -> CheckFailure:
     The line is the one that ran shortly before the time limit, 0 if it is unknown.
     """
     rule = _RULES.get(error.kind, "sandbox")
-    match = _STACK_LINE.search(error.stderr_tail)
-    return CheckFailure(rule, int(match.group(1)) if match else 0, _REMEDIES[rule], error.message)
+    return CheckFailure(rule, line_of_stack(error.stderr_tail), _REMEDIES[rule], error.message)
 
 
 def _run(

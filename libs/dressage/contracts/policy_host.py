@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dressage.contracts.execute import FILENAME
+from dressage.contracts.execute import line_of_stack
 from dressage.contracts.failures import CheckFailure, shorten
 from dressage.contracts.spaces import Spaces
 from dressage.errors import DeadlineExceeded, DressageError, InvalidArgument
@@ -51,7 +50,6 @@ _START_SECONDS = 60.0
 _SLACK_SECONDS = 1.0
 """For the transfer of a message, and the progress messages of a batch."""
 _STARTS = 10.0
-_STACK_LINE = re.compile(re.escape(f'File "{FILENAME}", line ') + r"(\d+)")
 
 Array = NDArray[Any]
 
@@ -168,8 +166,7 @@ class _Host:
             os.kill(self._process.pid, signal.SIGUSR1)
         self._process.wait(0.2)
         ended = self._process.kill()
-        lines = _STACK_LINE.findall(ended.stderr_tail)
-        line = int(lines[0]) if lines else 0
+        line = line_of_stack(ended.stderr_tail)
         waited = time.monotonic() - begin
         if self._budget.left - waited <= 0:
             message = f"all episodes took longer than {self._budget.seconds:g} s; make the policy faster."
@@ -179,8 +176,7 @@ class _Host:
 
     def _ended(self, ended: Exit) -> PolicyFailure:
         """Return the failure of a process that ended by itself or by a limit."""
-        lines = _STACK_LINE.findall(ended.stderr_tail)
-        line = int(lines[0]) if lines else 0
+        line = line_of_stack(ended.stderr_tail)
         if ended.kind == "memory":
             return _failure(
                 "memory_budget", "it used more memory than a policy has; use less.", line=line, seen=ended.reason

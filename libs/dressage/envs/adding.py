@@ -17,7 +17,14 @@ from typing import Any
 
 from dressage.envs import custom
 from dressage.envs.cards import ActionComponent, EnvironmentCard, ObservationComponent
-from dressage.envs.generate import CHECK_EPISODES, card_of_task, card_text, with_scales, write_check_episodes
+from dressage.envs.generate import (
+    CHECK_EPISODES,
+    cameras_of,
+    card_of_task,
+    card_text,
+    with_scales,
+    write_check_episodes,
+)
 from dressage.envs.loading import quiet_loading
 from dressage.errors import InvalidArgument
 
@@ -102,6 +109,7 @@ def add_registered(env_id: str) -> EnvironmentCard:
             num_observations=adapter.num_observations,
             methods=("reward", "parameters", "code"),
             target=env.spec.reward_threshold,
+            cameras=_cameras(env),
         )
         fields = tuple(entry.field for entry in bound_fields(card))
     finally:
@@ -109,6 +117,12 @@ def add_registered(env_id: str) -> EnvironmentCard:
     card = EnvironmentCard.from_dict({**card.to_dict(), "fields": [vars(entry) for entry in fields]})
     with replacing(folder) as new:
         return _finish(card, new)
+
+
+def _cameras(env: Any) -> tuple[str, ...]:
+    """Return the cameras of an environment that has a MuJoCo model; one of a sandboxed process shows none."""
+    model = getattr(getattr(env, "unwrapped", None), "model", None)
+    return cameras_of(model) if hasattr(model, "ncam") else ()
 
 
 def _title(env_id: str) -> str:

@@ -138,6 +138,7 @@ class EnvironmentCard:
     :param methods: methods that support the environment.
     :param target: mean return from which it counts as solved; None: search methods need a target from the caller.
     :param pack: environment pack that must be installed to play it; empty: none.
+    :param cameras: names of the cameras of the MuJoCo model, besides the one that follows the robot.
     """
 
     id: str
@@ -161,6 +162,7 @@ class EnvironmentCard:
     methods: tuple[str, ...] = ("reward",)
     target: float | None = None
     pack: str = ""
+    cameras: tuple[str, ...] = ()
 
     @property
     def action_size(self) -> int:
@@ -199,6 +201,8 @@ class EnvironmentCard:
         for component in plain["observation_components"]:
             if not component["group"]:
                 del component["group"]
+        if not self.cameras:
+            del plain["cameras"]
         return plain
 
     @classmethod
@@ -216,7 +220,7 @@ class EnvironmentCard:
             components = _entries(values, "observation_components")
             values["observation_components"] = tuple(ObservationComponent(**entry) for entry in components)
             values["action"] = tuple(ActionComponent(**entry) for entry in _entries(values, "action"))
-            for name in ("example_intents", "methods"):
+            for name in ("example_intents", "methods", "cameras"):
                 if isinstance(values.get(name), list | tuple):
                     values[name] = tuple(values[name])
             card = cls(**values)

@@ -146,7 +146,13 @@ def card_of_task(task: Task, model: Any, *, time_step: float, options: Mapping[s
         stock_reward=task.stock_reward,
         example_intents=task.example_intents,
         options=dict(options),
+        cameras=cameras_of(model),
     )
+
+
+def cameras_of(model: Any) -> tuple[str, ...]:
+    """Return the names of a MuJoCo model's cameras; those without a name cannot be chosen."""
+    return tuple(filter(None, (model.camera(index).name for index in range(model.ncam))))
 
 
 def with_scales(card: EnvironmentCard, *, episodes: int = _EPISODES) -> EnvironmentCard:

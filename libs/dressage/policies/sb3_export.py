@@ -57,6 +57,7 @@ def to_sb3(policy: Policy, directory: str | os.PathLike[str]) -> tuple[Path, Pat
         norm_obs=card.normalize_observation,
         norm_reward=False,
         clip_obs=card.clip,
+        clip_reward=card.statistics.get("reward_clip", 10.0),
         gamma=_discount(card),
         epsilon=card.epsilon,
     )

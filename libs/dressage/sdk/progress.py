@@ -163,6 +163,8 @@ def is_detail(event: event_pb2.Event, view: View) -> bool:
         return _is_member(event.judged.subject)
     if kind == "scored":  # the judgment of the iteration before it has the score
         return not event.scored.confirmed and event.iteration == view.judged_iteration
+    if kind == "check_finished":  # the check before the training has the line of a judge that passes
+        return event.check_finished.ok and event.check_finished.rollouts > 0
     return kind == "evaluation_finished"
 
 
@@ -345,7 +347,8 @@ def _format_reply(replied: event_pb2.AgentReplied) -> str | None:
 
 def _format_check(finished: event_pb2.CheckFinished) -> str:
     if finished.ok:
-        return f"{finished.subject} passed its check"
+        again = f" on {counted(finished.rollouts, 'rollout')} of trained policies" if finished.rollouts else ""
+        return f"{finished.subject} passed its check{again}"
     problems = "; ".join(
         f"{failure.rule}{f' at line {failure.line}' if failure.line else ''}: {failure.message}"
         for failure in finished.failures

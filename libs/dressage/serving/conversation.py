@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import grpc
 from google.protobuf.json_format import MessageToDict
 
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
-from dressage.errors import DeadlineExceeded, Internal, InvalidArgument, NotFound, Unavailable
+from dressage.errors import DeadlineExceeded, Internal, InvalidArgument, NotFound
 from dressage.rpc_errors import from_rpc
 
 Tool = Callable[[str, Mapping[str, Any]], Awaitable[str]]
@@ -36,17 +36,19 @@ async def converse(
     :param tools: by name; results above 200 kB are cut.
     :param max_tool_calls: calls that are run. Further ones are answered with a refusal, so that the model can still answer.
     :raises DressageError: errors of llm-agent; also DeadlineExceeded ``TOO_MANY_TOOL_CALLS`` after as many refusals, Internal
-        ``NO_RESULT`` and Unavailable ``CALL_ENDED``.
+        ``NO_RESULT``.
     """
-    call = stub.Converse(timeout=seconds)
+    # An iterator of our own instead of `call.write`: grpc's own one, behind an interceptor, waits for ever for the next message if
+    # the server ends the call, until the garbage collector closes it while it runs.
+    requests: asyncio.Queue[agent_pb.ConverseRequest | None] = asyncio.Queue()
+    requests.put_nowait(agent_pb.ConverseRequest(task=task))
+    call = stub.Converse(_until_none(requests), timeout=seconds)
     calls = 0
     try:
-        await call.write(agent_pb.ConverseRequest(task=task))
         while (message := await call.read()) is not grpc.aio.EOF:
             match message.WhichOneof("message"):
                 case "result":
                     result: agent_pb.TaskResult = message.result
-                    await call.done_writing()
                     return result
                 case "tool_call":
                     calls += 1
@@ -60,14 +62,21 @@ async def converse(
                         answer = agent_pb.ToolResult(id=message.tool_call.id, content=refusal, is_error=True)
                     else:
                         answer = await _run(message.tool_call, tools)
-                    await call.write(agent_pb.ConverseRequest(tool_result=answer))
+                    requests.put_nowait(agent_pb.ConverseRequest(tool_result=answer))
         raise Internal(f"task {task.key!r} ended without a result", reason="NO_RESULT")
     except grpc.aio.AioRpcError as failure:
         raise from_rpc(failure) from None
-    except asyncio.InvalidStateError:  # a write to a call that has ended: its status has the reason
-        raise Unavailable(f"llm-agent ended the call: {await call.details()}", reason="CALL_ENDED") from None
     finally:
+        requests.put_nowait(None)
         call.cancel()
+
+
+async def _until_none(
+    requests: asyncio.Queue[agent_pb.ConverseRequest | None],
+) -> AsyncIterator[agent_pb.ConverseRequest]:
+    """Yield what is put into the queue, up to None."""
+    while (request := await requests.get()) is not None:
+        yield request
 
 
 async def _run(call: agent_pb.ToolCall, tools: Mapping[str, Tool]) -> agent_pb.ToolResult:

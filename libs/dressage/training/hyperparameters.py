@@ -117,6 +117,10 @@ class Hyperparameters:
     """Normalise observations by their running mean and variance."""
     normalize_reward: bool = True
     """Divide rewards by the running standard deviation of the discounted return."""
+    observation_clip: float = number(10.0, 0, above=True, recommended=(1.0, 100.0))
+    """Bound of normalised observations; without normalisation nothing is clipped."""
+    reward_clip: float = number(10.0, 0, above=True, recommended=(1.0, 100.0))
+    """Bound of normalised rewards; without normalisation nothing is clipped."""
 
     @property
     def batch_size(self) -> int:

@@ -39,7 +39,9 @@ class Settings(ServingSettings):
     llm_agent_address: str = Field("127.0.0.1:7101", description="host:port of llm-agent")
     judge_address: str = Field("127.0.0.1:7102", description="host:port of judge")
     renderer_address: str = Field("127.0.0.1:7103", description="host:port of renderer")
-    internal_token: str | None = Field(None, description="bearer token of the internal services", repr=False)
+    llm_agent_token: SecretStr | None = Field(None, description="bearer token of this service at llm-agent")
+    judge_token: SecretStr | None = Field(None, description="bearer token of this service at judge")
+    renderer_token: SecretStr | None = Field(None, description="bearer token of this service at renderer")
     default_model: str = Field("template/v1", min_length=1, description="default model of sessions")
     default_pool: str = Field("local", pattern=r"^[a-z][a-z0-9-]{0,62}$", description="default pool of runs")
     max_parallel_runs: int = Field(

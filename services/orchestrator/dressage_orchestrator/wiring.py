@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from dressage.api.v1 import (
     session_service_pb2_grpc,
 )
 from dressage.artifacts import ArtifactStore
-from dressage.errors import DressageError, FailedPrecondition
+from dressage.errors import DressageError
 from dressage.serving.channels import connect
 from dressage.serving.metrics import expose
 from dressage.serving.server import GrpcServer, RunningService
@@ -61,7 +61,6 @@ from dressage_orchestrator.settings import Settings
 
 RUN_SERVICE = "dressage.internal.v1.RunService"
 _RECONCILE_SECONDS = 5.0
-_LOOPBACK = ("127.", "localhost:", "[::1]:", "unix:")
 
 
 async def start(
@@ -89,7 +88,7 @@ async def start(
             stopped.set()
             await closing.aclose()
 
-    return RunningService(service, stop)
+    return replace(service, stop=stop)
 
 
 async def _start(
@@ -98,8 +97,7 @@ async def _start(
     methods: Methods,
     stack: AsyncExitStack,
     fenced: Callable[[], None],
-) -> str:
-    _require_token(settings)
+) -> RunningService:
     pools = configured_pools(settings)
     folder = settings.data_dir.resolve()
     lock = DataFolderLock(folder)
@@ -115,14 +113,14 @@ async def _start(
     stack.push_async_callback(parts.server.stop)
     stack.push_async_callback(launcher.close)
     stack.push_async_callback(parts.runs.close)
-    parts.controller.address = settings.advertised_address or address
+    parts.controller.address = settings.advertised_address or parts.server.local_address
     if settings.recover:
         await _start_workers(settings, launcher, parts, stack)
     stack.push_async_callback(parts.benchmarks.close)
     gauges = asyncio.create_task(update_gauges(parts.database, methods=methods.names))
     stack.push_async_callback(_cancelled, gauges)
     lock.announce(address)
-    return address
+    return RunningService(address, stack.aclose, parts.server.local_address)
 
 
 @dataclass(frozen=True)
@@ -186,12 +184,6 @@ async def _assemble(
     feedback = HumanFeedback(service, judge=engine.judge, workflows=workflows)
     server = _server(settings, engine, notifier, service, feedback, benchmarks, runs)
     return _Parts(database, controller, workflows, benchmarks, runs, server, membership)
-
-
-def _require_token(settings: Settings) -> None:
-    if settings.auth_token is None and not settings.address.startswith(_LOOPBACK):
-        message = f"{settings.address} is not loopback: set DRESSAGE_ORCHESTRATOR_AUTH_TOKEN, or listen on 127.0.0.1"
-        raise FailedPrecondition(message, reason="TOKEN_REQUIRED")
 
 
 def _controller(settings: Settings, database: Database, tokens: RunTokens, executor: str) -> RunController:
@@ -287,16 +279,18 @@ async def _reconcile(workflows: Workflows, controller: RunController, benchmarks
 
 
 async def _clients(settings: Settings, stack: AsyncExitStack) -> dict[str, Any]:
-    async def channel(address: str) -> grpc.aio.Channel:
-        opened = connect(address, token=settings.internal_token)
+    async def channel(address: str, token: SecretStr | None) -> grpc.aio.Channel:
+        opened = connect(address, token=token)
         stack.push_async_callback(opened.close)
         return opened
 
     seconds = settings.call_seconds
     return {
-        "agent": AgentClient(await channel(settings.llm_agent_address), seconds=settings.task_seconds),
-        "judge": JudgeClient(await channel(settings.judge_address), seconds=seconds),
-        "renderer": RendererClient(await channel(settings.renderer_address), seconds=seconds),
+        "agent": AgentClient(
+            await channel(settings.llm_agent_address, settings.llm_agent_token), seconds=settings.task_seconds
+        ),
+        "judge": JudgeClient(await channel(settings.judge_address, settings.judge_token), seconds=seconds),
+        "renderer": RendererClient(await channel(settings.renderer_address, settings.renderer_token), seconds=seconds),
     }
 
 
@@ -314,14 +308,7 @@ def _server(
     benchmarks: Benchmarks,
     runs: RunServicer,
 ) -> GrpcServer:
-    token: SecretStr | None = settings.auth_token
-    server = GrpcServer(
-        service_name="orchestrator",
-        address=settings.address,
-        token=token,
-        exempt=(RUN_SERVICE,),
-        grace_seconds=settings.grace_seconds,
-    )
+    server = GrpcServer.configured("orchestrator", settings, exempt=(RUN_SERVICE,))
     sessions = SessionServicer(service, feedback, notifier, engine.controller)
     environments, artifacts = EnvironmentServicer(), ArtifactServicer(engine.store)
     intents = IntentServicer(engine.agent, default_model=settings.default_model)

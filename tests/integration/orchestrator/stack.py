@@ -38,13 +38,13 @@ class Stack:
         address = self.neighbours.address
         return Settings(
             data_dir=self.folder,
-            judge_address=address,
             renderer_address=address,
             wait_seconds=5.0,
             progress_seconds=0.0,
             grace_seconds=0.5,
             stop_seconds=2.0,
             **{
+                "judge_address": address,
                 "llm_agent_address": address,
                 "max_reviews": 0,
                 "trainer_command": TRAINER,

@@ -100,6 +100,16 @@ def test_quiet_shows_nothing_and_verbose_every_event() -> None:
     assert sum("judged" in line for line in verbose) >= 3 and sum("evaluated at" in line for line in verbose) >= 2
 
 
+def test_a_judge_that_passes_again_has_no_second_line() -> None:
+    first = ev.Event(sequence=1, iteration=1, check_finished=ev.CheckFinished(subject="judge", ok=True))
+    again = ev.Event(sequence=2, iteration=1, check_finished=ev.CheckFinished(subject="judge", ok=True, rollouts=3))
+    failure = ev.CheckFailure(rule="null_control", message="it passes backwards")
+    failed = ev.CheckFinished(subject="judge", ok=False, rollouts=3, failures=[failure])
+    lines = shown([first, again, ev.Event(sequence=3, iteration=1, check_finished=failed)], "normal")[0]
+    assert lines == ["[1] judge passed its check", "[1] judge failed its check: null_control: it passes backwards"]
+    assert "[1] judge passed its check on 3 rollouts of trained policies" in shown([first, again], "verbose")[0]
+
+
 def test_the_reason_of_a_failure_is_not_a_line_and_a_summary() -> None:
     failed = ev.StateChanged(state=pb.SESSION_STATE_FAILED, reason="it broke")
     assert progress.line(ev.Event(state_changed=failed)) == "session failed"

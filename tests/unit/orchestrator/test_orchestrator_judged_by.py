@@ -159,6 +159,11 @@ def test_every_deciding_rollout_is_selected_before_the_limit() -> None:
     ("changes", "message"),
     [
         ({"video_options": v1.VideoOptions(fps=20, window_seconds=10)}, r"spec.video_options.window_seconds.*3.95 s"),
+        (
+            {"video_options": v1.VideoOptions(camera="trak"), "environment": "environments/Hopper-v5"},
+            r"camera: Hopper-v5 has no such camera \(got 'trak'\); expected track, or empty.*Did you mean track\?",
+        ),
+        ({"video_options": v1.VideoOptions(camera="track")}, r"camera.*expected none, or empty"),
         ({"video_judging": v1.VIDEO_JUDGING_ONLY}, r"spec.video_judging.*vision model, because template/v1 sees no"),
         (
             {"video_judging": v1.VIDEO_JUDGING_ONLY, "model": "openai/gpt-4o", "judge_source": "def judge(): ..."},

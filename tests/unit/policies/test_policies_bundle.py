@@ -33,7 +33,8 @@ def make_policy(*, seed=0, hidden=(32, 16), normalize=True) -> Policy:
         action_high=(1.0, 0.4, 0.5),
         hidden_sizes=hidden,
         normalize_observation=normalize,
-        statistics={"obs_count": 12.0, "return_var": 3.0, "discount": 0.97},
+        clip=3.0,
+        statistics={"obs_count": 12.0, "return_var": 3.0, "discount": 0.97, "reward_clip": 2.5},
         provenance={"intent": "hop", "seed": seed},
     )
     weights = {
@@ -117,6 +118,7 @@ def test_sb3_acts_alike(tmp_path):
     normalizer = VecNormalize.load(str(normalizer_file), DummyVecEnv([Spaces]))
     assert not normalizer.training
     assert normalizer.ret_rms.var == 3.0 and normalizer.gamma == 0.97
+    assert (normalizer.clip_obs, normalizer.clip_reward) == (3.0, 2.5)
     rows = observations(policy)
     actions, _ = model.predict(normalizer.normalize_obs(rows), deterministic=True)
     np.testing.assert_allclose(actions, policy.act(rows), atol=1e-4)

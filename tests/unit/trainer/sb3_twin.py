@@ -119,7 +119,12 @@ class Twin:
             box: Any = self._env.action_space
             self._env.action_space = spaces.Box(box.low.astype(float), box.high.astype(float), dtype=np.float64)
         self.normalizer = VecNormalize(
-            self._env, norm_obs=h.normalize_observation, norm_reward=h.normalize_reward, gamma=h.discount
+            self._env,
+            norm_obs=h.normalize_observation,
+            norm_reward=h.normalize_reward,
+            clip_obs=h.observation_clip,
+            clip_reward=h.reward_clip,
+            gamma=h.discount,
         )
         self.model: Any = make_model(h, self.normalizer, seed=0)
         if dtype == np.float64:
@@ -197,6 +202,7 @@ class Twin:
             **action_facts(self._env.environment),
             hidden_sizes=self._h.hidden_sizes,
             normalize_observation=self._h.normalize_observation,
+            clip=self._h.observation_clip,
         )
         return Policy(weights=snapshot.policy_arrays(self.ours, 0), card=card).act
 

@@ -59,7 +59,7 @@ def test_rollouts_equal_sb3_under_vecnormalize():
             weights[f"{layer}.{kind}"] = state[f"{theirs}.{kind}"]
     given = Hyperparameters(num_envs=N, num_steps=T, hidden_sizes=HIDDEN, discount=gamma)
     batch = VecEnv(
-        FakeBatch(1, N), FakeReward(), members=1, seeds=range(N), normalize_observation=True, dtype=np.float32
+        FakeBatch(1, N), FakeReward(), clips=[10.0], seeds=range(N), normalize_observation=True, dtype=np.float32
     )
     collector = RolloutCollector([MemberSpec("a", given, 0)], batch, [], dtype=np.float32)
     _, callback = model._setup_learn(10_000, ConvertCallback(lambda *_: True))
@@ -103,7 +103,7 @@ def variants():
     change = lambda **values: Hyperparameters.from_dict(values, base=SMALL)  # noqa: E731
     return [
         MemberSpec("a", SMALL, 1),
-        MemberSpec("b", change(epochs=5, discount=0.8, entropy_coef=0.01), 2),
+        MemberSpec("b", change(epochs=5, discount=0.8, entropy_coef=0.01, observation_clip=0.5, reward_clip=0.3), 2),
         MemberSpec("c", change(learning_rate=1e-2, target_kl=0.003), 3),
     ]
 

@@ -22,6 +22,7 @@ from dressage_trainer.messages import MemberTask, TrainSpec
 from tests.unit.trainer.learner_line import REWARD, Line, acts_alike
 
 PPO = {"num_envs": 4, "num_steps": 16, "minibatch_size": 32, "epochs": 2, "hidden_sizes": [8, 8]}
+CLIPPED = {**PPO, "observation_clip": 0.5, "reward_clip": 0.25}
 SAC = {"num_envs": 4, "minibatch_size": 16, "hidden_sizes": [8, 8], "normalize_observation": True}
 
 
@@ -57,6 +58,20 @@ def test_trains_resumes_to_the_same_bits_and_acts(tmp_path, monkeypatch, algorit
     acts_alike(whole[-1].policies[0], tmp_path, algorithm)
     metrics = [m for m in whole if m.type == "progress"][-1].members[0].metrics
     assert {"policy_loss", "value_loss", "term/up", "steps_per_second"} <= metrics.keys()
+
+
+def test_clips_are_those_of_vec_normalize_in_training_and_export(tmp_path, monkeypatch):
+    from dressage_trainer.backends.sb3 import groups
+
+    made = []
+    original = groups.StoppingNormalizer
+    monkeypatch.setattr(groups, "StoppingNormalizer", lambda *a, **k: made.append(original(*a, **k)) or made[-1])
+    messages = run(tmp_path / "run", monkeypatch, algorithm="ppo", steps=128, members=(MemberTask("a", CLIPPED, 1),))
+    assert [(one.clip_obs, one.clip_reward) for one in made] == [(0.5, 0.25)]
+    (member,) = messages[-1].policies
+    assert member.card["clip"] == 0.5 and member.card["statistics"]["reward_clip"] == 0.25
+    assert member.card["provenance"]["hyperparameters"]["observation_clip"] == 0.5
+    acts_alike(member, tmp_path, "ppo")
 
 
 def test_a_broken_reward_stops_its_member(tmp_path, monkeypatch):

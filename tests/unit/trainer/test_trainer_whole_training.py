@@ -47,6 +47,11 @@ CASES = {
         EnvOptions(max_episode_steps=150),
         replace(GIVEN, target_kl=0.01, minibatch_size=60, value_coef=0.8, max_grad_norm=0.2),  # 60 does not divide 512
     ),
+    "clipped early": (
+        "Hopper-v5",
+        EnvOptions(max_episode_steps=30),
+        replace(GIVEN, observation_clip=0.7, reward_clip=0.02),
+    ),
     "not normalised": (
         "Hopper-v5",
         EnvOptions(max_episode_steps=30),

@@ -122,6 +122,7 @@ class Environment(google.protobuf.message.Message):
     TARGET_FIELD_NUMBER: builtins.int
     NUM_OBSERVATIONS_FIELD_NUMBER: builtins.int
     PACK_FIELD_NUMBER: builtins.int
+    CAMERAS_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`environments/{environment}`."""
     title: builtins.str
@@ -168,6 +169,10 @@ class Environment(google.protobuf.message.Message):
     def methods(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Methods that the environment supports: `reward`, `parameters`, `code` or `program`."""
 
+    @property
+    def cameras(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Cameras of the MuJoCo model by name, for `VideoOptions.camera`."""
+
     def __init__(
         self,
         *,
@@ -189,9 +194,10 @@ class Environment(google.protobuf.message.Message):
         target: builtins.float | None = ...,
         num_observations: builtins.int = ...,
         pack: builtins.str = ...,
+        cameras: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_target", b"_target", "target", b"target"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_target", b"_target", "action_kind", b"action_kind", "actions", b"actions", "description", b"description", "example_intents", b"example_intents", "fields", b"fields", "max_episode_steps", b"max_episode_steps", "methods", b"methods", "name", b"name", "num_actions", b"num_actions", "num_observations", b"num_observations", "observation_size", b"observation_size", "pack", b"pack", "scales", b"scales", "target", b"target", "termination", b"termination", "text", b"text", "time_step", b"time_step", "title", b"title"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_target", b"_target", "action_kind", b"action_kind", "actions", b"actions", "cameras", b"cameras", "description", b"description", "example_intents", b"example_intents", "fields", b"fields", "max_episode_steps", b"max_episode_steps", "methods", b"methods", "name", b"name", "num_actions", b"num_actions", "num_observations", b"num_observations", "observation_size", b"observation_size", "pack", b"pack", "scales", b"scales", "target", b"target", "termination", b"termination", "text", b"text", "time_step", b"time_step", "title", b"title"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_target", b"_target"]) -> typing.Literal["target"] | None: ...
 
 Global___Environment: typing_extensions.TypeAlias = Environment

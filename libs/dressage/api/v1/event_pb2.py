@@ -26,7 +26,7 @@ from dressage.api.v1 import session_pb2 as dressage_dot_v1_dot_session__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x64ressage/v1/event.proto\x12\x0b\x64ressage.v1\x1a\x19\x64ressage/v1/session.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8f\t\n\x05\x45vent\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x0f\n\x07session\x18\x02 \x01(\t\x12(\n\x04time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\titeration\x18\x04 \x01(\x05\x12\x32\n\rstate_changed\x18\x05 \x01(\x0b\x32\x19.dressage.v1.StateChangedH\x00\x12\x32\n\rphase_changed\x18\x06 \x01(\x0b\x32\x19.dressage.v1.PhaseChangedH\x00\x12\x32\n\ragent_replied\x18\x07 \x01(\x0b\x32\x19.dressage.v1.AgentRepliedH\x00\x12\x34\n\x0e\x63heck_finished\x18\x08 \x01(\x0b\x32\x1a.dressage.v1.CheckFinishedH\x00\x12.\n\x0brun_changed\x18\t \x01(\x0b\x32\x17.dressage.v1.RunChangedH\x00\x12)\n\x08progress\x18\n \x01(\x0b\x32\x15.dressage.v1.ProgressH\x00\x12>\n\x13\x65valuation_finished\x18\x0b \x01(\x0b\x32\x1f.dressage.v1.EvaluationFinishedH\x00\x12%\n\x06judged\x18\x0c \x01(\x0b\x32\x13.dressage.v1.JudgedH\x00\x12\'\n\x07warning\x18\r \x01(\x0b\x32\x14.dressage.v1.WarningH\x00\x12,\n\nnote_added\x18\x0e \x01(\x0b\x32\x16.dressage.v1.NoteAddedH\x00\x12\x38\n\x10\x61rtifact_written\x18\x0f \x01(\x0b\x32\x1c.dressage.v1.ArtifactWrittenH\x00\x12)\n\x08screened\x18\x1e \x01(\x0b\x32\x15.dressage.v1.ScreenedH\x00\x12<\n\x12\x61pproval_requested\x18\x1f \x01(\x0b\x32\x1e.dressage.v1.ApprovalRequestedH\x00\x12\x38\n\x10\x61pproval_granted\x18  \x01(\x0b\x32\x1c.dressage.v1.ApprovalGrantedH\x00\x12<\n\x12\x61ssignment_changed\x18! \x01(\x0b\x32\x1e.dressage.v1.AssignmentChangedH\x00\x12>\n\x13\x63\x61ndidate_evaluated\x18\" \x01(\x0b\x32\x1f.dressage.v1.CandidateEvaluatedH\x00\x12\x36\n\x0fsearch_improved\x18# \x01(\x0b\x32\x1b.dressage.v1.SearchImprovedH\x00\x12%\n\x06scored\x18$ \x01(\x0b\x32\x13.dressage.v1.ScoredH\x00\x12<\n\x12programs_collected\x18% \x01(\x0b\x32\x1e.dressage.v1.ProgramsCollectedH\x00\x12\x38\n\x10training_stopped\x18& \x01(\x0b\x32\x1c.dressage.v1.TrainingStoppedH\x00\x42\t\n\x07payload\"Q\n\x0fTrainingStopped\x12\x12\n\nassignment\x18\x01 \x01(\t\x12*\n\nearly_stop\x18\x02 \x01(\x0b\x32\x16.dressage.v1.EarlyStop\"H\n\x0cStateChanged\x12(\n\x05state\x18\x01 \x01(\x0e\x32\x19.dressage.v1.SessionState\x12\x0e\n\x06reason\x18\x02 \x01(\t\"1\n\x0cPhaseChanged\x12!\n\x05phase\x18\x01 \x01(\x0e\x32\x12.dressage.v1.Phase\"\x86\x01\n\x0c\x41gentReplied\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0f\n\x07summary\x18\x03 \x01(\t\x12\x1f\n\x04\x63ost\x18\x04 \x01(\x0b\x32\x11.dressage.v1.Cost\x12\'\n\x0csession_cost\x18\x05 \x01(\x0b\x32\x11.dressage.v1.Cost\"Y\n\rCheckFinished\x12\x0f\n\x07subject\x18\x01 \x01(\t\x12\n\n\x02ok\x18\x02 \x01(\x08\x12+\n\x08\x66\x61ilures\x18\x03 \x03(\x0b\x32\x19.dressage.v1.CheckFailure\"I\n\x0c\x43heckFailure\x12\x0c\n\x04rule\x18\x01 \x01(\t\x12\x0c\n\x04line\x18\x02 \x01(\x05\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0c\n\x04seen\x18\x04 \x01(\t\"w\n\nRunChanged\x12\x0b\n\x03run\x18\x01 \x01(\t\x12$\n\x05state\x18\x02 \x01(\x0e\x32\x15.dressage.v1.RunState\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12%\n\x07\x66\x61ilure\x18\x04 \x01(\x0b\x32\x14.dressage.v1.Failure\"\x9a\x01\n\x11\x41ssignmentChanged\x12\x12\n\nassignment\x18\x01 \x01(\t\x12+\n\x05state\x18\x02 \x01(\x0e\x32\x1c.dressage.v1.AssignmentState\x12\x0b\n\x03run\x18\x03 \x01(\t\x12\x10\n\x08\x66\x61ilures\x18\x04 \x01(\x05\x12%\n\x07\x66\x61ilure\x18\x05 \x01(\x0b\x32\x14.dressage.v1.Failure\"V\n\x12\x43\x61ndidateEvaluated\x12\x12\n\nassignment\x18\x01 \x01(\t\x12,\n\x06result\x18\x02 \x01(\x0b\x32\x1c.dressage.v1.CandidateResult\"Y\n\x0eSearchImproved\x12\x12\n\nassignment\x18\x01 \x01(\t\x12\x33\n\x0bimprovement\x18\x02 \x01(\x0b\x32\x1e.dressage.v1.SearchImprovement\"y\n\x11ProgramsCollected\x12\x11\n\trequested\x18\x01 \x01(\x05\x12\x0e\n\x06usable\x18\x02 \x01(\x05\x12\x0c\n\x04kept\x18\x03 \x01(\x05\x12\x10\n\x08\x64istinct\x18\x04 \x01(\x05\x12\r\n\x05model\x18\x05 \x01(\t\x12\x12\n\nprovenance\x18\x06 \x01(\t\"\xb8\x01\n\x08Progress\x12\x12\n\nassignment\x18\x01 \x01(\t\x12$\n\x07members\x18\x02 \x03(\x0b\x32\x13.dressage.v1.Member\x12\x18\n\x10steps_per_second\x18\x03 \x01(\x01\x12\x14\n\x0cseconds_left\x18\x04 \x01(\x01\x12\x10\n\x08\x61\x63tivity\x18\x05 \x01(\t\x12\x11\n\tevaluated\x18\x06 \x01(\x03\x12\x1d\n\x15\x63\x61ndidates_per_second\x18\x07 \x01(\x01\"Q\n\x12\x45valuationFinished\x12\x0e\n\x06member\x18\x01 \x01(\t\x12+\n\nevaluation\x18\x02 \x01(\x0b\x32\x17.dressage.v1.Evaluation\"T\n\x06Judged\x12\x0f\n\x07subject\x18\x01 \x01(\t\x12\'\n\x08judgment\x18\x02 \x01(\x0b\x32\x15.dressage.v1.Judgment\x12\x10\n\x08\x65nv_step\x18\x03 \x01(\x03\":\n\x06Scored\x12\r\n\x05score\x18\x01 \x01(\x01\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12\x11\n\tconfirmed\x18\x03 \x01(\x08\"F\n\x08Screened\x12)\n\tscreening\x18\x01 \x01(\x0b\x32\x16.dressage.v1.Screening\x12\x0f\n\x07outcome\x18\x02 \x01(\t\"&\n\x11\x41pprovalRequested\x12\x11\n\titeration\x18\x01 \x01(\t\"2\n\x0f\x41pprovalGranted\x12\x11\n\titeration\x18\x01 \x01(\t\x12\x0c\n\x04note\x18\x02 \x01(\t\"*\n\x07Warning\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"&\n\tNoteAdded\x12\x0c\n\x04note\x18\x01 \x01(\t\x12\x0b\n\x03set\x18\x02 \x03(\t\"1\n\x0f\x41rtifactWritten\x12\x10\n\x08\x61rtifact\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x64ressage/v1/event.proto\x12\x0b\x64ressage.v1\x1a\x19\x64ressage/v1/session.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8f\t\n\x05\x45vent\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x0f\n\x07session\x18\x02 \x01(\t\x12(\n\x04time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\titeration\x18\x04 \x01(\x05\x12\x32\n\rstate_changed\x18\x05 \x01(\x0b\x32\x19.dressage.v1.StateChangedH\x00\x12\x32\n\rphase_changed\x18\x06 \x01(\x0b\x32\x19.dressage.v1.PhaseChangedH\x00\x12\x32\n\ragent_replied\x18\x07 \x01(\x0b\x32\x19.dressage.v1.AgentRepliedH\x00\x12\x34\n\x0e\x63heck_finished\x18\x08 \x01(\x0b\x32\x1a.dressage.v1.CheckFinishedH\x00\x12.\n\x0brun_changed\x18\t \x01(\x0b\x32\x17.dressage.v1.RunChangedH\x00\x12)\n\x08progress\x18\n \x01(\x0b\x32\x15.dressage.v1.ProgressH\x00\x12>\n\x13\x65valuation_finished\x18\x0b \x01(\x0b\x32\x1f.dressage.v1.EvaluationFinishedH\x00\x12%\n\x06judged\x18\x0c \x01(\x0b\x32\x13.dressage.v1.JudgedH\x00\x12\'\n\x07warning\x18\r \x01(\x0b\x32\x14.dressage.v1.WarningH\x00\x12,\n\nnote_added\x18\x0e \x01(\x0b\x32\x16.dressage.v1.NoteAddedH\x00\x12\x38\n\x10\x61rtifact_written\x18\x0f \x01(\x0b\x32\x1c.dressage.v1.ArtifactWrittenH\x00\x12)\n\x08screened\x18\x1e \x01(\x0b\x32\x15.dressage.v1.ScreenedH\x00\x12<\n\x12\x61pproval_requested\x18\x1f \x01(\x0b\x32\x1e.dressage.v1.ApprovalRequestedH\x00\x12\x38\n\x10\x61pproval_granted\x18  \x01(\x0b\x32\x1c.dressage.v1.ApprovalGrantedH\x00\x12<\n\x12\x61ssignment_changed\x18! \x01(\x0b\x32\x1e.dressage.v1.AssignmentChangedH\x00\x12>\n\x13\x63\x61ndidate_evaluated\x18\" \x01(\x0b\x32\x1f.dressage.v1.CandidateEvaluatedH\x00\x12\x36\n\x0fsearch_improved\x18# \x01(\x0b\x32\x1b.dressage.v1.SearchImprovedH\x00\x12%\n\x06scored\x18$ \x01(\x0b\x32\x13.dressage.v1.ScoredH\x00\x12<\n\x12programs_collected\x18% \x01(\x0b\x32\x1e.dressage.v1.ProgramsCollectedH\x00\x12\x38\n\x10training_stopped\x18& \x01(\x0b\x32\x1c.dressage.v1.TrainingStoppedH\x00\x42\t\n\x07payload\"Q\n\x0fTrainingStopped\x12\x12\n\nassignment\x18\x01 \x01(\t\x12*\n\nearly_stop\x18\x02 \x01(\x0b\x32\x16.dressage.v1.EarlyStop\"H\n\x0cStateChanged\x12(\n\x05state\x18\x01 \x01(\x0e\x32\x19.dressage.v1.SessionState\x12\x0e\n\x06reason\x18\x02 \x01(\t\"1\n\x0cPhaseChanged\x12!\n\x05phase\x18\x01 \x01(\x0e\x32\x12.dressage.v1.Phase\"\x86\x01\n\x0c\x41gentReplied\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0f\n\x07summary\x18\x03 \x01(\t\x12\x1f\n\x04\x63ost\x18\x04 \x01(\x0b\x32\x11.dressage.v1.Cost\x12\'\n\x0csession_cost\x18\x05 \x01(\x0b\x32\x11.dressage.v1.Cost\"k\n\rCheckFinished\x12\x0f\n\x07subject\x18\x01 \x01(\t\x12\n\n\x02ok\x18\x02 \x01(\x08\x12+\n\x08\x66\x61ilures\x18\x03 \x03(\x0b\x32\x19.dressage.v1.CheckFailure\x12\x10\n\x08rollouts\x18\x04 \x01(\x05\"I\n\x0c\x43heckFailure\x12\x0c\n\x04rule\x18\x01 \x01(\t\x12\x0c\n\x04line\x18\x02 \x01(\x05\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0c\n\x04seen\x18\x04 \x01(\t\"w\n\nRunChanged\x12\x0b\n\x03run\x18\x01 \x01(\t\x12$\n\x05state\x18\x02 \x01(\x0e\x32\x15.dressage.v1.RunState\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12%\n\x07\x66\x61ilure\x18\x04 \x01(\x0b\x32\x14.dressage.v1.Failure\"\x9a\x01\n\x11\x41ssignmentChanged\x12\x12\n\nassignment\x18\x01 \x01(\t\x12+\n\x05state\x18\x02 \x01(\x0e\x32\x1c.dressage.v1.AssignmentState\x12\x0b\n\x03run\x18\x03 \x01(\t\x12\x10\n\x08\x66\x61ilures\x18\x04 \x01(\x05\x12%\n\x07\x66\x61ilure\x18\x05 \x01(\x0b\x32\x14.dressage.v1.Failure\"V\n\x12\x43\x61ndidateEvaluated\x12\x12\n\nassignment\x18\x01 \x01(\t\x12,\n\x06result\x18\x02 \x01(\x0b\x32\x1c.dressage.v1.CandidateResult\"Y\n\x0eSearchImproved\x12\x12\n\nassignment\x18\x01 \x01(\t\x12\x33\n\x0bimprovement\x18\x02 \x01(\x0b\x32\x1e.dressage.v1.SearchImprovement\"y\n\x11ProgramsCollected\x12\x11\n\trequested\x18\x01 \x01(\x05\x12\x0e\n\x06usable\x18\x02 \x01(\x05\x12\x0c\n\x04kept\x18\x03 \x01(\x05\x12\x10\n\x08\x64istinct\x18\x04 \x01(\x05\x12\r\n\x05model\x18\x05 \x01(\t\x12\x12\n\nprovenance\x18\x06 \x01(\t\"\xb8\x01\n\x08Progress\x12\x12\n\nassignment\x18\x01 \x01(\t\x12$\n\x07members\x18\x02 \x03(\x0b\x32\x13.dressage.v1.Member\x12\x18\n\x10steps_per_second\x18\x03 \x01(\x01\x12\x14\n\x0cseconds_left\x18\x04 \x01(\x01\x12\x10\n\x08\x61\x63tivity\x18\x05 \x01(\t\x12\x11\n\tevaluated\x18\x06 \x01(\x03\x12\x1d\n\x15\x63\x61ndidates_per_second\x18\x07 \x01(\x01\"Q\n\x12\x45valuationFinished\x12\x0e\n\x06member\x18\x01 \x01(\t\x12+\n\nevaluation\x18\x02 \x01(\x0b\x32\x17.dressage.v1.Evaluation\"T\n\x06Judged\x12\x0f\n\x07subject\x18\x01 \x01(\t\x12\'\n\x08judgment\x18\x02 \x01(\x0b\x32\x15.dressage.v1.Judgment\x12\x10\n\x08\x65nv_step\x18\x03 \x01(\x03\":\n\x06Scored\x12\r\n\x05score\x18\x01 \x01(\x01\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12\x11\n\tconfirmed\x18\x03 \x01(\x08\"F\n\x08Screened\x12)\n\tscreening\x18\x01 \x01(\x0b\x32\x16.dressage.v1.Screening\x12\x0f\n\x07outcome\x18\x02 \x01(\t\"&\n\x11\x41pprovalRequested\x12\x11\n\titeration\x18\x01 \x01(\t\"2\n\x0f\x41pprovalGranted\x12\x11\n\titeration\x18\x01 \x01(\t\x12\x0c\n\x04note\x18\x02 \x01(\t\"*\n\x07Warning\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"&\n\tNoteAdded\x12\x0c\n\x04note\x18\x01 \x01(\t\x12\x0b\n\x03set\x18\x02 \x03(\t\"1\n\x0f\x41rtifactWritten\x12\x10\n\x08\x61rtifact\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,37 +44,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_AGENTREPLIED']._serialized_start=1479
   _globals['_AGENTREPLIED']._serialized_end=1613
   _globals['_CHECKFINISHED']._serialized_start=1615
-  _globals['_CHECKFINISHED']._serialized_end=1704
-  _globals['_CHECKFAILURE']._serialized_start=1706
-  _globals['_CHECKFAILURE']._serialized_end=1779
-  _globals['_RUNCHANGED']._serialized_start=1781
-  _globals['_RUNCHANGED']._serialized_end=1900
-  _globals['_ASSIGNMENTCHANGED']._serialized_start=1903
-  _globals['_ASSIGNMENTCHANGED']._serialized_end=2057
-  _globals['_CANDIDATEEVALUATED']._serialized_start=2059
-  _globals['_CANDIDATEEVALUATED']._serialized_end=2145
-  _globals['_SEARCHIMPROVED']._serialized_start=2147
-  _globals['_SEARCHIMPROVED']._serialized_end=2236
-  _globals['_PROGRAMSCOLLECTED']._serialized_start=2238
-  _globals['_PROGRAMSCOLLECTED']._serialized_end=2359
-  _globals['_PROGRESS']._serialized_start=2362
-  _globals['_PROGRESS']._serialized_end=2546
-  _globals['_EVALUATIONFINISHED']._serialized_start=2548
-  _globals['_EVALUATIONFINISHED']._serialized_end=2629
-  _globals['_JUDGED']._serialized_start=2631
-  _globals['_JUDGED']._serialized_end=2715
-  _globals['_SCORED']._serialized_start=2717
-  _globals['_SCORED']._serialized_end=2775
-  _globals['_SCREENED']._serialized_start=2777
-  _globals['_SCREENED']._serialized_end=2847
-  _globals['_APPROVALREQUESTED']._serialized_start=2849
-  _globals['_APPROVALREQUESTED']._serialized_end=2887
-  _globals['_APPROVALGRANTED']._serialized_start=2889
-  _globals['_APPROVALGRANTED']._serialized_end=2939
-  _globals['_WARNING']._serialized_start=2941
-  _globals['_WARNING']._serialized_end=2983
-  _globals['_NOTEADDED']._serialized_start=2985
-  _globals['_NOTEADDED']._serialized_end=3023
-  _globals['_ARTIFACTWRITTEN']._serialized_start=3025
-  _globals['_ARTIFACTWRITTEN']._serialized_end=3074
+  _globals['_CHECKFINISHED']._serialized_end=1722
+  _globals['_CHECKFAILURE']._serialized_start=1724
+  _globals['_CHECKFAILURE']._serialized_end=1797
+  _globals['_RUNCHANGED']._serialized_start=1799
+  _globals['_RUNCHANGED']._serialized_end=1918
+  _globals['_ASSIGNMENTCHANGED']._serialized_start=1921
+  _globals['_ASSIGNMENTCHANGED']._serialized_end=2075
+  _globals['_CANDIDATEEVALUATED']._serialized_start=2077
+  _globals['_CANDIDATEEVALUATED']._serialized_end=2163
+  _globals['_SEARCHIMPROVED']._serialized_start=2165
+  _globals['_SEARCHIMPROVED']._serialized_end=2254
+  _globals['_PROGRAMSCOLLECTED']._serialized_start=2256
+  _globals['_PROGRAMSCOLLECTED']._serialized_end=2377
+  _globals['_PROGRESS']._serialized_start=2380
+  _globals['_PROGRESS']._serialized_end=2564
+  _globals['_EVALUATIONFINISHED']._serialized_start=2566
+  _globals['_EVALUATIONFINISHED']._serialized_end=2647
+  _globals['_JUDGED']._serialized_start=2649
+  _globals['_JUDGED']._serialized_end=2733
+  _globals['_SCORED']._serialized_start=2735
+  _globals['_SCORED']._serialized_end=2793
+  _globals['_SCREENED']._serialized_start=2795
+  _globals['_SCREENED']._serialized_end=2865
+  _globals['_APPROVALREQUESTED']._serialized_start=2867
+  _globals['_APPROVALREQUESTED']._serialized_end=2905
+  _globals['_APPROVALGRANTED']._serialized_start=2907
+  _globals['_APPROVALGRANTED']._serialized_end=2957
+  _globals['_WARNING']._serialized_start=2959
+  _globals['_WARNING']._serialized_end=3001
+  _globals['_NOTEADDED']._serialized_start=3003
+  _globals['_NOTEADDED']._serialized_end=3041
+  _globals['_ARTIFACTWRITTEN']._serialized_start=3043
+  _globals['_ARTIFACTWRITTEN']._serialized_end=3092
 # @@protoc_insertion_point(module_scope)

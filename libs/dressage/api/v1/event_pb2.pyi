@@ -287,10 +287,15 @@ class CheckFinished(google.protobuf.message.Message):
     SUBJECT_FIELD_NUMBER: builtins.int
     OK_FIELD_NUMBER: builtins.int
     FAILURES_FIELD_NUMBER: builtins.int
+    ROLLOUTS_FIELD_NUMBER: builtins.int
     subject: builtins.str
     """`reward` or `judge`."""
     ok: builtins.bool
     """Whether it passed."""
+    rollouts: builtins.int
+    """Number of rollouts of trained policies on which a judge was checked as well, also played backwards where direction matters;
+    0 for a check before the training.
+    """
     @property
     def failures(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___CheckFailure]:
         """Failed checks."""
@@ -301,8 +306,9 @@ class CheckFinished(google.protobuf.message.Message):
         subject: builtins.str = ...,
         ok: builtins.bool = ...,
         failures: collections.abc.Iterable[Global___CheckFailure] | None = ...,
+        rollouts: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["failures", b"failures", "ok", b"ok", "subject", b"subject"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["failures", b"failures", "ok", b"ok", "rollouts", b"rollouts", "subject", b"subject"]) -> None: ...
 
 Global___CheckFinished: typing_extensions.TypeAlias = CheckFinished
 

@@ -44,6 +44,7 @@ def _environment(card: EnvironmentCard) -> pb.Environment:
         methods=card.methods,
         target=card.target,
         pack=card.pack,
+        cameras=card.cameras,
     )
     for field in card.fields:
         message.fields.add(name=field.name, shape=field.shape, unit=field.unit, meaning=field.meaning)

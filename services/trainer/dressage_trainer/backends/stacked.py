@@ -31,7 +31,7 @@ from dressage_trainer.messages import MemberPolicy, MemberState, WarningMessage
 from dressage_trainer.ppo.faults import Stop
 from dressage_trainer.ppo.interfaces import Arrays
 from dressage_trainer.ppo.members import MemberSpec, group_members
-from dressage_trainer.ppo.normalizer import CLIP, EPSILON
+from dressage_trainer.ppo.normalizer import EPSILON
 from dressage_trainer.ppo.ppo import Metrics
 
 _PACKAGES = ("dressage", "jax", "mujoco", "numpy")
@@ -68,7 +68,7 @@ class Group:
         self._algorithm = algorithm_of(spec.algorithm)
         self._update = self._algorithm.update(members, environment=self._environment, threads=spec.threads)
         # A value that is not finite stops only its member; an exception would end all.
-        reward = WatchedReward(setup.watch, setup.module, card, rows, on_not_finite="return")
+        reward = WatchedReward(setup.module, card, rows, on_not_finite="return")
         self.stacked = self._algorithm.build(
             members, self._environment, reward, self._update, steps=spec.steps_per_member
         )
@@ -159,12 +159,13 @@ class Group:
             hidden_sizes=member.hyperparameters.hidden_sizes,
             normalize_observation=member.hyperparameters.normalize_observation,
             epsilon=EPSILON,
-            clip=CLIP,
+            clip=member.hyperparameters.observation_clip,
             environment_options=dict(self._setup.options.given()),
             statistics={
                 "obs_count": float(self.stacked.env.observations.moments.count[index]),
                 **self._algorithm.snapshot.return_statistics(self.stacked, index),
                 "discount": member.hyperparameters.discount,
+                "reward_clip": member.hyperparameters.reward_clip,
             },
             provenance={
                 **self._setup.spec.provenance,

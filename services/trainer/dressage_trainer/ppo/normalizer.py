@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 EPSILON = 1e-8
-CLIP = 10.0
 _INITIAL_COUNT = 1e-4
 
 Arrays = dict[str, np.ndarray]
@@ -70,11 +69,21 @@ class RunningMoments:
         self.count = np.array(arrays["count"])
 
 
-class ObservationNormalizer:
-    """Normalises (M, n, D) observations by each member's own running moments, clipped to +-10."""
+def _common(clips: np.ndarray) -> float | None:
+    """Return the bound of all members, with which numpy clips faster than with one for each; None if they differ."""
+    return float(clips[0]) if (clips == clips[0]).all() else None
 
-    def __init__(self, members: int, size: int, *, enabled: bool = True, dtype: Any = np.float32) -> None:
-        self.moments = RunningMoments(members, (size,))
+
+class ObservationNormalizer:
+    """Normalises (M, n, D) observations by each member's own running moments, clipped to each member's own bound.
+
+    :param clips: (M,) bounds of normalised observations, above 0.
+    """
+
+    def __init__(self, clips: np.ndarray, size: int, *, enabled: bool = True, dtype: Any = np.float32) -> None:
+        self.moments = RunningMoments(len(clips), (size,))
+        self._clips = clips[:, None, None]
+        self._clip = _common(clips)
         self._enabled = enabled
         self._dtype = dtype
         self._refresh()
@@ -112,7 +121,8 @@ class ObservationNormalizer:
             return observations.astype(self._dtype)
         x = observations - self._shift
         x *= self._scale
-        np.clip(x, -CLIP, CLIP, out=x)
+        bound = self._clips if self._clip is None else self._clip
+        np.clip(x, -bound, bound, out=x)
         return x.astype(self._dtype, copy=False)
 
     def normalize_rows(self, members: np.ndarray, observations: np.ndarray) -> np.ndarray:
@@ -124,7 +134,8 @@ class ObservationNormalizer:
         if not self._enabled:
             return observations.astype(self._dtype)
         x = (observations - self._shift[members, 0]) * self._scale[members, 0]
-        bounded: np.ndarray = np.clip(x, -CLIP, CLIP).astype(self._dtype)
+        bound = self._clips[members, 0] if self._clip is None else self._clip
+        bounded: np.ndarray = np.clip(x, -bound, bound).astype(self._dtype)
         return bounded
 
     def load(self, arrays: Arrays) -> None:
@@ -134,16 +145,18 @@ class ObservationNormalizer:
 
 
 class ReturnNormalizer:
-    """Divides rewards by the running standard deviation of each member's discounted return, clipped to +-10.
+    """Divides rewards by the running standard deviation of each member's discounted return, clipped to each member's own bound.
 
     :param discounts: (M,) each member's own discount.
+    :param clips: (M,) bounds of normalised rewards, above 0.
     """
 
-    def __init__(self, num_envs: int, discounts: np.ndarray, *, enabled: bool = True) -> None:
+    def __init__(self, num_envs: int, discounts: np.ndarray, clips: np.ndarray, *, enabled: bool = True) -> None:
         members = len(discounts)
         self.moments = RunningMoments(members, ())
         self.returns = np.zeros((members, num_envs))
         self._discounts = discounts[:, None]
+        self._clips = clips[:, None, None]
         self._enabled = enabled
         self.overflows: dict[int, int] = {}
         """Members whose variance overflowed in the last rollout, with the step of the rollout at which it did."""
@@ -173,7 +186,7 @@ class ReturnNormalizer:
         for t in range(steps):
             self.moments.merge(means[:, t], variances[:, t], num_envs)
             spread[:, t, 0] = self.moments.var
-        normalised: np.ndarray = np.clip(rewards / np.sqrt(spread + EPSILON), -CLIP, CLIP)
+        normalised: np.ndarray = np.clip(rewards / np.sqrt(spread + EPSILON), -self._clips, self._clips)
         overflowed = self.moments.overflowed()
         self.overflows = {int(m): int(np.argmin(np.isfinite(spread[m, :, 0]))) for m in np.flatnonzero(overflowed)}
         if self.overflows:

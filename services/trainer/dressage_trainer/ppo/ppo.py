@@ -66,7 +66,8 @@ class RolloutCollector:
         self.last_observation: np.ndarray | None = None
         self._num_steps, self._dtype = settings.num_steps, dtype
         self._discounts = np.array([member.hyperparameters.discount for member in members])
-        self.returns = ReturnNormalizer(env.num_envs, self._discounts, enabled=settings.normalize_reward)
+        clips = np.array([member.hyperparameters.reward_clip for member in members])
+        self.returns = ReturnNormalizer(env.num_envs, self._discounts, clips, enabled=settings.normalize_reward)
         self._actions = make_distribution(env.environment, dtype)
         self._policy, self._value = (TowerInference(tower, len(settings.hidden_sizes)) for tower in ("pi", "vf"))
 
@@ -305,7 +306,7 @@ class PPO:
         self.env = VecEnv(
             environment,
             reward,
-            members=len(members),
+            clips=[member.hyperparameters.observation_clip for member in members],
             seeds=[seed for s in streams for seed in s.env_seeds],
             normalize_observation=settings.normalize_observation,
             dtype=dtype,

@@ -40,6 +40,7 @@ class VecEnv:
 
     A member with a reward or observation that is not finite, or too large for the statistics, stops (see `Faults`).
 
+    :param clips: bound of the normalised observations of each member, above 0.
     :param seeds: one for each row of the environment.
     :param dtype: of normalised observations.
     """
@@ -49,17 +50,18 @@ class VecEnv:
         environment: Environment,
         reward: Reward,
         *,
-        members: int,
+        clips: Sequence[float],
         seeds: Sequence[int],
         normalize_observation: bool,
         dtype: Any,
     ) -> None:
         self.environment, self.reward = environment, reward
-        self.members, self.num_envs = members, environment.num_envs // members
+        self.members = members = len(clips)
+        self.num_envs = environment.num_envs // members
         self.faults = Faults(members, self.num_envs)
         self.episodes = EpisodeStatistics(members, self.num_envs)
         self.observations = ObservationNormalizer(
-            members, environment.observation_size, enabled=normalize_observation, dtype=dtype
+            np.array(clips, np.float64), environment.observation_size, enabled=normalize_observation, dtype=dtype
         )
         self.steps = 0
         """Environment steps that each member has taken."""

@@ -190,7 +190,7 @@ class SAC:
         self.env = VecEnv(
             environment,
             reward,
-            members=len(members),
+            clips=[member.hyperparameters.observation_clip for member in members],
             seeds=[seed for s in streams for seed in s.env_seeds],
             normalize_observation=settings.normalize_observation,
             dtype=dtype,

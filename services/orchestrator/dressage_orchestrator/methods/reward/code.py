@@ -145,7 +145,9 @@ def check(
             request.episode_steps = context.spec.environment_options.max_episode_steps
             request.rollouts.extend(rollouts)
         report = context.call(context.engine.judge.check(request))
-        finished = ev.CheckFinished(subject=subject, ok=report.ok, failures=report.failures)
+        finished = ev.CheckFinished(
+            subject=subject, ok=report.ok, failures=report.failures, rollouts=len(request.rollouts)
+        )
         context.store.emit(ev.Event(check_finished=finished), iteration=number, key=f"checked/{name}")
         return report
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Any
 
 from dressage.api.v1 import session_pb2 as v1
@@ -162,8 +163,9 @@ def _check_environment(spec: v1.SessionSpec) -> None:
 
 
 def _check_video(spec: v1.SessionSpec) -> None:
-    """Refuse a window of too many frames, and video alone without a vision model or with a judge."""
+    """Refuse a window of too many frames, an unknown camera, and video alone without a vision model or with a judge."""
     Footage.of(spec.video_options, field="spec.video_options")
+    _check_camera(spec)
     if spec.video_judging != v1.VIDEO_JUDGING_ONLY:
         return
     field = "spec.video_judging"
@@ -173,6 +175,22 @@ def _check_video(spec: v1.SessionSpec) -> None:
         )
     if spec.judge_source:
         raise InvalidArgument(field=field, value="only", expected="deciding or all, because the session has a judge")
+
+
+def _check_camera(spec: v1.SessionSpec) -> None:
+    """Refuse a camera that the environment's model does not have; the card knows them, so that no simulator is needed."""
+    camera = spec.video_options.camera
+    card = load_card(spec.environment.removeprefix("environments/"))
+    if not camera or camera in card.cameras:
+        return
+    near = difflib.get_close_matches(camera, card.cameras, n=1)
+    raise InvalidArgument(
+        field="spec.video_options.camera",
+        problem=f"{card.id} has no such camera",
+        value=camera,
+        expected=f"{' or '.join(card.cameras) if card.cameras else 'none'}, or empty for a camera that follows the robot",
+        remedy=f"Did you mean {near[0]}?" if near else "",
+    )
 
 
 def _check_sac(spec: v1.SessionSpec) -> None:

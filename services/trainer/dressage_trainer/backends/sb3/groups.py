@@ -35,7 +35,7 @@ from dressage_trainer.messages import MemberPolicy, MemberState, WarningMessage
 from dressage_trainer.ppo.faults import Stop
 from dressage_trainer.ppo.interfaces import Arrays
 from dressage_trainer.ppo.members import MemberSpec, member_streams
-from dressage_trainer.ppo.normalizer import CLIP, EPSILON
+from dressage_trainer.ppo.normalizer import EPSILON
 
 try:
     import torch
@@ -115,8 +115,8 @@ class Sb3Group:
             self._env,
             norm_obs=h.normalize_observation,
             norm_reward=h.normalize_reward,
-            clip_obs=CLIP,
-            clip_reward=CLIP,
+            clip_obs=h.observation_clip,
+            clip_reward=h.reward_clip,
             gamma=h.discount,
             epsilon=EPSILON,
         )
@@ -143,7 +143,7 @@ class Sb3Group:
 
     def _rewarded(self) -> RewardedVecEnv:
         setup, h = self._setup, self._member.hyperparameters
-        reward = WatchedReward(setup.watch, setup.module, setup.card, h.num_envs, on_not_finite="return")
+        reward = WatchedReward(setup.module, setup.card, h.num_envs, on_not_finite="return")
         return RewardedVecEnv(
             self._batch,
             reward,
@@ -251,7 +251,7 @@ class Sb3Group:
             hidden_sizes=h.hidden_sizes,
             normalize_observation=h.normalize_observation,
             epsilon=EPSILON,
-            clip=CLIP,
+            clip=h.observation_clip,
             environment_options=dict(self._setup.options.given()),
             statistics={
                 "obs_count": float(count),
@@ -259,6 +259,7 @@ class Sb3Group:
                 "return_var": float(returns.var),
                 "return_count": float(returns.count),
                 "discount": h.discount,
+                "reward_clip": h.reward_clip,
             },
             provenance={
                 **self._setup.spec.provenance,
