@@ -61,3 +61,23 @@ def acts_alike(member, tmp_path, algorithm):
     np.testing.assert_allclose(
         session.run(["action"], {"observation": rows.astype(np.float32)})[0], expected, atol=1e-4
     )
+
+
+def trained_whole_and_in_halves(run, tmp_path, *, steps):
+    """Train once as a whole and once from the checkpoint of half of the steps; both have the same bits.
+
+    :param run: trains in a folder.
+    :returns: the messages of the whole training.
+    """
+    whole = run(tmp_path / "whole", steps=steps, checkpoint_seconds=1e9)
+    assert {m.type for m in whole} >= {"progress", "evaluate", "done"}, whole[-1]
+    part = run(tmp_path / "part", steps=steps // 2, checkpoint_seconds=0)
+    resume = [m.path for m in part if m.type == "checkpoint"][-1]
+    rest = run(tmp_path / "part", steps=steps, checkpoint_seconds=1e9, resume=resume)
+    assert rest[-1].env_steps_total == whole[-1].env_steps_total // 2
+    for first, second in zip(whole[-1].policies, rest[-1].policies, strict=True):
+        for name, value in first.weights.items():
+            np.testing.assert_array_equal(value, second.weights[name], err_msg=name)
+    a, b = (p.weights["pi.0.weight"] for p in whole[-1].policies)
+    assert not np.array_equal(a, b)
+    return whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from dataclasses import replace
@@ -24,7 +25,7 @@ from dressage_trainer.sac.replay import ReplayBuffer, Transitions
 from dressage_trainer.sac.sac import SAC
 
 from tests.unit.trainer.fake_environment import A, D, FakeBatch, FakeReward, advance
-from tests.unit.trainer.learner_line import REWARD, Line, acts_alike
+from tests.unit.trainer.learner_line import REWARD, Line, acts_alike, trained_whole_and_in_halves
 
 GIVEN = {"num_envs": 4, "minibatch_size": 16, "hidden_sizes": [8, 8], "warmup_steps": 20, "updates_per_step": 0.5}
 
@@ -52,17 +53,7 @@ def run(folder, monkeypatch, *, steps, values=GIVEN, reward=REWARD, environment=
 def test_resumes_to_the_same_bits_and_acts(tmp_path, monkeypatch, own):
     values = {**GIVEN, **own}
     known = {"values": values, "evaluations": 2, "threads": 2}
-    whole = run(tmp_path / "whole", monkeypatch, steps=160, checkpoint_seconds=1e9, **known)
-    assert {m.type for m in whole} >= {"progress", "evaluate", "done"}, whole[-1]
-    part = run(tmp_path / "part", monkeypatch, steps=80, checkpoint_seconds=0, **known)
-    resume = [m.path for m in part if m.type == "checkpoint"][-1]
-    rest = run(tmp_path / "part", monkeypatch, steps=160, checkpoint_seconds=1e9, resume=resume, **known)
-    assert rest[-1].env_steps_total == whole[-1].env_steps_total // 2
-    for first, second in zip(whole[-1].policies, rest[-1].policies, strict=True):
-        for name, value in first.weights.items():
-            np.testing.assert_array_equal(value, second.weights[name], err_msg=name)
-    a, b = (p.weights["pi.0.weight"] for p in whole[-1].policies)
-    assert not np.array_equal(a, b)
+    whole = trained_whole_and_in_halves(functools.partial(run, monkeypatch=monkeypatch, **known), tmp_path, steps=160)
     rows = [json.loads(line) for line in (tmp_path / "part/members/a/metrics.jsonl").read_text().splitlines()]
     assert [row["gradient_steps"] for row in rows] == [10.0, 30.0, 50.0, 70.0]
     assert {"policy_loss", "value_loss", "entropy_coefficient", "term/up", "steps_per_second"} <= rows[-1].keys()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ from dressage.installation import install_command
 from dressage_trainer import learner
 from dressage_trainer.messages import MemberTask, TrainSpec
 
-from tests.unit.trainer.learner_line import REWARD, Line, acts_alike
+from tests.unit.trainer.learner_line import REWARD, Line, acts_alike, trained_whole_and_in_halves
 
 PPO = {"num_envs": 4, "num_steps": 16, "minibatch_size": 32, "epochs": 2, "hidden_sizes": [8, 8]}
 CLIPPED = {**PPO, "observation_clip": 0.5, "reward_clip": 0.25}
@@ -44,17 +45,7 @@ def run(folder, monkeypatch, *, algorithm, steps, members=None, reward=REWARD, *
 def test_trains_resumes_to_the_same_bits_and_acts(tmp_path, monkeypatch, algorithm, steps):
     monkeypatch.setattr("dressage.training.sac.REPORT_STEPS", 40)
     known = dict(algorithm=algorithm, evaluations=2)
-    whole = run(tmp_path / "whole", monkeypatch, steps=steps, checkpoint_seconds=1e9, **known)
-    assert {m.type for m in whole} >= {"progress", "evaluate", "done"}, whole[-1]
-    part = run(tmp_path / "part", monkeypatch, steps=steps // 2, checkpoint_seconds=0, **known)
-    resume = [m.path for m in part if m.type == "checkpoint"][-1]
-    rest = run(tmp_path / "part", monkeypatch, steps=steps, checkpoint_seconds=1e9, resume=resume, **known)
-    assert rest[-1].env_steps_total == whole[-1].env_steps_total // 2
-    for first, second in zip(whole[-1].policies, rest[-1].policies, strict=True):
-        for name, value in first.weights.items():
-            np.testing.assert_array_equal(value, second.weights[name], err_msg=name)
-    a, b = (p.weights["pi.0.weight"] for p in whole[-1].policies)
-    assert not np.array_equal(a, b)
+    whole = trained_whole_and_in_halves(functools.partial(run, monkeypatch=monkeypatch, **known), tmp_path, steps=steps)
     acts_alike(whole[-1].policies[0], tmp_path, algorithm)
     metrics = [m for m in whole if m.type == "progress"][-1].members[0].metrics
     assert {"policy_loss", "value_loss", "term/up", "steps_per_second"} <= metrics.keys()

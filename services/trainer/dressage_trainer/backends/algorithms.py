@@ -1,4 +1,4 @@
-"""The algorithms that train stacked members: how a group builds one, and what a policy's card says of its network."""
+"""The algorithms that train stacked members: how a group builds one, and the entries of a policy's card about its network."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import metadata as distributions
 from pathlib import Path
@@ -12,9 +12,7 @@ from dressage.contracts.reward import RewardModule
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.options import EnvOptions
 from dressage.errors import InvalidArgument
-from dressage.training import sac
-from dressage.training.hyperparameters import Hyperparameters
-from dressage.training.preset import load_preset
+from dressage.training.algorithms import complete
 
 from dressage_trainer.checkpoints import Snapshot
 from dressage_trainer.messages import MemberPolicy, MemberState, MemberStoppedMessage, TrainSpec, WarningMessage
@@ -46,16 +44,6 @@ class Outcome:
 def stopped_message(member: str, stop: Stop) -> MemberStoppedMessage:
     """Return the message about a member that was stopped."""
     return MemberStoppedMessage(member, stop.step, f"{stop.cause.upper()}_NOT_FINITE", stop.message)
-
-
-def complete(algorithm: str, given: Mapping[str, Any], environment: str) -> Hyperparameters:
-    """Return a member's hyperparameters: PPO's start from the environment's preset, SAC's from its own defaults.
-
-    :raises InvalidArgument: for one that the algorithm does not have, or an invalid value.
-    """
-    if algorithm == "sac":
-        return sac.complete(given)
-    return Hyperparameters.for_run(given, base=load_preset(environment).ppo)
 
 
 def member_specs(spec: TrainSpec) -> list[MemberSpec]:

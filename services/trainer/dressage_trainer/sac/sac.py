@@ -23,9 +23,8 @@ from dressage_trainer.ppo import members as group
 from dressage_trainer.ppo.interfaces import Arrays, Environment, Reward
 from dressage_trainer.ppo.members import MemberSpec
 from dressage_trainer.ppo.networks import stack
-from dressage_trainer.ppo.ppo import Metrics, finite_row
+from dressage_trainer.ppo.ppo import Metrics, finite_row, streams_and_env
 from dressage_trainer.ppo.train_state import Adam, adam_step, initial_adam
-from dressage_trainer.ppo.vec_env import VecEnv
 from dressage_trainer.sac.networks import ActorInference, act, initial_weights, values
 from dressage_trainer.sac.replay import ReplayBuffer, Transitions
 
@@ -186,15 +185,7 @@ class SAC:
         self.members, self.updates, self.gradient_steps = list(members), 0, 0
         self._settings = settings = settings_of(members)
         group.shared_settings(members, num_envs=environment.num_envs)
-        streams = [group.member_streams(member.seed, settings.num_envs) for member in members]
-        self.env = VecEnv(
-            environment,
-            reward,
-            clips=[member.hyperparameters.observation_clip for member in members],
-            seeds=[seed for s in streams for seed in s.env_seeds],
-            normalize_observation=settings.normalize_observation,
-            dtype=dtype,
-        )
+        streams, self.env = streams_and_env(members, environment, reward, dtype=dtype)
         self.noise_generators, self.batch_generators = [s.noise for s in streams], [s.order for s in streams]
         self.state = first_state(members, [s.weights for s in streams], environment, dtype=dtype)
         self.replay = ReplayBuffer(

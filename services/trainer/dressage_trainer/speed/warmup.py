@@ -11,9 +11,8 @@ from typing import Any
 from dressage.envs import EnvOptions, make_batch
 from dressage.errors import DressageError
 from dressage.sandbox.pipe import Channel
+from dressage.training.algorithms import complete
 
-from dressage_trainer.backends.algorithms import algorithm_of
-from dressage_trainer.backends.group import complete
 from dressage_trainer.ppo.members import MemberSpec, group_members
 
 FOLDER = "compiled"
@@ -32,6 +31,9 @@ def warm(channel: Channel) -> None:
 
 def compile_updates(message: dict[str, Any], folder: Path) -> float:
     """Compile the update of every group of members; the seconds that it took."""
+    from dressage_trainer.speed.lanes import LaneUpdate
+    from dressage_trainer.speed.sac_lanes import SacLanes
+
     folder.mkdir(parents=True, exist_ok=True)
     use_compilation_cache(str(folder))
     environment: Any = make_batch(
@@ -42,7 +44,7 @@ def compile_updates(message: dict[str, Any], folder: Path) -> float:
         MemberSpec(f"m{index}", complete(name, values, message["environment"]), index)
         for index, values in enumerate(message["members"])
     ]
-    update, threads = algorithm_of(name).update, message["threads"]
+    update, threads = SacLanes if name == "sac" else LaneUpdate, message["threads"]
     updates = [update(group, environment=environment, threads=threads) for group in group_members(members)]
     seconds: float = sum(update.compilation.result()[1] for update in updates)
     return seconds
