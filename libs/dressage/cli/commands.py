@@ -253,6 +253,13 @@ def serve(
     recordings: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of recorded sessions, for models recorded/NAME.")
     ] = None,
+    console: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Address of the console for browsers, or off. Default: the port after the API's."
+        ),
+    ] = None,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the console in a browser.")] = False,
 ) -> None:
     """Run all services on this machine until Ctrl-C."""
     from dressage.cli.serve import serve
@@ -267,6 +274,8 @@ def serve(
         api_base=api_base,
         recordings=recordings,
         metrics=metrics,
+        console=console,
+        open_browser=open_browser,
     )
 
 
@@ -377,6 +386,20 @@ def record(
     record_session(session, common.server(), out=out, as_json=common.as_json)
 
 
+@grouped
+def gc(
+    common: CommonOptions,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, and remove nothing.")] = False,
+) -> None:
+    """Remove deleted sessions after their grace period, and other data that the server no longer keeps.
+
+    A server does this by itself. docs/operations.md lists what is removed and the settings.
+    """
+    from dressage.cli import garbage
+
+    garbage.collect(common.server(), dry_run=dry_run, as_json=common.as_json)
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands to the application, in the order of the help."""
     app.command()(run)
@@ -391,3 +414,4 @@ def register(app: typer.Typer) -> None:
     app.command()(export)
     app.command()(record)
     app.command()(doctor)
+    app.command()(gc)

@@ -21,6 +21,8 @@ from dressage.api.v1 import environment_service_pb2 as environments_pb
 from dressage.api.v1 import environment_service_pb2_grpc as environments_grpc
 from dressage.api.v1 import intent_service_pb2 as intents_pb
 from dressage.api.v1 import intent_service_pb2_grpc as intents_grpc
+from dressage.api.v1 import maintenance_service_pb2 as maintenance_pb
+from dressage.api.v1 import maintenance_service_pb2_grpc as maintenance_grpc
 from dressage.api.v1 import session_pb2 as session_pb
 from dressage.api.v1 import session_service_pb2 as sessions_pb
 from dressage.api.v1 import session_service_pb2_grpc as sessions_grpc
@@ -51,6 +53,7 @@ class AsyncClient:
         self._intents: Any = intents_grpc.IntentServiceStub(channel)
         self._artifacts: Any = artifacts_grpc.ArtifactServiceStub(channel)
         self._benchmarks: Any = benchmarks_grpc.BenchmarkServiceStub(channel)
+        self._maintenance: Any = maintenance_grpc.MaintenanceServiceStub(channel)
 
     @classmethod
     def connect(
@@ -180,6 +183,7 @@ class AsyncClient:
         proposal_source: str = "",
         criteria: Sequence[session_pb.IntentCriterion] = (),
         rebase_to: int = 0,
+        from_parent: session_pb.FromParent.ValueType = session_pb.FROM_PARENT_UNSPECIFIED,
         request_id: str | None = None,
     ) -> None:
         """Steers the next iteration; at least one argument must be given.
@@ -188,6 +192,7 @@ class AsyncClient:
         :param proposal_source: a proposal that the next iteration evaluates; it replaces one that waits for approval.
         :param criteria: in place of the session's.
         :param rebase_to: number of the iteration that the next revision starts from.
+        :param from_parent: whether the next training continues from the policies of the iteration that it revises.
         """
         request = sessions_pb.SteerSessionRequest(
             name=names.session_name(session),
@@ -195,6 +200,7 @@ class AsyncClient:
             proposal_source=proposal_source,
             criteria=criteria,
             rebase_to=rebase_to,
+            from_parent=from_parent,
             request_id=_request_id(request_id),
         )
         await self._caller.unary(self._sessions.SteerSession, request)
@@ -447,6 +453,19 @@ class AsyncClient:
         request = benchmarks_pb.CancelBenchmarkRequest(name=names.benchmark_name(benchmark))
         answer: benchmarks_pb.Benchmark = await self._caller.unary(self._benchmarks.CancelBenchmark, request)
         return answer
+
+    # -- maintenance ------------------------------------------------------------------------------------------
+
+    async def collect_garbage(
+        self, *, validate_only: bool = False
+    ) -> AsyncIterator[maintenance_pb.CollectGarbageResponse]:
+        """Removes what the server's retention settings no longer keep; each part once it is removed.
+
+        :param validate_only: report what would be removed, and remove nothing.
+        """
+        request = maintenance_pb.CollectGarbageRequest(validate_only=validate_only)
+        async for response in self._caller.renewed_stream(self._maintenance.CollectGarbage, lambda: request):
+            yield response
 
     async def _pages(self, stub: Callable[..., Awaitable[Any]], request: Any) -> AsyncIterator[Any]:
         """Every page of a list, fetched as it is asked for."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -163,11 +164,18 @@ class RunServicer:
         except (DressageError, ValueError) as error:
             self._log.warning("old checkpoints are kept", assignment=assignment, error=str(error))
 
-    def next_work(self, hello: work.Hello, served: Collection[int] = (), ending: Collection[int] = ()) -> LeaseState:
+    def next_work(
+        self,
+        hello: work.Hello,
+        served: Collection[int] = (),
+        ending: Collection[int] = (),
+        granted: Mapping[int, int] = MappingProxyType({}),
+    ) -> LeaseState:
         """Determine the next assignment of an attempt and record that it is served.
 
         :param served: numbers of the assignments that the trainer has.
         :param ending: those of them that it ends early.
+        :param granted: environment steps until which it may train, by number of the assignment.
         """
         with self._database.begin() as tx:
             runs.lock(tx, hello.run)
@@ -189,7 +197,8 @@ class RunServicer:
                 assignments.begin(tx, first.name, hello.run)
             runs.set_assignment(tx, hello.run, first.name)
             ends_early = bool(first.work.train.final_steps) and first.id not in ending
-            task = _task(tx, first) if first.id not in served or ends_early else None
+            goes_on = first.work.train.granted_steps > granted.get(first.id, 0)
+            task = _task(tx, first) if first.id not in served or ends_early or goes_on else None
             # This stream subscribes to these topics and is up to date, so it need not notify itself.
             tx.touched -= {hello.run, assignments.topic(row.session)}
         return LeaseState(fence, task, ended, cancelled)
@@ -235,6 +244,7 @@ class _Lease:
         self._answers: asyncio.Queue[work.WorkResponse | None] = asyncio.Queue(_MAX_ANSWERS)
         self._served: set[int] = set()  # numbers of assignments that the trainer has
         self._ending: set[int] = set()  # those of which it knows that they end early
+        self._granted: dict[int, int] = {}  # environment steps until which it knows it may train
         self._names: dict[int, str] = {}
         self._closing = False
 
@@ -319,7 +329,7 @@ class _Lease:
         with self._servicer.notifier.subscribe(*self._topics) as subscription:
             while not self._closing:
                 try:
-                    has = (frozenset(self._served), frozenset(self._ending))
+                    has = (frozenset(self._served), frozenset(self._ending), dict(self._granted))
                     state = await asyncio.to_thread(self._servicer.next_work, self._hello, *has)
                 except DatabaseLost as lost:
                     self._servicer.warn_lost(self._hello, lost)
@@ -334,6 +344,7 @@ class _Lease:
     async def _serve(self, state: LeaseState) -> None:
         for number in state.ended:
             self._served.discard(number)
+            self._granted.pop(number, None)
         for number in state.cancelled:
             cancel = work.CancelAssignment(assignment=number, reason="cancelled")
             await self._answers.put(work.WorkResponse(cancel_assignment=cancel))
@@ -341,6 +352,7 @@ class _Lease:
             self._served.add(state.assignment.id)
             if state.assignment.train.final_steps:
                 self._ending.add(state.assignment.id)
+            self._granted[state.assignment.id] = state.assignment.train.granted_steps
             self._names[state.assignment.id] = state.assignment.name
             await self._answers.put(work.WorkResponse(assignment=state.assignment))
 

@@ -218,6 +218,10 @@ def lineage(session: v1.Session, iterations: list[v1.Iteration]) -> pb.Lineage:
             structural_rewrite=entry.structural_rewrite,
             edited=entry.edited,
         )
+        if entry.reward.HasField("course"):
+            node.course.CopyFrom(entry.reward.course)
+        if entry.reward.HasField("warm_start"):
+            node.warm_start.CopyFrom(entry.reward.warm_start)
         if entry.HasField("score"):
             node.score = entry.score
         if entry.HasField("judgment"):

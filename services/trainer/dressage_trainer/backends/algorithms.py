@@ -45,7 +45,7 @@ class Algorithm:
     build: Callable[..., Stacked]
     """A group of ``(members, environment, reward, update, steps=)``, with the environment steps of the training."""
     snapshot: ModuleType
-    """``take``, ``restore`` and ``policy_arrays``; ``return_statistics`` where rewards are normalised."""
+    """``take``, ``restore``, ``policy_arrays`` and ``return_statistics``; of PPO ``continue_from`` too."""
     network: Mapping[str, Any]
     """Entries of a policy's card that describe the network."""
 

@@ -24,11 +24,11 @@ def check_memory(setup: MemberSetup, members: Sequence[MemberSpec], *, copies: f
     :raises ResourceExhausted: with the transitions that fit.
     """
     spec, card = setup.spec, setup.card
-    kept = [_settings(member).buffer_size(spec.steps_per_member) for member in members]
+    kept = [_settings(member).buffer_size(spec.last_step) for member in members]
     transition = transition_bytes(card.observation_size, card.action_size)
     needed = sum(kept) * transition
     if copies is None:
-        copies = 2.0 if min(kept) > spec.steps_per_member else 3.0
+        copies = 2.0 if min(kept) > spec.last_step else 3.0
     for use, limit, factor in (
         ("take", spec.memory_bytes - _BESIDES if spec.memory_bytes else 0, copies),
         ("are in a checkpoint of", spec.checkpoint_bytes, 1.0),

@@ -58,6 +58,7 @@ class Group:
     def __init__(self, setup: MemberSetup, members: Sequence[MemberSpec], *, make_batch: Callable[..., Any]) -> None:
         self._setup, self._members = setup, list(members)
         self.names = [member.name for member in members]
+        self._starts = {task.member: task.start for task in setup.spec.members if task.start is not None}
         rows = len(members) * members[0].hyperparameters.num_envs
         spec, card = setup.spec, setup.card
         fields = fields_read(spec.reward_source, setup.module, card)
@@ -69,9 +70,7 @@ class Group:
         self._update = self._algorithm.update(members, environment=self._environment, threads=spec.threads)
         # A value that is not finite stops only its member; an exception would end all.
         reward = WatchedReward(setup.module, card, rows, on_not_finite="return")
-        self.stacked = self._algorithm.build(
-            members, self._environment, reward, self._update, steps=spec.steps_per_member
-        )
+        self.stacked = self._algorithm.build(members, self._environment, reward, self._update, steps=spec.last_step)
         self._metrics: list[MemberMetrics] = []
         self._monitors = [Monitor(steps=spec.steps_per_member) for _ in members]
         self._latest: list[Metrics] = [{} for _ in members]
@@ -79,7 +78,17 @@ class Group:
         self._divergences = 0
 
     def begin(self) -> None:
-        """Open the metrics of a new run."""
+        """Put the members' start policies in place, and open the metrics of a new run."""
+        for index, name in enumerate(self.names):
+            start = self._starts.get(name)
+            if start is not None:
+                self._algorithm.snapshot.continue_from(
+                    self.stacked,
+                    index,
+                    weights=dict(start.weights),
+                    statistics=start.statistics,
+                    keeps_value=start.keeps_value,
+                )
         self._open_metrics({})
 
     @property
@@ -174,6 +183,7 @@ class Group:
                 "env_steps": self.steps,
                 "algorithm": self._setup.spec.algorithm or "ppo",
                 "hyperparameters": member.hyperparameters.to_dict(),
+                **({"continues": self._starts[member.name].provenance} if member.name in self._starts else {}),
                 "versions": versions_of(*_PACKAGES),
             },
         )

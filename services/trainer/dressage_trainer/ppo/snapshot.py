@@ -6,6 +6,7 @@ Restored into a `PPO` of the same members, a snapshot continues to the same bits
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 
 import numpy as np
@@ -19,6 +20,8 @@ from dressage_trainer.ppo.train_state import Adam
 from dressage_trainer.ppo.vec_env import VecEnv
 
 _COLLECTOR = "collector/"
+_VALUE = ("vf.", "value.")
+"""How the names of the value network's tensors begin."""
 
 
 def take(ppo: PPO) -> Arrays:
@@ -80,6 +83,39 @@ def unpack_stops(faults: Faults, packed: np.ndarray) -> None:
     """Restore the stopped members, the inverse of `pack_stops`."""
     stops = json.loads(np.asarray(packed, np.uint8).tobytes() or b"[]")
     faults.stops.update({item["member"]: Stop(**item) for item in stops})
+
+
+def continue_from(
+    ppo: PPO, member: int, *, weights: Arrays, statistics: Mapping[str, float], keeps_value: bool
+) -> None:
+    """Put a member's policy and observation statistics in place of its first ones; Adam's state stays zero.
+
+    Without `keeps_value` the value network and the return statistics stay as they began: they are of another reward.
+
+    :param weights: by name, as `policy_arrays` returns them.
+    :param statistics: those of the policy's card.
+    :raises InvalidArgument: if a tensor is missing or has another shape.
+    """
+    for name, value in ppo.weights.items():
+        if name.startswith(_VALUE) and not keeps_value:
+            continue
+        given = weights.get(name)
+        if given is None or given.shape != value[member].shape:
+            got = None if given is None else given.shape
+            raise InvalidArgument(field=f"start {name}", value=got, expected=f"shape {value[member].shape}")
+        changed = np.array(value)
+        changed[member] = given
+        ppo.weights[name] = changed
+    moments = ppo.env.observations.moments
+    arrays = moments.arrays()
+    arrays["mean"][member], arrays["var"][member] = weights["obs_mean"], weights["obs_var"]
+    arrays["count"][member] = statistics["obs_count"]
+    ppo.env.observations.load(arrays)
+    if keeps_value:
+        returns = ppo.collector.returns.arrays()
+        for name in ("mean", "var", "count"):
+            returns[name][member] = statistics[f"return_{name}"]
+        ppo.collector.returns.load(returns)
 
 
 def policy_arrays(ppo: PPO, member: int) -> Arrays:

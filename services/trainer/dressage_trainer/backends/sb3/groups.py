@@ -120,7 +120,7 @@ class Sb3Group:
             gamma=h.discount,
             epsilon=EPSILON,
         )
-        self._model: Any = models.make_model(h, self._normalizer, seed=member.seed, steps=spec.steps_per_member)
+        self._model: Any = models.make_model(h, self._normalizer, seed=member.seed, steps=spec.last_step)
         self._streams = _Streams()
         self._set_up()
         self._chunk = models.chunk_steps(h)
@@ -325,7 +325,7 @@ class Sb3Group:
         """Return the size of SAC's replay buffer: what the run needs, and at least what was stored (by a longer run)."""
         h = self._member.hyperparameters
         stored = len(arrays.get("replay/rewards", ())) * h.num_envs
-        needed = h.buffer_size(self._setup.spec.steps_per_member) if isinstance(h, SacHyperparameters) else 0
+        needed = h.buffer_size(self._setup.spec.last_step) if isinstance(h, SacHyperparameters) else 0
         return max(needed, stored)
 
     def _open_metrics(self, earlier: bytes) -> None:
