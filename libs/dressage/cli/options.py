@@ -142,9 +142,9 @@ Configs = Annotated[
 ]
 Backend = Annotated[
     str,
-    typer.Option("--backend", metavar="NAME", help="jax: stacked PPO; sb3: Stable-Baselines3, if installed [jax]."),
+    typer.Option("--backend", metavar="NAME", help="jax: stacked members; sb3: Stable-Baselines3, if installed [jax]."),
 ]
-Algorithm = Annotated[str, typer.Option("--algorithm", metavar="NAME", help="ppo, or sac with the backend sb3 [ppo].")]
+Algorithm = Annotated[str, typer.Option("--algorithm", metavar="NAME", help="ppo or sac [ppo].")]
 Pool = Annotated[
     str, typer.Option("--pool", metavar="NAME", help="Pool of trainers, on a cluster with several [its default].")
 ]

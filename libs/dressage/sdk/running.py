@@ -110,7 +110,7 @@ def run(
     :param threshold: score that counts as achieved, 0.001 to 1.
     :param configs: hyperparameters to try as well, by id: ``{"fast": {"learning_rate": 1e-3, "hidden_sizes": (64, 64)}}``.
     :param backend: ``jax`` or ``sb3``.
-    :param algorithm: ``ppo``, or ``sac`` (backend ``sb3``).
+    :param algorithm: ``ppo`` or ``sac`` (continuous actions only).
     :param pool: pool of trainers, on a cluster that has several.
     :param env_options: ``max_episode_steps``, ``terminate_when_unhealthy`` or ``reset_noise_scale``.
     :param reward: first reward instead of an author's: source text, a path, or a function or class of the contract.

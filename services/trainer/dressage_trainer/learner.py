@@ -91,16 +91,15 @@ def _member_task(values: Mapping[str, Any]) -> MemberTask:
 
 def _build_groups(setup: MemberSetup, resumed: Snapshot | None) -> list[TrainedGroup]:
     """Build the backend's groups. Backends are imported here, since each imports a heavy library."""
-    if setup.spec.backend == "sb3":
-        if any(member.start is not None for member in setup.spec.members):
-            raise InvalidArgument(field="members.start", value="a policy", expected="none, with the backend sb3")
+    spec = setup.spec
+    if (spec.backend == "sb3" or spec.algorithm == "sac") and any(member.start is not None for member in spec.members):
+        raise InvalidArgument(
+            field="members.start", value="a policy", expected="none, with the backend sb3 or the algorithm sac"
+        )
+    if spec.backend == "sb3":
         from dressage_trainer.backends.sb3.groups import build_groups as build_sb3
 
         return list(build_sb3(setup, make_batch=make_batch, resumed=resumed))
-    if setup.spec.algorithm not in ("", "ppo"):
-        raise InvalidArgument(
-            field="algorithm", value=setup.spec.algorithm, expected="ppo; the sb3 backend has sac too"
-        )
     from dressage_trainer.backends.stacked import build_groups
 
     return list(build_groups(setup, make_batch=make_batch, resumed=resumed))

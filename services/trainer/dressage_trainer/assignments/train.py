@@ -244,11 +244,13 @@ class Training:
         except InvalidArgument as error:
             return assignment_refused("START_POLICY_UNSUITABLE", error.message)
         granted = self._grant.steps
+        limits = context.sandboxes.fitted(LEARNER_LIMITS)
         spec = train_spec(
             self._task,
             cores=self._cores,
             resume=[path.name for path in resume],
-            memory_bytes=context.sandboxes.fitted(LEARNER_LIMITS).memory_bytes,
+            memory_bytes=limits.memory_bytes,
+            checkpoint_bytes=limits.file_bytes or 0,
             starts=starts,
             granted_steps=granted,
         )
