@@ -55,8 +55,8 @@ def by_digest(principals: Mapping[bytes, Principal]) -> Authenticate:
 
     async def authenticate(token: str) -> Principal | None:
         presented = token_digest(token)
-        found = [who for digest, who in principals.items() if hmac.compare_digest(digest, presented)]
-        return found[0] if found else None
+        matches = [who for digest, who in principals.items() if hmac.compare_digest(digest, presented)]
+        return matches[0] if matches else None
 
     return authenticate
 

@@ -1,6 +1,6 @@
 """The messages between the supervisor and its sandboxed processes; every message is a dict with a ``type``.
 
-Supervisor → learner: `TrainSpec` first, then any number of ``{"type": "snapshot"}``.
+Supervisor → learner: `TrainSpec` first, then any number of ``{"type": "snapshot"}`` and `ExtendMessage`.
 Learner → supervisor: `ProgressMessage`, `EvaluateMessage`, `CheckpointMessage`, `WarningMessage`, `MemberStoppedMessage`,
 and at the end `DoneMessage` or `FailedMessage`.
 Supervisor → evaluator: `EvaluateRequest`; evaluator → supervisor: `EvaluateReply`, one for each.
@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
 import numpy as np
-from dressage.sandbox.pipe import ProtocolError
+from dressage.sandbox.pipe import MALFORMED, ProtocolError
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -37,6 +37,20 @@ class Message:
 
 
 @dataclass(frozen=True)
+class MemberStart:
+    """A policy from which a member's training continues."""
+
+    weights: dict[str, Array]
+    """Tensors by bundle name, observation statistics included."""
+    statistics: dict[str, float]
+    """The card's: counts, and moments of the discounted return."""
+    keeps_value: bool = False
+    """Whether the value network and the return statistics continue too."""
+    provenance: dict[str, Any] = field(default_factory=dict)
+    """Goes into the card of the member's policies."""
+
+
+@dataclass(frozen=True)
 class MemberTask:
     """One member to train."""
 
@@ -45,6 +59,8 @@ class MemberTask:
     hyperparameters: dict[str, Any]
     """Fields of `training.Hyperparameters` that differ from the environment's preset."""
     seed: int
+    start: MemberStart | None = None
+    """None: random weights."""
 
 
 @dataclass(frozen=True)
@@ -58,17 +74,21 @@ class TrainSpec(Message):
     reward_source: str = ""
     members: tuple[MemberTask, ...] = ()
     steps_per_member: int = 0
-    """Environment steps for each member; training ends with the first update that reaches them."""
+    """Expected environment steps for each member."""
+    max_steps: int = 0
+    """Environment steps for each member; training ends with the first update that reaches them. 0: those expected."""
+    granted_steps: int = 0
+    """Environment steps at which the learner waits for an `ExtendMessage`; 0: it does not."""
     evaluations: int = 4
-    """Evaluations, spread evenly over the steps, each at the first update boundary that reaches its mark; the last is at the
-    end and belongs to `DoneMessage`."""
+    """Evaluations in the expected steps, spread evenly, each at the first update boundary that reaches its mark. Beyond them
+    the distances are the same. The last one is at the end and belongs to `DoneMessage`."""
     checkpoint_seconds: float = 30.0
     """Seconds between two checkpoints; 0: one at every update."""
     threads: int = 1
     backend: str = "jax"
     """``jax``, or ``sb3`` (Stable-Baselines3)."""
     algorithm: str = ""
-    """``ppo`` (also if empty), or ``sac`` (``sb3`` only)."""
+    """``ppo`` (also if empty), or ``sac``."""
     provenance: dict[str, str] = field(default_factory=dict)
     """Goes into every policy's card."""
     resume: str | None = None
@@ -77,6 +97,22 @@ class TrainSpec(Message):
     """Earlier checkpoints, the newest first, in case that one is damaged."""
     memory_bytes: int = 0
     """Memory that the learner may use; 0: unknown."""
+    checkpoint_bytes: int = 0
+    """Size that a checkpoint's file may have; 0: unknown."""
+
+    @property
+    def last_step(self) -> int:
+        """Environment steps for each member at which training ends."""
+        return max(self.max_steps, self.steps_per_member)
+
+
+@dataclass(frozen=True)
+class ExtendMessage(Message):
+    """The learner may continue."""
+
+    type: ClassVar[str] = "extend"
+    steps: int = 0
+    """Environment steps for each member until which it may."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +144,7 @@ class ProgressMessage(Message):
 
     type: ClassVar[str] = "progress"
     activity: str = "training"
-    """``compiling`` or ``training``."""
+    """``compiling``, ``training``, or ``waiting`` for judgments."""
     steps_per_second: float = 0.0
     """Over all members, since the last message."""
     members: tuple[MemberState, ...] = ()
@@ -223,13 +259,19 @@ _FROM_LEARNER: dict[str, type[Any]] = {
         FailedMessage,
     )
 }
-_MAX_TEXT = 20_000
+_MAX_TEXT = 4000
+_MAX_NAME = 100
+_MAX_METRICS = 256
+"""Metrics of a member in one message; a backend has some forty and one for each term of the reward."""
+_MAX_MEMBERS = 1000
+_MAX_TENSORS = 256
+_MAX_COUNT = (1 << 63) - 1
 
 
 def parse(message: Mapping[str, Any]) -> LearnerMessage:
     """Return the typed message of a learner's dict.
 
-    :raises ProtocolError: for anything but a well-formed message.
+    :raises ProtocolError: for anything but a well-formed message within the bounds of counts and sizes.
     """
     kind = _FROM_LEARNER.get(str(message.get("type")))
     if kind is None:
@@ -262,31 +304,51 @@ def _checked(name: str, annotation: Any, value: Any) -> Any:
     kind = str(annotation)
     try:
         if kind == "int":
-            return int(value)
+            return _count(value)
         if kind == "float":
-            return float(value)
+            return _finite(value)
         if kind == "bool":
             return bool(value)
         if kind == "str":
             return str(value)[:_MAX_TEXT]
         if "MemberState" in kind:
-            return tuple(_member_state(entry) for entry in value)
+            return tuple(_member_state(entry) for entry in _bounded(value, _MAX_MEMBERS))
         if "MemberPolicy" in kind:
-            return tuple(_member_policy(entry) for entry in value)
-    except (TypeError, ValueError, KeyError, OverflowError, AttributeError) as error:
+            return tuple(_member_policy(entry) for entry in _bounded(value, _MAX_MEMBERS))
+    except MALFORMED as error:
         raise ProtocolError(f"the learner sent a malformed {name}: {error}") from None
     raise ProtocolError(f"the learner sent an unexpected {name}")
 
 
 def _member_state(entry: Any) -> MemberState:
-    metrics = {str(key)[:100]: float(value) for key, value in dict(entry["metrics"]).items()}
+    metrics = {str(key)[:_MAX_NAME]: float(value) for key, value in _bounded(entry["metrics"], _MAX_METRICS).items()}
     finite = {key: value for key, value in metrics.items() if np.isfinite(value)}
-    return MemberState(member=str(entry["member"]), env_step=int(entry["env_step"]), metrics=finite)
+    return MemberState(member=str(entry["member"]), env_step=_count(entry["env_step"]), metrics=finite)
 
 
 def _member_policy(entry: Any) -> MemberPolicy:
-    weights = {str(name): np.asarray(array) for name, array in dict(entry["weights"]).items()}
-    return MemberPolicy(str(entry["member"]), int(entry["env_step"]), dict(entry["card"]), weights)
+    weights = {str(name): np.asarray(array) for name, array in _bounded(entry["weights"], _MAX_TENSORS).items()}
+    return MemberPolicy(str(entry["member"]), _count(entry["env_step"]), dict(entry["card"]), weights)
+
+
+def _bounded(values: Any, most: int) -> Any:
+    if len(values) > most:
+        raise ValueError(f"{len(values)} entries; at most {most} are allowed")
+    return values
+
+
+def _count(value: Any) -> int:
+    number = int(value)
+    if not 0 <= number <= _MAX_COUNT:
+        raise ValueError(f"a count out of range ({str(value)[:40]})")
+    return number
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not np.isfinite(number):
+        raise ValueError(f"a number that is not finite ({number})")
+    return number
 
 
 def _plain(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import subprocess
 import sys
@@ -159,13 +160,11 @@ async def test_it_is_sent_where_that_is_asked_for(environ: dict[str, str]):
 
 
 def test_the_token_is_not_shown():
-    async def made() -> str:
+    async def shown() -> str:
         async with AsyncClient.connect("127.0.0.1:7400", "very secret", environ={}) as client:
             return repr(client.endpoint)
 
-    import asyncio
-
-    assert "very secret" not in asyncio.run(made())
+    assert "very secret" not in asyncio.run(shown())
 
 
 @pytest.mark.parametrize("problem", ["absent", "words"])
@@ -183,7 +182,7 @@ async def test_no_service_starts_beyond_loopback_without_credentials(package: st
     settings = importlib.import_module(f"{package}.settings").Settings
     values = {"address": "0.0.0.0:0", "store_url": str(tmp_path / "store"), "data_dir": tmp_path / "data"}
     values = {name: value for name, value in values.items() if name in settings.model_fields}
-    with pytest.raises(errors.FailedPrecondition, match="refuses to listen on 0.0.0.0:0 without credentials"):
+    with pytest.raises(errors.FailedPrecondition, match=r"refuses to listen on 0\.0\.0\.0:0 without credentials"):
         await wiring.start(settings(**values))
 
 

@@ -78,6 +78,7 @@ def test_a_checkpoint_is_one_line_whatever_the_order_of_its_events() -> None:
         "[1] checkpoint at 100 steps: score 0.80 0.40, 1 of 2 passed; stock return 1 101; 1.00 1.00 m/s",
     ]
     assert not any("default-s" in line and "judged" in line for line in lines)
+    assert [line for line in lines if "judged 0.60" in line] == ["[1] judged 0.60, not passed"]
     assert sum("0.60" in line for line in lines) == 1, "the score of the iteration is shown once"
     assert [line for line in views[-1].lines if "checkpoint at" in line] == checkpoints
 
@@ -169,7 +170,7 @@ def test_the_schema_accepts_specs_and_nothing_else(capsys: pytest.CaptureFixture
     schema = json.loads(capsys.readouterr().out)
     Draft202012Validator.check_schema(schema)
     validator = Draft202012Validator(schema)
-    for path in sorted((Path(__file__).parents[3] / "examples" / "behaviours").glob("*/session.json")):
+    for path in sorted((Path(__file__).parents[3] / "examples").glob("behaviours*/*/session.json")):
         spec = session_file.read_spec(path, field="file")
         validator.validate(MessageToDict(spec, preserving_proto_field_name=True))
     assert not validator.is_valid({"intnt": "hop"})

@@ -14,6 +14,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import math
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,16 +24,21 @@ import structlog
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.api.v1 import session_pb2
 from dressage.contracts import RewardError
-from dressage.errors import DressageError, FailedPrecondition, NotFound, ResourceExhausted
+from dressage.envs.cards import load_card
+from dressage.errors import DressageError, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
+from dressage.policies import PolicyCard
 from dressage.sandbox.pipe import ChannelClosed, ProtocolError
 from dressage.sandbox.process import SandboxProcess
 
 from dressage_trainer import messages
 from dressage_trainer.assignments.context import (
     AssignmentContext,
+    UntrustedInput,
     all_members_stopped,
     assignment_refused,
     first_of,
+    generated_code_failed,
+    untrusted,
 )
 from dressage_trainer.assignments.delivery import (
     Delivery,
@@ -51,11 +58,14 @@ from dressage_trainer.assignments.learner_process import (
 )
 from dressage_trainer.assignments.queues import EvaluationQueue, Outbox
 from dressage_trainer.assignments.requests import options_of, train_spec
+from dressage_trainer.assignments.start_policies import fetch_starts
 from dressage_trainer.evaluation.evaluator_pool import EVALUATOR, EvaluationSettings, EvaluatorPool, stopped_by
 from dressage_trainer.lease.sandboxes import SandboxSpec
 from dressage_trainer.speed.compiled import key_of, request_of
 
 _SNAPSHOT_SECONDS = 25.0
+_PROGRESS_SECONDS = 0.1
+"""Between two reports of progress; the learner sends one every half second."""
 _LAST_SECONDS = 2.0
 """Time for the last evaluations when the trainer has to stop."""
 _MAX_SPARE_EVALUATORS = 4
@@ -97,10 +107,14 @@ class Training:
         self._learner: SandboxProcess | None = None
         self._learned = asyncio.Event()
         """The learner has sent its last message, or has ended."""
+        self._next_progress = 0.0
         self._snapshot_requested = False
         self._snapshot_answered = asyncio.Event()
         self._early_end = context.early_end
         self._early_end.request(context.assignment)
+        self._grant = context.step_grant
+        self._grant.raise_to(task.granted_steps)
+        self._last_step = max(task.max_steps_per_member, task.steps_per_member)
         self._fill: dict[str, Any] | None = None
         """What to compile once the learner has ended; None if it is compiled already."""
         self._log = structlog.get_logger("dressage.trainer.training")
@@ -138,6 +152,8 @@ class Training:
                     for task in tasks:
                         task.cancel()
                     await asyncio.gather(*tasks, return_exceptions=True)
+        except UntrustedInput as error:
+            return generated_code_failed(error.reason, error.message)
         except ResourceExhausted as error:  # episodes too long to score: another attempt would record the same
             return assignment_refused(error.reason, error.message)
         finally:
@@ -166,7 +182,8 @@ class Training:
         if self._starting is not None:
             learner = await self._starting
             await asyncio.to_thread(learner.kill)
-            records = await asyncio.to_thread(self._delivery.stage_records, self._members, learner.scratch)
+            with untrusted("the learner"):
+                records = await asyncio.to_thread(self._delivery.stage_records, self._members, learner.scratch)
             self._outbox.put(lambda: self._delivery.records(records))
             self._compile_for_later()
         await self._pool.foreground()
@@ -214,7 +231,7 @@ class Training:
         """Whether the training ends with this policy."""
         if self._early_end.requested.is_set():
             return reference.env_step == self._early_end.final_steps.get(reference.member)
-        return reference.env_step >= self._task.steps_per_member
+        return reference.env_step >= self._last_step
 
     # -- learning
 
@@ -222,8 +239,21 @@ class Training:
         """Run a learner to its last message; return a result if training failed."""
         context = self._context
         resume = await fetch_checkpoints(context, self._delivery)
-        names = [path.name for path in resume]
-        spec = train_spec(self._task, cores=self._cores, resume=names, memory_bytes=LEARNER_LIMITS.memory_bytes)
+        try:
+            starts = await fetch_starts(context)  # also where it resumes: the checkpoint may be damaged
+        except InvalidArgument as error:
+            return assignment_refused("START_POLICY_UNSUITABLE", error.message)
+        granted = self._grant.steps
+        limits = context.sandboxes.fitted(LEARNER_LIMITS)
+        spec = train_spec(
+            self._task,
+            cores=self._cores,
+            resume=[path.name for path in resume],
+            memory_bytes=limits.memory_bytes,
+            checkpoint_bytes=limits.file_bytes or 0,
+            starts=starts,
+            granted_steps=granted,
+        )
         sandbox, compiled = self._sandbox(spec)
         self._fill = None if compiled or spec.backend != "jax" else request_of(spec)
         self._starting = asyncio.ensure_future(asyncio.to_thread(context.sandboxes.start, sandbox, LEARNER))
@@ -231,15 +261,27 @@ class Training:
         for path in resume:
             path.rename(learner.scratch / path.name)
         await asyncio.to_thread(learner.channel.send, spec.to_dict())
-        last = await self._listen(learner)
+        extending = asyncio.ensure_future(self._extend(learner, granted))
+        try:
+            last = await self._listen(learner)
+        finally:
+            extending.cancel()
         if isinstance(last, messages.DoneMessage):
-            records = await asyncio.to_thread(self._delivery.stage_records, self._members, learner.scratch)
-            self._outbox.put(lambda: self._delivery.records(records))
-            for policy in last.policies:
-                await self._take_policy(policy)
+            with untrusted("the learner"):
+                records = await asyncio.to_thread(self._delivery.stage_records, self._members, learner.scratch)
+                self._outbox.put(lambda: self._delivery.records(records))
+                for policy in last.policies:
+                    await self._take_policy(policy)
             self._compile_for_later()
         self._learned.set()
         return last
+
+    async def _extend(self, learner: SandboxProcess, granted: int) -> None:
+        """Send the learner each extension."""
+        while granted:
+            granted = await self._grant.beyond(granted)
+            with contextlib.suppress(ChannelClosed):  # it has ended, and its last messages are not handled yet
+                await asyncio.to_thread(learner.channel.send, messages.ExtendMessage(granted).to_dict())
 
     def _compile_for_later(self) -> None:
         """Compile the updates in the background for later trainings, if they are not compiled yet."""
@@ -263,16 +305,16 @@ class Training:
         """Handle the learner's messages until the last one."""
         while True:
             try:
-                raw = await asyncio.to_thread(learner.channel.recv, timeout=None)
+                with untrusted("the learner"):
+                    message = messages.parse(await asyncio.to_thread(learner.channel.recv, timeout=None))
+                    self._check_members(message)
+                    if isinstance(message, messages.DoneMessage):
+                        return message
+                    if isinstance(message, messages.FailedMessage):
+                        return failed(message)
+                    await self._handle(message, learner.scratch)
             except ChannelClosed:
                 return died(await asyncio.to_thread(learner.wait, 10.0), self._task.algorithm)
-            message = messages.parse(raw)
-            self._check_members(message)
-            if isinstance(message, messages.DoneMessage):
-                return message
-            if isinstance(message, messages.FailedMessage):
-                return failed(message)
-            await self._handle(message, learner.scratch)
 
     def _check_members(self, message: messages.LearnerMessage) -> None:
         """Check that a message is about members of this training: their ids become paths and keys.
@@ -288,7 +330,9 @@ class Training:
     async def _handle(self, message: messages.LearnerMessage, sandbox: Path) -> None:
         match message:
             case messages.ProgressMessage():
-                self._context.report("", progress=_progress(message))
+                if (now := time.monotonic()) >= self._next_progress:  # it sends them as often as it likes
+                    self._next_progress = now + _PROGRESS_SECONDS
+                    self._context.report("", progress=_progress(message))
             case messages.WarningMessage():
                 self._delivery.warn(message)
                 if message.reason in ("CHECKPOINT_UNAVAILABLE", "CHECKPOINT_FAILED"):
@@ -329,11 +373,18 @@ class Training:
         key = (policy.member, policy.env_step)
         if policy.member in self._stopped or key in self._taken:
             return
-        if len(self._taken) >= len(self._members) * (max(1, self._task.evaluations) + 1):
+        if len(self._taken) >= len(self._members) * (self._most_evaluations() + 1):
             raise ProtocolError("the learner sent more policies than there are evaluations")
+        card = PolicyCard.from_dict(policy.card)
+        expected = (self._task.environment, load_card(self._task.environment).observation_size)
+        if (card.environment, card.observation_size) != expected:
+            raise ProtocolError(f"the learner sent a policy of another environment ({card.environment[:40]!r})")
         self._taken.add(key)
         reference = await asyncio.to_thread(self._delivery.stage_policy, policy)
         self._outbox.put(functools.partial(self._send_policy, reference))
+
+    def _most_evaluations(self) -> int:
+        return math.ceil(max(1, self._task.evaluations) * self._last_step / max(1, self._task.steps_per_member))
 
     async def _send_policy(self, reference: pb.PolicyRef) -> None:
         if not self._context.finished(policy_item(reference)):
