@@ -66,7 +66,7 @@ def audit(program: Path, requirements: Path, *, seconds: float) -> int:
     if vulnerable:
         return 1
     if dependencies and unknown == len(dependencies):  # an index without the database answers so
-        return skipped("it knows none of the packages")
+        return skipped("it has none of the packages")
     print(f"audit: no known vulnerability in {len(dependencies) - unknown} packages; {unknown} are not in the database")
     return 0
 

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 CLEAN = {"name": "a", "version": "1", "vulns": []}
-FOUND = {"name": "b", "version": "2", "vulns": [{"id": "PYSEC-1", "fix_versions": ["3"]}]}
+VULNERABLE = {"name": "b", "version": "2", "vulns": [{"id": "PYSEC-1", "fix_versions": ["3"]}]}
 UNKNOWN = {"name": "c", "skip_reason": "Dependency not found on PyPI"}
 
 
@@ -19,7 +19,7 @@ UNKNOWN = {"name": "c", "skip_reason": "Dependency not found on PyPI"}
     ("dependencies", "error", "code", "part"),
     [
         ([CLEAN, UNKNOWN], "", 0, "no known vulnerability in 1 packages; 1 are not"),
-        ([CLEAN, FOUND, UNKNOWN], "", 1, "b 2: PYSEC-1, fixed in 3"),
+        ([CLEAN, VULNERABLE, UNKNOWN], "", 1, "b 2: PYSEC-1, fixed in 3"),
         ([UNKNOWN, UNKNOWN], "", 0, "skipped"),
         (None, "requests.exceptions.ConnectionError: no route", 0, "skipped"),
         (None, "usage: pip-audit", 2, "usage"),

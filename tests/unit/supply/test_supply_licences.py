@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 PRODUCT = ("local",)
 REFERENCE = ("sb3",)
-"""torch, on a computer with a GPU, brings NVIDIA's libraries."""
+"""torch, on a computer with a GPU, requires NVIDIA's libraries."""
 
 ALLOWED = frozenset(
     {
@@ -27,7 +27,16 @@ REVIEWED = {
 }
 """Distributions with another licence, and which."""
 
-_GPL_LIBRARIES = ("libx264", "libx265", "libxvidcore", "libreadline", "libpostproc", "librubberband", "libvidstab", "libgsl")
+_GPL_LIBRARIES = (
+    "libx264",
+    "libx265",
+    "libxvidcore",
+    "libreadline",
+    "libpostproc",
+    "librubberband",
+    "libvidstab",
+    "libgsl",
+)
 BUNDLED = frozenset({("av", "libx264"), ("av", "libx265")})
 """Libraries under the GPL in wheels, and the distributions with them: the renderer encodes H.264 by PyAV, whose wheels contain
 x264 and x265. `docs/security.md` states what that means for who distributes images."""
@@ -56,17 +65,17 @@ def installed(*extras: str) -> dict[str, metadata.Distribution]:
     seen: dict[str, set[str]] = {}
     todo = [("dressage", frozenset(extras))]
     while todo:
-        name, wanted = todo.pop()
-        if name in seen and wanted <= seen[name]:
+        name, needed = todo.pop()
+        if name in seen and needed <= seen[name]:
             continue
-        seen.setdefault(name, set()).update(wanted)
+        seen.setdefault(name, set()).update(needed)
         try:
             requires = metadata.distribution(name).requires or []
         except metadata.PackageNotFoundError:  # of another platform or extra
             continue
         for requirement in map(Requirement, requires):
             if requirement.marker is None or any(
-                requirement.marker.evaluate({"extra": extra}) for extra in {*wanted, ""}
+                requirement.marker.evaluate({"extra": extra}) for extra in {*needed, ""}
             ):
                 todo.append((canonicalize_name(requirement.name), frozenset(requirement.extras)))
     names = {canonicalize_name(entry.metadata["Name"]) for entry in metadata.distributions()}

@@ -19,7 +19,8 @@ DIGEST = "sha256:" + "0123456789abcdef" * 4
 
 
 def test_every_file_of_the_lock_has_a_hash_and_a_known_source() -> None:
-    packages = [entry for entry in LOCK["package"] if entry["name"] != "dressage"]
+    # triton is overridden to be installed nowhere.
+    packages = [entry for entry in LOCK["package"] if entry["name"] not in ("dressage", "triton")]
     assert len(packages) > 150
     for package in packages:
         assert package["source"] == {"registry": "https://pypi.org/simple"}, package["name"]
