@@ -196,7 +196,7 @@ EarlyStop = Annotated[
     bool | None,
     typer.Option(
         "--early-stop/--no-early-stop",
-        help="End a training once every seed passes with a margin at two successive checkpoints [unless configs are compared].",
+        help="End a training once every seed passes with a margin at two successive checkpoints of the code judge [unless configs are compared].",
         show_default=False,
     ),
 ]

@@ -429,7 +429,9 @@ def _format_judged(judged: event_pb2.Judged) -> str | None:
         return None  # there are too many single rollouts
     verdict = "passed" if judged.judgment.passed else "not passed"
     why = f": {judged.judgment.diagnosis}" if judged.judgment.diagnosis else ""
-    member = f"{short(judged.subject)} " if _is_member(judged.subject) else ""  # else the iteration, which begins the line
+    member = (
+        f"{short(judged.subject)} " if _is_member(judged.subject) else ""
+    )  # else the iteration, which begins the line
     return f"{member}judged {judged.judgment.score:.2f}, {verdict}{why}"
 
 

@@ -14,7 +14,7 @@ from dressage_llm_agent.roles import prompts
 from dressage_llm_agent.roles.base import ReplyProblem
 from dressage_llm_agent.roles.replies import missing_sections, python_source, sections
 from dressage_llm_agent.roles.reviser.annotations import parse_addressed_notes, parse_lesson, parse_lesson_updates
-from dressage_llm_agent.roles.reviser.hyperparameters import STEPS, offered, parse_hyperparameters
+from dressage_llm_agent.roles.reviser.hyperparameters import STEPS, offered, parse_hyperparameters, preset_of
 from dressage_llm_agent.roles.reviser.tools import TOOLS
 
 STUCK = 3
@@ -46,7 +46,9 @@ class Reviser:
             iterations_without_improvement=task.iterations_without_improvement,
             rewrite=task.iterations_without_improvement >= STUCK,
             tune=task.tune_hyperparameters,
-            hyperparameters=", ".join(offered(task)),
+            hyperparameters="\n".join(f"- {line}" for line in offered(task)),
+            algorithm=task.algorithm or "ppo",
+            discount=preset_of(task).discount,
             array_names=" ".join(sorted(REWARD_NAMES)),
             max_rounds=TOOL_ROUNDS,
         )
