@@ -20,7 +20,7 @@ E2E_TESTS ?= tests/integration/kubernetes tests/integration/chart tests/e2e/kube
 E2E = $(SYNC) --group dev && tools/system-packages prometheus && \
 	PATH="$(CURDIR)/$(RUN):$$PATH" $(RUN)/pytest -n 0 -v -o timeout=2400 --durations 30
 
-.PHONY: help install demo examples test test-slow images push-images e2e e2e-full lint format proto bench programs docs clean
+.PHONY: help install demo examples test test-slow images push-images e2e e2e-full lint format proto bench programs intents docs clean
 
 help: ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -91,6 +91,10 @@ programs: install ## Run or continue the experiment of docs/evidence/programs.md
 	DRESSAGE_ORCHESTRATOR_MAX_PARALLEL_RUNS=2 $(RUN)/dressage bench experiments/programs.yaml --parallel 3
 	$(RUN)/dressage report experiments/results/programs --reference scheduled --beside experiments/paper/llmgs.json \
 		--page docs/evidence/programs.md
+
+intents: install ## Run or continue the experiment of docs/evidence/intents.md and write the page (about a day)
+	$(RUN)/dressage bench experiments/intents.yaml --parallel 1
+	$(RUN)/dressage report experiments/results/intents --page docs/evidence/intents.md
 
 docs: ## Generate docs/api.md, the chart's README and the dashboards
 	@$(SYNC) --group dev

@@ -68,7 +68,7 @@ async def play(folder: Path, api_base: str, episodes: int) -> v1.Session:
     """Run the session to its end."""
     stack = await LocalStack.start(folder, api_base=api_base)
     try:
-        async with connect(stack.address) as channel:
+        async with connect(stack.address, token=stack.token) as channel:
             stub: Any = session_service_pb2_grpc.SessionServiceStub(channel)
             spec = v1.SessionSpec(intent="balance", environment="environments/CartPole-v1", model="openai/scripted")
             budget = {"episode_budget": episodes, "episodes": EPISODES, "warmup": EPISODES, "target": 1e9}

@@ -57,7 +57,7 @@ class Server:
 
     def client(self) -> Client:
         """A client of it."""
-        return Client.connect(self._announced())
+        return Client.connect(environ={"DRESSAGE_HOME": str(self.data_dir)})
 
     def log(self) -> str:
         """What it has written."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -82,10 +83,12 @@ def test_bundle_onnx_and_sb3_give_equal_actions(trained: tuple[Path, str], tmp_p
     np.testing.assert_allclose(actions, ours, atol=1e-4)
 
 
-def test_grpcurl_lists_and_calls_every_public_method(trained: tuple[Path, str]):
+def test_grpcurl_lists_and_calls_every_public_method(trained: tuple[Path, str], monkeypatch: pytest.MonkeyPatch):
     data, session = trained
     with Server(data) as server, server.client() as client:
         address = client.address
+        token = json.loads((data / "server.json").read_text())["token"]
+        monkeypatch.setenv("DRESSAGE_TOKEN", token)
         listed = _grpcurl(address, "list").split()
         assert {f"dressage.v1.{service}" for service in PUBLIC} <= set(listed)
         name = f"sessions/{session}"
@@ -155,7 +158,8 @@ _created: dict[str, str] = {}
 
 
 def _grpcurl(address: str, *arguments: str, request: dict[str, object] | None = None) -> str:
-    command = [GRPCURL, "-plaintext", "-max-time", "60"]
+    header = f"authorization: Bearer {os.environ['DRESSAGE_TOKEN']}"
+    command = [GRPCURL, "-plaintext", "-max-time", "60", "-H", header]
     if request is not None:
         text = json.dumps(request).replace("benchmarks/$created", _created.get("benchmark", ""))
         command += ["-d", text]

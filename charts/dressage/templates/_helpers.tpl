@@ -64,17 +64,18 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
+{{/* The argument is the port: kubelets probe without TLS. */}}
 {{- define "dressage.probes" -}}
 startupProbe:
-  grpc: {port: 50051}
+  grpc: {port: {{ . }}}
   periodSeconds: 2
   failureThreshold: 60
 readinessProbe:
-  grpc: {port: 50051}
+  grpc: {port: {{ . }}}
   periodSeconds: 5
   timeoutSeconds: 3
 livenessProbe:
-  grpc: {port: 50051}
+  grpc: {port: {{ . }}}
   periodSeconds: 15
   timeoutSeconds: 5
   failureThreshold: 4
@@ -113,6 +114,46 @@ priorityClassName: {{ . }}
 
 {{- define "dressage.authSecret" -}}
 {{- .Values.auth.existingSecret | default (printf "%s-auth" (include "dressage.fullname" .)) -}}
+{{- end -}}
+
+{{- define "dressage.tlsSecret" -}}
+{{- .Values.tls.existingSecret | default (printf "%s-api-tls" (include "dressage.fullname" .)) -}}
+{{- end -}}
+
+{{/* Names of the public API's certificate, as a list in YAML: the Service's, a port-forward's, the Ingress's and others. */}}
+{{- define "dressage.tlsHosts" -}}
+{{- $service := printf "%s-orchestrator" (include "dressage.fullname" .) -}}
+{{- $inside := printf "%s.%s.svc" $service .Release.Namespace -}}
+{{- $hosts := list $inside (printf "%s.cluster.local" $inside) (printf "%s.%s" $service .Release.Namespace) $service "localhost" -}}
+{{- if .Values.ingress.enabled }}{{ $hosts = append $hosts .Values.ingress.host }}{{ end -}}
+{{- concat $hosts .Values.tls.hosts | uniq | toYaml -}}
+{{- end -}}
+
+{{/* What a client pod needs to trust the public API: environment variables. */}}
+{{- define "dressage.trustEnv" -}}
+{{- if .Values.tls.enabled -}}
+- {name: DRESSAGE_CA_FILE, value: /etc/dressage/tls/ca.crt}
+{{- else -}}
+- {name: DRESSAGE_INSECURE, value: "1"}
+{{- end -}}
+{{- end -}}
+
+{{/* Tokens of the services that call one: dict root, name, callers (list). */}}
+{{- define "dressage.peerEnv" -}}
+{{- $tokens := dict -}}
+{{- range .callers }}
+{{- $variable := printf "PEER_%s" (upper .) -}}
+{{- $_ := set $tokens . (printf "$(%s)" $variable) }}
+{{ include "dressage.secretEnv" (dict "name" $variable "secret" (include "dressage.authSecret" $.root) "key" (printf "%s-%s" . $.name)) }}
+{{- end }}
+- {name: {{ .prefix }}_PEER_TOKENS, value: {{ $tokens | toJson | quote }}}
+{{- end -}}
+
+{{/* Tokens of a service at those that it calls: dict root, name, prefix, calls (list). */}}
+{{- define "dressage.tokenEnv" -}}
+{{- range .calls }}
+{{ include "dressage.secretEnv" (dict "name" (printf "%s_%s_TOKEN" $.prefix (upper . | replace "-" "_")) "secret" (include "dressage.authSecret" $.root) "key" (printf "%s-%s" $.name .)) }}
+{{- end }}
 {{- end -}}
 
 {{- define "dressage.postgresqlSecret" -}}

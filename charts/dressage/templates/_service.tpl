@@ -1,4 +1,4 @@
-{{/* A stateless service, whole: dict root, component, name, module, prefix, values, env (list, YAML), envFrom (Secret), internal (whether it calls others). */}}
+{{/* A stateless service, whole: dict root, component, name, module, prefix, values, env (list, YAML), envFrom (Secret), callers and calls (lists of services). */}}
 {{- define "dressage.service" -}}
 {{- $root := .root -}}
 {{- $v := .values -}}
@@ -48,9 +48,9 @@ spec:
             - {name: metrics, containerPort: 9090}
           env:
             {{- include "dressage.serviceEnv" . | nindent 12 }}
-            {{- include "dressage.secretEnv" (dict "name" (printf "%s_AUTH_TOKEN" .prefix) "secret" (include "dressage.authSecret" $root) "key" "internal-token") | nindent 12 }}
-            {{- if .internal }}
-            {{- include "dressage.secretEnv" (dict "name" (printf "%s_INTERNAL_TOKEN" .prefix) "secret" (include "dressage.authSecret" $root) "key" "internal-token") | nindent 12 }}
+            {{- include "dressage.peerEnv" . | trim | nindent 12 }}
+            {{- with include "dressage.tokenEnv" . | trim }}
+            {{- . | nindent 12 }}
             {{- end }}
             {{- range .env }}
             - {name: {{ .name }}, value: {{ .value | quote }}}
@@ -60,7 +60,7 @@ spec:
           envFrom:
             - secretRef: {name: {{ . }}}
           {{- end }}
-          {{- include "dressage.probes" $root | nindent 10 }}
+          {{- include "dressage.probes" 50051 | nindent 10 }}
           lifecycle:
             preStop: {sleep: {seconds: {{ $root.Values.rollout.drainSeconds }}}}
           resources:

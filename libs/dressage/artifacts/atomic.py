@@ -1,4 +1,7 @@
-"""Atomic writes: after a crash, and for every reader, a file has its old contents or its new ones."""
+"""Atomic writes: after a crash, and for every reader, a file has its old contents or its new ones.
+
+Files and the folders made for them are private to their owner: artifacts hold intents, code and replies.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,30 @@ TEMPORARY_PREFIX = ".tmp-"
 """Prefix of temporary files; no key begins with it."""
 
 
+PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
+"""Modes of files and folders that only their owner may read."""
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder and its missing parents, readable only by their owner; existing ones keep their modes."""
+    if not folder.is_dir():
+        if folder.parent != folder:
+            make_private_folder(folder.parent)
+        folder.mkdir(exist_ok=True, mode=PRIVATE_FOLDER)
+
+
+def make_private_file(path: Path) -> None:
+    """Create a file if it is missing, and make it readable only by its owner.
+
+    :raises PermissionError: for a file of another user.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    try:
+        os.fchmod(descriptor, PRIVATE_FILE)
+    finally:
+        os.close(descriptor)
+
+
 def write(path: Path, fill: Callable[[BinaryIO], None], *, if_absent: bool = False, synced: bool = True) -> bool:
     """Fill a temporary file in the folder of ``path``, sync it, then rename it to ``path``.
 
@@ -20,13 +47,13 @@ def write(path: Path, fill: Callable[[BinaryIO], None], *, if_absent: bool = Fal
     :param synced: False: without syncs. A power failure may then lose the file or its contents; a crash of the process may not.
     :return: whether the file was written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     descriptor, name = tempfile.mkstemp(prefix=TEMPORARY_PREFIX, dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             fill(file)
             file.flush()
-            os.fchmod(file.fileno(), 0o644)
+            os.fchmod(file.fileno(), PRIVATE_FILE)
             if synced:
                 os.fsync(file.fileno())
         if if_absent:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 
 from dressage.artifacts import atomic
-from dressage.artifacts.keys import check_key, check_prefix
+from dressage.artifacts.keys import check_folder, check_key, check_prefix
 from dressage.artifacts.store import DEFAULT_CHUNK, ArtifactInfo, Grant
 from dressage.errors import InvalidArgument, NotFound, Unavailable
 
@@ -23,7 +25,7 @@ class DirectoryStore:
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
         with _errors_mapped("open", str(self.root)):
-            self.root.mkdir(parents=True, exist_ok=True)
+            atomic.make_private_folder(self.root)
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False, synced: bool = True) -> bool:
         """Write the bytes; return whether they were written (see `ArtifactStore.put`)."""
@@ -61,19 +63,43 @@ class DirectoryStore:
                 raise FileNotFoundError(key)
             return _info(key, path.stat())
 
-    def list(self, prefix: str = "") -> list[ArtifactInfo]:
+    def list(self, prefix: str = "") -> builtins.list[ArtifactInfo]:
         """Return the artifacts whose keys begin with the prefix, in order of keys."""
+        return self.page(prefix)
+
+    def page(self, prefix: str = "", *, after: str = "", limit: int | None = None) -> builtins.list[ArtifactInfo]:
+        """Return a page of the artifacts; only folders that can contain one of them are read."""
         check_prefix(prefix)
-        folder = self.root / prefix.rpartition("/")[0]
         with _errors_mapped("list", prefix):
-            entries: list[ArtifactInfo] = []
-            for directory, _, names in os.walk(folder):
-                base = Path(directory).relative_to(self.root).as_posix()
-                for name in names:
-                    key = name if base == "." else f"{base}/{name}"
-                    if not name.startswith(".") and key.startswith(prefix):
-                        entries.extend(_info_if_present(key, Path(directory) / name))
-            return sorted(entries, key=lambda info: info.key)
+            return builtins.list(islice(self._walk(prefix.rpartition("/")[0], prefix, after), limit))
+
+    def folders(self, prefix: str) -> builtins.list[str]:
+        """Return the names of the folders directly below a prefix (see `ArtifactStore.folders`)."""
+        with _errors_mapped("list", prefix):
+            entries = self._entries(check_folder(prefix)[:-1])
+            return sorted(name for name, entry in entries if entry.is_dir(follow_symlinks=False))
+
+    def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ArtifactInfo]:
+        """Yield artifacts below a folder in order of keys, which is not the order of the names: ``a-b/c`` precedes ``a/b``."""
+        entries = []
+        for name, entry in self._entries(folder):
+            key = f"{folder}/{name}" if folder else name
+            entries.append((f"{key}/" if entry.is_dir(follow_symlinks=False) else key, entry))
+        for key, entry in sorted(entries, key=lambda pair: pair[0]):
+            if key.endswith("/"):
+                within = key.startswith(prefix) or prefix.startswith(key)
+                if within and (key > after or after.startswith(key)):
+                    yield from self._walk(key[:-1], prefix, after)
+            elif key.startswith(prefix) and key > after:
+                yield from _info_if_present(key, Path(entry.path))
+
+    def _entries(self, folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """Yield the entries of a folder without temporary files; none if it does not exist."""
+        try:
+            with os.scandir(self.root / folder) as entries:
+                yield from [(entry.name, entry) for entry in entries if not entry.name.startswith(".")]
+        except (FileNotFoundError, NotADirectoryError):
+            return
 
     def exists(self, key: str) -> bool:
         """Return whether the artifact exists."""
@@ -90,6 +116,20 @@ class DirectoryStore:
                 path.unlink(missing_ok=True)
                 self._prune(path.parent)
         return len(artifacts)
+
+    def delete_remains(self, before: datetime) -> int:
+        """Delete temporary files of writes that a crash interrupted, and empty folders (see `ArtifactStore.delete_remains`)."""
+        deleted = 0
+        with _errors_mapped("delete", ""):
+            for directory, _, names in os.walk(self.root, topdown=False):
+                folder = Path(directory)
+                for name in names:
+                    if name.startswith(atomic.TEMPORARY_PREFIX):
+                        deleted += _unlink_if_older(folder / name, before)
+                if folder != self.root and folder.exists() and _modified(folder.stat()) < before:
+                    with suppress(OSError):  # not empty
+                        folder.rmdir()
+        return deleted
 
     def grant_put(self, key: str) -> Grant:
         """Return a grant to write the key."""
@@ -111,9 +151,22 @@ class DirectoryStore:
             folder = folder.parent
 
 
+def _modified(status: os.stat_result) -> datetime:
+    return datetime.fromtimestamp(status.st_mtime, tz=UTC)
+
+
+def _unlink_if_older(path: Path, before: datetime) -> bool:
+    try:
+        if _modified(path.stat()) >= before:
+            return False
+        path.unlink()
+    except FileNotFoundError:  # its writer finished
+        return False
+    return True
+
+
 def _info(key: str, status: os.stat_result) -> ArtifactInfo:
-    modified = datetime.fromtimestamp(status.st_mtime, tz=UTC)
-    return ArtifactInfo(key=key, size=status.st_size, modified=modified)
+    return ArtifactInfo(key=key, size=status.st_size, modified=_modified(status))
 
 
 def _info_if_present(key: str, path: Path) -> list[ArtifactInfo]:

@@ -36,3 +36,13 @@ def check_prefix(prefix: str) -> str:
     if prefix:
         check_key(prefix[:-1] if prefix.endswith("/") else prefix)
     return prefix
+
+
+def check_folder(prefix: str) -> str:
+    """Return the prefix if it is a key with a trailing slash.
+
+    :raises InvalidArgument: otherwise.
+    """
+    if not check_prefix(prefix).endswith("/"):
+        raise InvalidArgument(field="prefix", value=prefix, expected="a prefix with a trailing slash")
+    return prefix

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +20,7 @@ from minio.lifecycleconfig import AbortIncompleteMultipartUpload, LifecycleConfi
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from dressage.artifacts import s3_errors, s3_upload
-from dressage.artifacts.keys import check_key, check_prefix
+from dressage.artifacts.keys import check_folder, check_key, check_prefix
 from dressage.artifacts.s3_client import credentials, make_client
 from dressage.artifacts.s3_options import S3Options
 from dressage.artifacts.store import DEFAULT_CHUNK, ArtifactInfo, Grant
@@ -112,18 +114,36 @@ class S3Store:
         facts = self._do("read", key, lambda: self._client.stat_object(self.bucket, name))
         return _info(key, facts)
 
-    def list(self, prefix: str = "") -> list[ArtifactInfo]:
+    def list(self, prefix: str = "") -> builtins.list[ArtifactInfo]:
         """Return the artifacts whose keys begin with the prefix, in order of keys."""
+        return sorted(self.page(prefix), key=lambda info: info.key)
+
+    def page(self, prefix: str = "", *, after: str = "", limit: int | None = None) -> builtins.list[ArtifactInfo]:
+        """Return a page of the artifacts in the store's order; it continues after a key, with a thousand in a request."""
         check_prefix(prefix)
-        full_prefix = self.prefix + prefix
+        start = self.prefix + after if after else None
 
-        def collect() -> list[ArtifactInfo]:
-            objects = self._client.list_objects(self.bucket, prefix=full_prefix, recursive=True)
-            keyed = [(str(entry.object_name)[len(self.prefix) :], entry) for entry in objects]
+        def collect() -> builtins.list[ArtifactInfo]:
+            objects = self._client.list_objects(
+                self.bucket, prefix=self.prefix + prefix, recursive=True, start_after=start
+            )
+            keyed = ((str(entry.object_name)[len(self.prefix) :], entry) for entry in objects)
             # Skip objects of other programs, whose names are no keys.
-            return [_info(key, entry) for key, entry in keyed if _is_key(key)]
+            infos = (_info(key, entry) for key, entry in keyed if _is_key(key))
+            return builtins.list(islice(infos, limit))
 
-        return sorted(self._do("list", prefix, collect), key=lambda info: info.key)
+        return self._do("list", prefix, collect)
+
+    def folders(self, prefix: str) -> builtins.list[str]:
+        """Return the segments that follow a prefix (see `ArtifactStore.folders`)."""
+        whole = self.prefix + check_folder(prefix)
+
+        def collect() -> builtins.list[str]:
+            entries = self._client.list_objects(self.bucket, prefix=whole)
+            names = (str(entry.object_name)[len(whole) : -1] for entry in entries if entry.is_dir)
+            return sorted(name for name in names if _is_key(name))
+
+        return self._do("list", prefix, collect)
 
     def exists(self, key: str) -> bool:
         """Return whether the artifact exists."""
@@ -148,6 +168,10 @@ class S3Store:
         if names:
             self._do("delete", prefix, remove)
         return len(names)
+
+    def delete_remains(self, before: datetime) -> int:
+        """Return 0: see `S3Options.abort_incomplete_days`."""
+        return 0
 
     def grant_put(self, key: str) -> Grant:
         """Return a grant to write the key: a presigned URL."""

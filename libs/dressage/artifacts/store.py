@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -80,8 +81,27 @@ class ArtifactStore(Protocol):
         """
         ...
 
-    def list(self, prefix: str = "") -> list[ArtifactInfo]:
+    def list(self, prefix: str = "") -> builtins.list[ArtifactInfo]:
         """Return the artifacts whose keys begin with the prefix, in order of keys."""
+        ...
+
+    def page(self, prefix: str = "", *, after: str = "", limit: int | None = None) -> builtins.list[ArtifactInfo]:
+        """Return a page of `list`, without a listing of the rest.
+
+        Pages are in order of keys in a directory and in AWS S3; some servers have an order of their own.
+
+        :param after: last key of the page before; empty for the first page.
+        :param limit: maximum number of artifacts.
+        """
+        ...
+
+    def folders(self, prefix: str) -> builtins.list[str]:
+        """Return the segments that follow a prefix in keys with a further segment, in order: ``a`` of ``sessions/a/b``.
+
+        Their contents are not listed. A directory also returns empty folders.
+
+        :param prefix: with a trailing slash.
+        """
         ...
 
     def exists(self, key: str) -> bool:
@@ -90,6 +110,13 @@ class ArtifactStore(Protocol):
 
     def delete_prefix(self, prefix: str) -> int:
         """Delete the artifacts whose keys begin with the prefix (not empty); return their number."""
+        ...
+
+    def delete_remains(self, before: datetime) -> int:
+        """Delete remains of interrupted writes that are older than a time; return their number.
+
+        A bucket has none: a rule of its own deletes unfinished uploads.
+        """
         ...
 
     def grant_put(self, key: str) -> Grant:

@@ -21,6 +21,8 @@ from dressage.cli.options import (
     RewardFile,
     RunOptions,
     SessionName,
+    TlsCert,
+    TlsKey,
     Token,
     TrainOptions,
     ViewOptions,
@@ -244,6 +246,8 @@ def serve(
     data_dir: DataDir = None,
     address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to listen on.")] = "127.0.0.1:7400",
     token: Token = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     api_base: ApiBase = None,
     metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Address of the Prometheus metrics.")] = None,
     recordings: Annotated[
@@ -258,6 +262,8 @@ def serve(
         folder_in_use(data_dir),
         address=address,
         token=token,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
         api_base=api_base,
         recordings=recordings,
         metrics=metrics,
@@ -371,6 +377,20 @@ def record(
     record_session(session, common.server(), out=out, as_json=common.as_json)
 
 
+@grouped
+def gc(
+    common: CommonOptions,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, and remove nothing.")] = False,
+) -> None:
+    """Remove deleted sessions after their grace period, and other data that the server no longer keeps.
+
+    A server does this by itself. docs/operations.md lists what is removed and the settings.
+    """
+    from dressage.cli import garbage
+
+    garbage.collect(common.server(), dry_run=dry_run, as_json=common.as_json)
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands to the application, in the order of the help."""
     app.command()(run)
@@ -385,3 +405,4 @@ def register(app: typer.Typer) -> None:
     app.command()(export)
     app.command()(record)
     app.command()(doctor)
+    app.command()(gc)

@@ -10,7 +10,7 @@ from typing import Any
 
 from dressage.cli import output
 from dressage.errors import InvalidArgument
-from dressage.experiments import pictures, program_report, report
+from dressage.experiments import behaviour_report, pictures, program_report, report
 from dressage.experiments.analysis import METRICS, Analysis, Metric, analyse
 from dressage.experiments.published import Published, load_published
 from dressage.experiments.records import RESULTS, Record, ResultFolder, Revision
@@ -47,7 +47,10 @@ def write(
     before, after = ("", "") if page is None else around_report(page)
     with output.writing("--out", target, expected="a folder that can be written to"):
         target.mkdir(parents=True, exist_ok=True)
-        text, tables, drawn = _contents(analysis, published, target, page=page)
+        if behaviour_report.are_behaviours(records):
+            text, tables, drawn = _behaviours(analysis, folders, target, page=page)
+        else:
+            text, tables, drawn = _contents(analysis, published, target, page=page)
         tables = tables if page is None else {}
         for name, table in tables.items():
             (target / name).write_text(table, encoding="utf-8")
@@ -82,6 +85,22 @@ def _contents(
     links = {environment: _link(path, place) for environment, path in by_environment.items()}
     text = program_report.markdown(analysis, rows, published=published, pictures=links, title=page is None)
     return text, tables | {"curves.csv": program_report.successes_csv(rows)}, list(by_environment.values())
+
+
+def _behaviours(
+    analysis: Analysis, folders: Sequence[Path], folder: Path, *, page: Path | None
+) -> tuple[str, dict[str, str], list[Path]]:
+    """Copy the pictures of each intent into the folder; return the report, the table of runs and the pictures."""
+    links, copied = {}, []
+    for row in behaviour_report.behaviours(analysis):
+        sources = [path for source in folders if (path := ResultFolder(source).strip(row.shown)).is_file()]
+        if sources:
+            target = folder / f"{pictures.file_name(f'{row.environment}-{row.method}')}.jpg"
+            target.write_bytes(sources[0].read_bytes())
+            links[row.shown] = _link(target, folder if page is None else page.parent)
+            copied.append(target)
+    text = behaviour_report.markdown(analysis, strips=links, title=page is None)
+    return text, {"runs.csv": report.runs_csv(analysis)}, copied
 
 
 def _link(path: Path, place: Path) -> str:

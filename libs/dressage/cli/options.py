@@ -258,6 +258,29 @@ Token = Annotated[
     str | None,
     typer.Option("--token", metavar="TOKEN", envvar="DRESSAGE_TOKEN", help="Bearer token of the server."),
 ]
+CaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-file",
+        metavar="FILE",
+        envvar="DRESSAGE_CA_FILE",
+        help="CA certificates (PEM) that verify the server; TLS [the system's, for https://].",
+    ),
+]
+Insecure = Annotated[
+    bool,
+    typer.Option(
+        "--insecure", envvar="DRESSAGE_INSECURE", help="Send the token to another machine without encryption."
+    ),
+]
+TlsCert = Annotated[
+    Path | None,
+    typer.Option("--tls-cert", metavar="FILE", envvar="DRESSAGE_TLS_CERT", help="Certificate chain (PEM): serve TLS."),
+]
+TlsKey = Annotated[
+    Path | None,
+    typer.Option("--tls-key", metavar="FILE", envvar="DRESSAGE_TLS_KEY", help="Private key (PEM) of the certificate."),
+]
 
 
 @dataclass(frozen=True)
@@ -268,15 +291,26 @@ class CommonOptions:
     data_dir: DataDir = None
     address: Address = None
     token: Token = None
+    ca_file: CaFile = None
+    insecure: Insecure = False
 
     def server(self, *, api_base: str | list[str] | None = None, recordings: Path | None = None) -> ServerOptions:
         """Return the options of the connection; imports gRPC."""
+        from dressage.client import Trust
         from dressage.local.connection import ServerOptions
         from dressage.sdk.role_options import by_role
 
         bases = by_role("--api-base", api_base or ())
         general = bases.pop("", None)
-        return ServerOptions(self.address, self.token, self.data_dir, general, recordings, tuple(bases.values()))
+        return ServerOptions(
+            self.address,
+            self.token,
+            self.data_dir,
+            general,
+            recordings,
+            tuple(bases.values()),
+            trust=Trust(self.ca_file, insecure=self.insecure),
+        )
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,14 @@ def serve(
     address: str,
     token: str | None,
     api_base: str | None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
     metrics: str | None = None,
     recordings: Path | None = None,
 ) -> None:
     """Serve until a signal. Running sessions stop at a checkpoint, and the next server resumes them.
 
+    :param tls_cert: certificate chain (PEM) of the address; needs its key.
     :param metrics: host:port of the Prometheus metrics; None: no metrics.
     :raises FailedPrecondition: if another server runs on the data folder.
     """
@@ -34,8 +37,12 @@ def serve(
             reason="ALREADY_SERVING",
             metadata={"address": running.address, "pid": str(running.pid)},
         )
+    if (tls_cert is None) != (tls_key is None):
+        missing = "--tls-key" if tls_key is None else "--tls-cert"
+        raise errors.InvalidArgument(field=missing, problem="missing", expected="both --tls-cert and --tls-key")
+    tls = (tls_cert, tls_key) if tls_cert and tls_key else None
     settings = {"address": address, "token": token, "api_base": api_base, "metrics": metrics, "recordings": recordings}
-    asyncio.run(_serve(data_dir, settings))
+    asyncio.run(_serve(data_dir, {**settings, "tls": tls}))
 
 
 async def _serve(data_dir: Path, settings: dict[str, Any]) -> None:
@@ -44,7 +51,7 @@ async def _serve(data_dir: Path, settings: dict[str, Any]) -> None:
         loop.add_signal_handler(number, shutdown_requested.set)
     stack = await LocalStack.start(data_dir, **settings, log=sys.stderr)
     try:
-        print(f"serving on {stack.address}, data in {data_dir}; press Ctrl-C to stop", flush=True)
+        print(f"serving on {stack.public}, data in {data_dir}; press Ctrl-C to stop", flush=True)
         await shutdown_requested.wait()
         print("stopping", flush=True)
     finally:

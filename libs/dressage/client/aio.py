@@ -21,13 +21,16 @@ from dressage.api.v1 import environment_service_pb2 as environments_pb
 from dressage.api.v1 import environment_service_pb2_grpc as environments_grpc
 from dressage.api.v1 import intent_service_pb2 as intents_pb
 from dressage.api.v1 import intent_service_pb2_grpc as intents_grpc
+from dressage.api.v1 import maintenance_service_pb2 as maintenance_pb
+from dressage.api.v1 import maintenance_service_pb2_grpc as maintenance_grpc
 from dressage.api.v1 import session_pb2 as session_pb
 from dressage.api.v1 import session_service_pb2 as sessions_pb
 from dressage.api.v1 import session_service_pb2_grpc as sessions_grpc
 from dressage.client import names
-from dressage.client.calls import Caller, CallPolicy, open_channel
-from dressage.client.discovery import default_data_dir, find_local_server
+from dressage.client.calls import CHANNEL_OPTIONS, Caller, CallPolicy
+from dressage.client.discovery import default_data_dir, find_local_server, local_token
 from dressage.client.downloads import relative_path, write_whole
+from dressage.client.endpoints import Endpoint, Trust
 
 ENDED = (
     session_pb.SESSION_STATE_SUCCEEDED,
@@ -40,7 +43,9 @@ ENDED = (
 class AsyncClient:
     """A client of the public API; make one with `connect`, use it in one event loop, and close it."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        """The server, as `connect` found it."""
         self._caller = caller
         channel: Any = caller.channel  # the generated stubs are typed for either kind of channel
         self._sessions: Any = sessions_grpc.SessionServiceStub(channel)
@@ -48,6 +53,7 @@ class AsyncClient:
         self._intents: Any = intents_grpc.IntentServiceStub(channel)
         self._artifacts: Any = artifacts_grpc.ArtifactServiceStub(channel)
         self._benchmarks: Any = benchmarks_grpc.BenchmarkServiceStub(channel)
+        self._maintenance: Any = maintenance_grpc.MaintenanceServiceStub(channel)
 
     @classmethod
     def connect(
@@ -55,6 +61,7 @@ class AsyncClient:
         address: str | None = None,
         token: str | None = None,
         *,
+        trust: Trust | None = None,
         policy: CallPolicy | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> Self:
@@ -62,8 +69,11 @@ class AsyncClient:
 
         :param address: `host:port` or `https://host:port`; by default `$DRESSAGE_ADDRESS`, else the server that runs
             on the default data folder of this machine.
-        :param token: bearer token; by default `$DRESSAGE_TOKEN`.
-        :raises InvalidArgument: if the address is malformed.
+        :param token: bearer token; by default that of the server that runs on the default data folder, or
+            `$DRESSAGE_TOKEN`.
+        :param trust: CA certificates, and whether a token may be sent in clear to another machine; by default what
+            `$DRESSAGE_CA_FILE` and `$DRESSAGE_INSECURE` state.
+        :raises InvalidArgument: if the address is malformed, or the token would be sent in clear to another machine.
         :raises FailedPrecondition: if no address is given and no server runs on this machine.
         """
         address = address or environ.get("DRESSAGE_ADDRESS")
@@ -74,11 +84,15 @@ class AsyncClient:
                     "no server: give an address, set DRESSAGE_ADDRESS, or start one with `dressage serve`",
                     reason="NO_SERVER",
                 )
-            address = local.address
+            address, token = f"http://{local.address}", token or local.token
         token = token or environ.get("DRESSAGE_TOKEN")
+        if not token:
+            token = local_token(address, default_data_dir(environ))
+        endpoint = Endpoint.parse(address, token, trust or Trust.from_environment(environ))
         metadata = (("authorization", f"Bearer {token}"),) if token else ()
-        channel, bare = open_channel(address)
-        return cls(Caller(channel=channel, address=bare, metadata=metadata, policy=policy or CallPolicy()))
+        channel = endpoint.open(CHANNEL_OPTIONS)
+        caller = Caller(channel=channel, address=endpoint.address, metadata=metadata, policy=policy or CallPolicy())
+        return cls(caller, endpoint)
 
     @property
     def address(self) -> str:
@@ -436,6 +450,19 @@ class AsyncClient:
         request = benchmarks_pb.CancelBenchmarkRequest(name=names.benchmark_name(benchmark))
         answer: benchmarks_pb.Benchmark = await self._caller.unary(self._benchmarks.CancelBenchmark, request)
         return answer
+
+    # -- maintenance ------------------------------------------------------------------------------------------
+
+    async def collect_garbage(
+        self, *, validate_only: bool = False
+    ) -> AsyncIterator[maintenance_pb.CollectGarbageResponse]:
+        """Removes what the server's retention settings no longer keep; each part once it is removed.
+
+        :param validate_only: report what would be removed, and remove nothing.
+        """
+        request = maintenance_pb.CollectGarbageRequest(validate_only=validate_only)
+        async for response in self._caller.renewed_stream(self._maintenance.CollectGarbage, lambda: request):
+            yield response
 
     async def _pages(self, stub: Callable[..., Awaitable[Any]], request: Any) -> AsyncIterator[Any]:
         """Every page of a list, fetched as it is asked for."""

@@ -17,8 +17,6 @@ from typing import Any, Protocol, TypeVar
 import grpc
 import grpc.aio
 
-from dressage import errors
-from dressage.client.discovery import split_address
 from dressage.rpc_errors import from_rpc
 
 Request = TypeVar("Request")
@@ -124,24 +122,11 @@ class Caller:
                     raise from_rpc(error, address=self.address) from error
 
 
-def open_channel(address: str) -> tuple[grpc.aio.Channel, str]:
-    """A channel to `host:port`, `http://host:port` or `https://host:port` (TLS), and the bare address.
-
-    :raises InvalidArgument: if the address is of no such form.
-    """
-    scheme, separator, rest = address.strip().partition("://")
-    bare = (rest if separator else scheme).rstrip("/")
-    if separator and scheme not in ("http", "https"):
-        raise errors.InvalidArgument(field="address", value=address, expected="HOST:PORT or https://HOST:PORT")
-    split_address(bare)
-    options = [
-        ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
-        ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
-        ("grpc.keepalive_time_ms", 30_000),
-        ("grpc.keepalive_timeout_ms", 10_000),
-        ("grpc.enable_retries", 0),  # see the module's docstring
-        ("grpc.max_reconnect_backoff_ms", 2_000),
-    ]
-    if scheme == "https" and separator:
-        return grpc.aio.secure_channel(bare, grpc.ssl_channel_credentials(), options=options), bare
-    return grpc.aio.insecure_channel(bare, options=options), bare
+CHANNEL_OPTIONS: list[tuple[str, Any]] = [
+    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.enable_retries", 0),  # see the module's docstring
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+]

@@ -13,6 +13,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from dressage.client.aio import AsyncClient
 from dressage.client.calls import CallPolicy
+from dressage.client.endpoints import Trust
 from dressage.client.loop import LoopThread
 
 P = ParamSpec("P")
@@ -59,13 +60,14 @@ class Client:
         address: str | None = None,
         token: str | None = None,
         *,
+        trust: Trust | None = None,
         policy: CallPolicy | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> Self:
         """Return a client for a server; see `AsyncClient.connect`."""
 
         async def connect() -> AsyncClient:  # on the loop: a channel belongs to the loop that it is made in
-            return AsyncClient.connect(address, token, policy=policy, environ=environ)
+            return AsyncClient.connect(address, token, trust=trust, policy=policy, environ=environ)
 
         loop = LoopThread()
         try:
@@ -124,3 +126,4 @@ class Client:
     list_benchmarks = _stream(AsyncClient.list_benchmarks)
     watch_benchmark = _stream(AsyncClient.watch_benchmark)
     cancel_benchmark = _call(AsyncClient.cancel_benchmark)
+    collect_garbage = _stream(AsyncClient.collect_garbage)

@@ -10,6 +10,7 @@ import __future__
 import ast
 import builtins
 import math
+import re
 import traceback
 from collections.abc import Callable, Mapping
 from types import CodeType
@@ -20,6 +21,7 @@ from dressage.contracts.syntax import words
 
 FILENAME = "<generated>"
 """File name of generated code in tracebacks; identifies its lines."""
+_STACK_LINE = re.compile(re.escape(f'File "{FILENAME}", line ') + r"(\d+)")
 
 ALLOWED_BUILTINS: frozenset[str] = words(
     """
@@ -118,3 +120,9 @@ def call(function: Callable[..., Any], *arguments: Any, kind: type[GeneratedCode
         raise kind(
             "exception", f"{action} tried to end the process.", line=line_of(error), seen="SystemExit"
         ) from error
+
+
+def line_of_stack(text: str) -> int:
+    """Return the line of generated code in the first of the stacks that faulthandler wrote; 0 if there is none."""
+    match = _STACK_LINE.search(text)
+    return int(match.group(1)) if match else 0

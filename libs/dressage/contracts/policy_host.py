@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -18,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dressage.contracts.execute import FILENAME
-from dressage.contracts.failures import CheckFailure, shorten
+from dressage.contracts.execute import line_of_stack
+from dressage.contracts.failures import MAX_LINE, CheckFailure, shorten
 from dressage.contracts.spaces import Spaces
 from dressage.errors import DeadlineExceeded, DressageError, InvalidArgument
 from dressage.sandbox.limits import GIB, MIB, Limits
-from dressage.sandbox.pipe import ChannelClosed, ProtocolError
+from dressage.sandbox.pipe import MALFORMED, ChannelClosed, ProtocolError
 from dressage.sandbox.process import Exit, SandboxProcess
 
 PLAY = "dressage.contracts.policy_process:play"
@@ -51,7 +50,7 @@ _START_SECONDS = 60.0
 _SLACK_SECONDS = 1.0
 """For the transfer of a message, and the progress messages of a batch."""
 _STARTS = 10.0
-_STACK_LINE = re.compile(re.escape(f'File "{FILENAME}", line ') + r"(\d+)")
+_MAX_EPISODE = 1 << 30
 
 Array = NDArray[Any]
 
@@ -168,8 +167,7 @@ class _Host:
             os.kill(self._process.pid, signal.SIGUSR1)
         self._process.wait(0.2)
         ended = self._process.kill()
-        lines = _STACK_LINE.findall(ended.stderr_tail)
-        line = int(lines[0]) if lines else 0
+        line = line_of_stack(ended.stderr_tail)
         waited = time.monotonic() - begin
         if self._budget.left - waited <= 0:
             message = f"all episodes took longer than {self._budget.seconds:g} s; make the policy faster."
@@ -179,8 +177,7 @@ class _Host:
 
     def _ended(self, ended: Exit) -> PolicyFailure:
         """Return the failure of a process that ended by itself or by a limit."""
-        lines = _STACK_LINE.findall(ended.stderr_tail)
-        line = int(lines[0]) if lines else 0
+        line = line_of_stack(ended.stderr_tail)
         if ended.kind == "memory":
             return _failure(
                 "memory_budget", "it used more memory than a policy has; use less.", line=line, seen=ended.reason
@@ -265,7 +262,7 @@ def _reported(reply: Mapping[str, Any]) -> PolicyFailure:
     try:
         sent = reply["failure"]
         texts = {name: shorten(str(sent[name])) for name in ("rule", "message", "seen")}
-        failure = CheckFailure(line=max(0, int(sent["line"])), **texts)
-        return PolicyFailure(failure, episode=int(reply["episode"]))
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        failure = CheckFailure(line=min(max(0, int(sent["line"])), MAX_LINE), **texts)
+        return PolicyFailure(failure, episode=min(max(-1, int(reply["episode"])), _MAX_EPISODE))
+    except MALFORMED as error:
         return _failure("crash", "it sent a malformed failure.", seen=str(error))

@@ -33,6 +33,7 @@ class Cell:
     """Id of the session."""
     experiment: str
     environment: str
+    """Name of the environment in the experiment; its id, unless the experiment gives it another one."""
     method: str
     """Name of the method in the experiment."""
     run: int
@@ -58,14 +59,20 @@ def cells(experiment: Experiment) -> list[Cell]:
     :raises InvalidArgument: naming the path of a setting that the method does not have, or whose value it cannot be.
     """
     rows = []
-    for run in range(experiment.runs):
+    for run in range(max(_runs(experiment, environment) for environment in experiment.environments)):
         for number, environment in enumerate(experiment.environments):
+            if run >= _runs(experiment, environment):
+                continue
             for index, method in enumerate(experiment.methods):
-                if method.environments and environment.id not in method.environments:
+                if method.environments and environment.label not in method.environments:
                     continue
                 places = (f"methods[{index}]", f"environments[{number}]")
                 rows.append(_cell(experiment, environment, method, run, places))
     return rows
+
+
+def _runs(experiment: Experiment, environment: EnvironmentEntry) -> int:
+    return experiment.runs if environment.runs is None else environment.runs
 
 
 def _cell(
@@ -90,7 +97,7 @@ def _cell(
     return Cell(
         session=f"{experiment.name}-{identity}",
         experiment=experiment.name,
-        environment=environment.id,
+        environment=environment.label,
         method=method.name,
         run=run,
         spec=spec,
@@ -131,6 +138,8 @@ def _identity(
         "model": method.model,
         "seed": seed,
     }
+    if environment.name:  # not in the digests of experiments without names
+        content["entry"] = environment.name
     text = json.dumps(content, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]
 

@@ -8,6 +8,7 @@ at a limit that is larger now, is resumed, not repeated.
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from dressage.errors import (
     InvalidArgument,
     NotFound,
 )
+from dressage.experiments import strips
 from dressage.experiments.cells import Cell, limits_of
 from dressage.experiments.records import Record, ResultFolder, exhausted_limit, record_of, revisions_of
 
@@ -36,6 +38,7 @@ _FIRST_POLL_SECONDS = 0.25
 _LAST_POLL_SECONDS = 5.0
 _DEFAULT_MINUTES = 24 * 60.0
 _SLACK_MINUTES = 60.0
+_MAX_VIDEO_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -145,11 +148,30 @@ class Driver:
         record = record_of(cell, session, iterations, self._machine)
         revisions = revisions_of(iterations)
         try:
+            if session.best_video and strips.available():
+                await self._keep_pictures(record.cell, session.best_video)
             await asyncio.to_thread(self._folder.add, record, revisions)
         except OSError as error:
             message = f"{self._folder.path}: the result cannot be written: {error.strerror or error}"
             raise FailedPrecondition(message, reason="RESULT_NOT_WRITTEN") from error
         return record
+
+    async def _keep_pictures(self, cell: str, key: str) -> None:
+        """Store frames of a policy's video. A video that cannot be read costs its pictures only.
+
+        :raises OSError: if they cannot be written.
+        """
+        data = bytearray()
+        try:
+            async for chunk in self._client.read_artifact(key):
+                data += chunk
+                if len(data) > _MAX_VIDEO_BYTES:
+                    return
+            picture = await asyncio.to_thread(strips.strip, bytes(data))
+        except (DressageError, ValueError) as error:
+            print(f"{cell}: no pictures of {key}: {error}", file=sys.stderr)
+            return
+        await asyncio.to_thread(self._folder.add_strip, cell, picture)
 
     async def _open(self, cell: Cell) -> pb.Session:
         """Return the cell's session: the existing one, resumed if it can continue, or a new one."""

@@ -52,10 +52,15 @@ def draw_successes(rows: Sequence[Success], folder: Path) -> dict[str, Path]:
     methods = list(dict.fromkeys(row.method for row in rows))
     written = {}
     for environment in dict.fromkeys(row.environment for row in rows):
-        path = folder / f"{re.sub('[^A-Za-z0-9_.-]', '-', environment)}.png"
+        path = folder / f"{file_name(environment)}.png"
         _save(_success_figure([row for row in rows if row.environment == environment], methods), path)
         written[environment] = path
     return written
+
+
+def file_name(name: str) -> str:
+    """Return a name with hyphens for what a file's name should not have."""
+    return re.sub("[^A-Za-z0-9_.-]", "-", name)
 
 
 def _installed() -> bool:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from dressage.api.v1 import session_pb2 as pb
+from dressage.artifacts import atomic
 from dressage.errors import InvalidArgument
 from dressage.experiments.cells import Cell, limits_of
 from dressage.sdk import methods, search_curves
@@ -22,6 +23,7 @@ from dressage.sdk.progress import target as target_of
 
 RESULTS = "results.jsonl"
 REVISIONS = "revisions.jsonl"
+STRIPS = "strips"
 _MAX_POINTS = 400
 _MAX_EXPLANATION = 4000
 
@@ -34,6 +36,7 @@ class Record:
     """Id of the session."""
     experiment: str
     environment: str
+    """Name in the experiment."""
     method: str
     """Name of the method in the experiment."""
     run: int
@@ -42,7 +45,8 @@ class Record:
     reason: str
     """Why the session ended, if it did not succeed."""
     score: float | None
-    """Mean return on report seeds; for methods without a report the score of the best iteration."""
+    """Mean return on report seeds. For methods without a report the score on fresh seeds or, without one, that of the best
+    iteration."""
     score_interval: tuple[float, float] | None
     report_returns: list[float]
     target: float | None
@@ -72,6 +76,11 @@ class Record:
     score_range: tuple[float, float] | None
     machine: dict[str, Any]
     end_time: str
+    intent: str = ""
+    environment_id: str = ""
+    """Id of the environment; `environment` is its name in the experiment."""
+    confirmed: float | None = None
+    """Score on fresh seeds; only of methods that confirm their policy."""
 
     @property
     def ended_well(self) -> bool:
@@ -108,7 +117,13 @@ def record_of(
     points = search_curves.points(iterations)
     winners = search_curves.winner_scores(iterations)
     cost = session.cost
-    score = report.mean if report is not None else session.best_score if session.HasField("best_score") else None
+    judgment = session.confirmation if session.HasField("confirmation") else session.best_judgment
+    confirmed = session.confirmation.score if session.HasField("confirmation") else None
+    score, interval = confirmed, (judgment.interval_low, judgment.interval_high) if judgment.samples else None
+    if report is not None:
+        score, interval = report.mean, (report.interval_low, report.interval_high)
+    elif score is None and session.HasField("best_score"):
+        score = session.best_score
     return Record(
         cell=cell.session,
         experiment=cell.experiment,
@@ -119,7 +134,7 @@ def record_of(
         state=pb.SessionState.Name(session.state).removeprefix("SESSION_STATE_").lower(),
         reason=session.failure.message or session.state_reason,
         score=score,
-        score_interval=None if report is None else (report.interval_low, report.interval_high),
+        score_interval=interval,
         report_returns=[] if report is None else list(report.returns),
         target=target_of(session),
         best=points[-1].best if points else None,
@@ -141,6 +156,9 @@ def record_of(
         score_range=cell.score_range,
         machine=dict(machine),
         end_time=session.end_time.ToJsonString() if session.HasField("end_time") else "",
+        intent=session.spec.intent,
+        environment_id=session.spec.environment.partition("/")[2],
+        confirmed=confirmed,
     )
 
 
@@ -223,6 +241,17 @@ class ResultFolder:
             records[record.cell] = record
         return list(records.values())
 
+    def strip(self, cell: str) -> Path:
+        """Return the file with pictures of a cell's policy; it need not exist."""
+        return self.path / STRIPS / f"{cell}.jpg"
+
+    def add_strip(self, cell: str, data: bytes) -> None:
+        """Store the pictures of a cell.
+
+        :raises OSError: if the folder cannot be written.
+        """
+        atomic.write_bytes(self.strip(cell), data)
+
     def revisions(self) -> dict[str, list[Revision]]:
         """Return the revisions of each cell."""
         path = self.path / REVISIONS
@@ -256,7 +285,7 @@ def _lines(path: Path) -> Iterable[tuple[int, Any]]:
 
 def _record(line: Mapping[str, Any], place: str) -> Record:
     known = {field.name for field in fields(Record)}
-    missing = sorted(known - set(line))
+    missing = sorted({field.name for field in fields(Record) if field.default is MISSING} - set(line))
     if missing:
         expected = f"a result with the field {missing[0]!r}"
         raise InvalidArgument(field=place, problem="not a result of `dressage bench`", expected=expected)

@@ -38,12 +38,25 @@ class EnvironmentEntry(_Entry):
         pattern=r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,59}/)?[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$",
         description="Id, such as CartPole-v1.",
     )
+    name: str = Field(
+        "",
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9_./+-]{0,79})?$",
+        description="Name in the results; empty: the id. An environment with several intents needs names.",
+    )
     intent: str = Field("", max_length=8000, description="Behaviour; empty: that of the experiment.")
     options: dict[str, bool | int | float] = Field({}, description="Options, such as max_episode_steps.")
     settings: dict[str, Setting] = Field({}, description="Settings of all methods in this environment.")
+    runs: int | None = Field(
+        None, ge=1, le=1000, description="Runs in this environment; none: those of the experiment."
+    )
     score_range: tuple[float, float] | None = Field(
         None, description="Returns that count as 0 and 1 where scores of several environments are combined."
     )
+
+    @property
+    def label(self) -> str:
+        """Name in the results."""
+        return self.name or self.id
 
     @model_validator(mode="after")
     def _increasing(self) -> EnvironmentEntry:
@@ -59,7 +72,7 @@ class MethodEntry(_Entry):
     method: str = Field("parameters", description="Method, as `dressage run --method`.")
     settings: dict[str, Setting] = Field({}, description="Settings, as `dressage run --set`.")
     model: str = Field("", max_length=200, description="Language model; empty: the server's default.")
-    environments: list[str] = Field([], description="Ids of the environments; empty: all of the experiment.")
+    environments: list[str] = Field([], description="Names of the environments; empty: all of the experiment.")
 
 
 class Limits(_Entry):
@@ -95,13 +108,13 @@ class Experiment(_Entry):
     @model_validator(mode="after")
     def _distinct(self) -> Experiment:
         for field, names in (
-            ("environments", [entry.id for entry in self.environments]),
+            ("environments", [entry.label for entry in self.environments]),
             ("methods", [entry.name for entry in self.methods]),
         ):
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:
                 raise ValueError(f"{field}: {twice[0]!r} is given more than once")
-        known = {entry.id for entry in self.environments}
+        known = {entry.label for entry in self.environments}
         for index, method in enumerate(self.methods):
             if other := [each for each in method.environments if each not in known]:
                 raise ValueError(f"methods[{index}].environments: {other[0]!r} is not in environments")

@@ -11,13 +11,14 @@ import shlex
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from dressage import errors
 from dressage.client import AsyncClient
-from dressage.client.discovery import default_data_dir, find_local_server
+from dressage.client.discovery import default_data_dir, find_local_server, local_token
+from dressage.client.endpoints import Endpoint, Trust
 from dressage.places import data_dir
 
 T = TypeVar("T")
@@ -40,6 +41,8 @@ class ServerOptions:
     recordings: Path | None = None
     api_bases: tuple[str, ...] = ()
     """Further endpoints, which sessions choose for single roles."""
+    trust: Trust = field(default_factory=Trust)
+    """Whom the client trusts, for a named server."""
 
     @property
     def folder(self) -> Path:
@@ -58,8 +61,6 @@ class Connection:
     """The folder of the artifact store, if it is on this machine."""
     flags: str = ""
     """Options, with a leading space, with which another command uses the same server."""
-    token: str | None = None
-    """The bearer token that the client sends."""
     read_only: bool = False
     """No server runs on the data folder but the one in this process, and that one continues no session."""
 
@@ -80,8 +81,9 @@ async def connect(server: ServerOptions, *, start: Start = "records") -> AsyncIt
     :raises FailedPrecondition: if there is no server and none may be started.
     """
     if server.address:
-        async with AsyncClient.connect(server.address, server.token) as client:
-            yield Connection(client, "remote", None, f" --address {client.address}", server.token)
+        token = server.token or await asyncio.to_thread(local_token, server.address, server.folder)
+        async with AsyncClient.connect(server.address, token, trust=server.trust) as client:
+            yield Connection(client, "remote", None, _server_flags(server, client.endpoint))
         return
     deadline = time.monotonic() + _LOCKED_SECONDS
     while True:
@@ -129,14 +131,13 @@ def refuse_unusable(server: ServerOptions, connection: Connection, *, detach: bo
 
 async def _local(server: ServerOptions, start: Start) -> tuple[Connection, Callable[[], Awaitable[None]]]:
     """Return a connection to the server of the data folder, started if necessary, and a function that ends it."""
-    folder = server.folder
-    flags = (
-        f" --data-dir {shlex.quote(str(server.data_dir))}" if server.data_dir and folder != default_data_dir() else ""
-    )
+    folder, flags = server.folder, _folder_flag(server)
     running = await asyncio.to_thread(find_local_server, folder)
     if running is not None:
-        client = AsyncClient.connect(running.address, server.token)
-        return Connection(client, "joined", folder / "artifacts", flags, server.token), _nothing
+        # The file comes first: $DRESSAGE_TOKEN may be meant for another server.
+        token = running.token or server.token
+        client = AsyncClient.connect(f"http://{running.address}", token)
+        return Connection(client, "joined", folder / "artifacts", flags), _nothing
     if start == "no":
         raise errors.FailedPrecondition(
             f"no server runs on {folder}: start one with `dressage serve`, or give one with --address",
@@ -152,8 +153,24 @@ async def _local(server: ServerOptions, start: Start) -> tuple[Connection, Calla
         api_bases=server.api_bases,
         recordings=server.recordings,
     )
-    client = AsyncClient.connect(stack.address, stack.token)
+    client = AsyncClient.connect(f"http://{stack.address}", stack.token)
     return Connection(client, "stack", stack.artifacts, flags, read_only=start == "records"), stack.stop
+
+
+def _server_flags(server: ServerOptions, endpoint: Endpoint) -> str:
+    """The options that name a server; the token is not among them, but the data folder that has it."""
+    flags = f" --address {endpoint.url if endpoint.tls else endpoint.address}"
+    if server.trust.ca_file is not None:
+        flags += f" --ca-file {shlex.quote(str(server.trust.ca_file))}"
+    if endpoint.token != server.token:
+        flags += _folder_flag(server)
+    return flags + (" --insecure" if server.trust.insecure else "")
+
+
+def _folder_flag(server: ServerOptions) -> str:
+    """The option, with a leading space, that names a data folder other than the default one."""
+    named = server.data_dir is not None and server.folder != default_data_dir()
+    return f" --data-dir {shlex.quote(str(server.data_dir))}" if named else ""
 
 
 async def _nothing() -> None:

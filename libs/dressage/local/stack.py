@@ -2,25 +2,30 @@
 
 Each service has its own server on a free port, so that only the addresses differ from a cluster. Services start from the
 leaves to the orchestrator and stop in reverse. The orchestrator locks the data folder; a full stack writes `server.json`,
-so that other commands use it. Only the settings of llm-agent read API keys; trainers start with a clean environment.
+so that other commands use it. Other users of the machine reach the loopback ports: every call must send the token in that file,
+which like the data folder is private to the user. Only the settings of llm-agent read API keys; trainers start with a clean
+environment.
 """
 
 from __future__ import annotations
 
 import asyncio
 import importlib
-import ipaddress
 import json
 import os
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from dressage import errors
-from dressage.client.discovery import SERVER_FILE, split_address
+from dressage.addresses import is_private, split_address
+from dressage.client.discovery import SERVER_FILE
 from dressage.installation import install_command
+
+if TYPE_CHECKING:
+    from dressage.serving.server import RunningService
 
 _STOP_SECONDS = 60.0
 _LOG_BYTES = 20_000_000
@@ -33,11 +38,13 @@ class LocalStack:
     """The running services of one machine. Create it with `start`, end it with `stop`."""
 
     address: str
-    """`host:port` of the public API."""
+    """`host:port` of the public API for processes of this machine, without TLS."""
     artifacts: Path
     """Folder of the artifact store."""
-    token: str | None = None
+    token: str = field(repr=False)
     """The public API's bearer token."""
+    public: str = ""
+    """`host:port` of the public API for other machines, if it listens for them."""
     _stops: list[Stop] = field(default_factory=list)
 
     @classmethod
@@ -49,6 +56,7 @@ class LocalStack:
         hold: bool = False,
         address: str = "127.0.0.1:0",
         token: str | None = None,
+        tls: tuple[Path, Path] | None = None,
         api_base: str | None = None,
         api_bases: Sequence[str] = (),
         metrics: str | None = None,
@@ -60,6 +68,8 @@ class LocalStack:
         :param full: False for a stack that only reads and records, and does not resume sessions.
         :param hold: leave interrupted sessions alone until a request concerns them.
         :param address: of the public API; any address except loopback requires a token.
+        :param token: bearer token of the public API; by default one that is generated for the data folder.
+        :param tls: files of certificate chain and private key, for the address; None: no TLS.
         :param api_base: API endpoint of the language model's provider.
         :param api_bases: further endpoints, which sessions may choose for single roles.
         :param metrics: host:port of the Prometheus metrics of all services; None: no metrics.
@@ -70,17 +80,19 @@ class LocalStack:
         """
         check_exposure(address, token)
         _make_folder(data_dir)
+        token = token or _own_token(data_dir)
         _configure_logs(data_dir, log)
         artifacts = data_dir / "artifacts"
         stack = cls(address="", artifacts=artifacts, token=token)
-        common = {"store_url": str(artifacts), "auth_token": secrets.token_urlsafe(24), "metrics_address": None}
-        common["internal_token"] = common["auth_token"]
+        common = {"store_url": str(artifacts), "auth_token": None, "metrics_address": None}
         # The metrics are per process, so one service exposes those of all.
         public = {
             **common,
             "metrics_address": metrics,
             "auth_token": token,
             "address": address,
+            "tls_cert": tls and tls[0],
+            "tls_key": tls and tls[1],
             "data_dir": data_dir,
             "hold": hold,
             "database_url": None,
@@ -92,10 +104,12 @@ class LocalStack:
             model["recordings"] = str(recordings)
         try:
             if not full and "recover" in _settings_type("dressage_orchestrator").model_fields:
-                stack.address = await stack._launch("dressage_orchestrator", {**public, "recover": False})
+                api = await stack._launch("dressage_orchestrator", {**public, "recover": False})
+                stack.address = stack.public = api.address
                 return stack
             leaves = await stack._launch_leaves(common, model)
-            stack.address = await stack._launch("dressage_orchestrator", {**public, **leaves})
+            api = await stack._launch("dressage_orchestrator", {**public, **leaves})
+            stack.address, stack.public = _reachable(api.local_address), api.address
             stack._announce(data_dir / SERVER_FILE)
         except BaseException:
             await stack.stop()
@@ -103,30 +117,41 @@ class LocalStack:
         return stack
 
     async def _launch_leaves(self, common: dict[str, Any], model: dict[str, Any]) -> dict[str, str]:
-        """Start the services that the orchestrator calls and return their addresses by setting."""
-        agent = await self._launch("dressage_llm_agent", {**common, **model})
-        renderer = await self._launch("dressage_renderer", common)
-        leaves = {"llm_agent_address": agent, "renderer_address": renderer}
-        judge = await self._launch("dressage_judge", {**common, **leaves})
-        return {**leaves, "judge_address": judge}
+        """Start the services that the orchestrator calls; returns their addresses and its tokens, by setting.
 
-    async def _launch(self, package: str, values: dict[str, Any]) -> str:
-        """Start one service and return its address."""
+        Each pair of services has a token of its own.
+        """
+        settings: dict[str, dict[str, str]] = {"judge": {}, "orchestrator": {}}
+
+        async def launch(name: str, *callers: str, **values: Any) -> None:
+            tokens = {caller: secrets.token_urlsafe(24) for caller in callers}
+            service = await self._launch(f"dressage_{name}", {**common, **values, "peer_tokens": tokens})
+            for caller, token in tokens.items():
+                settings[caller].update({f"{name}_address": service.address, f"{name}_token": token})
+
+        await launch("llm_agent", "orchestrator", "judge", **model)
+        await launch("renderer", "orchestrator", "judge")
+        await launch("judge", "orchestrator", **settings["judge"])
+        return settings["orchestrator"]
+
+    async def _launch(self, package: str, values: dict[str, Any]) -> RunningService:
+        """Start one service."""
         settings_type = _settings_type(package)
         known = settings_type.model_fields
         if "api_base" in values and "api_base" not in known:
             raise errors.InvalidArgument(field="--api-base", problem="not supported", value=values["api_base"])
         settings = _make_settings(settings_type, {name: value for name, value in values.items() if name in known})
         wiring = importlib.import_module(f"{package}.wiring")
-        service = await wiring.start(settings)
+        service: RunningService = await wiring.start(settings)
         self._stops.append(service.stop)
-        return str(service.address)
+        return service
 
     def _announce(self, path: Path) -> None:
-        """Write the address for other commands on this machine; it is removed when the stack stops."""
+        """Write address and token for other commands of this user; the file is removed when the stack stops."""
         from dressage.artifacts.atomic import write_bytes
 
-        write_bytes(path, json.dumps({"address": self.address, "pid": os.getpid()}).encode())
+        facts = {"address": self.address, "pid": os.getpid(), "token": self.token}
+        write_bytes(path, json.dumps(facts).encode())
 
         async def withdraw() -> None:
             path.unlink(missing_ok=True)
@@ -146,8 +171,12 @@ class LocalStack:
 
 
 def _make_folder(data_dir: Path) -> None:
+    from dressage.artifacts.atomic import PRIVATE_FOLDER, make_private_folder
+
     try:
-        data_dir.mkdir(parents=True, exist_ok=True)
+        make_private_folder(data_dir)
+        if data_dir.stat().st_uid == os.geteuid():  # a folder of another user, such as a mounted volume, stays as it is
+            data_dir.chmod(PRIVATE_FOLDER)
     except OSError as error:
         raise errors.InvalidArgument(
             field="--data-dir",
@@ -157,19 +186,29 @@ def _make_folder(data_dir: Path) -> None:
         ) from error
 
 
+def _own_token(data_dir: Path) -> str:
+    """The token of a data folder, generated on first use. It is kept, so that clients survive a restart of the server."""
+    from dressage.artifacts.atomic import write_bytes
+
+    path = data_dir / "api_token.secret"
+    write_bytes(path, secrets.token_urlsafe(32).encode(), if_absent=True)
+    return path.read_text("ascii")
+
+
+def _reachable(address: str) -> str:
+    """The address at which commands of this machine reach a server: loopback for one that listens everywhere."""
+    host, _, port = address.rpartition(":")
+    return {"0.0.0.0": "127.0.0.1:", "[::]": "[::1]:", "": "127.0.0.1:"}.get(host, f"{host}:") + port
+
+
 def check_exposure(address: str, token: str | None) -> None:
     """Refuse to listen beyond loopback without a token.
 
     :raises InvalidArgument: if the address is malformed, or is not loopback and there is no token.
     """
-    host, port = address.rpartition(":")[::2]
-    if port != "0":
-        host = split_address(address)[0]
-    try:
-        local = ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        local = host == "localhost"
-    if not local and not token:
+    if not address.endswith(":0"):
+        split_address(address)
+    if not is_private(address) and not token:
         raise errors.InvalidArgument(
             field="--address", value=address, expected="a loopback address, or a token (--token or DRESSAGE_TOKEN)"
         )
@@ -204,10 +243,13 @@ def _configure_logs(data_dir: Path, stream: TextIO | None) -> None:
     if stream is not None:
         logs.configure(format="text", level="info", stream=stream)
         return
+    from dressage.artifacts.atomic import make_private_file, make_private_folder
+
     folder = data_dir / "logs"
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private_folder(folder)
     path = folder / "server.log"
     if path.exists() and path.stat().st_size > _LOG_BYTES:
         path.replace(folder / "server.log.1")
+    make_private_file(path)
     # It stays open, because loggers write to it until the process ends.
     logs.configure(format="json", level="info", stream=path.open("a", encoding="utf-8", buffering=1))

@@ -3,7 +3,7 @@
 Started by file name with one argument, a JSON object: ``parent`` (process id), ``target`` ("module:function", or null where
 the first message names it), ``preload`` (modules to import before that message), ``read_fd``, ``write_fd``, ``max_bytes``,
 ``import_path`` (the value of sys.path), ``scratch``, ``read_only``, ``hidden``, ``devices``, ``cpus``, ``limits``,
-``unsandboxed``.
+``unsandboxed``, ``heartbeat_fd`` (of `dressage.sandbox.heartbeat`, or null).
 Site initialisation is off, so that no .pth file runs before the lock-down.
 """
 
@@ -35,6 +35,10 @@ def main() -> None:
 
     import importlib
 
+    if config["heartbeat_fd"] is not None:
+        from dressage.sandbox import heartbeat
+
+        heartbeat.attach(config["heartbeat_fd"])
     channel = Channel(config["read_fd"], config["write_fd"], max_bytes=config["max_bytes"])
     try:
         for name in config["preload"]:

@@ -31,11 +31,14 @@ class Limits:
     """Total size of its scratch folder in bytes (polled about once a second)."""
     address_space_bytes: int | None = None
     """RLIMIT_AS; None for programs that reserve far more than they use (JAX)."""
+    call_seconds: float | None = None
+    """Processor time of one call of generated code, for targets that use `dressage.sandbox.heartbeat`. A call may take less
+    if earlier calls were short, see `heartbeat.seconds_allowed`. None: unlimited."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if value is None and field.name in ("cpu_seconds", "wall_seconds", "address_space_bytes"):
+            if value is None and field.name in ("cpu_seconds", "wall_seconds", "address_space_bytes", "call_seconds"):
                 continue
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
                 raise InvalidArgument(field=f"limits.{field.name}", value=value, expected="a positive number")

@@ -27,17 +27,20 @@ from typing import Any, Literal, Self
 from dressage.errors import FailedPrecondition, InvalidArgument
 from dressage.sandbox import child
 from dressage.sandbox.capabilities import capabilities
+from dressage.sandbox.heartbeat import STACK_SIGNAL, Page, StallWatch, thread_time
 from dressage.sandbox.limits import Limits
 from dressage.sandbox.pipe import MAX_BYTES, Channel
-from dressage.sandbox.usage import Usage, scratch_size, usage_of
+from dressage.sandbox.scratch import scratch_size
+from dressage.sandbox.usage import Usage, usage_of
 
-ExitKind = Literal["ok", "timeout", "memory", "killed", "error"]
+ExitKind = Literal["ok", "timeout", "stalled", "memory", "killed", "error"]
 
 _POLL_SECONDS = 0.025
 _SCRATCH_POLL_SECONDS = 1.0
 _STDERR_KEPT = 32 * 1024
 _START_TIMEOUT = 30.0
 _PIPE_BYTES = 1 << 20
+_STACK_SECONDS = 0.3
 _LEADER_ENDED = "its main thread ended while other threads ran"
 _BOUND_SIGNALS = (signal.SIGXCPU, signal.SIGXFSZ, signal.SIGSYS)
 # Names the folder of custom environments (dressage.envs.custom): cards and models, which sandboxed code reads too.
@@ -49,8 +52,8 @@ class Exit:
     """How a sandboxed process ended."""
 
     kind: ExitKind
-    """ok: by itself, code 0; timeout: wall-clock or processor time; memory; killed: another limit, `kill`, or an
-    external signal; error: by itself, another code (an exception, or no sandbox)."""
+    """ok: by itself, code 0; timeout: wall-clock or processor time; stalled: a call of generated code did not return; memory;
+    killed: another limit, `kill`, or an external signal; error: by itself, another code (an exception, or no sandbox)."""
     code: int
     """Exit code, or the negative number of the signal."""
     reason: str
@@ -143,6 +146,8 @@ class SandboxProcess:
         self._usage = Usage()
         self._begin = time.monotonic()
         self._awaits_target = False
+        self._page = Page() if limits.call_seconds is not None else None
+        self._stall = StallWatch(limits.call_seconds or 0.0)
         self.channel: Channel
         """Messages to and from the target."""
 
@@ -240,6 +245,11 @@ class SandboxProcess:
         """Largest resident size seen so far."""
         return self._usage.peak_memory_bytes
 
+    @property
+    def exceeded_memory(self) -> bool:
+        """Whether it used more memory than its limit; otherwise the machine's memory was short."""
+        return self.peak_memory_bytes > self._limits.memory_bytes
+
     def poll(self) -> Exit | None:
         """Return its exit, or None while it runs."""
         return self._exit
@@ -270,16 +280,16 @@ class SandboxProcess:
     def _launch(self) -> None:
         to_child_read, to_child_write = os.pipe()
         from_child_read, from_child_write = os.pipe()
-        config = {**self._config, "read_fd": to_child_read, "write_fd": from_child_write}
+        page = None if self._page is None else self._page.descriptor
+        config = {**self._config, "read_fd": to_child_read, "write_fd": from_child_write, "heartbeat_fd": page}
         # -P, -s and -S with this environment isolate as -I does, and keep PYTHONHASHSEED in force.
         command = [sys.executable, "-P", "-s", "-S", "-B", child.__file__, json.dumps(config)]
         descriptors = (to_child_read, from_child_write)
         self.channel = Channel(from_child_read, to_child_write, max_bytes=config["max_bytes"])
         _widen(from_child_read, to_child_write)
         try:
-            threading.Thread(
-                target=self._monitor, args=(command, descriptors), name="sandbox-monitor", daemon=True
-            ).start()
+            passed = descriptors if page is None else (*descriptors, page)
+            threading.Thread(target=self._monitor, args=(command, passed), name="sandbox-monitor", daemon=True).start()
             self._started.wait(_START_TIMEOUT)
             if self._start_error is not None:
                 raise FailedPrecondition(f"the sandboxed process could not be started: {self._start_error}")
@@ -290,7 +300,7 @@ class SandboxProcess:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def _monitor(self, command: list[str], descriptors: tuple[int, int]) -> None:
+    def _monitor(self, command: list[str], descriptors: Sequence[int]) -> None:
         try:
             self._popen = popen = subprocess.Popen(
                 command,
@@ -313,6 +323,7 @@ class SandboxProcess:
         self._started.set()
         code = self._wait_within_bounds(popen)
         reader.join(timeout=5.0)
+        self._page = None
         self._exit = self._describe(code, tail.decode("utf-8", "replace"))
         self._ended.set()
 
@@ -320,6 +331,11 @@ class SandboxProcess:
         descriptor = _pidfd(popen.pid)
         try:
             return self._poll_within_bounds(popen, descriptor)
+        except Exception as error:
+            # A process that nothing watches must not run on, and the wait for its end must not be for ever.
+            self._violation = "killed", f"it could not be watched: {type(error).__name__}: {error}"
+            self._signal()
+            return popen.wait()
         finally:
             if descriptor is not None:
                 os.close(descriptor)
@@ -340,10 +356,26 @@ class SandboxProcess:
                         "killed",
                         f"its scratch folder exceeds {self._limits.scratch_bytes} bytes",
                     )
+            if violation is None and (stall := self._stalled(now)) is not None:
+                violation = "stalled", stall
+                self._write_stacks()
             if violation is not None:
                 self._violation = violation
                 self._signal()
                 return popen.wait()
+
+    def _stalled(self, now: float) -> str | None:
+        """Return why a call of generated code counts as stalled; None if none does."""
+        if self._page is None:
+            return None
+        beat = self._page.read()
+        return self._stall.observe(now, beat, thread_time(self.pid, beat.thread) if beat.calling else None)
+
+    def _write_stacks(self) -> None:
+        """Have the process write its stacks before it is ended: the line of the call that stalled."""
+        assert self._popen is not None
+        self._popen.send_signal(STACK_SIGNAL)
+        time.sleep(_STACK_SECONDS)
 
     def _exceeded_limit(self, elapsed: float) -> tuple[ExitKind, str] | None:
         limits, usage = self._limits, self._usage
@@ -368,7 +400,7 @@ class SandboxProcess:
         kind, reason = violation or self._cause(code)
         # When the kernel kills a process because memory runs out, its main thread appears to have ended too.
         over_limit = violation is not None and not leader_ended and not self._killed.is_set()
-        bound = over_limit or kind in ("timeout", "memory") or -code in _BOUND_SIGNALS
+        bound = over_limit or kind in ("timeout", "stalled", "memory") or -code in _BOUND_SIGNALS
         return Exit(kind, code, reason, tail[-_STDERR_KEPT:], bound)
 
     def _cause(self, code: int) -> tuple[ExitKind, str]:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dressage.client.endpoints import Trust
 from dressage.errors import DressageError, InvalidArgument
 from dressage.local.connection import ServerOptions
 from dressage.places import FOLDERS
@@ -129,7 +130,7 @@ def server_options(
     api_base: str | Sequence[str] | None = None,
     recordings: Path | None = None,
 ) -> ServerOptions:
-    """Which server to use, with the defaults of the command line: ``$DRESSAGE_ADDRESS`` and ``$DRESSAGE_TOKEN``."""
+    """Which server to use, with the defaults of the command line: ``$DRESSAGE_ADDRESS``, ``$DRESSAGE_TOKEN`` and so on."""
     bases = by_role("api_base", api_base or ())
     return ServerOptions(
         address=address or os.environ.get("DRESSAGE_ADDRESS") or None,
@@ -138,6 +139,7 @@ def server_options(
         api_base=bases.pop("", None),
         recordings=recordings,
         api_bases=tuple(bases.values()),
+        trust=Trust.from_environment(),
     )
 
 

@@ -6,7 +6,6 @@ over seeds. matplotlib (extra ``plots``) is imported when a picture is drawn.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from dressage.errors import FailedPrecondition
 from dressage.installation import install_command
 from dressage.sdk.curve_data import Curve, Returns
+from dressage.sdk.curve_file import write_figure
 from dressage.training.metrics import EPISODE_WINDOW
 
 _TRAINING = f"training, mean of the last {EPISODE_WINDOW} episodes, sampled actions"
@@ -72,10 +72,7 @@ def draw(curves: Mapping[str, Returns], path: Path, *, title: str, references: R
     rows[0, 0].set_title(title, wrap=True)
     # Below the axes, because there is no room next to the lines of nine configs.
     figure.legend(handles=_legend(curves, panels), loc="outside lower center", ncols=2, fontsize="small")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with warnings.catch_warnings():  # letters that the font lacks are drawn as boxes, which needs no warning
-        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
-        figure.savefig(path, format="png")
+    write_figure(figure, path)
 
 
 def _panels(curves: Mapping[str, Returns], references: References) -> list[_Panel]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from dressage.api.v1 import session_pb2 as pb
 from dressage.client import Client
+from dressage.client.endpoints import Endpoint
 from dressage.errors import DressageError, FailedPrecondition
 from dressage.local.connection import Connection
 from dressage.policies import Policy, ProgramPolicy
@@ -165,8 +166,7 @@ class Files:
 
     store: Path | None
     """Folder of the artifact store, if it is on this machine."""
-    address: str
-    token: str | None
+    server: Endpoint
 
     def fetch(self, key: str) -> Path:
         """Return a file or a folder of the store; what is not on this machine is downloaded into a temporary folder.
@@ -177,7 +177,7 @@ class Files:
         if self.store is not None and (self.store / key).exists():
             return self.store / key
         folder = new_download_folder()
-        with Client.connect(self.address, self.token) as client:
+        with Client.connect(self.server.url, self.server.token, trust=self.server.trust) as client:
             written = client.download_artifacts(key, folder)
         return written[0] if written == [folder / key.rpartition("/")[2]] else folder
 
@@ -286,7 +286,7 @@ def collect(session: pb.Session, client: Client, connection: Connection, curve: 
         curve=curve,
         policy_key=session.best_policy,
         video_key=session.best_video,
-        files=Files(connection.artifacts, connection.client.address, connection.token),
+        files=Files(connection.artifacts, connection.client.endpoint),
         report=_report(session) if session.HasField("report") else None,
         episodes=session.episodes,
         candidates=session.candidates,

@@ -6,7 +6,6 @@ that the best of them is higher than the score on report seeds. matplotlib (extr
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from dressage.api.v1 import session_pb2 as pb
 from dressage.errors import FailedPrecondition
 from dressage.installation import install_command
 from dressage.local.connection import Connection
-from dressage.sdk.curve_file import CURVE_FILE, Picture
+from dressage.sdk.curve_file import CURVE_FILE, Picture, write_figure
 from dressage.sdk.progress import short
 
 _NOTHING = "no candidate was evaluated"
@@ -180,10 +179,7 @@ def draw(curve: Sequence[SearchPoint], path: Path, *, title: str, report: float 
     axes.set_title(title, wrap=True)
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=3, fontsize="small")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with warnings.catch_warnings():  # letters that the font lacks are drawn as boxes, which needs no warning
-        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
-        figure.savefig(path, format="png")
+    write_figure(figure, path)
 
 
 def _title(session: pb.Session) -> str:

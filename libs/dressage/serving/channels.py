@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
+from pydantic import SecretStr
 
 from dressage.serving.server import MAX_MESSAGE_BYTES
 
@@ -68,12 +69,12 @@ class _Token(
         return await continuation(self._with_token(details), requests)
 
 
-def connect(address: str, *, token: str | None = None, tls_ca: str = "") -> grpc.aio.Channel:
+def connect(address: str, *, token: SecretStr | str | None = None, tls_ca: str = "") -> grpc.aio.Channel:
     """Return a channel to ``address`` (host:port, or any gRPC target); it connects on the first call.
 
     :param tls_ca: PEM certificates that verify the server; empty: no TLS.
     """
-    kinds = _Token(token) if token else None
+    kinds = _Token(token.get_secret_value() if isinstance(token, SecretStr) else token) if token else None
     # grpc.aio sorts interceptors by their first matching kind, so each kind needs its own object.
     interceptors = [_only(kinds, kind) for kind in _KINDS] if kinds else None
     if tls_ca:

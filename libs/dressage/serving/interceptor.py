@@ -7,7 +7,6 @@ no token, because probes have none.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,6 +16,7 @@ import grpc
 import structlog
 
 from dressage import errors
+from dressage.serving.access import Authenticate, current_principal
 from dressage.serving.errors import to_grpc
 from dressage.serving.metrics import GrpcMetrics
 from dressage.serving.validation import MessageValidator
@@ -27,13 +27,15 @@ _OPEN_SERVICES = ("grpc.health.", "grpc.reflection.")
 class ServiceInterceptor(grpc.aio.ServerInterceptor):
     """Wraps every handler of a server.
 
-    :param token: bearer token that callers must send; None: no authentication.
+    :param authenticate: recognises callers by their bearer token; None: no authentication.
     :param exempt: full names of services with another authentication, such as a run token.
     """
 
-    def __init__(self, *, metrics: GrpcMetrics, token: str | None, exempt: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, *, metrics: GrpcMetrics, authenticate: Authenticate | None, exempt: frozenset[str] = frozenset()
+    ) -> None:
         self._metrics = metrics
-        self._token = token
+        self._authenticate = authenticate
         self._exempt = exempt
         self._validate = MessageValidator()
         self._log = structlog.get_logger("dressage.grpc")
@@ -48,7 +50,7 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         if handler is None:
             return handler
         _, service, method = details.method.split("/", 2)
-        call = _Call(service=service, method=method, authorised=self._authorised(service, details))
+        call = _Call(service=service, method=method, details=details)
         requests = (lambda items: self._validated(call, items)) if handler.request_streaming else None
         if handler.response_streaming:
             behaviour = self._streaming(call, handler, requests)
@@ -62,21 +64,24 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
             response_serializer=handler.response_serializer,
         )
 
-    def _authorised(self, service: str, details: grpc.HandlerCallDetails) -> bool:
-        if self._token is None or service in self._exempt or service.startswith(_OPEN_SERVICES):
-            return True
-        expected = f"Bearer {self._token}".encode()
-        header = dict(details.invocation_metadata or ()).get("authorization", "")
-        return hmac.compare_digest(header.encode() if isinstance(header, str) else header, expected)
+    async def _check(self, call: _Call, request: Any) -> None:
+        """Authenticate the caller of a call and validate its request.
 
-    def _check(self, call: _Call, request: Any) -> None:
-        if not call.authorised:
-            raise errors.Unauthenticated(
-                "bearer token missing or wrong. Set DRESSAGE_TOKEN to the token of the server.",
-                reason="TOKEN_MISSING_OR_WRONG",
-            )
+        :raises Unauthenticated: for a missing or unknown token.
+        """
+        if self._authenticate is not None and not self._is_open(call.service):
+            principal = await self._authenticate(call.token)
+            if principal is None:
+                raise errors.Unauthenticated(
+                    "bearer token missing or wrong. Set DRESSAGE_TOKEN to the token of the server.",
+                    reason="TOKEN_MISSING_OR_WRONG",
+                )
+            current_principal.set(principal)  # each call has a task, and thus a context, of its own
         if request is not None:
             self._validate(request)
+
+    def _is_open(self, service: str) -> bool:
+        return service in self._exempt or service.startswith(_OPEN_SERVICES)
 
     async def _validated(self, call: _Call, items: AsyncIterator[Any]) -> AsyncIterator[Any]:
         async for item in items:
@@ -89,7 +94,7 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         async def behaviour(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             with _Measured(self._metrics, call, "client_stream" if requests else "unary") as measured:
                 try:
-                    self._check(call, None if requests else request)
+                    await self._check(call, None if requests else request)
                     return await inner(requests(request) if requests else request, context)
                 except BaseException as error:
                     await self._abort(call, measured, context, error)
@@ -102,7 +107,7 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         async def behaviour(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
             with _Measured(self._metrics, call, "bidi_stream" if requests else "server_stream") as measured:
                 try:
-                    self._check(call, None if requests else request)
+                    await self._check(call, None if requests else request)
                     response = inner(requests(request) if requests else request, context)
                     if hasattr(response, "__aiter__"):
                         async for item in response:
@@ -136,12 +141,14 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
 
 
 class _Call:
-    """Service, method and authentication of a call."""
+    """Service, method and bearer token of a call."""
 
-    def __init__(self, *, service: str, method: str, authorised: bool) -> None:
+    def __init__(self, *, service: str, method: str, details: grpc.HandlerCallDetails) -> None:
         self.service = service
         self.method = method
-        self.authorised = authorised
+        header = dict(details.invocation_metadata or ()).get("authorization", "")
+        scheme, _, token = (header if isinstance(header, str) else header.decode("latin-1")).partition(" ")
+        self.token = token if scheme == "Bearer" else ""
 
 
 class _Measured:

@@ -1,4 +1,8 @@
-"""A ``grpc.aio`` server with health, reflection, the interceptor and a drain on SIGTERM."""
+"""A ``grpc.aio`` server with health, reflection, TLS, the interceptor and a drain on SIGTERM.
+
+A server that other machines reach must recognise its callers: without tokens it refuses to start. With TLS it also listens in
+clear on a loopback port of its own, for processes of this machine, which need no certificate to trust.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,20 @@ import logging
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import grpc
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from pydantic import SecretStr
 
+from dressage.addresses import is_private
 from dressage.errors import FailedPrecondition
+from dressage.serving.access import Authenticate, by_tokens
 from dressage.serving.interceptor import ServiceInterceptor
 from dressage.serving.metrics import grpc_metrics
+from dressage.serving.settings import ServingSettings
 
 # When a server that was not shut down is garbage-collected, grpc logs the object itself at debug level. A handler that keeps
 # the record then keeps a dangling pointer, and the process crashes.
@@ -42,6 +49,46 @@ class RunningService:
 
     address: str
     stop: Callable[[], Awaitable[None]]
+    local_address: str = ""
+    """Address for processes of this machine, without TLS, if it differs."""
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """Certificate chain and private key of a server, in PEM files that may be replaced while it runs."""
+
+    cert: Path
+    key: Path
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Return credentials that follow the files.
+
+        :raises FailedPrecondition: if a file cannot be read or is not PEM.
+        """
+        first = self._read()
+        if not (first[1].startswith(b"-----BEGIN") and first[0].lstrip().startswith(b"-----BEGIN")):
+            raise FailedPrecondition(f"{self.cert}, {self.key}: not PEM files", reason="BAD_CERTIFICATE")
+        served = [first]
+
+        def fetch() -> grpc.ServerCertificateConfiguration | None:
+            """Called before each handshake; None keeps the present certificate."""
+            try:
+                now = self._read()
+            except FailedPrecondition:  # while it is being replaced
+                return None
+            if now == served[0]:
+                return None
+            served[0] = now
+            return grpc.ssl_server_certificate_configuration([now])
+
+        return grpc.dynamic_ssl_server_credentials(grpc.ssl_server_certificate_configuration([first]), fetch)
+
+    def _read(self) -> tuple[bytes, bytes]:
+        """The key and the certificate chain."""
+        try:
+            return self.key.read_bytes(), self.cert.read_bytes()
+        except OSError as error:
+            raise FailedPrecondition(f"{error.filename}: {error.strerror}", reason="BAD_CERTIFICATE") from error
 
 
 class GrpcServer:
@@ -49,9 +96,12 @@ class GrpcServer:
 
     :param service_name: name in the log.
     :param address: host:port to listen on; port 0 chooses a free one.
-    :param token: bearer token that callers must send; None: no authentication.
+    :param authenticate: recognises callers; None: no authentication, on loopback only.
     :param exempt: full names of services with another authentication.
+    :param tls: certificate and key; None: no TLS.
+    :param health_address: host:port of health checks without TLS; None: none but on the address.
     :param grace_seconds: seconds that running calls may take to end when the server stops.
+    :raises FailedPrecondition: if the address is not loopback and callers need no token.
     """
 
     def __init__(
@@ -59,8 +109,10 @@ class GrpcServer:
         *,
         service_name: str,
         address: str,
-        token: SecretStr | None = None,
+        authenticate: Authenticate | None = None,
         exempt: Sequence[str] = (),
+        tls: TlsFiles | None = None,
+        health_address: str | None = None,
         grace_seconds: float = 10.0,
     ) -> None:
         self._name = service_name
@@ -68,10 +120,43 @@ class GrpcServer:
         self._grace = grace_seconds
         self._services: list[str] = []
         self._health = health.aio.HealthServicer()
-        secret = token.get_secret_value() if token else None
-        interceptor = ServiceInterceptor(metrics=grpc_metrics(), token=secret, exempt=frozenset(exempt))
+        if authenticate is None and not is_private(address):
+            raise FailedPrecondition(
+                f"{service_name} refuses to listen on {address} without credentials, because it is not loopback. "
+                "Set the tokens of its callers (AUTH_TOKEN or PEER_TOKENS), or listen on 127.0.0.1.",
+                reason="TOKEN_REQUIRED",
+            )
+        self._tls = tls
+        self._health_address = health_address
+        self._probes: grpc.aio.Server | None = None
+        self.local_address = ""
+        interceptor = ServiceInterceptor(metrics=grpc_metrics(), authenticate=authenticate, exempt=frozenset(exempt))
         self.server = grpc.aio.server(interceptors=[interceptor], options=_OPTIONS)
         self._log = structlog.get_logger("dressage.serving").bind(service=service_name)
+
+    @classmethod
+    def configured(
+        cls,
+        service_name: str,
+        settings: ServingSettings,
+        *,
+        authenticate: Authenticate | None = None,
+        exempt: Sequence[str] = (),
+    ) -> Self:
+        """Return a server as the settings describe it.
+
+        :param authenticate: recognises callers; by default by the tokens of the settings.
+        """
+        tls = TlsFiles(settings.tls_cert, settings.tls_key) if settings.tls_cert and settings.tls_key else None
+        return cls(
+            service_name=service_name,
+            address=settings.address,
+            authenticate=authenticate or by_tokens(settings.callers()),
+            exempt=exempt,
+            tls=tls,
+            health_address=settings.health_address,
+            grace_seconds=settings.grace_seconds,
+        )
 
     def add(self, add_to_server: Callable[[Any, Any], None], servicer: Any, full_name: str) -> None:
         """Add a servicer; ``full_name`` is the name of the proto service, for health and reflection."""
@@ -88,24 +173,44 @@ class GrpcServer:
         reflection.enable_server_reflection(names, self.server)
         host, _, _ = self._address.rpartition(":")
         try:
-            port = self.server.add_insecure_port(self._address)
-        except RuntimeError as error:
+            port = await self._listen(self.server, self._address, self._tls)
+        except FailedPrecondition:
             await self.server.start()  # only a started server can be stopped
             await self.server.stop(None)
-            raise FailedPrecondition(
-                f"cannot listen on {self._address}: is another process using that port?", reason="ADDRESS_IN_USE"
-            ) from error
+            raise
+        if self._tls is not None:
+            self.local_address = f"127.0.0.1:{await self._listen(self.server, '127.0.0.1:0', None)}"
         await self.server.start()
+        if self._health_address:
+            self._probes = grpc.aio.server(options=_OPTIONS)
+            health_pb2_grpc.add_HealthServicer_to_server(self._health, self._probes)
+            await self._listen(self._probes, self._health_address, None)
+            await self._probes.start()
         for name in ["", *self._services]:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         bound = f"{host or '127.0.0.1'}:{port}"
-        self._log.info("listening", address=bound)
+        self.local_address = self.local_address or bound
+        self._log.info("listening", address=bound, tls=self._tls is not None)
         return bound
+
+    @staticmethod
+    async def _listen(server: grpc.aio.Server, address: str, tls: TlsFiles | None) -> int:
+        """Add a port to a server and return its number."""
+        try:
+            if tls is None:
+                return int(server.add_insecure_port(address))
+            return int(server.add_secure_port(address, await asyncio.to_thread(tls.credentials)))
+        except RuntimeError as error:
+            raise FailedPrecondition(
+                f"cannot listen on {address}: is another process using that port?", reason="ADDRESS_IN_USE"
+            ) from error
 
     async def stop(self) -> None:
         """Set health checks to NOT_SERVING, wait up to the grace period for running calls, and stop."""
         await self._health.enter_graceful_shutdown()
         await self.server.stop(self._grace)
+        if self._probes is not None:
+            await self._probes.stop(None)
         self._log.info("stopped")
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Literal, TypeVar
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 CONFIG_VARIABLE = "DRESSAGE_CONFIG"
@@ -28,9 +29,31 @@ class ServingSettings(BaseSettings):
         "info", description="least severe level that is logged"
     )
     auth_token: SecretStr | None = Field(None, description="bearer token that callers must send")
+    peer_tokens: dict[str, SecretStr] = Field(
+        default_factory=dict, description="bearer tokens of the services that call this one, by their names"
+    )
+    tls_cert: Path | None = Field(
+        None, description="certificate chain (PEM) of this server; TLS on the address. A replaced file is read again"
+    )
+    tls_key: Path | None = Field(None, description="private key (PEM) of the certificate")
+    health_address: str | None = Field(
+        None, description="host:port of health checks without TLS, for probes; health is on the address as well"
+    )
     grace_seconds: float = Field(
         10.0, ge=0, le=600, description="seconds that running calls may take to end on SIGTERM"
     )
+
+    @field_validator("tls_key")
+    @classmethod
+    def _both_or_neither(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if (value is None) != (info.data.get("tls_cert") is None):
+            raise ValueError("TLS needs both TLS_CERT and TLS_KEY")
+        return value
+
+    def callers(self) -> dict[str, SecretStr]:
+        """Tokens of everybody who may call, by name."""
+        own = {"client": self.auth_token} if self.auth_token is not None else {}
+        return {**self.peer_tokens, **own}
 
     @classmethod
     def settings_customise_sources(

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,14 @@ class MeteredStore:
         with self._measured("list"):
             return self.inner.list(prefix)
 
+    def page(self, prefix: str = "", *, after: str = "", limit: int | None = None) -> builtins.list[ArtifactInfo]:
+        with self._measured("list"):
+            return self.inner.page(prefix, after=after, limit=limit)
+
+    def folders(self, prefix: str) -> builtins.list[str]:
+        with self._measured("list"):
+            return self.inner.folders(prefix)
+
     def exists(self, key: str) -> bool:
         with self._measured("info"):
             return self.inner.exists(key)
@@ -111,6 +120,10 @@ class MeteredStore:
     def delete_prefix(self, prefix: str) -> int:
         with self._measured("delete"):
             return self.inner.delete_prefix(prefix)
+
+    def delete_remains(self, before: datetime) -> int:
+        with self._measured("delete"):
+            return self.inner.delete_remains(before)
 
     def grant_put(self, key: str) -> Grant:
         return self.inner.grant_put(key)

@@ -1,28 +1,13 @@
-"""`python -m dressage_judge`: the judge alone."""
+"""`python -m dressage_judge`: the service alone, until SIGTERM."""
 
 from __future__ import annotations
 
-import asyncio
+import sys
 
-from dressage.serving import logs, metrics, settings
-from dressage.serving.server import run_until_signal
+from dressage.serving.program import main
 
 from dressage_judge.settings import Settings
 from dressage_judge.wiring import start
 
-
-async def run(configured: Settings) -> None:
-    """Serve until SIGTERM."""
-    await run_until_signal(await start(configured))
-
-
-def main() -> None:
-    """Read the settings and serve."""
-    configured = settings.load(Settings)
-    logs.configure(format=configured.log_format, level=configured.log_level)
-    metrics.expose(configured.metrics_address)
-    asyncio.run(run(configured))
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(main(Settings, start))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dressage.serving.settings import ServingSettings
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
 
@@ -15,7 +15,8 @@ class Settings(ServingSettings):
     store_url: str = Field("", description="artifact store: a path, file://… or s3://…")
     llm_agent_address: str = Field("", description="host:port of llm-agent; empty: no video judging")
     renderer_address: str = Field("", description="host:port of renderer; empty: no video judging")
-    internal_token: str | None = Field(None, description="bearer token of these services", repr=False)
+    llm_agent_token: SecretStr | None = Field(None, description="bearer token of this service at llm-agent")
+    renderer_token: SecretStr | None = Field(None, description="bearer token of this service at renderer")
     video_seconds: float = Field(900.0, ge=5, le=86_400, description="deadline of one call to llm-agent or renderer")
     sandboxes: int = Field(2, ge=1, le=256, description="concurrent runs of generated code")
     max_waiting: int = Field(256, ge=0, le=10_000, description="calls that may wait for a sandbox")

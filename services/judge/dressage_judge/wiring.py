@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 
 import grpc
 from dressage.api.internal.v1 import judge_service_pb2_grpc as rpc
 from dressage.artifacts import ArtifactStore
+from dressage.sandbox.scratch import remove_scratch
 from dressage.serving.channels import connect
 from dressage.serving.server import GrpcServer, RunningService
 from dressage.serving.stores import open_service_store
@@ -40,12 +40,7 @@ async def start(settings: Settings, *, store: ArtifactStore | None = None) -> Ru
         allow_unsandboxed=settings.allow_unsandboxed,
     )
     runner = SandboxRunner(bounds)
-    server = GrpcServer(
-        service_name="judge",
-        address=settings.address,
-        token=settings.auth_token,
-        grace_seconds=settings.grace_seconds,
-    )
+    server = GrpcServer.configured("judge", settings)
     judge = CodeJudge(store=store, runner=runner)
     channels: list[grpc.aio.Channel] = []
     verdicts = Verdicts(code=judge, video=_video_judge(settings, judge, channels))
@@ -58,7 +53,7 @@ async def start(settings: Settings, *, store: ArtifactStore | None = None) -> Ru
             await channel.close()
         runner.close()
         if not settings.scratch:
-            shutil.rmtree(scratch, ignore_errors=True)
+            remove_scratch(scratch)
 
     return RunningService(address, stop)
 
@@ -70,8 +65,8 @@ def _video_judge(settings: Settings, code: CodeJudge, channels: list[grpc.aio.Ch
     """
     if not settings.llm_agent_address or not settings.renderer_address:
         return None
-    for address in (settings.llm_agent_address, settings.renderer_address):
-        channels.append(connect(address, token=settings.internal_token))
+    channels.append(connect(settings.llm_agent_address, token=settings.llm_agent_token))
+    channels.append(connect(settings.renderer_address, token=settings.renderer_token))
     agent, renderer = channels[-2:]
     return VideoJudge(
         agent=AgentClient(agent), renderer=RendererClient(renderer), code=code, seconds=settings.video_seconds

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from dressage.artifacts.atomic import write_bytes
+from dressage.artifacts.atomic import PRIVATE_FILE, make_private_folder, write_bytes
 from dressage.errors import FailedPrecondition
 from filelock import FileLock, Timeout
 
@@ -20,14 +20,14 @@ class DataFolderLock:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         # Acquired in one thread and released in another.
-        self._lock = FileLock(folder / LOCK_NAME, thread_local=False)
+        self._lock = FileLock(folder / LOCK_NAME, mode=PRIVATE_FILE, thread_local=False)
 
     def acquire(self) -> None:
         """Acquire the lock.
 
         :raises FailedPrecondition: when another server holds it, with its process id and address.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self._folder)
         try:
             self._lock.acquire(timeout=0)
         except Timeout:

@@ -39,7 +39,9 @@ class Settings(ServingSettings):
     llm_agent_address: str = Field("127.0.0.1:7101", description="host:port of llm-agent")
     judge_address: str = Field("127.0.0.1:7102", description="host:port of judge")
     renderer_address: str = Field("127.0.0.1:7103", description="host:port of renderer")
-    internal_token: str | None = Field(None, description="bearer token of the internal services", repr=False)
+    llm_agent_token: SecretStr | None = Field(None, description="bearer token of this service at llm-agent")
+    judge_token: SecretStr | None = Field(None, description="bearer token of this service at judge")
+    renderer_token: SecretStr | None = Field(None, description="bearer token of this service at renderer")
     default_model: str = Field("template/v1", min_length=1, description="default model of sessions")
     default_pool: str = Field("local", pattern=r"^[a-z][a-z0-9-]{0,62}$", description="default pool of runs")
     max_parallel_runs: int = Field(
@@ -96,6 +98,31 @@ class Settings(ServingSettings):
     kubernetes_burst: int = Field(20, ge=1, le=1000, description="burst of requests to the API server")
     kubernetes_relist_seconds: float = Field(45.0, ge=1, le=600, description="seconds between two full lists of Jobs")
     benchmark_parallel: int = Field(2, ge=1, le=64, description="maximum number of concurrent sessions of a benchmark")
+
+    retention_seconds: float = Field(
+        3600.0, ge=0, description="seconds between two removals of what the retention settings name; 0: never"
+    )
+    retention_deleted_days: float = Field(
+        30.0, ge=0, le=36_500, description="days after which a deleted session and its artifacts are removed"
+    )
+    retention_ended_days: float = Field(
+        0.0, ge=0, le=36_500, description="days after which an ended session is deleted; 0: never"
+    )
+    retention_history_days: float = Field(
+        30.0,
+        ge=0,
+        le=36_500,
+        description="days after which an ended session loses its workflow history, records of reports and trainers' logs",
+    )
+    retention_events_days: float = Field(
+        90.0, ge=0, le=36_500, description="days after which an ended session loses its events, except the last"
+    )
+    retention_request_days: float = Field(
+        30.0, ge=1, le=36_500, description="days for which a repeated request_id is recognised"
+    )
+    retention_unreferenced_days: float = Field(
+        30.0, ge=1, le=36_500, description="age in days at which artifacts without a session are removed"
+    )
 
     @field_validator("run_deadline_seconds")
     @classmethod

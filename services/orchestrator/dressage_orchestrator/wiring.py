@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,11 @@ from dressage.api.v1 import (
     benchmark_service_pb2_grpc,
     environment_service_pb2_grpc,
     intent_service_pb2_grpc,
+    maintenance_service_pb2_grpc,
     session_service_pb2_grpc,
 )
 from dressage.artifacts import ArtifactStore
-from dressage.errors import DressageError, FailedPrecondition
+from dressage.errors import DressageError
 from dressage.serving.channels import connect
 from dressage.serving.metrics import expose
 from dressage.serving.server import GrpcServer, RunningService
@@ -36,6 +37,7 @@ from dressage_orchestrator.api.artifacts import ArtifactServicer
 from dressage_orchestrator.api.benchmarks import BenchmarkServicer
 from dressage_orchestrator.api.environments import EnvironmentServicer
 from dressage_orchestrator.api.intents import IntentServicer
+from dressage_orchestrator.api.maintenance import MaintenanceServicer
 from dressage_orchestrator.api.runs import RunServicer
 from dressage_orchestrator.api.sessions import SessionServicer
 from dressage_orchestrator.benchmarks import Benchmarks
@@ -56,12 +58,13 @@ from dressage_orchestrator.lifecycle.workflows import Workflows
 from dressage_orchestrator.lock import DataFolderLock
 from dressage_orchestrator.notifications import Notifier
 from dressage_orchestrator.replicas import Replica
+from dressage_orchestrator.retention import Policy, Retention
 from dressage_orchestrator.service import Sessions
 from dressage_orchestrator.settings import Settings
 
 RUN_SERVICE = "dressage.internal.v1.RunService"
 _RECONCILE_SECONDS = 5.0
-_LOOPBACK = ("127.", "localhost:", "[::1]:", "unix:")
+_RETENTION_POLL_SECONDS = 60.0
 
 
 async def start(
@@ -89,7 +92,7 @@ async def start(
             stopped.set()
             await closing.aclose()
 
-    return RunningService(service, stop)
+    return replace(service, stop=stop)
 
 
 async def _start(
@@ -98,8 +101,7 @@ async def _start(
     methods: Methods,
     stack: AsyncExitStack,
     fenced: Callable[[], None],
-) -> str:
-    _require_token(settings)
+) -> RunningService:
     pools = configured_pools(settings)
     folder = settings.data_dir.resolve()
     lock = DataFolderLock(folder)
@@ -115,14 +117,14 @@ async def _start(
     stack.push_async_callback(parts.server.stop)
     stack.push_async_callback(launcher.close)
     stack.push_async_callback(parts.runs.close)
-    parts.controller.address = settings.advertised_address or address
+    parts.controller.address = settings.advertised_address or parts.server.local_address
     if settings.recover:
         await _start_workers(settings, launcher, parts, stack)
     stack.push_async_callback(parts.benchmarks.close)
     gauges = asyncio.create_task(update_gauges(parts.database, methods=methods.names))
     stack.push_async_callback(_cancelled, gauges)
     lock.announce(address)
-    return address
+    return RunningService(address, stack.aclose, parts.server.local_address)
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ class _Parts:
     controller: RunController
     workflows: Workflows
     benchmarks: Benchmarks
+    retention: Retention
     runs: RunServicer
     server: GrpcServer
     membership: _Membership | None
@@ -184,14 +187,15 @@ async def _assemble(
         progress_seconds=settings.progress_seconds,
     )
     feedback = HumanFeedback(service, judge=engine.judge, workflows=workflows)
-    server = _server(settings, engine, notifier, service, feedback, benchmarks, runs)
-    return _Parts(database, controller, workflows, benchmarks, runs, server, membership)
-
-
-def _require_token(settings: Settings) -> None:
-    if settings.auth_token is None and not settings.address.startswith(_LOOPBACK):
-        message = f"{settings.address} is not loopback: set DRESSAGE_ORCHESTRATOR_AUTH_TOKEN, or listen on 127.0.0.1"
-        raise FailedPrecondition(message, reason="TOKEN_REQUIRED")
+    retention = Retention(
+        Policy.of(settings),
+        database=database,
+        store=store,
+        workflows=workflows,
+        launcher=lambda: controller.launcher,
+    )
+    server = _server(settings, engine, notifier, service, feedback, benchmarks, retention, runs)
+    return _Parts(database, controller, workflows, benchmarks, retention, runs, server, membership)
 
 
 def _controller(settings: Settings, database: Database, tokens: RunTokens, executor: str) -> RunController:
@@ -223,6 +227,9 @@ async def _start_workers(settings: Settings, launcher: Launcher, parts: _Parts, 
     benchmarks = None if settings.hold else parts.benchmarks
     reconciling = asyncio.create_task(_reconcile(workflows, parts.controller, benchmarks))
     stack.push_async_callback(_cancelled, reconciling)
+    if settings.retention_seconds and not settings.hold:
+        collecting = asyncio.create_task(_collect(settings, parts))
+        stack.push_async_callback(_cancelled, collecting)
 
 
 class _Membership:
@@ -286,17 +293,25 @@ async def _reconcile(workflows: Workflows, controller: RunController, benchmarks
             log.exception("could not reconcile")
 
 
+async def _collect(settings: Settings, parts: _Parts) -> None:
+    executor = parts.membership.replica.id if parts.membership else SINGLE_EXECUTOR
+    interval = settings.retention_seconds
+    await parts.retention.run(executor=executor, interval=interval, poll=min(interval, _RETENTION_POLL_SECONDS))
+
+
 async def _clients(settings: Settings, stack: AsyncExitStack) -> dict[str, Any]:
-    async def channel(address: str) -> grpc.aio.Channel:
-        opened = connect(address, token=settings.internal_token)
+    async def channel(address: str, token: SecretStr | None) -> grpc.aio.Channel:
+        opened = connect(address, token=token)
         stack.push_async_callback(opened.close)
         return opened
 
     seconds = settings.call_seconds
     return {
-        "agent": AgentClient(await channel(settings.llm_agent_address), seconds=settings.task_seconds),
-        "judge": JudgeClient(await channel(settings.judge_address), seconds=seconds),
-        "renderer": RendererClient(await channel(settings.renderer_address), seconds=seconds),
+        "agent": AgentClient(
+            await channel(settings.llm_agent_address, settings.llm_agent_token), seconds=settings.task_seconds
+        ),
+        "judge": JudgeClient(await channel(settings.judge_address, settings.judge_token), seconds=seconds),
+        "renderer": RendererClient(await channel(settings.renderer_address, settings.renderer_token), seconds=seconds),
     }
 
 
@@ -312,16 +327,10 @@ def _server(
     service: Sessions,
     feedback: HumanFeedback,
     benchmarks: Benchmarks,
+    retention: Retention,
     runs: RunServicer,
 ) -> GrpcServer:
-    token: SecretStr | None = settings.auth_token
-    server = GrpcServer(
-        service_name="orchestrator",
-        address=settings.address,
-        token=token,
-        exempt=(RUN_SERVICE,),
-        grace_seconds=settings.grace_seconds,
-    )
+    server = GrpcServer.configured("orchestrator", settings, exempt=(RUN_SERVICE,))
     sessions = SessionServicer(service, feedback, notifier, engine.controller)
     environments, artifacts = EnvironmentServicer(), ArtifactServicer(engine.store)
     intents = IntentServicer(engine.agent, default_model=settings.default_model)
@@ -336,6 +345,12 @@ def _server(
     add(intent_service_pb2_grpc.add_IntentServiceServicer_to_server, intents, "dressage.v1.IntentService")
     add(artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server, artifacts, "dressage.v1.ArtifactService")
     add(benchmark_service_pb2_grpc.add_BenchmarkServiceServicer_to_server, bench, "dressage.v1.BenchmarkService")
+    maintenance = MaintenanceServicer(retention)
+    add(
+        maintenance_service_pb2_grpc.add_MaintenanceServiceServicer_to_server,
+        maintenance,
+        "dressage.v1.MaintenanceService",
+    )
     add(run_service_pb2_grpc.add_RunServiceServicer_to_server, runs, RUN_SERVICE)
     return server
 

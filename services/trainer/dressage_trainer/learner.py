@@ -24,7 +24,6 @@ from dressage.sandbox.pipe import Channel, ChannelClosed
 
 from dressage_trainer import checkpoints
 from dressage_trainer.backends.group import MemberSetup, TrainedGroup, minibatch_warnings, stopped_message
-from dressage_trainer.backends.reward import STALLED_SECONDS, CallWatch, thread_clock
 from dressage_trainer.checkpoints import Snapshot
 from dressage_trainer.messages import (
     NO_ROOM,
@@ -43,7 +42,6 @@ from dressage_trainer.messages import (
 )
 
 _PROGRESS_SECONDS = 0.5
-_WATCH_SECONDS = 5.0
 _SPEC_TIMEOUT = 60.0
 
 
@@ -118,7 +116,6 @@ class Training:
         self._card: EnvironmentCard = options.check(spec.environment)
         module = load_reward(spec.reward_source, self._card)
         self._send(ProgressMessage(activity="compiling"))
-        self._watch = CallWatch(thread_clock())
         self._groups = _build_groups(
             MemberSetup(
                 spec=spec,
@@ -126,7 +123,6 @@ class Training:
                 options=options,
                 module=module,
                 root=root,
-                watch=self._watch,
             ),
             self._read_checkpoint(),
         )
@@ -159,7 +155,6 @@ class Training:
     def run(self) -> None:
         """Train to the end; send progress, evaluations and checkpoints when they are due, and the final policies."""
         threading.Thread(target=self._listen, name="listen", daemon=True).start()
-        threading.Thread(target=self._watch_reward, name="watch", daemon=True).start()
         began = self._clock()
         try:
             if not self._spec.resume:  # otherwise the attempt before sent them
@@ -278,17 +273,6 @@ class Training:
             except DressageError:
                 # Closed, or broken by a malformed message: in both cases there is no supervisor any more.
                 self._gone.set()
-                return
-
-    def _watch_reward(self) -> None:
-        """Report a call of the reward that does not return; the supervisor then ends this process."""
-        while not self._gone.wait(_WATCH_SECONDS):
-            if self._watch.seconds() > STALLED_SECONDS:
-                message = (
-                    f"a call of the reward has not returned for {STALLED_SECONDS:.0f} s, after "
-                    f"{min(group.steps for group in self._groups):,} environment steps; a loop in it does not end"
-                )
-                self._send(FailedMessage("REWARD_STALLED", message, generated_code=True))
                 return
 
     def _finish(self) -> None:

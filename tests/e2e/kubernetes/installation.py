@@ -8,9 +8,11 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from dressage.client import Client
+from dressage.client import Client, Trust
 
 from tests.servers.kubernetes import REGISTRY, TAG, Namespace, helm
 
@@ -121,6 +123,12 @@ class Installation:
         """`helm upgrade` with values besides those of before."""
         helm(self.space, "upgrade", RELEASE, CHART, "--reuse-values", "--values", "-", text=json.dumps(changed))
 
+    def authority(self, folder: Path) -> Path:
+        """A file with the authority of the public API's certificate, as the chart generated it."""
+        file = folder / "dressage-ca.crt"
+        file.write_text(self.secret(self.name("api-tls"), "ca.crt"))
+        return file
+
     @contextmanager
     def api(self) -> Iterator[str]:
         """The public API through a port-forward; host:port."""
@@ -130,8 +138,10 @@ class Installation:
     @contextmanager
     def client(self) -> Iterator[Client]:
         """A client of the public API."""
-        with self.api() as address, Client.connect(address, token=self.token) as client:
-            yield client
+        with TemporaryDirectory() as folder, self.api() as address:
+            trust = Trust(self.authority(Path(folder)))
+            with Client.connect(address, token=self.token, trust=trust) as client:
+                yield client
 
 
 def install(space: Namespace) -> Installation:

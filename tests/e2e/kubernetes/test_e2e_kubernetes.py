@@ -35,7 +35,8 @@ def is_video(path: Path) -> bool:
 
 def test_a_sentence_becomes_a_policy_and_a_video(installed: Installation, address: str, tmp_path: Path) -> None:
     arguments = ["run forward fast", "--env", "HalfCheetah-v5", "--steps", str(STEPS), "--seeds", "1"]
-    server_options = ["--address", address, "--token", installed.token]
+    trust = ["--ca-file", str(installed.authority(tmp_path))]
+    server_options = ["--address", address, "--token", installed.token, *trust]
     options = ("--iterations", "1", "--yes", "--json", *server_options)
     done = run_cli("run", *arguments, *options, timeout=1800, folder=tmp_path)  # for the learning curve's picture
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{installed.space.diagnosis()}"
@@ -79,7 +80,13 @@ def documented(heading: str) -> str:
 
 def test_grpcurl_alone_does_it_as_documented(installed: Installation, address: str, tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "ADDRESS": address, "DRESSAGE_TOKEN": installed.token}
+    environment = {
+        **os.environ,
+        "PATH": path,
+        "ADDRESS": address,
+        "DRESSAGE_TOKEN": installed.token,
+        "DRESSAGE_CA_FILE": str(installed.authority(tmp_path)),
+    }
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", documented("By grpcurl alone")],
         cwd=tmp_path,
@@ -96,10 +103,29 @@ def test_grpcurl_alone_does_it_as_documented(installed: Installation, address: s
     )
 
 
-def test_the_api_requires_the_token(installed: Installation, address: str) -> None:
+def test_the_api_requires_the_token(installed: Installation, address: str, tmp_path: Path) -> None:
+    trust = ("--ca-file", str(installed.authority(tmp_path)), "--data-dir", str(tmp_path / "data"))
     for token in ((), ("--token", "not-the-token")):
-        done = run_cli("sessions", "list", "--address", address, *token, DRESSAGE_TOKEN="")
+        done = run_cli("sessions", "list", "--address", address, *trust, *token, DRESSAGE_TOKEN="")
         assert done.returncode == 1 and "bearer token missing or wrong. Set DRESSAGE_TOKEN" in done.stderr, done
+
+
+def test_the_api_is_encrypted_and_its_certificate_verified(installed: Installation, address: str) -> None:
+    options = ("--address", f"https://{address}", "--token", installed.token)
+    done = run_cli("sessions", "list", *options, DRESSAGE_CA_FILE="")
+    assert done.returncode == 1 and installed.token not in done.stderr, done
+
+
+def test_peers_without_their_token_are_refused(installed: Installation) -> None:
+    program = (
+        "import grpc, sys; from dressage.api.internal.v1 import renderer_service_pb2 as pb, "
+        "renderer_service_pb2_grpc as rpc; channel = grpc.insecure_channel(sys.argv[1]);\n"
+        "try: rpc.RendererServiceStub(channel).Render(pb.RenderRequest(), timeout=20)\n"
+        "except grpc.RpcError as error: print(error.code().name)"
+    )
+    target = f"{installed.name('renderer')}.{installed.space.name}.svc:50051"
+    output = installed.space.run("exec", installed.pod("judge"), "--", "python", "-c", program, target)
+    assert output.split()[-1] == "UNAUTHENTICATED", output
 
 
 def test_helm_test(installed: Installation) -> None:

@@ -12,6 +12,7 @@ from dressage.api.v1 import (
     benchmark_service_pb2_grpc,
     environment_service_pb2_grpc,
     intent_service_pb2_grpc,
+    maintenance_service_pb2_grpc,
     session_service_pb2_grpc,
 )
 from dressage.artifacts import ArtifactStore, DirectoryStore
@@ -38,13 +39,13 @@ class Stack:
         address = self.neighbours.address
         return Settings(
             data_dir=self.folder,
-            judge_address=address,
             renderer_address=address,
             wait_seconds=5.0,
             progress_seconds=0.0,
             grace_seconds=0.5,
             stop_seconds=2.0,
             **{
+                "judge_address": address,
                 "llm_agent_address": address,
                 "max_reviews": 0,
                 "trainer_command": TRAINER,
@@ -62,6 +63,7 @@ class Stack:
         self.intents: Any = intent_service_pb2_grpc.IntentServiceStub(self.channel)
         self.artifacts: Any = artifact_service_pb2_grpc.ArtifactServiceStub(self.channel)
         self.benchmarks: Any = benchmark_service_pb2_grpc.BenchmarkServiceStub(self.channel)
+        self.maintenance: Any = maintenance_service_pb2_grpc.MaintenanceServiceStub(self.channel)
 
     async def stop(self) -> None:
         if self.service is not None:

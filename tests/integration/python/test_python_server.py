@@ -18,15 +18,22 @@ TINY = {"seeds": 1, "steps": 4096, "env_options": {"max_episode_steps": 40}, "qu
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
     """A server with all services, on real gRPC."""
     loop = LoopThread()
     stack = loop.run(LocalStack.start(tmp_path_factory.mktemp("served")))
     try:
-        yield stack.address
+        yield stack
     finally:
         loop.run(stack.stop())
         loop.stop()
+
+
+@pytest.fixture
+def address(served: LocalStack, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Its address, with its token in the environment."""
+    monkeypatch.setenv("DRESSAGE_TOKEN", served.token)
+    return served.address
 
 
 @pytest.fixture

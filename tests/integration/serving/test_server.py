@@ -13,6 +13,7 @@ from dressage import errors
 from dressage.api.v1 import environment_service_pb2 as pb
 from dressage.api.v1 import environment_service_pb2_grpc as pb_grpc
 from dressage.rpc_errors import from_rpc
+from dressage.serving.access import by_tokens
 from dressage.serving.channels import connect
 from dressage.serving.server import GrpcServer
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -37,7 +38,8 @@ class Environments(pb_grpc.EnvironmentServiceServicer):
 
 
 async def _started(token: str | None = None) -> tuple[GrpcServer, str]:
-    server = GrpcServer(service_name="test", address="127.0.0.1:0", token=SecretStr(token) if token else None)
+    known = by_tokens({"client": SecretStr(token)} if token else {})
+    server = GrpcServer(service_name="test", address="127.0.0.1:0", authenticate=known)
     server.add(pb_grpc.add_EnvironmentServiceServicer_to_server, Environments(), SERVICE)
     return server, await server.start()
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts" / "dressage"
 HELM = str(Path(sys.executable).with_name("helm"))
 SCENARIOS = sorted(path.name.removesuffix("-values.yaml") for path in (CHART / "ci").glob("*-values.yaml"))
-CUSTOM_KINDS = frozenset({"ServiceMonitor", "PodMonitor", "PrometheusRule"})
+CUSTOM_KINDS = frozenset({"ServiceMonitor", "PodMonitor", "PrometheusRule", "Certificate"})
 NAMESPACE = "lab"
 
 Manifest = dict[str, Any]

@@ -104,8 +104,9 @@ def test_every_container_is_bounded_and_every_server_probed(scenario: str) -> No
         for container in pod["spec"]["containers"]:
             probes = [container[kind] for kind in ("startupProbe", "readinessProbe", "livenessProbe")]
             if component(pod) in SERVICES:
-                port = next(entry["containerPort"] for entry in container["ports"] if entry["name"] == "grpc")
-                assert all(probe["grpc"]["port"] == port for probe in probes)
+                ports = {entry["name"]: entry["containerPort"] for entry in container["ports"]}
+                # Kubelets probe without TLS.
+                assert all(probe["grpc"]["port"] == ports.get("health", ports["grpc"]) for probe in probes)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -180,7 +181,8 @@ def test_secrets_reach_only_those_who_need_them(scenario: str) -> None:
     allowed = {
         "api-token": {"orchestrator", "test"},
         "run-token-secret": {"orchestrator"},
-        "internal-token": SERVICES,
+        **{f"orchestrator-{name}": {"orchestrator", name} for name in ("llm-agent", "judge", "renderer")},
+        **{f"judge-{name}": {"judge", name} for name in ("llm-agent", "renderer")},
         "password": {"orchestrator"},
         "url": {"orchestrator"},
         "access-key": SERVICES | {"minio"},
@@ -261,7 +263,7 @@ def test_external_stores_replace_the_bundled_ones() -> None:
 
 def test_monitors_come_only_if_the_cluster_has_their_kind_and_are_labelled() -> None:
     monitors = [entry for entry in rendered("monitoring") if entry["kind"] in CUSTOM_KINDS]
-    assert {entry["kind"] for entry in monitors} == CUSTOM_KINDS
+    assert {entry["kind"] for entry in monitors} == CUSTOM_KINDS - {"Certificate"}
     assert all(entry["metadata"]["labels"]["release"] == "stack" for entry in monitors)
     assert {component(e) for e in monitors if e["kind"] == "ServiceMonitor"} == SERVICES
     plain = helm("template", "r", str(CHART))

@@ -49,7 +49,7 @@ def _needs(service: str, field: str) -> None:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("service", SERVICES)
 def test_services_accept_the_charts_variables(scenario: str, service: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for setting in {"orchestrator": ["launcher", "executor_name"], "judge": ["internal_token"]}.get(service, []):
+    for setting in {"orchestrator": ["launcher", "executor_name"], "judge": ["llm_agent_token"]}.get(service, []):
         _needs(service, setting)
     for name in [name for name in os.environ if name.startswith("DRESSAGE_")]:
         monkeypatch.delenv(name)

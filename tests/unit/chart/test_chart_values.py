@@ -44,6 +44,7 @@ BAD = [
     (["minio.enabled=false"], "externalStore.url", "s3://BUCKET"),
     (["minio.enabled=false", "externalStore.url=s3://bucket/b"], "networkPolicy.externalStore.cidrs", "10.1.2.4/32"),
     (["ingress.enabled=true"], "ingress.host", "host name"),
+    (["tls.issuer.kind=Authority"], "kind", "ClusterIssuer"),
     (["trainer.defaultPool=gpu"], "trainer.defaultPool", "cpu"),
 ]
 
@@ -81,9 +82,10 @@ def test_schema_has_every_value_and_no_other() -> None:
 
 def test_generated_secrets_are_long_and_differ() -> None:
     done = template("--show-only", "templates/secrets.yaml")
-    data = [value for entry in yaml.safe_load_all(done.stdout) if entry for value in entry["data"].values()]
-    assert len(data) == 6 and len(set(data)) == 6
-    assert sorted(len(base64.b64decode(value)) for value in data) == [20, 40, 40, 40, 40, 40]
+    opaque = [entry for entry in yaml.safe_load_all(done.stdout) if entry and entry["type"] == "Opaque"]
+    data = [value for entry in opaque for value in entry["data"].values()]
+    assert len(data) == 10 and len(set(data)) == 10
+    assert sorted(len(base64.b64decode(value)) for value in data) == [20] + [40] * 9
 
 
 def test_notes_hold_the_next_three_commands(tmp_path: Path) -> None:
@@ -97,6 +99,7 @@ def test_notes_hold_the_next_three_commands(tmp_path: Path) -> None:
     for line in (
         "kubectl --namespace lab port-forward service/r-dressage-orchestrator 7400:50051",
         "kubectl --namespace lab get secret r-dressage-auth",
+        "export DRESSAGE_CA_FILE=",
         'dressage run "run forward fast"',
     ):
         assert line in notes

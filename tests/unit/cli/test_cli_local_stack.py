@@ -18,9 +18,10 @@ from dressage import errors
 from dressage.api.v1 import session_pb2
 from dressage.cli import run
 from dressage.client import AsyncClient
+from dressage.client.discovery import is_loopback
 from dressage.local import connection
 from dressage.local.connection import ServerOptions as Where
-from dressage.local.stack import LocalStack
+from dressage.local.stack import LocalStack, _reachable
 from pydantic_settings import BaseSettings
 
 from tests.fakes.orchestrator import FakeOrchestrator, serving
@@ -32,6 +33,10 @@ SERVICES = ("dressage_llm_agent", "dressage_renderer", "dressage_judge", "dressa
 class Running:
     address: str
     stop: Any
+
+    @property
+    def local_address(self) -> str:
+        return self.address
 
 
 class Recorder:
@@ -70,6 +75,7 @@ def services(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     class Common(BaseSettings):
         store_url: str = ""
         auth_token: str | None = None
+        peer_tokens: dict[str, str] = {}
         address: str = "127.0.0.1:0"
 
     class Agent(Common):
@@ -77,11 +83,14 @@ def services(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
 
     class Judge(Common):
         llm_agent_address: str = ""
+        llm_agent_token: str = ""
         renderer_address: str = ""
+        renderer_token: str = ""
 
     class Orchestrator(Judge):
         data_dir: Path = Path()
         judge_address: str = ""
+        judge_token: str = ""
         recover: bool = True
 
     kinds = dict(zip(SERVICES, (Agent, Common, Judge, Orchestrator), strict=True))
@@ -97,7 +106,7 @@ def services(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
 async def test_services_start_from_the_leaves_and_stop_in_reverse(services: Recorder, tmp_path: Path):
     stack = await LocalStack.start(tmp_path / "new" / "folder", api_base="http://model")
     announced = json.loads((tmp_path / "new" / "folder" / "server.json").read_text())
-    assert announced == {"address": stack.address, "pid": os.getpid()}
+    assert announced == {"address": stack.address, "pid": os.getpid(), "token": stack.token}
     await stack.stop()
     await stack.stop()
     assert not (tmp_path / "new" / "folder" / "server.json").exists()
@@ -108,7 +117,32 @@ async def test_services_start_from_the_leaves_and_stop_in_reverse(services: Reco
     assert (orchestrator.llm_agent_address, orchestrator.judge_address) == ("127.0.0.1:5001", "127.0.0.1:5003")
     assert agent.api_base == "http://model"
     assert {settings.store_url for settings in services.settings.values()} == {str(stack.artifacts)}
-    assert orchestrator.auth_token is None, "the public API on loopback asks for no token"
+    judge, renderer = services.settings["dressage_judge"], services.settings["dressage_renderer"]
+    assert orchestrator.auth_token == stack.token and agent.auth_token is None
+    assert agent.peer_tokens == {"orchestrator": orchestrator.llm_agent_token, "judge": judge.llm_agent_token}
+    assert renderer.peer_tokens == {"orchestrator": orchestrator.renderer_token, "judge": judge.renderer_token}
+    assert judge.peer_tokens == {"orchestrator": orchestrator.judge_token}
+    pairs = [*agent.peer_tokens.values(), *renderer.peer_tokens.values(), *judge.peer_tokens.values(), stack.token]
+    assert len(set(pairs)) == 6 and all(len(token) >= 32 for token in pairs), "a token for each pair"
+
+
+async def test_a_data_folder_keeps_its_token_and_another_has_another(services: Recorder, tmp_path: Path):
+    tokens = []
+    for folder in ("a", "a", "b"):
+        stack = await LocalStack.start(tmp_path / folder)
+        await stack.stop()
+        tokens.append(stack.token)
+    assert tokens[0] == tokens[1] != tokens[2]
+    stack = await LocalStack.start(tmp_path / "a", token="given")
+    await stack.stop()
+    assert services.settings["dressage_orchestrator"].auth_token == "given"
+
+
+@pytest.mark.parametrize("listening", ["0.0.0.0:7400", "[::]:7400", "10.0.0.1:7400", "127.0.0.1:7400"])
+async def test_commands_of_the_machine_reach_a_server_that_listens_everywhere(listening: str):
+    reached = _reachable(listening)
+    assert reached.endswith(":7400")
+    assert reached == listening or is_loopback(reached.rpartition(":")[0])
 
 
 async def test_a_service_that_does_not_start_takes_the_others_down(services: Recorder, tmp_path: Path):
@@ -145,9 +179,10 @@ async def test_a_running_server_is_joined_and_a_dead_one_is_not(
     services: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     async with serving(FakeOrchestrator()) as address:
-        (tmp_path / "server.json").write_text(json.dumps({"address": address, "pid": os.getpid()}))
-        async with connection.connect(Where(data_dir=tmp_path), start="full") as joined:
-            assert (joined.kind, joined.client.address) == ("joined", address)
+        facts = {"address": address, "pid": os.getpid(), "token": "its own"}
+        (tmp_path / "server.json").write_text(json.dumps(facts))
+        async with connection.connect(Where(data_dir=tmp_path, token="of another server"), start="full") as joined:
+            assert (joined.kind, joined.client.address, joined.client.endpoint.token) == ("joined", address, "its own")
             assert joined.local_path("sessions/none") is None
     assert services.log == []
     async with connection.connect(Where(data_dir=tmp_path), start="full") as own:

@@ -12,7 +12,7 @@ pytest.importorskip("jax")
 pytest.importorskip("mujoco")
 
 from dressage.policies import Policy, PolicyCard
-from dressage_trainer import checkpoints, learner
+from dressage_trainer import checkpoints
 from dressage_trainer.backends import stacked
 from dressage_trainer.backends.metrics import scalars as tagged
 from dressage_trainer.messages import MemberTask, TrainSpec
@@ -74,27 +74,6 @@ def assert_same_policies(first, second):
     for a, b in zip(first, second, strict=True):
         for name, value in a.weights.items():
             np.testing.assert_array_equal(value, b.weights[name], err_msg=f"{a.member} {name}")
-
-
-STALLS_LATER = """
-LATEX = "1"
-TERMS = {"up": "stay up"}
-
-def reward(state, action, next_state, memory, np):
-    turns = 0.0
-    while float(np.max(next_state.time)) > 0.1 and turns < 2e6:
-        turns = turns + 1.0
-    return {"up": 0.0 * next_state.time + 1.0}
-"""
-
-
-def test_a_call_of_the_reward_that_does_not_return_is_reported(tmp_path, monkeypatch):
-    monkeypatch.setattr(learner, "STALLED_SECONDS", 0.2)
-    monkeypatch.setattr(learner, "_WATCH_SECONDS", 0.02)
-    member = MemberTask("a", {**SMALL, "num_envs": 1, "num_steps": 5, "minibatch_size": 5, "epochs": 1}, 1)
-    messages = run(tmp_path / "run", spec("InvertedPendulum-v5", STALLS_LATER, steps=5, members=[member]))
-    (failed,) = of_type(messages, "failed")
-    assert failed.reason == "REWARD_STALLED" and failed.generated_code and "loop" in failed.message
 
 
 def test_members_of_different_shape_end_at_different_steps(tmp_path):

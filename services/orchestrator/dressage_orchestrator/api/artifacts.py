@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import mimetypes
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 from dressage.api.v1 import artifact_service_pb2 as pb
@@ -33,7 +34,8 @@ class ArtifactServicer:
     async def ListArtifacts(self, request: pb.ListArtifactsRequest, context: Any) -> pb.ListArtifactsResponse:
         after = paging.decode(request.page_token, "artifacts", request.prefix) or ""
         size = paging.page_size(request.page_size, default=200)
-        infos = [info for info in await asyncio.to_thread(self._store.list, request.prefix) if info.key > after]
+        page = partial(self._store.page, request.prefix, after=after, limit=size + 1)
+        infos = await asyncio.to_thread(page)
         token = paging.encode(infos[size - 1].key, "artifacts", request.prefix) if len(infos) > size else ""
         shown = [_artifact(info) for info in infos[:size]]
         return pb.ListArtifactsResponse(artifacts=shown, next_page_token=token)

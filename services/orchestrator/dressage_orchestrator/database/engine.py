@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from dressage.artifacts.atomic import make_private_file
 from dressage.errors import Aborted, InvalidArgument
 
 from dressage_orchestrator.clock import Clock, system_clock
@@ -225,6 +226,7 @@ def _make_engines(url: str) -> tuple[sa.Engine, sa.Engine]:
     if parsed.database in (None, "", ":memory:"):
         expected = "a file (sqlite:///path): in memory each connection would have a separate database"
         raise InvalidArgument(field="database_url", value=url, expected=expected)
+    make_private_file(Path(str(parsed.database)))  # SQLite's other files get the mode of this one
     # Two transactions that read and then write would deadlock, so the write lock is acquired at the beginning.
     writer = _make_sqlite(parsed, begin="BEGIN IMMEDIATE", pragmas=("journal_mode=WAL", "foreign_keys=ON"))
     return writer, _make_sqlite(parsed, begin="BEGIN DEFERRED", pragmas=("query_only=ON",))

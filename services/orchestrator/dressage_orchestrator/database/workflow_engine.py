@@ -6,9 +6,11 @@ PENDING until the server restarts. This engine reports such errors as lost conne
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from dressage.artifacts.atomic import make_private_file
 
 from dressage_orchestrator.database.driver_errors import is_transient
 
@@ -21,6 +23,7 @@ def make_workflow_engine(url: str) -> sa.Engine:
 
     :param url: URL of an SQLite file.
     """
+    make_private_file(Path(str(sa.make_url(url).database)))
     # Parameters contain results of steps, which must not be logged.
     engine = sa.create_engine(url, hide_parameters=True, pool_size=_POOL_SIZE, max_overflow=_POOL_SIZE)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import structlog
+from dressage.artifacts.atomic import make_private_file, make_private_folder
 from dressage.errors import Unavailable
 
 from dressage_orchestrator.launch.protocol import AttemptResult, ExitKind, Launch, ResultListener
@@ -137,6 +138,10 @@ class LocalLauncher:
         """Read the end of the run's log file (see `Launcher.logs`)."""
         return await asyncio.to_thread(_tail_of, self._log_path(run), tail_bytes)
 
+    def delete_logs(self, run: str) -> None:
+        """Delete the run's log file."""
+        self._log_path(run).unlink(missing_ok=True)
+
     async def close(self) -> None:
         """Terminate all trainers."""
         await self._cancel(list(self._tasks.values()))
@@ -183,7 +188,13 @@ class LocalLauncher:
             environment["DRESSAGE_RUN_DEADLINE_SECONDS"] = f"{launch.deadline_seconds:g}"
         try:
             process = await asyncio.create_subprocess_exec(
-                *command, env=environment, stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=STDOUT, process_group=0
+                *command,
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=PIPE,
+                stderr=STDOUT,
+                process_group=0,
+                umask=0o077,  # what a trainer writes is for this user only
             )
         except OSError as error:
             message = f"cannot start {command[0]}: {error.strerror}"
@@ -236,8 +247,9 @@ class LocalLauncher:
     async def _copy_output(self, process: Process, launch: Launch) -> str:
         """Write the output of a trainer to its log, up to a limit; returns the last lines."""
         assert process.stdout is not None
-        self._log_folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self._log_folder)
         path = self._log_path(launch.run)
+        make_private_file(path)
         tail = b""
         with path.open("ab") as log:
             log.write(f"--- attempt {launch.attempt}\n".encode())

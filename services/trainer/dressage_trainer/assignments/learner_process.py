@@ -8,8 +8,10 @@ from pathlib import Path
 
 import structlog
 from dressage.api.internal.v1 import run_service_pb2 as pb
+from dressage.contracts.execute import line_of_stack
 from dressage.errors import NotFound
 from dressage.limits import CHECKPOINT_INDEX
+from dressage.sandbox import heartbeat
 from dressage.sandbox.limits import GIB, Limits
 from dressage.sandbox.process import Exit
 
@@ -30,7 +32,9 @@ _OUT_OF_MEMORY_REMEDY = (
 )
 
 LEARNER = "dressage_trainer.learner:learn"
-LEARNER_LIMITS = Limits(memory_bytes=8 * GIB, file_bytes=2 * GIB, scratch_bytes=8 * GIB)
+LEARNER_LIMITS = Limits(
+    memory_bytes=8 * GIB, file_bytes=2 * GIB, scratch_bytes=8 * GIB, call_seconds=heartbeat.CEILING_SECONDS
+)
 """The folder has room for three of the largest checkpoints: the two that are kept and the one that is being written."""
 _GROUPS = {"sb3": "dressage_trainer.backends.sb3.groups"}
 _OF_THE_MACHINE = frozenset({"OUT_OF_DISK", "LEARNER_IO"})
@@ -112,6 +116,10 @@ def died(ended: Exit | None, algorithm: str = "") -> pb.AssignmentResult:
         return assignment_refused("LEARNER_OUT_OF_MEMORY", f"{message}; {advice}")
     if ended.kind == "memory":
         return generated_code_failed("LEARNER_OUT_OF_MEMORY", message)
+    if ended.kind == "stalled":
+        line = line_of_stack(ended.stderr_tail)
+        place = f" (line {line})" if line else ""
+        return generated_code_failed("REWARD_STALLED", f"a loop in the reward{place} does not end: {ended.reason}")
     if ended.bound:
         return generated_code_failed("SANDBOX_LIMIT", message)
     if ended.code == -signal.SIGKILL:

@@ -15,7 +15,6 @@ from dressage.errors import InvalidArgument
 from dressage.training.hyperparameters import Hyperparameters
 from dressage.training.preset import load_preset
 
-from dressage_trainer.backends.reward import CallWatch
 from dressage_trainer.checkpoints import Snapshot
 from dressage_trainer.messages import MemberPolicy, MemberState, MemberStoppedMessage, TrainSpec, WarningMessage
 from dressage_trainer.ppo.distributions import action_space_of
@@ -33,8 +32,6 @@ class MemberSetup:
     options: EnvOptions
     module: RewardModule
     root: Path
-    watch: CallWatch = field(default_factory=CallWatch)
-    """Watches every call of the reward."""
 
 
 @dataclass(frozen=True)

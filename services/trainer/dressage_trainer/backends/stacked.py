@@ -64,7 +64,7 @@ class Group:
             members,
             environment=self._environment,
             # A value that is not finite stops only its member; an exception would end all.
-            reward=WatchedReward(setup.watch, setup.module, card, rows, on_not_finite="return"),
+            reward=WatchedReward(setup.module, card, rows, on_not_finite="return"),
             optimise=self._lanes,
         )
         self._metrics: list[MemberMetrics] = []

@@ -196,7 +196,7 @@ class Sb3Group:
 
     def _rewarded(self) -> RewardedVecEnv:
         setup, h = self._setup, self._member.hyperparameters
-        reward = WatchedReward(setup.watch, setup.module, setup.card, h.num_envs, on_not_finite="return")
+        reward = WatchedReward(setup.module, setup.card, h.num_envs, on_not_finite="return")
         return RewardedVecEnv(
             self._batch,
             reward,

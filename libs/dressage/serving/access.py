@@ -1,0 +1,70 @@
+"""Who calls: principals, and how a server recognises them by the bearer token of a call.
+
+A principal is a person, a program or another service. `current_principal` is the one of the running call; code that runs
+outside a call, such as a workflow, has none.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import hmac
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from pydantic import SecretStr
+
+
+class Role(enum.IntEnum):
+    """What a principal may do; each role includes the ones before it."""
+
+    VIEWER = 1
+    """Reads."""
+    USER = 2
+    """Creates sessions and changes its own."""
+    ADMIN = 3
+    """Changes everybody's."""
+
+
+@dataclass(frozen=True)
+class Principal:
+    """A caller with a name that is unique on the server."""
+
+    name: str
+    role: Role = Role.ADMIN
+
+
+Authenticate = Callable[[str], Awaitable[Principal | None]]
+"""Returns the principal of a bearer token; None for an unknown token."""
+
+current_principal: ContextVar[Principal | None] = ContextVar("current_principal", default=None)
+"""The caller of the running call; None without authentication, and outside calls."""
+
+
+def token_digest(token: str) -> bytes:
+    """Digest by which tokens are compared: of one length, so that the time of a comparison reveals nothing."""
+    return hashlib.sha256(token.encode()).digest()
+
+
+def by_digest(principals: Mapping[bytes, Principal]) -> Authenticate:
+    """Return what recognises the given tokens.
+
+    :param principals: by the digest of their token.
+    """
+
+    async def authenticate(token: str) -> Principal | None:
+        presented = token_digest(token)
+        matches = [who for digest, who in principals.items() if hmac.compare_digest(digest, presented)]
+        return matches[0] if matches else None
+
+    return authenticate
+
+
+def by_tokens(tokens: Mapping[str, SecretStr]) -> Authenticate | None:
+    """Return what recognises callers by their tokens; None without tokens.
+
+    :param tokens: by the caller's name.
+    """
+    named = {name: token.get_secret_value() for name, token in tokens.items()}
+    return by_digest({token_digest(token): Principal(name) for name, token in named.items()}) if named else None

@@ -1,0 +1,113 @@
+"""TLS of the public API and the tokens of the services' pairs, as the chart renders them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
+from tests.unit.chart.rendering import SCENARIOS, component, of_kind, pods, template
+
+HOST = "r-dressage-orchestrator.lab.svc"
+CALLERS = {
+    "llm-agent": {"orchestrator", "judge"},
+    "renderer": {"orchestrator", "judge"},
+    "judge": {"orchestrator"},
+}
+
+
+def container(scenario: str, name: str) -> dict[str, Any]:
+    (pod,) = [pod for _, pod in pods(scenario) if component(pod) == name]
+    first: dict[str, Any] = pod["spec"]["containers"][0]
+    return first
+
+
+def keys_of(scenario: str, name: str) -> dict[str, str]:
+    """Keys of the Secret of tokens that a service reads, by variable."""
+    references = ((e["name"], e.get("valueFrom", {}).get("secretKeyRef")) for e in container(scenario, name)["env"])
+    return {variable: reference["key"] for variable, reference in references if reference}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_each_pair_of_services_shares_a_token_of_its_own(scenario: str) -> None:
+    for name, callers in CALLERS.items():
+        env = {e["name"]: e.get("value") for e in container(scenario, name)["env"]}
+        prefix = f"DRESSAGE_{name.upper().replace('-', '_')}"
+        accepted = {caller: keys_of(scenario, name)[f"PEER_{caller.upper()}"] for caller in callers}
+        assert json.loads(env[f"{prefix}_PEER_TOKENS"]) == {c: f"$(PEER_{c.upper()})" for c in callers}
+        sent = {}
+        for caller in callers:
+            sent[caller] = keys_of(scenario, caller)[
+                f"DRESSAGE_{caller.upper()}_{name.upper().replace('-', '_')}_TOKEN"
+            ]
+        assert sent == accepted and len(set(sent.values())) == len(callers)
+
+
+def generated() -> tuple[x509.Certificate, x509.Certificate]:
+    """The generated certificate and its authority."""
+    (secret,) = [e for e in of_kind("minimal", "Secret") if e["type"] == "kubernetes.io/tls"]
+    read = [x509.load_pem_x509_certificate(base64.b64decode(secret["data"][key])) for key in ("tls.crt", "ca.crt")]
+    return read[0], read[1]
+
+
+def test_the_generated_certificate_names_the_service_and_a_port_forward() -> None:
+    leaf, authority = generated()
+    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert {HOST, "localhost", f"{HOST}.cluster.local"} <= set(names.get_values_for_type(x509.DNSName))
+    assert names.get_values_for_type(x509.IPAddress) == [ip_address("127.0.0.1")]
+    assert leaf.not_valid_after_utc > datetime.now(UTC) + timedelta(days=3000)
+    assert leaf.issuer == authority.subject
+    key = authority.public_key()
+    assert isinstance(key, rsa.RSAPublicKey) and leaf.signature_hash_algorithm is not None
+    key.verify(leaf.signature, leaf.tbs_certificate_bytes, padding.PKCS1v15(), leaf.signature_hash_algorithm)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_orchestrator_trainers_and_the_test_use_the_same_certificate(scenario: str) -> None:
+    env = {e["name"]: e.get("value") for e in container(scenario, "orchestrator")["env"]}
+    test = {e["name"]: e.get("value") for e in container(scenario, "test")["env"]}
+    if scenario == "without-tls":
+        assert not [name for name in env if "TLS" in name] and test["DRESSAGE_INSECURE"] == "1"
+        return
+    mounts = {}
+    for name in ("orchestrator", "test"):
+        (pod,) = [pod for _, pod in pods(scenario) if component(pod) == name]
+        (secret,) = [v["secret"] for v in pod["spec"]["volumes"] if v["name"] == "tls"]
+        mounts[name] = secret
+        mounted = {mount["mountPath"]: mount for mount in container(scenario, name)["volumeMounts"]}
+        assert mounted["/etc/dressage/tls"]["readOnly"] is True
+    named = "company-tls" if scenario == "external-stores" else "r-dressage-api-tls"
+    assert mounts["orchestrator"]["secretName"] == mounts["test"]["secretName"] == named
+    assert mounts["test"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}], "the key is the orchestrator's"
+    assert env["DRESSAGE_ORCHESTRATOR_TLS_KEY"] == "/etc/dressage/tls/tls.key"
+    assert env["DRESSAGE_ORCHESTRATOR_TRAINER_TLS_CA_FILE"] == test["DRESSAGE_CA_FILE"]
+    assert env["DRESSAGE_ORCHESTRATOR_ADVERTISED_ADDRESS"] == test["DRESSAGE_ADDRESS"] == f"{HOST}:50051"
+    issued = [entry["kind"] for entry in of_kind(scenario, "Certificate")]
+    issued += [entry["type"] for entry in of_kind(scenario, "Secret") if entry["type"] == "kubernetes.io/tls"]
+    issuers = {"cert-manager": ["Certificate"], "external-stores": []}
+    assert issued == issuers.get(scenario, ["kubernetes.io/tls"])
+
+
+def test_cert_managers_certificate_has_the_same_names() -> None:
+    (certificate,) = of_kind("cert-manager", "Certificate")
+    assert certificate["spec"]["secretName"] == "r-dressage-api-tls"
+    assert {HOST, "localhost", "dressage.lab.example.org"} <= set(certificate["spec"]["dnsNames"])
+    assert certificate["spec"]["issuerRef"] == {
+        "name": "cluster-authority",
+        "kind": "ClusterIssuer",
+        "group": "cert-manager.io",
+    }
+
+
+def test_an_ingress_reaches_the_orchestrator_by_tls() -> None:
+    (ingress,) = of_kind("ingress-tls", "Ingress")
+    assert ingress["metadata"]["annotations"]["nginx.ingress.kubernetes.io/backend-protocol"] == "GRPCS"
+    host = "ingress.host=dressage.example.org"
+    done = template("--show-only", "templates/ingress.yaml", "--set", f"ingress.enabled=true,{host},tls.enabled=false")
+    assert "backend-protocol: GRPC\n" in done.stdout, done.stderr
