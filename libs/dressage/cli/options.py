@@ -196,7 +196,8 @@ EarlyStop = Annotated[
     bool | None,
     typer.Option(
         "--early-stop/--no-early-stop",
-        help="End a training once every seed passes with a margin at two successive checkpoints of the code judge [unless configs are compared].",
+        help="End a training once the code judge passes every seed with a margin at two successive checkpoints [unless configs are "
+        "compared].",
         show_default=False,
     ),
 ]

@@ -134,7 +134,9 @@ def _author(plan: dict[str, Any], *, train_only: bool) -> str:
     elif search.startswith(_WITHOUT_MODEL):
         return f"none: {search} uses no language model, no cost; it ignores the words of the intent"
     if not plan["uses_language_model"]:
-        return f"{plan['model'] or TEMPLATE}: built-in templates, no language model, no cost"
+        model = plan["model"] or TEMPLATE
+        source = "recorded replies" if model.startswith("recorded/") else "built-in templates"
+        return f"{model}: {source}, no language model, no cost"
     dollars = plan["dollars_per_iteration"]
     price = "price unknown"
     if dollars is not None:
