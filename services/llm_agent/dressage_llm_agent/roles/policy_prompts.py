@@ -45,8 +45,7 @@ def action_form(card: EnvironmentCard) -> str:
     if card.action_kind == "discrete":
         return f"an int from 0 to {card.num_actions - 1}"
     return (
-        f"{card.action_size} finite numbers, an array of shape ({card.action_size},); numbers beyond the bounds of the actions are "
-        "clipped"
+        f"{card.action_size} finite numbers, an array of shape ({card.action_size},); numbers beyond the bounds are clipped"
     )
 
 
