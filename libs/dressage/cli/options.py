@@ -196,7 +196,7 @@ EarlyStop = Annotated[
     bool | None,
     typer.Option(
         "--early-stop/--no-early-stop",
-        help="End a training once the code judge passes every seed with a margin at two successive checkpoints [of one config].",
+        help="End a training once the code judge passes every seed with a margin at two checkpoints in a row [of one config].",
         show_default=False,
     ),
 ]

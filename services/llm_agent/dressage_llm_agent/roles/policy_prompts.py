@@ -44,9 +44,7 @@ def action_form(card: EnvironmentCard) -> str:
     """Return what an action is, in words."""
     if card.action_kind == "discrete":
         return f"an int from 0 to {card.num_actions - 1}"
-    return (
-        f"{card.action_size} finite numbers, an array of shape ({card.action_size},); numbers beyond the bounds are clipped"
-    )
+    return f"{card.action_size} finite numbers, an array of shape ({card.action_size},); numbers beyond the bounds are clipped"
 
 
 def bad_action(card: EnvironmentCard) -> str:
