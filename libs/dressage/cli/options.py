@@ -199,7 +199,7 @@ EarlyStop = Annotated[
     bool | None,
     typer.Option(
         "--early-stop/--no-early-stop",
-        help="End a training once it passes or no longer improves; go on while it improves [unless configs are compared].",
+        help="End a training once it passes or no longer improves; continue while it improves [unless configs are compared].",
         show_default=False,
     ),
 ]

@@ -123,7 +123,7 @@ def run(
     :param variants: whether to try a conservative and an aggressive config in addition to the base.
     :param tune: whether an author may change hyperparameters, networks and steps; by default with a language model.
     :param early_stop: whether judgments of checkpoints decide how long a training lasts: it ends once it passes or no longer
-        improves, and goes on while it improves; by default True for trainings of one config.
+        improves, and continues while it improves; by default True for trainings of one config.
     :param patience: successive checkpoints without a rise after which a training ends; by default 2.
     :param from_parent: ``auto``, ``never`` or ``always``: whether an iteration continues from its parent's policies.
     :param checkpoint: ``last`` or ``best``: the checkpoint of each seed that is judged, confirmed and delivered.

@@ -45,7 +45,7 @@ from dressage_trainer.messages import (
 _PROGRESS_SECONDS = 0.5
 _SPEC_TIMEOUT = 60.0
 _WAIT_SECONDS = 3600.0
-"""Longest wait for the judgments that decide whether training goes on."""
+"""Longest wait for the judgments that decide whether training continues."""
 
 
 def learn(channel: Channel) -> None:
@@ -147,7 +147,7 @@ class Training:
         self._gone = threading.Event()
         self._granted = spec.granted_steps or spec.last_step
         self._news = threading.Condition()
-        """Notified when it may go on, or the supervisor is gone."""
+        """Notified when it may continue, or the supervisor is gone."""
 
     def _read_checkpoint(self) -> Snapshot | None:
         """Return the newest checkpoint that can be used; None if training begins or has to restart."""
@@ -203,7 +203,7 @@ class Training:
         return min(pending, key=lambda g: g.steps, default=None)
 
     def _wait_until_granted(self, steps: int) -> None:
-        """Wait until training may go on beyond these steps. The state is stored first: a waiting learner may be ended.
+        """Wait until training may continue beyond these steps. The state is stored first: a waiting learner may be ended.
 
         :raises ChannelClosed: if the supervisor is gone.
         :raises DressageError: if no word comes.
@@ -212,9 +212,9 @@ class Training:
         self._send_progress(now, activity="waiting")
         self._checkpoint(requested=False)
         with self._news:
-            told = self._news.wait_for(lambda: self._gone.is_set() or self._granted > steps, _WAIT_SECONDS)
-        if not told:
-            message = f"nobody decided within {_WAIT_SECONDS / 60:.0f} minutes whether training goes on"
+            decided = self._news.wait_for(lambda: self._gone.is_set() or self._granted > steps, _WAIT_SECONDS)
+        if not decided:
+            message = f"it was not decided within {_WAIT_SECONDS / 60:.0f} minutes whether training continues"
             raise Unavailable(message, reason="NO_DECISION")
         self._since_progress = (self._clock(), self._total_steps())
 

@@ -108,7 +108,7 @@ class TrainSpec(Message):
 
 @dataclass(frozen=True)
 class ExtendMessage(Message):
-    """The learner may go on."""
+    """The learner may continue."""
 
     type: ClassVar[str] = "extend"
     steps: int = 0

@@ -25,6 +25,9 @@ def test_a_spec_without_a_method_gets_reward_and_its_defaults() -> None:
         backend="jax",
         algorithm="ppo",
         tune_hyperparameters=False,
+        max_steps_per_member=240_000,
+        patience=2,
+        from_parent=v1.FROM_PARENT_AUTO,
     )
     assert filled_session(full) == full
 

@@ -556,7 +556,7 @@ class Budget(google.protobuf.message.Message):
     """Tokens for model calls; 0 means no limit."""
     @property
     def wall_time(self) -> google.protobuf.duration_pb2.Duration:
-        """Wall-clock time; not set means no limit."""
+        """Wall-clock time, at most ten years; not set means no limit."""
 
     def __init__(
         self,
@@ -814,7 +814,7 @@ class RewardSpec(google.protobuf.message.Message):
     """
     evaluations: builtins.int
     """Number of evaluations in the expected steps, the last one included; 0 means 8 if the training may end early, otherwise 4. A
-    training that goes on is evaluated at the same distances.
+    training that continues is evaluated at the same distances.
     """
     evaluation_episodes: builtins.int
     """Episodes of a member's last evaluation; 0 means 10."""
@@ -2043,7 +2043,7 @@ class TrainingCourse(google.protobuf.message.Message):
 
     @property
     def extensions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Extension]:
-        """Decisions to go on."""
+        """Decisions to continue."""
 
     def __init__(
         self,
@@ -2491,7 +2491,7 @@ class Assignment(google.protobuf.message.Message):
 
     @property
     def extensions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Extension]:
-        """Decisions to go on beyond the expected steps, in order."""
+        """Decisions to continue beyond the expected steps, in order."""
 
     def __init__(
         self,
@@ -2568,7 +2568,7 @@ Global___EarlyStop: typing_extensions.TypeAlias = EarlyStop
 
 @typing.final
 class Extension(google.protobuf.message.Message):
-    """A decision to go on with a training."""
+    """A decision to continue with a training."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -2577,7 +2577,7 @@ class Extension(google.protobuf.message.Message):
     SCORE_FIELD_NUMBER: builtins.int
     RISE_FIELD_NUMBER: builtins.int
     env_steps: builtins.int
-    """Environment steps of each member until which it may go on."""
+    """Environment steps of each member until which it may continue."""
     decided_at: builtins.int
     """Environment steps of the checkpoint whose judgments decided."""
     score: builtins.float

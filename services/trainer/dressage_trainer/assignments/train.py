@@ -277,7 +277,7 @@ class Training:
         return last
 
     async def _extend(self, learner: SandboxProcess, granted: int) -> None:
-        """Tell the learner each time that it may go on."""
+        """Send the learner each extension."""
         while granted:
             granted = await self._grant.beyond(granted)
             with contextlib.suppress(ChannelClosed):  # it has ended, and its last messages are not handled yet

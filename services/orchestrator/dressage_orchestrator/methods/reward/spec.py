@@ -27,7 +27,7 @@ EVALUATIONS = 4
 EVALUATIONS_TO_STOP = 8
 """Evaluations of a training that may end early: it ends at one of them."""
 MOST_FACTOR = round(STEP_FACTORS[1])
-"""Largest length of a training that goes on while it improves, as a factor of the preset's: what a reviser may ask for."""
+"""Largest length of a training that continues while it improves, as a factor of the preset's: what a reviser may ask for."""
 EVALUATION_EPISODES = 10
 CHECKPOINT_EPISODES = 3
 DEFAULT_CONFIG = "default"
@@ -173,12 +173,12 @@ def estimate(spec: v1.SessionSpec, *, episode_steps: int) -> Estimate:
 def _measured(spec: v1.SessionSpec) -> MeasuredSession | None:
     """Return the measured session of the intent's class, if the spec trains as that did: until it passes."""
     reward, environment = spec.reward, spec.environment.removeprefix("environments/")
-    found = measured_session(environment, spec.intent)
-    if found is None or not continues(spec) or not may_stop_early(spec, len(reward.configs)):
+    session = measured_session(environment, spec.intent)
+    if session is None or not continues(spec) or not may_stop_early(spec, len(reward.configs)):
         return None
-    if reward.config_variants or reward.reward_source or reward.max_steps_per_member < found.steps:
+    if reward.config_variants or reward.reward_source or reward.max_steps_per_member < session.steps:
         return None
-    return found
+    return session
 
 
 def _options_of_author(spec: v1.SessionSpec) -> tuple[str, ...]:
@@ -277,7 +277,7 @@ def _check_video(spec: v1.SessionSpec) -> None:
 
 
 def _check_camera(spec: v1.SessionSpec) -> None:
-    """Refuse a camera that the environment's model does not have; the card knows them, so that no simulator is needed."""
+    """Refuse a camera that the environment's model does not have; the card lists them, so that no simulator is needed."""
     camera = spec.video_options.camera
     card = load_card(spec.environment.removeprefix("environments/"))
     if not camera or camera in card.cameras:
