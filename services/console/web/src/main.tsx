@@ -34,6 +34,15 @@ const client = new QueryClient({
 
 const nonce = document.querySelector<HTMLMetaElement>('meta[name="csp-nonce"]')?.content ?? ''
 
+// A server of another version has other files: the page loads itself anew, once, instead of failing.
+addEventListener('vite:preloadError', (event) => {
+  event.preventDefault()
+  const last = Number(sessionStorage.getItem('dressage-reloaded') ?? 0)
+  if (Date.now() - last < 30_000) return
+  sessionStorage.setItem('dressage-reloaded', String(Date.now()))
+  location.reload()
+})
+
 await loginFromAddress()
 createRoot(document.getElementById('root')!).render(
   <StrictMode>
