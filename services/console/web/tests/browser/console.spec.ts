@@ -110,7 +110,7 @@ test('continues where it was when the server is killed and started again', async
   await expect(page.getByText('waits for your approval')).toBeHidden()
 })
 
-test('a search without a model is watched to its end', async ({}) => {
+test('a search without a model is watched to its end', async () => {
   await page.goto(`${server.base}new`)
   await page.getByRole('combobox', { name: 'Environment' }).click()
   await page.getByRole('option', { name: 'CartPole-v1' }).click()
