@@ -11,12 +11,12 @@ from dressage.local.connection import Connection
 from dressage.sdk.curve_file import CURVE_FILE, Picture
 from dressage.sdk.durations import duration
 from dressage.sdk.judged import judged_text
+from dressage.sdk.lengths import saved_text
 from dressage.sdk.progress import (
     counted,
     is_search,
     mean_text,
     return_text,
-    saved_text,
     score_text,
     short,
     target,

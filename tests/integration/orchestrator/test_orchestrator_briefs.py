@@ -139,7 +139,9 @@ async def test_a_full_queue_is_waited_for_within_the_budget(stack: Stack, monkey
         return author(task)
 
     stack.neighbours.agent.answer = answer
-    stack.neighbours.judge.admit = lambda kind: busy(kind, "SANDBOX_QUEUE_FULL" if kind == "check" else "SANDBOX_TIMEOUT")
+    stack.neighbours.judge.admit = lambda kind: busy(
+        kind, "SANDBOX_QUEUE_FULL" if kind == "check" else "SANDBOX_TIMEOUT"
+    )
     await stack.start()
     spec = reward_session(intent="run", environment="environments/HalfCheetah-v5", seeds=1, steps_per_member=1000)
     if not ends:
