@@ -65,7 +65,9 @@ class Benchmarks:
         for number, case in enumerate(request.cases, start=1):
             try:
                 spec = _spec(request.template, case)
-                self._validate(spec)  # a template alone is no valid spec, so the rules of the proto are not checked before
+                self._validate(
+                    spec
+                )  # a template alone is no valid spec, so the rules of the proto are not checked before
                 await self._service.prepare(spec)
             except InvalidArgument as error:
                 message = f"case {number} ({case.intent[:60]!r}): {error.message}"

@@ -89,12 +89,12 @@ def payloads_of(method: MethodDescriptor, seed: int, services: Services) -> list
     count = 3 if method.client_streaming else 1
     valid = valid_requests().get(method.input_type.full_name)
     if valid and seed % 3:
-        made = [messages.changed(valid[seed % len(valid)])]
+        requests = [messages.changed(valid[seed % len(valid)])]
     else:
-        made = [messages.message(method.input_type) for _ in range(count)]
+        requests = [messages.message(method.input_type) for _ in range(count)]
     if method.containing_service.name == "RunService" and seed % 2:
-        made[0] = _hello(made[0], services)
-    return [messages.garbage(entry) if seed % 5 == 4 else entry.SerializeToString() for entry in made]
+        requests[0] = _hello(requests[0], services)
+    return [messages.garbage(entry) if seed % 5 == 4 else entry.SerializeToString() for entry in requests]
 
 
 def _hello(message: Any, services: Services) -> Message:

@@ -5,7 +5,7 @@ policies that run in the namespace of generated code, without the lint. `FATAL` 
 in the environment of the parent, in its memory and in a file.
 """
 
-SECRET = "do-not-tell"
+SECRET = "top-secret"
 
 DESCRIPTORS = {
     # The first of all, because others leave descriptors of their own.
@@ -29,7 +29,7 @@ FILES = {
     "lists the temporary folder": "import os; out['did'] = os.listdir('/tmp')",
     "climbs out of its folder": "out['did'] = open('../' * 20 + 'etc/passwd').read()",
     "writes outside its folder": "out['did'] = open('/tmp/sandbox-escape', 'w')",
-    "writes beside its folder": "import os; out['did'] = open(os.path.dirname(os.getcwd()) + '/beside', 'w')",
+    "writes next to its folder": "import os; out['did'] = open(os.path.dirname(os.getcwd()) + '/neighbour', 'w')",
     "writes into its packages": "import dressage; out['did'] = open(dressage.__path__[0] + '/escape.py', 'w')",
     "removes a folder of its packages": "import os, dressage; os.rmdir(dressage.__path__[0] + '/sandbox'); out['did'] = 1",
     "truncates a file of its packages": "import os, dressage; os.truncate(dressage.__file__, 0); out['did'] = 1",
@@ -86,7 +86,7 @@ MEMORY = {
     "finds the secret in what it inherited": """
 import gc
 seen = [o for o in gc.get_objects() if isinstance(o, dict)]
-out['did'] = any(isinstance(v, str) and v == 'do-not-' + 'tell' for d in seen for v in list(d.values()) if d is not request)
+out['did'] = any(isinstance(v, str) and v == 'top-' + 'secret' for d in seen for v in list(d.values()) if d is not request)
 """,
     "asks for twenty gigabytes": "out['did'] = len(bytearray(20 << 30))",
     "asks for twenty gigabytes of numbers": "import numpy as np; out['did'] = np.ones((20, 1 << 27)).sum()",
@@ -192,7 +192,7 @@ for name, module in list(sys.modules.items()):
                 setattr(module, field, lambda *a, **k: True)
 return open('/etc/passwd').read()
 """,
-    "judge reads the channel": "import gc\nreturn [o for o in gc.get_objects() if 'do-not-' + 'tell' == o]",
+    "judge reads the channel": "import gc\nreturn [o for o in gc.get_objects() if 'top-' + 'secret' == o]",
     "judge hides an import in a class": "class A:\n    import socket\nreturn A.socket.socket()",
     "judge imports in a decorator": "f = (lambda f: __builtins__['__import__']('socket').socket())(1)\nreturn f",
     "policy overloads an operator": "class A:\n    def __del__(self): open('/tmp/x', 'w')\nA()\nreturn open('/tmp/x', 'w')",

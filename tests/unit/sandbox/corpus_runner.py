@@ -88,9 +88,9 @@ def main(uid: int, folder: Path) -> None:
         while not stop.is_set():
             digests.append(measured())
 
-    beside = threading.Thread(target=neighbour)
+    thread = threading.Thread(target=neighbour)
     outcomes["undisturbed"] = measured()
-    beside.start()
+    thread.start()
     request = {"secret_file": str(secret), "secret_name": "DRESSAGE_RUN_TOKEN"}
     outcomes["raw"] = sandboxed("run_sources", {**request, "sources": RAW})
     outcomes["calls"] = sandboxed("call_raw", {})
@@ -98,7 +98,7 @@ def main(uid: int, folder: Path) -> None:
     slow = {"wall_seconds": 1.0, "memory_bytes": 256 << 20}
     outcomes["fatal"] = {name: sandboxed("run_source", {"source": source}, **slow) for name, source in FATAL.items()}
     stop.set()
-    beside.join()
+    thread.join()
     outcomes["neighbours"] = digests
     outcomes["left"] = sorted(str(path) for path in folder.iterdir() if not path.name.startswith("scratch"))
     outcomes["affinity"] = len(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""The corpus of hostile programs, as root and as an ordinary user, beside neighbours whose results must not change.
+"""The corpus of hostile programs, as root and as an ordinary user, next to neighbours whose results must not change.
 
 Programs that only try something share a sandboxed process. Programs that break it have one each.
 """

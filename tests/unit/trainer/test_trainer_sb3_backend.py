@@ -54,11 +54,13 @@ def test_trains_resumes_to_the_same_bits_and_acts(tmp_path, monkeypatch, algorit
 def test_clips_are_those_of_vec_normalize_in_training_and_export(tmp_path, monkeypatch):
     from dressage_trainer.backends.sb3 import groups
 
-    made = []
+    normalizers = []
     original = groups.StoppingNormalizer
-    monkeypatch.setattr(groups, "StoppingNormalizer", lambda *a, **k: made.append(original(*a, **k)) or made[-1])
+    monkeypatch.setattr(
+        groups, "StoppingNormalizer", lambda *a, **k: normalizers.append(original(*a, **k)) or normalizers[-1]
+    )
     messages = run(tmp_path / "run", monkeypatch, algorithm="ppo", steps=128, members=(MemberTask("a", CLIPPED, 1),))
-    assert [(one.clip_obs, one.clip_reward) for one in made] == [(0.5, 0.25)]
+    assert [(one.clip_obs, one.clip_reward) for one in normalizers] == [(0.5, 0.25)]
     (member,) = messages[-1].policies
     card = PolicyCard.from_dict(member.card)
     assert card.clip == 0.5 and card.statistics["reward_clip"] == 0.25

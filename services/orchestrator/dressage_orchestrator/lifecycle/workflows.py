@@ -27,9 +27,9 @@ from dressage_orchestrator.lifecycle.outcome import Interrupted
 from dressage_orchestrator.lifecycle.registry import Methods
 
 APPLICATION_VERSION = "3"
-"""Version of the order of steps, which `tests/data/histories` has a recorded history of. Steps may be added at the end of a course
-and changed with DBOS patches; a session of another order ends with `WORKFLOW_HISTORY_MISMATCH`. Workflows of another version are
-not continued: `reconcile` begins the next epoch of their sessions."""
+"""Version of the order of steps, of which `tests/data/histories` has recorded histories. Change steps with DBOS patches: a
+session whose history is of other steps ends with `WORKFLOW_HISTORY_MISMATCH`. Where that is not possible, change the version: workflows
+of another one are not continued, and `reconcile` begins the next epoch of their sessions."""
 
 _RECOVERY_ATTEMPTS = 1000
 _POLL_SECONDS = 0.1

@@ -277,7 +277,7 @@ def _check_video(spec: v1.SessionSpec) -> None:
 
 
 def _check_camera(spec: v1.SessionSpec) -> None:
-    """Refuse a camera that the environment's model does not have; the card knows them, so that no simulator is needed."""
+    """Refuse a camera that the environment's model does not have; the card lists them, so that no simulator is needed."""
     camera = spec.video_options.camera
     card = load_card(spec.environment.removeprefix("environments/"))
     if not camera or camera in card.cameras:
